@@ -1,0 +1,221 @@
+"""What an architecture is, as plain data: the one description that loaders write and models read.
+
+Canonical tensor names, all float32, weights as [outputs, inputs]; STACK is ``encoder`` or ``decoder``::
+
+    STACK.embedding.weight                       [V, D]
+    STACK.positions                              [P, D]   positions == "table"
+    STACK.relative_bias                          [buckets, H]   positions == "relative"
+    STACK.embedding_norm.{weight,bias}           [D]
+    STACK.layers.N.self_attention.norm.*         [D]
+    STACK.layers.N.self_attention.qkv.*          [(H + 2 G) K, D]   rows: queries, keys, values
+    STACK.layers.N.self_attention.output.*       [D, H K]
+    decoder.layers.N.cross_attention.norm.*, .query.*, .key_value.*, .output.*
+    STACK.layers.N.feed_forward.norm.*           [D]
+    STACK.layers.N.feed_forward.inner.*          [F, D]   the activated product
+    STACK.layers.N.feed_forward.inner_linear.*   [F, D]   gated only: multiplies the activated one
+    STACK.layers.N.feed_forward.outer.*          [D, F]
+    STACK.final_norm.*                           [D]
+    decoder.projection.*                         [V, D]
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid")
+NORMS = ("layer", "rms")
+# "sinusoid": position p is encoded as p + 1, sines then cosines, exponent d/2 - 1 (tensor2tensor).
+POSITIONS = ("none", "table", "sinusoid", "rotary", "alibi", "relative")
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Rotary positions (Su 2021) on the first ``width`` of a head's dimensions."""
+
+    width: int
+    base: float = 10000.0
+    interleaved: bool = True  # pairs (0,1), (2,3), ... ; else the halves are paired
+    scale: float = 1.0  # positions are divided by it (linear scaling)
+
+
+@dataclass(frozen=True)
+class Alibi:
+    """Attention with linear biases (Press 2022): slope_h * (s - t), or slope_h * s."""
+
+    positive_positions: bool = False
+    scaled: bool = False  # the bias is divided by sqrt(K) too
+
+
+@dataclass(frozen=True)
+class StackSpec:
+    """An encoder's or a decoder's stack of blocks. D width, H heads, G key heads, K head width, F inner width."""
+
+    layers: int
+    width: int
+    heads: int
+    key_heads: int
+    head_width: int
+    inner_width: int
+    vocabulary: int
+    activation: str = "relu"
+    gated: bool = False
+    norm: str = "layer"
+    norm_epsilon: float = 1e-5
+    pre_norm: bool = True
+    final_norm: bool = True
+    embedding_norm: bool = False
+    embedding_scale: float = 1.0
+    positions: str = "sinusoid"
+    max_positions: int = 0  # 0: no limit of its own
+    rotary: Rotary | None = None
+    alibi: Alibi | None = None
+    relative_buckets: int = 0
+    relative_max_distance: int = 0
+    query_scale: float | None = None  # None: 1 / sqrt(K)
+    biases: bool = True  # of the linear layers
+    norm_biases: bool = True
+    start_from_zero_embedding: bool = False  # decoder: the first input embeds to zero
+    cross_attention: bool = False
+    projection_bias: bool = False
+    output_scale: float = 1.0  # multiplies the hidden state before the projection
+    alignment_layer: int = -1  # whose cross-attention is "the attention"; negative counts from the end
+    alignment_heads: int = 1  # the first so many heads are averaged; 0: all
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("activation", self.activation, ACTIVATIONS),
+            ("norm", self.norm, NORMS),
+            ("positions", self.positions, POSITIONS),
+        ):
+            if value not in known:
+                raise CheckpointError(f"unknown {name} {value!r}; known: {', '.join(known)}")
+        for name in ("layers", "width", "heads", "key_heads", "head_width", "inner_width", "vocabulary"):
+            if getattr(self, name) < 1:
+                raise CheckpointError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.heads % self.key_heads:
+            raise CheckpointError(f"{self.heads} heads cannot share {self.key_heads} key heads evenly")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """kind "encoder-decoder" (both stacks) or "encoder" (encoder only)."""
+
+    kind: str
+    encoder: StackSpec
+    decoder: StackSpec | None = None
+
+
+@dataclass(frozen=True)
+class TranslationText:
+    """How a translation model's text becomes ids: vocabularies by surface, special tokens, sentencepiece files."""
+
+    source_vocabulary: tuple[str, ...]
+    target_vocabulary: tuple[str, ...]
+    unk_token: str = "<unk>"
+    bos_token: str = "<s>"
+    eos_token: str = "</s>"
+    decoder_start_token: str | None = "<s>"  # None: the caller's target prefix begins with it
+    add_source_bos: bool = False
+    add_source_eos: bool = False
+    source_model: bytes | None = None  # a .spm file; None: tokens are separated by spaces
+    target_model: bytes | None = None  # None: pieces are joined by the sentencepiece convention
+    source_language: str = ""
+    target_language: str = ""
+
+
+@dataclass(frozen=True)
+class EncoderText:
+    """How an encoder's text becomes ids, and what happens to its rows afterwards (sentence-transformers' modules)."""
+
+    tokenizer: bytes  # tokenizer.json
+    max_length: int  # in ids, special ones included
+    lowercase: bool = False
+    pooling: tuple[str, ...] = ("mean",)  # several are concatenated
+    include_prompt: bool = True  # whether the prompt's ids take part in pooling
+    normalize: bool = False
+    dense: tuple[tuple[np.ndarray, np.ndarray | None, str], ...] = ()  # weight [out, in], bias, activation
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    similarity: str = "cosine"
+
+
+@dataclass
+class Checkpoint:
+    """What a loader returns: the architecture, its tensors by canonical name, and what its text side needs.
+
+    ``tensors`` are float32; tied weights are the same array object under both names.
+    ``precision`` is how the file stored its weights.
+    """
+
+    spec: ModelSpec
+    tensors: dict[str, np.ndarray]
+    text: TranslationText | EncoderText
+    precision: str = "float32"
+    format: str = ""
+    details: dict[str, str] = field(default_factory=dict)
+
+
+def _linear(shapes: dict, name: str, outputs: int, inputs: int, bias: bool) -> None:
+    shapes[name + ".weight"] = (outputs, inputs)
+    if bias:
+        shapes[name + ".bias"] = (outputs,)
+
+
+def _norm(shapes: dict, name: str, spec: StackSpec) -> None:
+    shapes[name + ".weight"] = (spec.width,)
+    if spec.norm == "layer" and spec.norm_biases:
+        shapes[name + ".bias"] = (spec.width,)
+
+
+def _stack_shapes(prefix: str, spec: StackSpec) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {f"{prefix}.embedding.weight": (spec.vocabulary, spec.width)}
+    if spec.positions == "table":
+        shapes[f"{prefix}.positions"] = (spec.max_positions, spec.width)
+    if spec.positions == "relative":
+        shapes[f"{prefix}.relative_bias"] = (spec.relative_buckets, spec.heads)
+    if spec.embedding_norm:
+        _norm(shapes, f"{prefix}.embedding_norm", spec)
+    queries, keys = spec.heads * spec.head_width, spec.key_heads * spec.head_width
+    for i in range(spec.layers):
+        layer = f"{prefix}.layers.{i}"
+        _norm(shapes, f"{layer}.self_attention.norm", spec)
+        _linear(shapes, f"{layer}.self_attention.qkv", queries + 2 * keys, spec.width, spec.biases)
+        _linear(shapes, f"{layer}.self_attention.output", spec.width, queries, spec.biases)
+        if spec.cross_attention:
+            _norm(shapes, f"{layer}.cross_attention.norm", spec)
+            _linear(shapes, f"{layer}.cross_attention.query", queries, spec.width, spec.biases)
+            _linear(shapes, f"{layer}.cross_attention.key_value", 2 * keys, spec.width, spec.biases)
+            _linear(shapes, f"{layer}.cross_attention.output", spec.width, queries, spec.biases)
+        _norm(shapes, f"{layer}.feed_forward.norm", spec)
+        _linear(shapes, f"{layer}.feed_forward.inner", spec.inner_width, spec.width, spec.biases)
+        if spec.gated:
+            _linear(shapes, f"{layer}.feed_forward.inner_linear", spec.inner_width, spec.width, spec.biases)
+        _linear(shapes, f"{layer}.feed_forward.outer", spec.width, spec.inner_width, spec.biases)
+    if spec.final_norm:
+        _norm(shapes, f"{prefix}.final_norm", spec)
+    return shapes
+
+
+def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """Canonical name -> shape of every tensor that a checkpoint of this spec must hold."""
+    shapes = _stack_shapes("encoder", spec.encoder)
+    if spec.decoder is not None:
+        shapes |= _stack_shapes("decoder", spec.decoder)
+        _linear(shapes, "decoder.projection", spec.decoder.vocabulary, spec.decoder.width, spec.decoder.projection_bias)
+    return shapes
+
+
+def check_tensors(spec: ModelSpec, tensors: dict[str, np.ndarray], source: str) -> None:
+    """Raise one CheckpointError that names everything missing, left over or misshapen."""
+    expected = tensor_shapes(spec)
+    problems = [f"missing {name} {list(shape)}" for name, shape in expected.items() if name not in tensors]
+    problems += [f"unexpected {name} {list(tensors[name].shape)}" for name in tensors if name not in expected]
+    problems += [
+        f"{name} should be {list(shape)}, is {list(tensors[name].shape)}"
+        for name, shape in expected.items()
+        if name in tensors and tensors[name].shape != shape
+    ]
+    if problems:
+        raise CheckpointError(f"{source}: tensors do not fit the architecture: " + "; ".join(problems))
