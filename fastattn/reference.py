@@ -1,0 +1,328 @@
+"""Every operation of the engine in plain NumPy: the oracle of the tests and the naive side of the benchmark.
+
+Same names and signatures as ``fastattn.kernels``; a model takes either namespace. The arithmetic runs in the
+dtype of the inputs, so that float64 inputs give a float64 oracle. Nothing is checked here beyond what NumPy checks.
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+_SQRT_HALF = math.sqrt(0.5)
+_exact_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    """The error function: math.erf for float64; for float32 Abramowitz and Stegun 7.1.26, 1.5e-7 absolute.
+
+    math.erf costs about 100 ns an element, which would make the naive side of the benchmark look slower than it is.
+    """
+    if x.dtype != np.float32:
+        return _exact_erf(x).astype(x.dtype)
+    size = np.abs(x)
+    t = 1 / (1 + np.float32(0.3275911) * size)
+    series = t * np.float32(1.061405429)
+    for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        series += np.float32(coefficient)
+        series *= t
+    np.square(size, out=size)
+    np.negative(size, out=size)
+    series *= np.exp(size, out=size)
+    return np.copysign(1 - series, x)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    small = np.exp(-np.abs(x))  # of -|x|, so that nothing overflows
+    return np.where(x < 0, small, 1) / (1 + small)
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + erf(x * x.dtype.type(_SQRT_HALF)))
+
+
+def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))))
+
+
+_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "none": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "gelu_sigmoid": lambda x: x * _sigmoid(1.702 * x),
+    "swish": lambda x: x * _sigmoid(x),
+    "tanh": np.tanh,
+    "sigmoid": _sigmoid,
+}
+
+
+class PackedLinear:
+    """The weights of a linear layer; here simply the arrays themselves."""
+
+    def __init__(self, weight_FD: np.ndarray, bias_F: np.ndarray | None):
+        self.weight_FD = weight_FD
+        self.bias_F = bias_F
+        self.outputs, self.inputs = weight_FD.shape
+
+
+def pack_linear(weight_FD: np.ndarray, bias_F: np.ndarray | None = None) -> PackedLinear:
+    """The weights in the form that ``linear`` and ``project_top_k`` take."""
+    return PackedLinear(weight_FD, bias_F)
+
+
+def linear(
+    x_ND: np.ndarray,
+    packed: PackedLinear,
+    activation: str = "none",
+    residual_NF: np.ndarray | None = None,
+    multiply_NF: np.ndarray | None = None,
+) -> np.ndarray:
+    """activation(x W' + b) * multiply + residual."""
+    y_NF = x_ND @ packed.weight_FD.T
+    if packed.bias_F is not None:
+        y_NF += packed.bias_F
+    y_NF = _ACTIVATIONS[activation](y_NF)
+    if multiply_NF is not None:
+        y_NF *= multiply_NF
+    if residual_NF is not None:
+        y_NF += residual_NF
+    return y_NF
+
+
+def layer_norm(
+    x_ND: np.ndarray,
+    weight_D: np.ndarray,
+    bias_D: np.ndarray | None,
+    epsilon: float,
+    residual_ND: np.ndarray | None = None,
+) -> np.ndarray:
+    """Layer normalisation (Ba 2016) of x + residual; the variance is taken in a second pass."""
+    if residual_ND is not None:
+        x_ND = x_ND + residual_ND
+    y_ND = x_ND - x_ND.mean(axis=1, keepdims=True)
+    variance_N1 = np.square(y_ND).mean(axis=1, keepdims=True)
+    y_ND /= np.sqrt(variance_N1 + epsilon)
+    y_ND *= weight_D
+    if bias_D is not None:
+        y_ND += bias_D
+    return y_ND
+
+
+def rms_norm(
+    x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
+) -> np.ndarray:
+    """Root mean square normalisation (Zhang and Sennrich 2019) of x + residual."""
+    if residual_ND is not None:
+        x_ND = x_ND + residual_ND
+    y_ND = x_ND / np.sqrt(np.square(x_ND).mean(axis=1, keepdims=True) + epsilon)
+    y_ND *= weight_D
+    return y_ND
+
+
+def embed(
+    ids_N: np.ndarray,
+    table_VD: np.ndarray,
+    scale: float = 1.0,
+    positions_N: np.ndarray | None = None,
+    position_table_PD: np.ndarray | None = None,
+) -> np.ndarray:
+    """table[ids] * scale + position_table[positions]; the id -1 stands for a row of zeros."""
+    x_ND = table_VD[ids_N]
+    x_ND[ids_N < 0] = 0
+    if scale != 1.0:
+        x_ND *= scale
+    if position_table_PD is not None:
+        x_ND += position_table_PD[positions_N]
+    return x_ND
+
+
+def rotate(
+    x_NE: np.ndarray,
+    positions_N: np.ndarray,
+    cos_PK2: np.ndarray,
+    sin_PK2: np.ndarray,
+    column: int,
+    heads: int,
+    head_width: int,
+    interleaved: bool,
+) -> None:
+    """Rotary positions (Su 2021), in place, on the heads from ``column`` on; the tables' width is half of what turns."""
+    half = cos_PK2.shape[1]
+    heads_NHK = x_NE[:, column : column + heads * head_width].reshape(len(x_NE), heads, head_width)
+    if interleaved:
+        first_NHP, second_NHP = heads_NHK[..., 0 : 2 * half : 2], heads_NHK[..., 1 : 2 * half : 2]
+    else:
+        first_NHP, second_NHP = heads_NHK[..., :half], heads_NHK[..., half : 2 * half]
+    cos_N1P, sin_N1P = cos_PK2[positions_N, None], sin_PK2[positions_N, None]
+    turned_NHP = first_NHP * cos_N1P - second_NHP * sin_N1P
+    second_NHP[...] = second_NHP * cos_N1P + first_NHP * sin_N1P
+    first_NHP[...] = turned_NHP
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Softmax over the last axis, in place; a row of nothing but -inf gives zeros."""
+    top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    top[np.isneginf(top)] = 0
+    scores -= top
+    np.exp(scores, out=scores)
+    total = scores.sum(axis=-1, keepdims=True)
+    total[total == 0] = 1
+    scores /= total
+    return scores
+
+
+def _heads_first(x_NE: np.ndarray, column: int, heads: int, head_width: int) -> np.ndarray:
+    """[heads, N, K] view of the heads that start at ``column``."""
+    return x_NE[:, column : column + heads * head_width].reshape(len(x_NE), heads, head_width).transpose(1, 0, 2)
+
+
+def attention(
+    query_NE: np.ndarray,
+    key_ME: np.ndarray,
+    value_ME: np.ndarray,
+    query_starts_B1: np.ndarray,
+    key_starts_B1: np.ndarray,
+    *,
+    heads: int,
+    key_heads: int,
+    head_width: int,
+    query_column: int = 0,
+    key_column: int = 0,
+    value_column: int = 0,
+    causal: bool = False,
+    offset_B: np.ndarray | None = None,
+    scale: float | None = None,
+    bias_BHTS: np.ndarray | None = None,
+    weights_BHTS: np.ndarray | None = None,
+) -> np.ndarray:
+    """Multi-head attention (Vaswani 2017) over a ragged batch, a sentence at a time: out_NF, F = heads * head_width.
+
+    Head h of query row n is query[n, query_column + h K : + K]; its keys are of key head h // (heads // key_heads).
+    causal        query t sees keys s <= t + offset[b], the offset being 0 where none is given.
+    bias_BHTS     broadcast to (B, H, T, S), added after the scale; -inf hides a key.
+    weights_BHTS  written where given: the softmax weights, 0 beyond a sentence's ends.
+    A query that sees no key yields zeros.
+    """
+    scale = head_width**-0.5 if scale is None else scale
+    out_NF = np.empty((len(query_NE), heads * head_width), query_NE.dtype)
+    if weights_BHTS is not None:
+        weights_BHTS[...] = 0
+    for b in range(len(query_starts_B1) - 1):
+        rows = slice(query_starts_B1[b], query_starts_B1[b + 1])
+        keys = slice(key_starts_B1[b], key_starts_B1[b + 1])
+        query_HTK = _heads_first(query_NE[rows], query_column, heads, head_width)
+        key_GSK = _heads_first(key_ME[keys], key_column, key_heads, head_width)
+        value_GSK = _heads_first(value_ME[keys], value_column, key_heads, head_width)
+        T, S = query_HTK.shape[1], key_GSK.shape[1]
+        query_GJTK = query_HTK.reshape(key_heads, heads // key_heads, T, head_width)
+        scores_HTS = (query_GJTK @ key_GSK[:, None].swapaxes(2, 3)).reshape(heads, T, S)
+        scores_HTS *= scale
+        if bias_BHTS is not None:
+            bias_HTS = bias_BHTS[b if bias_BHTS.shape[0] > 1 else 0]
+            # An axis of length one is broadcast; the slice leaves it alone.
+            scores_HTS += bias_HTS[:, :T, :S]
+        if causal:
+            offset = 0 if offset_B is None else int(offset_B[b])
+            hidden_TS = np.arange(S) > np.arange(T)[:, None] + offset
+            scores_HTS[:, hidden_TS] = -np.inf
+        softmax(scores_HTS)
+        if weights_BHTS is not None:
+            weights_BHTS[b, :, :T, :S] = scores_HTS
+        out_GJTK = scores_HTS.reshape(key_heads, heads // key_heads, T, S) @ value_GSK[:, None]
+        out_NF[rows] = out_GJTK.reshape(heads, T, head_width).transpose(1, 0, 2).reshape(T, -1)
+    return out_NF
+
+
+def attention_step(
+    query_RE: np.ndarray,
+    key_ME: np.ndarray,
+    value_ME: np.ndarray,
+    index_RS: np.ndarray,
+    lengths_R: np.ndarray,
+    *,
+    heads: int,
+    key_heads: int,
+    head_width: int,
+    query_column: int = 0,
+    key_column: int = 0,
+    value_column: int = 0,
+    scale: float | None = None,
+    bias_RHS: np.ndarray | None = None,
+    weights_RHS: np.ndarray | None = None,
+) -> np.ndarray:
+    """Attention of one query a row over a table of keys: row r sees key[index[r, s]] for s < lengths[r]; out_RF.
+
+    Beams share and reorder their history through ``index_RS``; the keys are never copied in the cache itself.
+    ``bias_RHS`` and ``weights_RHS`` as in ``attention``, without the query axis.
+    """
+    scale = head_width**-0.5 if scale is None else scale
+    out_RF = np.empty((len(query_RE), heads * head_width), query_RE.dtype)
+    if weights_RHS is not None:
+        weights_RHS[...] = 0
+    for r in range(len(query_RE)):
+        index_S = index_RS[r, : lengths_R[r]]
+        query_GJK = query_RE[r, query_column : query_column + heads * head_width].reshape(key_heads, -1, head_width)
+        key_GSK = _heads_first(key_ME[index_S], key_column, key_heads, head_width)
+        value_GSK = _heads_first(value_ME[index_S], value_column, key_heads, head_width)
+        scores_HS = (query_GJK @ key_GSK.swapaxes(1, 2)).reshape(heads, len(index_S))
+        scores_HS *= scale
+        if bias_RHS is not None:
+            scores_HS += bias_RHS[r if bias_RHS.shape[0] > 1 else 0, :, : len(index_S)]
+        softmax(scores_HS)
+        if weights_RHS is not None:
+            weights_RHS[r, :, : len(index_S)] = scores_HS
+        out_RF[r] = (scores_HS.reshape(key_heads, -1, len(index_S)) @ value_GSK).reshape(-1)
+    return out_RF
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Log-softmax over the last axis, in place; a row of nothing but -inf stays so."""
+    top = logits.max(axis=-1, keepdims=True)
+    top[np.isneginf(top)] = 0
+    logits -= top
+    total = np.exp(logits).sum(axis=-1, keepdims=True)
+    total[total == 0] = 1
+    logits -= np.log(total)
+    return logits
+
+
+def project_top_k(
+    x_RD: np.ndarray, packed: PackedLinear, k: int, suppressed_RJ: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k most probable outputs of softmax(x W' + b): (log_probs_Rk, ids_Rk int32), best first, ties to the lower id.
+
+    suppressed_RJ  ids, padded with -1, whose logits count as -inf before the softmax.
+    """
+    logits_RV = linear(x_RD, packed)
+    if suppressed_RJ is not None:
+        rows_R1 = np.arange(len(logits_RV))[:, None]
+        rows_RJ = np.broadcast_to(rows_R1, suppressed_RJ.shape)[suppressed_RJ >= 0]
+        logits_RV[rows_RJ, suppressed_RJ[suppressed_RJ >= 0]] = -np.inf
+    log_softmax(logits_RV)
+    ids_Rk = np.empty((len(logits_RV), k), np.int32)
+    for r, row_V in enumerate(logits_RV):
+        # argpartition alone would break ties by chance.
+        least = np.partition(row_V, len(row_V) - k)[len(row_V) - k]
+        candidates = np.flatnonzero(row_V >= least)
+        ids_Rk[r] = candidates[np.argsort(-row_V[candidates], kind="stable")[:k]]
+    return np.take_along_axis(logits_RV, ids_Rk.astype(np.int64), axis=1), ids_Rk
+
+
+def log_probs(x_ND: np.ndarray, packed: PackedLinear, targets_N: np.ndarray) -> np.ndarray:
+    """Log-softmax of x W' + b at the target ids."""
+    logits_NV = log_softmax(linear(x_ND, packed))
+    return logits_NV[np.arange(len(logits_NV)), targets_N]
+
+
+@contextmanager
+def use_threads(threads: int) -> Iterator[None]:
+    """Changes nothing: the threads of NumPy's matrix products are its own affair."""
+    yield
+
+
+def thread_limit() -> int:
+    """How many threads this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
