@@ -1,0 +1,216 @@
+"""The one decorator of all kernels: flags, serial and parallel forms, threads, and the cache of compiled code.
+
+A kernel is one Python function with ``prange`` over its tasks. It is compiled twice at most, when first needed: a
+serial form that releases the GIL (whole sentences on cores, each a Python thread's) and a parallel form (one product
+shared by all cores). Both compute the same bits: a task writes its own part of the output and no order depends on
+the number of threads; fast-math, which could differ between the forms, stays off.
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import llvmlite
+import numba
+from numba.core import caching
+
+from fastattn.cache import cache_root
+from fastattn.simd.target import compiled_features, compiled_name
+
+FLAGS = {"error_model": "numpy", "nogil": True, "boundscheck": False}
+
+_state = threading.local()
+_compile_listeners: list[Callable[[str], None]] = []
+
+
+def thread_limit() -> int:
+    """How many CPUs this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    """Kernels that this Python thread calls inside share their work among ``count`` threads.
+
+    1 runs them here, in serial form: any number of Python threads may do so at once. More than Numba was started
+    with (NUMBA_NUM_THREADS, by default the CPUs) count as that many.
+    """
+    before = getattr(_state, "threads", None)
+    count = min(count, numba.config.NUMBA_NUM_THREADS)
+    mask = None
+    if count > 1 and not _forked:
+        mask = numba.get_num_threads()
+        numba.set_num_threads(count)
+    _state.threads = count
+    try:
+        yield
+    finally:
+        _state.threads = before
+        if mask is not None:
+            numba.set_num_threads(mask)
+
+
+def current_threads() -> int:
+    """How many threads kernels called here use: use_threads' count, by default all CPUs that Numba may use."""
+    if _forked:
+        return 1
+    return getattr(_state, "threads", None) or numba.get_num_threads()
+
+
+# A child of fork() has none of its parent's OpenMP threads and dies when it enters a parallel region, so it
+# stays serial if the parent had started Numba's threads, whoever did so.
+_forked = False
+_threads_started_before_fork = False
+_region = threading.Lock()
+
+
+def _before_fork() -> None:
+    global _threads_started_before_fork
+    module = sys.modules.get("numba.np.ufunc.parallel")
+    _threads_started_before_fork = bool(getattr(module, "_is_initialized", False))
+
+
+def _after_fork_in_child() -> None:
+    global _forked, _region
+    _forked = _forked or _threads_started_before_fork
+    _region = threading.Lock()  # another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+
+
+@functools.cache
+def parallel_is_reentrant() -> bool:
+    """Whether several Python threads may enter parallel regions at once; workqueue aborts the process then."""
+    from numba.np.ufunc import parallel
+
+    parallel._launch_threads()
+    return numba.threading_layer() != "workqueue"
+
+
+class Kernel:
+    """A compiled loop; calling it picks the form that fits the caller's number of threads."""
+
+    def __init__(self, function: Callable):
+        self.name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+        functools.update_wrapper(self, function)
+        self.serial = _compiled(function, parallel=False)
+        self.parallel = _compiled(function, parallel=True)
+
+    def __call__(self, *arguments):
+        if current_threads() == 1:
+            return self.serial(*arguments)
+        if parallel_is_reentrant():
+            return self.parallel(*arguments)
+        with _region:
+            return self.parallel(*arguments)
+
+
+def kernel(function: Callable) -> Kernel:
+    """Compile a function whose outermost ``prange`` runs over independent tasks."""
+    return Kernel(function)
+
+
+def inner(function: Callable) -> Callable:
+    """Compile a helper that kernels call; it is inlined by LLVM into them and never called from Python."""
+    return numba.njit(**FLAGS)(function)
+
+
+def _compiled(function: Callable, parallel: bool):
+    dispatcher = numba.njit(parallel=parallel, **FLAGS)(function)
+    dispatcher._cache = KernelCache(function, "parallel" if parallel else "serial")
+    return dispatcher
+
+
+def on_compile(listener: Callable[[str], None]) -> None:
+    """Call ``listener(name)`` before every kernel that is compiled from scratch, not when it is loaded."""
+    _compile_listeners.append(listener)
+
+
+# The cache. Numba's own keys a function on its file's mtime and misses a change in a file that it inlines; ours is
+# a folder named after a hash of every source that kernels are made of and of the CPU they are compiled for.
+
+
+@functools.cache
+def _cache_folder() -> Path:
+    digest = hashlib.sha256()
+    package = Path(__file__).resolve().parent.parent
+    for path in sorted([*package.glob("simd/*.py"), *package.glob("kernels/*.py")]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    versions = (sys.version, numba.__version__, llvmlite.__version__)
+    digest.update(repr((versions, compiled_name(), sorted(compiled_features()))).encode())
+    return cache_root() / "kernels" / digest.hexdigest()[:24]
+
+
+class _Locator(caching._CacheLocator):
+    def ensure_cache_path(self) -> None:
+        _cache_folder().mkdir(parents=True, exist_ok=True)
+
+    def get_cache_path(self) -> str:
+        return str(_cache_folder())
+
+    def get_source_stamp(self) -> str:
+        return ""  # the folder's name says it all
+
+    def get_disambiguator(self) -> str:
+        return ""
+
+    @classmethod
+    def from_function(cls, function, path):
+        return cls()
+
+
+class _Implementation(caching.CompileResultCacheImpl):
+    _locator_classes = [_Locator]
+
+
+class _Files(caching.IndexDataCacheFile):
+    """One file a compiled form, named by its key: two processes that write at once write the same bytes."""
+
+    def _path(self, key) -> str:
+        return self._data_path(f"{self._index_name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}")
+
+    def save(self, key, data) -> None:
+        with self._open_for_write(self._path(key)) as file:
+            file.write(self._dump(data))
+
+    def load(self, key):
+        path = Path(self._path(key))
+        return caching.pickle.loads(path.read_bytes()) if path.exists() else None
+
+
+class KernelCache(caching.FunctionCache):
+    """Numba's function cache in a folder of ours. A cache that cannot be read or written only costs time."""
+
+    _impl_class = _Implementation
+
+    def __init__(self, function: Callable, form: str):
+        self._name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+        self._py_func = function
+        self._impl = self._impl_class(function)
+        self._cache_path = self._impl.locator.get_cache_path()
+        self._cache_file = _Files(self._cache_path, f"{self._name}-{form}", "")
+        self.enable()
+
+    def load_overload(self, sig, target_context):
+        try:
+            loaded = super().load_overload(sig, target_context)
+        except Exception:  # noqa: BLE001  a truncated or foreign file may fail in any way; compiling replaces it
+            loaded = None
+        if loaded is None:
+            for listener in _compile_listeners:
+                listener(self._name)
+        return loaded
+
+    def save_overload(self, sig, data) -> None:
+        with contextlib.suppress(OSError), warnings.catch_warnings():
+            super().save_overload(sig, data)

@@ -1,0 +1,181 @@
+"""LLVM IR for vector arithmetic: the text that the intrinsics of vector.py and tile.py are made of.
+
+It needs a builder and a Target only, no Numba, so the same code can be generated for a CPU that is not this one.
+Operations carry the flag ``nsz`` because Numba's fast-math pass fills in flags where it finds none.
+"""
+
+import struct
+
+from llvmlite import ir
+
+from fastattn.simd.target import Target
+
+F32, I32, I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+EXACT = ("nsz",)
+
+
+def float32_constant(value: float) -> float:
+    """The nearest float32, as LLVM's text wants it."""
+    return struct.unpack("f", struct.pack("f", value))[0]
+
+
+class Emitter:
+    """Emits operations on vectors of ``target.lanes`` float32 at the builder's position."""
+
+    def __init__(self, builder: ir.IRBuilder, target: Target):
+        self.builder = builder
+        self.target = target
+        self.vector = ir.VectorType(F32, target.lanes)
+        self.integers = ir.VectorType(I32, target.lanes)
+
+    def constant(self, value: float):
+        return ir.Constant(self.vector, [float32_constant(value)] * self.target.lanes)
+
+    def integer(self, value: int):
+        return ir.Constant(self.integers, [value] * self.target.lanes)
+
+    def call(self, name: str, result, *arguments):
+        kind = ir.FunctionType(result, [a.type for a in arguments])
+        module = self.builder.module
+        function = module.globals.get(name) or ir.Function(module, kind, name)
+        return self.builder.call(function, arguments)
+
+    def add(self, a, b):
+        return self.builder.fadd(a, b, flags=EXACT)
+
+    def subtract(self, a, b):
+        return self.builder.fsub(a, b, flags=EXACT)
+
+    def multiply(self, a, b):
+        return self.builder.fmul(a, b, flags=EXACT)
+
+    def divide(self, a, b):
+        return self.builder.fdiv(a, b, flags=EXACT)
+
+    def fma(self, a, b, c):
+        """a * b + c, fused where the CPU has the instruction."""
+        if self.target.fma:
+            return self.call(f"llvm.fma.v{self.target.lanes}f32", self.vector, a, b, c)
+        return self.add(self.multiply(a, b), c)
+
+    def maximum(self, a, b):
+        """The larger; b where either is NaN (maxps)."""
+        return self.builder.select(self.builder.fcmp_ordered(">", a, b, flags=EXACT), a, b)
+
+    def minimum(self, a, b):
+        return self.builder.select(self.builder.fcmp_ordered("<", a, b, flags=EXACT), a, b)
+
+    def absolute(self, a):
+        bits = self.builder.bitcast(a, self.integers)
+        return self.builder.bitcast(self.builder.and_(bits, self.integer(0x7FFFFFFF)), self.vector)
+
+    def splat(self, scalar):
+        undefined = ir.Constant(self.vector, ir.Undefined)
+        one = self.builder.insert_element(undefined, scalar, I32(0))
+        return self.builder.shuffle_vector(one, undefined, ir.Constant(self.integers, [0] * self.target.lanes))
+
+    def pointer(self, address, pointee):
+        return self.builder.inttoptr(address, pointee.as_pointer())
+
+    def load(self, address):
+        value = self.builder.load(self.pointer(address, self.vector))
+        value.align = 4
+        return value
+
+    def store(self, value, address):
+        self.builder.store(value, self.pointer(address, self.vector)).align = 4
+
+    def first_lanes(self, count):
+        """Mask of the lanes below ``count`` (i64)."""
+        lanes = ir.Constant(self.integers, list(range(self.target.lanes)))
+        narrow = self.builder.trunc(count, I32)
+        undefined = ir.Constant(self.integers, ir.Undefined)
+        one = self.builder.insert_element(undefined, narrow, I32(0))
+        zeros = ir.Constant(self.integers, [0] * self.target.lanes)
+        return self.builder.icmp_signed("<", lanes, self.builder.shuffle_vector(one, undefined, zeros))
+
+    def _masked(self, operation: str) -> str:
+        return f"llvm.masked.{operation}.v{self.target.lanes}f32.p0"
+
+    def load_first(self, address, count, fill):
+        """The first ``count`` lanes from memory, ``fill`` (a vector) in the rest; nothing past them is read."""
+        pointer = self.pointer(address, self.vector)
+        return self.call(self._masked("load"), self.vector, pointer, I32(4), self.first_lanes(count), fill)
+
+    def store_first(self, value, address, count):
+        pointer = self.pointer(address, self.vector)
+        self.call(self._masked("store"), ir.VoidType(), value, pointer, I32(4), self.first_lanes(count))
+
+    def fold(self, value, combine):
+        """Combine all lanes pairwise, halves first: a fixed order whatever the code around it. Scalar result."""
+        width = self.target.lanes
+        while width > 1:
+            width //= 2
+            lanes = [i + width if i < width else i for i in range(self.target.lanes)]
+            value = combine(value, self.builder.shuffle_vector(value, value, ir.Constant(self.integers, lanes)))
+        return self.builder.extract_element(value, I32(0))
+
+    def polynomial(self, x, coefficients):
+        """Horner's rule, highest power first."""
+        value = self.constant(coefficients[0])
+        for c in coefficients[1:]:
+            value = self.fma(value, x, self.constant(c))
+        return value
+
+    def exp(self, x):
+        """e**x to 2 ulp on all of float32: 0 for -inf, inf on overflow, NaN stays.
+
+        Cody and Waite reduction x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r, and 2**n in two factors
+        so that neither leaves the exponent's range.
+        """
+        b = self.builder
+        # ordered comparisons are false for NaN, which therefore passes both bounds
+        low, high = self.constant(-104.0), self.constant(89.0)
+        x = b.select(b.fcmp_ordered("<", x, low, flags=EXACT), low, x)
+        x = b.select(b.fcmp_ordered(">", x, high, flags=EXACT), high, x)
+        # adding 1.5 * 2**23 rounds to an integer, which then stands in the low bits
+        shift = self.constant(12582912.0)
+        shifted = self.fma(x, self.constant(1.4426950408889634), shift)
+        n = self.subtract(shifted, shift)
+        r = self.fma(n, self.constant(-0.693359375), x)
+        r = self.fma(n, self.constant(2.12194440e-4), r)
+        p = self.polynomial(r, EXP)
+        p = self.add(self.fma(self.multiply(r, r), p, r), self.constant(1.0))
+        integer = b.sub(b.bitcast(shifted, self.integers), self.integer(0x4B400000))
+        half = b.ashr(integer, self.integer(1))
+        for part in (half, b.sub(integer, half)):
+            bits = b.shl(b.add(part, self.integer(127)), self.integer(23))
+            p = self.multiply(p, b.bitcast(bits, self.vector))
+        return p
+
+    def rational(self, x, bound, odd, even):
+        """x P(x^2) / Q(x^2) with x held within +-bound, where the function has reached its limit."""
+        # in this order NaN passes
+        x = self.minimum(self.constant(bound), self.maximum(self.constant(-bound), x))
+        square = self.multiply(x, x)
+        numerator = self.multiply(x, self.polynomial(square, odd))
+        return self.divide(numerator, self.polynomial(square, even))
+
+    def erf(self, x):
+        """erf(x), absolute error below 4e-7."""
+        return self.rational(x, 4.0, ERF_ODD, ERF_EVEN)
+
+    def tanh(self, x):
+        """tanh(x), relative error below 4e-7."""
+        return self.rational(x, 7.90531110763549805, TANH_ODD, TANH_EVEN)
+
+
+# e**r - 1 - r over r**2 on |r| <= ln 2 / 2 (Cephes expf); the other two are minimax rationals, highest power first.
+EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+ERF_ODD = (
+    -2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05,
+    -7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02,
+)  # fmt: skip
+ERF_EVEN = (
+    -1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03, -1.42647390514189e-02,
+)  # fmt: skip
+TANH_ODD = (
+    -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
+    1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03,
+)  # fmt: skip
+TANH_EVEN = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)

@@ -1,0 +1,70 @@
+"""The CPU that Numba compiles for, and the vector and tile sizes that fit its registers.
+
+The features are those of the compilation (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES), not of the host: an instruction
+that the limited target lacks would abort the process.
+"""
+
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+from numba.core import config
+
+
+@dataclass(frozen=True)
+class Target:
+    """Vector width and register tile of one instruction set.
+
+    lanes    float32 values in a vector.
+    rows     rows of a register tile.
+    vectors  vectors across a register tile; rows * vectors accumulators, vectors + 1 operands must fit the registers.
+    fma      whether a fused multiply-add is one instruction (else it would be a library call).
+    """
+
+    name: str
+    lanes: int
+    rows: int
+    vectors: int
+    fma: bool
+
+    @property
+    def columns(self) -> int:
+        """Columns of a register tile, which is also the width of a panel of packed weights."""
+        return self.lanes * self.vectors
+
+
+# 8x48 keeps 24 of 32 registers as accumulators; 6x16 keeps 12 of 16 (8x48 spills there: 69 GFLOP/s against 117).
+AVX512 = Target("avx512", 16, 8, 3, True)
+AVX2 = Target("avx2", 8, 6, 2, True)
+AVX = Target("avx", 8, 4, 2, False)
+SSE = Target("sse", 4, 4, 2, False)
+NEON = Target("neon", 4, 8, 3, True)
+GENERIC = Target("generic", 4, 4, 2, False)
+
+
+def choose_target(architecture: str, features: set[str]) -> Target:
+    """The tile sizes for an LLVM architecture name (``x86_64``, ``aarch64``) and its enabled features."""
+    if architecture in ("aarch64", "arm64"):
+        return NEON
+    if not architecture.startswith(("x86", "i386", "i686", "amd64")):
+        return GENERIC
+    if "avx512f" in features and "avx512vl" in features:
+        return AVX512
+    if "avx2" in features and "fma" in features:
+        return AVX2
+    return AVX if "avx" in features else SSE
+
+
+def compiled_features() -> set[str]:
+    """Names of the CPU features that Numba compiles for."""
+    if config.CPU_FEATURES is not None:
+        return {f[1:] for f in config.CPU_FEATURES.split(",") if f.startswith("+")}
+    return {name for name, present in llvm.get_host_cpu_features().items() if present}
+
+
+def compiled_name() -> str:
+    """LLVM's name of the CPU that Numba compiles for."""
+    return config.CPU_NAME or llvm.get_host_cpu_name()
+
+
+TARGET = choose_target(llvm.get_default_triple().split("-")[0], compiled_features())
+LANES = TARGET.lanes

@@ -1,0 +1,105 @@
+"""A vector of LANES float32 as a Numba type, with operators and the intrinsics that kernels use.
+
+Addresses are plain integers (``array.ctypes.data`` plus bytes); nothing is checked: a kernel bounds its own tiles.
+"""
+
+import operator
+
+from llvmlite import ir
+from numba import types
+from numba.core.datamodel import models
+from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, register_model
+
+from fastattn.simd.emit import F32, Emitter
+from fastattn.simd.target import LANES, TARGET
+
+
+class Vector(types.Type):
+    """LANES float32 values in one register."""
+
+    def __init__(self):
+        super().__init__(name=f"float32x{LANES}")
+
+
+VECTOR = Vector()
+SIZE = LANES * 4  # bytes
+
+
+@register_model(Vector)
+class VectorModel(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        super().__init__(manager, kind, ir.VectorType(F32, LANES))
+
+
+def _register_operator(function, emit):
+    class Template(ConcreteTemplate):
+        cases = [signature(VECTOR, VECTOR, VECTOR)]
+
+    infer_global(function)(Template)
+
+    @lower_builtin(function, VECTOR, VECTOR)
+    def lower(context, builder, kind, arguments):
+        return emit(Emitter(builder, TARGET), *arguments)
+
+
+_register_operator(operator.add, Emitter.add)
+_register_operator(operator.sub, Emitter.subtract)
+_register_operator(operator.mul, Emitter.multiply)
+_register_operator(operator.truediv, Emitter.divide)
+
+
+def _make(name, result, parameters, emit, documentation):
+    """An intrinsic of fixed types from ``emit(emitter, *llvm values)``."""
+
+    def typer(typing_context, *actual):
+        def generate(context, builder, kind, arguments):
+            value = emit(Emitter(builder, TARGET), *arguments)
+            return context.get_dummy_value() if value is None else value
+
+        return result(*parameters), generate
+
+    # numba reads the number of parameters from the function itself
+    names = ", ".join(f"a{i}" for i in range(len(parameters)))
+    space = {"typer": typer}
+    exec(f"def {name}(typing_context{', ' if names else ''}{names}): return typer(typing_context, {names})", space)  # noqa: S102
+    space[name].__doc__ = documentation
+    return intrinsic(space[name])
+
+
+_V, _A, _F = VECTOR, types.intp, types.float32
+load = _make("load", _V, (_A,), Emitter.load, "The vector at an address.")
+store = _make("store", types.void, (_V, _A), Emitter.store, "Write a vector to an address.")
+load_first = _make(
+    "load_first", _V, (_A, _A, _V), Emitter.load_first, "The first ``count`` lanes at an address, the rest from fill."
+)
+store_first = _make(
+    "store_first", types.void, (_V, _A, _A), Emitter.store_first, "Write the first ``count`` lanes to an address."
+)
+splat = _make("splat", _V, (_F,), Emitter.splat, "A scalar in every lane.")
+fma = _make("fma", _V, (_V, _V, _V), Emitter.fma, "a * b + c, fused where the CPU can.")
+maximum = _make("maximum", _V, (_V, _V), Emitter.maximum, "The larger, lane by lane.")
+minimum = _make("minimum", _V, (_V, _V), Emitter.minimum, "The smaller, lane by lane.")
+exp = _make("exp", _V, (_V,), Emitter.exp, "e**x; see Emitter.exp.")
+erf = _make("erf", _V, (_V,), Emitter.erf, "The error function; see Emitter.erf.")
+tanh = _make("tanh", _V, (_V,), Emitter.tanh, "The hyperbolic tangent; see Emitter.tanh.")
+sum_lanes = _make("sum_lanes", _F, (_V,), lambda e, v: e.fold(v, e.add), "The sum of all lanes, in a fixed order.")
+max_lanes = _make("max_lanes", _F, (_V,), lambda e, v: e.fold(v, e.maximum), "The largest lane.")
+
+
+def _load_scalar(emitter, address):
+    value = emitter.builder.load(emitter.pointer(address, F32))
+    value.align = 4
+    return value
+
+
+def _any_above(emitter, a, b):
+    builder = emitter.builder
+    mask = builder.fcmp_ordered(">", a, b, flags=("nsz",))
+    bits = builder.bitcast(mask, ir.IntType(LANES))
+    return builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(LANES), 0))
+
+
+load_scalar = _make("load_scalar", _F, (_A,), _load_scalar, "The float32 at an address.")
+any_above = _make("any_above", types.boolean, (_V, _V), _any_above, "Whether any lane of a is larger than b's.")
+lane = _make("lane", _F, (_V,), lambda e, v: e.builder.extract_element(v, ir.IntType(32)(0)), "The first lane.")
