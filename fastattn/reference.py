@@ -232,7 +232,7 @@ def attention(
         if weights_BHTS is not None:
             weights_BHTS[b, :, :T, :S] = scores_HTS
         out_GJTK = scores_HTS.reshape(key_heads, heads // key_heads, T, S) @ value_GSK[:, None]
-        out_NF[rows] = out_GJTK.reshape(heads, T, head_width).transpose(1, 0, 2).reshape(T, -1)
+        out_NF[rows] = out_GJTK.reshape(heads, T, head_width).transpose(1, 0, 2).reshape(T, heads * head_width)
     return out_NF
 
 
@@ -264,7 +264,9 @@ def attention_step(
         weights_RHS[...] = 0
     for r in range(len(query_RE)):
         index_S = index_RS[r, : lengths_R[r]]
-        query_GJK = query_RE[r, query_column : query_column + heads * head_width].reshape(key_heads, -1, head_width)
+        query_GJK = query_RE[r, query_column : query_column + heads * head_width].reshape(
+            key_heads, heads // key_heads, head_width
+        )
         key_GSK = _heads_first(key_ME[index_S], key_column, key_heads, head_width)
         value_GSK = _heads_first(value_ME[index_S], value_column, key_heads, head_width)
         scores_HS = (query_GJK @ key_GSK.swapaxes(1, 2)).reshape(heads, len(index_S))
@@ -274,7 +276,7 @@ def attention_step(
         softmax(scores_HS)
         if weights_RHS is not None:
             weights_RHS[r, :, : len(index_S)] = scores_HS
-        out_RF[r] = (scores_HS.reshape(key_heads, -1, len(index_S)) @ value_GSK).reshape(-1)
+        out_RF[r] = (scores_HS.reshape(key_heads, heads // key_heads, len(index_S)) @ value_GSK).reshape(-1)
     return out_RF
 
 

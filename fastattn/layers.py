@@ -1,0 +1,334 @@
+"""Layers, built once from a checkpoint's tensors on a namespace of operations (``fastattn.kernels`` or another).
+
+Every layer works on packed rows: N rows of any sentences, each with its position; none knows of padding. What a
+StackSpec names by a string is looked up in a dictionary when the layer is built, never while it runs.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import CheckpointError, InputError
+from fastattn.spec import Alibi, Rotary, StackSpec
+
+
+class Parameters:
+    """A checkpoint's tensors, packed on demand into the operations' layout; tied weights are packed once."""
+
+    def __init__(self, tensors: dict[str, np.ndarray], ops: Any):
+        self.ops = ops
+        self._tensors = tensors
+        self._packed: dict[tuple[int, int], Any] = {}
+
+    def tensor(self, name: str) -> np.ndarray:
+        return self._tensors[name]
+
+    def optional(self, name: str) -> np.ndarray | None:
+        return self._tensors.get(name)
+
+    def packed(self, name: str) -> Any:
+        """``name.weight`` and, where there is one, ``name.bias`` as the operations' linear weights."""
+        weight_FD, bias_F = self.tensor(name + ".weight"), self.optional(name + ".bias")
+        key = id(weight_FD), id(bias_F)
+        if key not in self._packed:
+            self._packed[key] = self.ops.pack_linear(weight_FD, bias_F)
+        return self._packed[key]
+
+
+class Linear:
+    """y = activation(x W' + b) [* multiply] [+ residual]; from the tensors ``name.weight`` and ``name.bias``."""
+
+    def __init__(self, parameters: Parameters, name: str, activation: str = "none"):
+        self.ops = parameters.ops
+        self.weights = parameters.packed(name)
+        self.activation = activation
+
+    def __call__(
+        self, x_ND: np.ndarray, residual_NF: np.ndarray | None = None, multiply_NF: np.ndarray | None = None
+    ) -> np.ndarray:
+        return self.ops.linear(x_ND, self.weights, self.activation, residual_NF, multiply_NF)
+
+
+class LayerNorm:
+    """Layer normalisation of x + residual, from ``name.weight`` and perhaps ``name.bias``."""
+
+    def __init__(self, parameters: Parameters, name: str, epsilon: float):
+        self.ops, self.epsilon = parameters.ops, epsilon
+        self.weight_D, self.bias_D = parameters.tensor(name + ".weight"), parameters.optional(name + ".bias")
+
+    def __call__(self, x_ND: np.ndarray, residual_ND: np.ndarray | None = None) -> np.ndarray:
+        return self.ops.layer_norm(x_ND, self.weight_D, self.bias_D, self.epsilon, residual_ND)
+
+
+class RMSNorm:
+    """Root mean square normalisation of x + residual, from ``name.weight``."""
+
+    def __init__(self, parameters: Parameters, name: str, epsilon: float):
+        self.ops, self.epsilon = parameters.ops, epsilon
+        self.weight_D = parameters.tensor(name + ".weight")
+
+    def __call__(self, x_ND: np.ndarray, residual_ND: np.ndarray | None = None) -> np.ndarray:
+        return self.ops.rms_norm(x_ND, self.weight_D, self.epsilon, residual_ND)
+
+
+NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer": LayerNorm, "rms": RMSNorm}
+
+
+def Norm(parameters: Parameters, name: str, spec: StackSpec) -> LayerNorm | RMSNorm:
+    """The spec's norm with the tensors of ``name``."""
+    return NORMS[spec.norm](parameters, name, spec.norm_epsilon)
+
+
+def sinusoid_table(positions: int, width: int, dtype: Any = np.float32) -> np.ndarray:
+    """Position p encoded as p + 1: sines of (p + 1) exp(-i ln 10000 / (width / 2 - 1)), then cosines; table_PD.
+
+    tensor2tensor's form of Vaswani 2017, section 3.5; an odd width ends in a column of zeros.
+    """
+    half = width // 2
+    timescale_K = np.exp(-np.log(10000.0) / max(half - 1, 1) * np.arange(half))
+    angle_PK = np.arange(1, positions + 1)[:, None] * timescale_K
+    table_PD = np.zeros((positions, width), dtype)
+    table_PD[:, :half] = np.sin(angle_PK)
+    table_PD[:, half : 2 * half] = np.cos(angle_PK)
+    return table_PD
+
+
+class NoPositions:
+    """Nothing is added to the embedding."""
+
+    def __call__(self, longest: int) -> None:
+        return None
+
+
+class PositionTable:
+    """Learned positions, [P, D]; a longer sentence is an InputError."""
+
+    def __init__(self, table_PD: np.ndarray):
+        self.table_PD = table_PD
+
+    def __call__(self, longest: int) -> np.ndarray:
+        if longest > len(self.table_PD):
+            raise InputError(f"the model has {len(self.table_PD)} positions, the sequence needs {longest}")
+        return self.table_PD
+
+
+class SinusoidPositions:
+    """Sinusoids for as many positions as were ever asked for; the table doubles."""
+
+    def __init__(self, width: int, dtype: Any):
+        self.table_PD = sinusoid_table(512, width, dtype)
+
+    def __call__(self, longest: int) -> np.ndarray:
+        table_PD = self.table_PD
+        if longest > len(table_PD):
+            # Assigned whole, so that another thread sees the old table or the new one.
+            size = max(longest, 2 * len(table_PD))
+            self.table_PD = table_PD = sinusoid_table(size, table_PD.shape[1], table_PD.dtype)
+        return table_PD
+
+
+POSITIONS: dict[str, Any] = {
+    "none": lambda parameters, stack, spec, dtype: NoPositions(),
+    "table": lambda parameters, stack, spec, dtype: PositionTable(parameters.tensor(f"{stack}.positions")),
+    "sinusoid": lambda parameters, stack, spec, dtype: SinusoidPositions(spec.width, dtype),
+    # These three act inside the attention.
+    "rotary": lambda parameters, stack, spec, dtype: NoPositions(),
+    "alibi": lambda parameters, stack, spec, dtype: NoPositions(),
+    "relative": lambda parameters, stack, spec, dtype: NoPositions(),
+}
+
+
+class Embedding:
+    """Ids and positions to rows: table[id] * scale + position, then the embedding norm where the spec has one.
+
+    The id -1 embeds to zeros (its position is still added). An id outside the vocabulary is an InputError.
+    """
+
+    def __init__(self, parameters: Parameters, stack: str, spec: StackSpec):
+        self.ops, self.scale = parameters.ops, spec.embedding_scale
+        self.table_VD = parameters.tensor(f"{stack}.embedding.weight")
+        self.positions = POSITIONS[spec.positions](parameters, stack, spec, self.table_VD.dtype)
+        self.norm = Norm(parameters, f"{stack}.embedding_norm", spec) if spec.embedding_norm else None
+
+    def __call__(self, ids_N: np.ndarray, positions_N: np.ndarray) -> np.ndarray:
+        if len(ids_N) and not -1 <= int(ids_N.min()) <= int(ids_N.max()) < len(self.table_VD):
+            wrong = ids_N.min() if ids_N.min() < -1 else ids_N.max()
+            raise InputError(f"token id {wrong} is outside the vocabulary of {len(self.table_VD)}")
+        table_PD = self.positions(int(positions_N.max()) + 1 if len(positions_N) else 0)
+        x_ND = self.ops.embed(ids_N, self.table_VD, self.scale, positions_N, table_PD)
+        return x_ND if self.norm is None else self.norm(x_ND)
+
+
+class RotaryPositions:
+    """Rotary positions (Su 2021): turns the queries' and keys' heads of fused QKV rows; the tables double."""
+
+    def __init__(self, ops: Any, spec: StackSpec, rotary: Rotary, dtype: Any):
+        self.ops, self.rotary, self.dtype = ops, rotary, dtype
+        # Queries and keys lie side by side, so one call turns them all.
+        self.heads, self.head_width = spec.heads + spec.key_heads, spec.head_width
+        self.tables = self._make(512)
+
+    def _make(self, positions: int) -> tuple[np.ndarray, np.ndarray]:
+        frequency_K = self.rotary.base ** (-np.arange(0, self.rotary.width, 2) / self.rotary.width)
+        angle_PK = (np.arange(positions) / self.rotary.scale)[:, None] * frequency_K
+        return np.cos(angle_PK).astype(self.dtype), np.sin(angle_PK).astype(self.dtype)
+
+    def __call__(self, qkv_NE: np.ndarray, positions_N: np.ndarray) -> None:
+        cos_PK, sin_PK = self.tables
+        longest = int(positions_N.max()) + 1 if len(positions_N) else 0
+        if longest > len(cos_PK):
+            self.tables = cos_PK, sin_PK = self._make(max(longest, 2 * len(cos_PK)))
+        self.ops.rotate(qkv_NE, positions_N, cos_PK, sin_PK, 0, self.heads, self.head_width, self.rotary.interleaved)
+
+
+def alibi_slopes(heads: int) -> np.ndarray:
+    """The slopes of Press 2022: a geometric sequence from 2^(-8/n) for n a power of two, else that of the power
+    below, followed by every second slope of the power above."""
+    power = 1 << (heads.bit_length() - 1)
+    slopes = 2.0 ** (-8.0 / power * np.arange(1, power + 1))
+    between = 2.0 ** (-4.0 / power * np.arange(1, 2 * (heads - power) + 1, 2))
+    return np.concatenate([slopes, between])
+
+
+class AlibiBias:
+    """Attention with linear biases (Press 2022), as a dense bias shared by the layers."""
+
+    def __init__(self, spec: StackSpec, alibi: Alibi, dtype: Any):
+        scale = (spec.query_scale or spec.head_width**-0.5) if alibi.scaled else 1.0
+        self.slopes_H = (alibi_slopes(spec.heads) * scale).astype(dtype)
+        self.positive = alibi.positive_positions
+
+    def __call__(self, positions_T: np.ndarray, keys: int) -> np.ndarray:
+        """bias_HTS of queries at ``positions_T`` over the keys 0 .. keys - 1."""
+        distance_TS = np.arange(keys) - (np.zeros_like(positions_T) if self.positive else positions_T)[:, None]
+        return self.slopes_H[:, None, None] * distance_TS.astype(self.slopes_H.dtype)
+
+
+def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidirectional: bool) -> np.ndarray:
+    """T5's bucket of each key position less query position (Raffel 2020, section 2.1).
+
+    Half the buckets are exact distances, the rest grow logarithmically up to ``max_distance``; where keys may lie
+    ahead, half of all are for them.
+    """
+    bucket = np.zeros(distance.shape, np.int64)
+    if bidirectional:
+        buckets //= 2
+        bucket += np.where(distance > 0, buckets, 0)
+        distance = np.abs(distance)
+    else:
+        distance = np.maximum(-distance, 0)
+    exact = buckets // 2
+    far = np.log(np.maximum(distance, exact) / exact) / np.log(max_distance / exact) * (buckets - exact)
+    return bucket + np.where(distance < exact, distance, np.minimum(exact + far.astype(np.int64), buckets - 1))
+
+
+class RelativeBias:
+    """T5's learned bias by bucketed distance, as a dense bias shared by the layers."""
+
+    def __init__(self, bias_UH: np.ndarray, spec: StackSpec, bidirectional: bool):
+        exact = spec.relative_buckets // (4 if bidirectional else 2)
+        if not 0 < exact < spec.relative_max_distance:
+            raise CheckpointError(
+                f"relative positions need {4 if bidirectional else 2} buckets or more and a maximum distance beyond "
+                f"the exact ones, got {spec.relative_buckets} buckets and distance {spec.relative_max_distance}"
+            )
+        self.bias_HU = np.ascontiguousarray(bias_UH.T)
+        self.spec, self.bidirectional = spec, bidirectional
+
+    def __call__(self, positions_T: np.ndarray, keys: int) -> np.ndarray:
+        """bias_HTS of queries at ``positions_T`` over the keys 0 .. keys - 1."""
+        distance_TS = np.arange(keys) - positions_T[:, None]
+        bucket_TS = relative_buckets(
+            distance_TS, self.spec.relative_buckets, self.spec.relative_max_distance, self.bidirectional
+        )
+        return self.bias_HU[:, bucket_TS]
+
+
+BIASES: dict[str, Any] = {
+    "alibi": lambda parameters, stack, spec, dtype: AlibiBias(spec, spec.alibi or Alibi(), dtype),
+    "relative": lambda parameters, stack, spec, dtype: RelativeBias(
+        parameters.tensor(f"{stack}.relative_bias"), spec, bidirectional=stack == "encoder"
+    ),
+}
+
+
+class AttentionBias:
+    """What a stack adds to its self-attention's scores by position: nothing, ALiBi or T5's relative bias."""
+
+    def __init__(self, parameters: Parameters, stack: str, spec: StackSpec):
+        dtype = parameters.tensor(f"{stack}.embedding.weight").dtype
+        make = BIASES.get(spec.positions)
+        self.bias = make(parameters, stack, spec, dtype) if make else None
+
+    def full(self, longest: int) -> np.ndarray | None:
+        """bias_1HTS for sentences of up to ``longest`` positions, T = S = longest."""
+        return None if self.bias is None else self.bias(np.arange(longest), longest)[None]
+
+    def step(self, positions_R: np.ndarray, keys: int) -> np.ndarray | None:
+        """bias_RHS for one query a row at ``positions_R`` over the keys at positions 0 .. keys - 1."""
+        if self.bias is None:
+            return None
+        return np.ascontiguousarray(self.bias(positions_R, keys).swapaxes(0, 1))
+
+
+class SelfAttention:
+    """Multi-head attention of a stack's rows over themselves, from ``name.qkv`` and ``name.output``.
+
+    ``project`` and ``output`` serve a cached step as well; ``__call__`` is the whole of a ragged batch.
+    """
+
+    def __init__(self, parameters: Parameters, name: str, stack: str, spec: StackSpec, causal: bool = False):
+        self.ops, self.causal = parameters.ops, causal
+        self.qkv, self.output = Linear(parameters, f"{name}.qkv"), Linear(parameters, f"{name}.output")
+        queries, keys = spec.heads * spec.head_width, spec.key_heads * spec.head_width
+        self.key_column, self.value_column = queries, queries + keys
+        self.shape = {"heads": spec.heads, "key_heads": spec.key_heads, "head_width": spec.head_width}
+        self.scale = spec.query_scale
+        self.rotary = None
+        if spec.positions == "rotary":
+            dtype = parameters.tensor(f"{stack}.embedding.weight").dtype
+            self.rotary = RotaryPositions(self.ops, spec, spec.rotary or Rotary(spec.head_width), dtype)
+
+    def project(self, x_ND: np.ndarray, positions_N: np.ndarray) -> np.ndarray:
+        """qkv_NE of the rows: queries, keys, values side by side, rotary positions applied."""
+        qkv_NE = self.qkv(x_ND)
+        if self.rotary is not None:
+            self.rotary(qkv_NE, positions_N)
+        return qkv_NE
+
+    def __call__(
+        self,
+        x_ND: np.ndarray,
+        starts_B1: np.ndarray,
+        positions_N: np.ndarray,
+        bias_1HTS: np.ndarray | None = None,
+        residual_ND: np.ndarray | None = None,
+    ) -> np.ndarray:
+        qkv_NE = self.project(x_ND, positions_N)
+        context_NF = self.ops.attention(
+            qkv_NE,
+            qkv_NE,
+            qkv_NE,
+            starts_B1,
+            starts_B1,
+            key_column=self.key_column,
+            value_column=self.value_column,
+            causal=self.causal,
+            scale=self.scale,
+            bias_BHTS=bias_1HTS,
+            **self.shape,
+        )
+        return self.output(context_NF, residual_ND)
+
+
+class FeedForward:
+    """outer(activation(inner(x)) [* inner_linear(x)]) [+ residual]; gated by the spec (Shazeer 2020)."""
+
+    def __init__(self, parameters: Parameters, name: str, spec: StackSpec):
+        self.inner = Linear(parameters, f"{name}.inner", spec.activation)
+        self.gate = Linear(parameters, f"{name}.inner_linear") if spec.gated else None
+        self.outer = Linear(parameters, f"{name}.outer")
+
+    def __call__(self, x_ND: np.ndarray, residual_ND: np.ndarray | None = None) -> np.ndarray:
+        gate_NF = None if self.gate is None else self.gate(x_ND)
+        return self.outer(self.inner(x_ND, multiply_NF=gate_NF), residual_ND)

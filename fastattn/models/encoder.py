@@ -1,0 +1,73 @@
+"""The Transformer encoder (Vaswani 2017, section 3.1) in every variety of a StackSpec, BERT among them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import InputError
+from fastattn.layers import AttentionBias, Embedding, FeedForward, Norm, Parameters, SelfAttention
+from fastattn.spec import Checkpoint, StackSpec
+
+
+class EncoderBlock:
+    """Self-attention, then feed-forward; each x + f(norm(x)) with ``pre_norm``, norm(x + f(x)) without."""
+
+    def __init__(self, parameters: Parameters, layer: str, spec: StackSpec):
+        self.attention = SelfAttention(parameters, f"{layer}.self_attention", "encoder", spec)
+        self.attention_norm = Norm(parameters, f"{layer}.self_attention.norm", spec)
+        self.feed_forward = FeedForward(parameters, f"{layer}.feed_forward", spec)
+        self.feed_forward_norm = Norm(parameters, f"{layer}.feed_forward.norm", spec)
+        self.pre_norm = spec.pre_norm
+
+    def __call__(
+        self, x_ND: np.ndarray, starts_B1: np.ndarray, positions_N: np.ndarray, bias_1HTS: np.ndarray | None
+    ) -> np.ndarray:
+        if self.pre_norm:
+            x_ND = self.attention(self.attention_norm(x_ND), starts_B1, positions_N, bias_1HTS, x_ND)
+            return self.feed_forward(self.feed_forward_norm(x_ND), x_ND)
+        x_ND = self.attention_norm(self.attention(x_ND, starts_B1, positions_N, bias_1HTS, x_ND))
+        return self.feed_forward_norm(self.feed_forward(x_ND, x_ND))
+
+
+class EncoderStack:
+    """Embedding, blocks, final norm; from the tensors ``encoder.*``."""
+
+    def __init__(self, parameters: Parameters, spec: StackSpec):
+        self.spec = spec
+        self.embedding = Embedding(parameters, "encoder", spec)
+        self.bias = AttentionBias(parameters, "encoder", spec)
+        self.blocks = [EncoderBlock(parameters, f"encoder.layers.{i}", spec) for i in range(spec.layers)]
+        self.final_norm = Norm(parameters, "encoder.final_norm", spec) if spec.final_norm else None
+
+    def encode(self, ids_B: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """(rows_ND, starts_B1): the last hidden states of the sentences end to end; ids are int32, one array each.
+
+        Sentence b holds rows starts[b] .. starts[b + 1]; an empty one holds none. A sentence longer than the model
+        has positions for, or an id outside the vocabulary, is an InputError.
+        """
+        starts_B1 = np.zeros(len(ids_B) + 1, np.int64)
+        np.cumsum([len(ids) for ids in ids_B], out=starts_B1[1:])
+        if starts_B1[-1] == 0:
+            return np.zeros((0, self.spec.width), self.embedding.table_VD.dtype), starts_B1
+        longest = int(np.diff(starts_B1).max())
+        if 0 < self.spec.max_positions < longest:
+            raise InputError(f"the model has {self.spec.max_positions} positions, the sequence needs {longest}")
+        ids_N = np.concatenate(ids_B).astype(np.int32, copy=False)
+        positions_N = np.concatenate([np.arange(len(ids), dtype=np.int32) for ids in ids_B])
+        x_ND = self.embedding(ids_N, positions_N)
+        bias_1HTS = self.bias.full(longest)
+        for block in self.blocks:
+            x_ND = block(x_ND, starts_B1, positions_N, bias_1HTS)
+        return (x_ND if self.final_norm is None else self.final_norm(x_ND)), starts_B1
+
+
+class EncoderModel:
+    """An encoder on its own; ``ops`` is ``fastattn.kernels``, or another namespace of the same operations."""
+
+    def __init__(self, checkpoint: Checkpoint, ops: Any):
+        self.encoder = EncoderStack(Parameters(checkpoint.tensors, ops), checkpoint.spec.encoder)
+
+    def encode(self, ids_B: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """(rows_ND, starts_B1) as ``EncoderStack.encode``."""
+        return self.encoder.encode(ids_B)
