@@ -1,0 +1,37 @@
+"""Attention models on the CPU: translation and sentence vectors, in Python compiled by Numba.
+
+The public names are imported when first used, so that ``import fastattn`` itself costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fastattn._version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from fastattn.encoder import Encoder
+    from fastattn.errors import FastattnError
+    from fastattn.kernels import dense_attention as attention
+    from fastattn.translator import Translator
+
+__all__ = ["Encoder", "FastattnError", "Translator", "__version__", "attention"]
+
+_HOMES = {
+    "Encoder": ("fastattn.encoder", "Encoder"),
+    "FastattnError": ("fastattn.errors", "FastattnError"),
+    "Translator": ("fastattn.translator", "Translator"),
+    "attention": ("fastattn.kernels", "dense_attention"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fastattn' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    value = getattr(import_module(module), attribute)
+    globals()[name] = value  # the next use does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,49 @@
+# make demo | test | check | bench | clean. Each sets up what it needs in .venv, once.
+PYTHON ?= python3
+VENV := .venv
+ifeq ($(OS),Windows_NT)
+BIN := $(VENV)/Scripts
+else
+BIN := $(VENV)/bin
+endif
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup demo test check bench clean
+
+help:
+	@echo "make demo    set up, download two small models, translate and encode something real"
+	@echo "make test    set up, run the tests            (ARGS=... goes to pytest)"
+	@echo "make check   format, lint, types, import table"
+	@echo "make bench   run the benchmarks               (ARGS=... goes to them)"
+	@echo "make clean   remove build products and caches (.venv and downloaded models stay)"
+
+setup: $(STAMP)
+
+$(STAMP): setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "fastattn needs Python 3.10 or newer, $(PYTHON) is %d.%d; try make PYTHON=python3.12" % v[:2])'
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "== making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "== installing fastattn and what it needs into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,check]"
+	@touch $@
+
+demo: setup
+	@BIN=$(BIN) sh examples/demo.sh
+
+test: setup
+	@$(BIN)/python -m pytest $(ARGS)
+
+# mypy knows nothing of package_dir, so it is shown the tree as an installation lays it out.
+check: setup
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@rm -rf build/types && mkdir -p build/types/fastattn
+	@ln -s $(CURDIR)/fastattn/* $(CURDIR)/weights $(CURDIR)/cli build/types/fastattn/
+	@cd build/types && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/setup.cfg --cache-dir $(CURDIR)/.mypy_cache
+	@$(BIN)/python -m pytest tests/test_imports.py
+
+bench: setup
+	@$(BIN)/python -m bench $(ARGS)
+
+clean:
+	@rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	@find . -name $(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
