@@ -1,0 +1,19 @@
+"""The operations of the engine as compiled loops; fastattn.reference has the same names in plain NumPy."""
+
+from fastattn.kernels.embed import embed
+from fastattn.kernels.jit import thread_limit, use_threads
+from fastattn.kernels.matmul import linear, pack_linear
+from fastattn.kernels.norm import layer_norm, rms_norm
+from fastattn.kernels.select import log_probs, project_top_k
+
+__all__ = [
+    "embed",
+    "layer_norm",
+    "linear",
+    "log_probs",
+    "pack_linear",
+    "project_top_k",
+    "rms_norm",
+    "thread_limit",
+    "use_threads",
+]

@@ -42,9 +42,7 @@ def emit_tile(emitter: Emitter, rows: int, vectors: int, groups: int, accumulate
     b_offset = builder.phi(I64)
     b_offset.add_incoming(I64(0), entry)
     sums = [builder.phi(emitter.vector) for _ in starts]
-    operands = [
-        emitter.load(builder.add(b_groups[g], builder.add(b_offset, I64(j * lanes * 4)))) for g, j in columns
-    ]
+    operands = [emitter.load(builder.add(b_groups[g], builder.add(b_offset, I64(j * lanes * 4)))) for g, j in columns]
     new = []
     for i in range(rows):
         scalar = builder.load(emitter.pointer(builder.add(a_rows[i], builder.mul(step, I64(4))), F32))

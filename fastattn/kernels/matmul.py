@@ -1,0 +1,191 @@
+"""Matrix products with packed weights: y = activation(x W' + b) * multiply + residual.
+
+W is packed once into panels of NR columns, [panels, inputs, NR], so that a tile reads it in order. A tile of the
+target's rows x NR holds its sums in registers for the whole length of the inner dimension; splitting that dimension
+for the caches was measured and gained nothing (a panel streams from L2 behind the arithmetic). The tile goes to a
+scratch of a few kilobytes in L1, from which the epilogue writes y once.
+
+AVX2 (6x16), one core: 96 GFLOP/s at 1024 cubed, 98 at 96x384x1536; OpenBLAS 92 and 87 in the same run.
+"""
+
+import numpy as np
+from numba import prange
+
+from fastattn.kernels.activation import CODES, activate
+from fastattn.kernels.jit import current_threads, inner, kernel
+from fastattn.simd.target import LANES, TARGET
+from fastattn.simd.tile import make_tile
+from fastattn.simd.vector import load, load_first, splat, store, store_first
+
+MR, NR = TARGET.rows, TARGET.columns
+# Rows that one task takes through all its panels: 96 rows of 384 to 2,048 floats stay in L2 beside a panel.
+ROW_BLOCK = 96
+# One or two rows leave most accumulators idle, so they take several panels at once: the sums are then independent
+# enough to hide the latency of the multiply-add, and memory sees more than one stream.
+GROUP = 4
+
+tile_full, tile_4, tile_2, tile_1 = make_tile(MR), make_tile(4), make_tile(2), make_tile(1)
+tile_2_pair, tile_1_group = make_tile(2, groups=2), make_tile(1, groups=4)
+
+
+class PackedLinear:
+    """Weights and bias of a linear layer in the product's layout.
+
+    panels_PDN  float32 [panels, inputs, NR], columns past ``outputs`` zero.
+    bias        float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
+    """
+
+    def __init__(self, panels_PDN: np.ndarray, bias: np.ndarray, outputs: int):
+        self.panels_PDN = panels_PDN
+        self.bias = bias
+        self.outputs = outputs
+        self.inputs = panels_PDN.shape[1]
+
+
+def pack_linear(weight_FD: np.ndarray, bias_F: np.ndarray | None = None) -> PackedLinear:
+    """Pack float32 weights [outputs, inputs] and bias [outputs] (none: zero)."""
+    outputs, inputs = weight_FD.shape
+    panels = -(-outputs // NR)
+    panels_PDN = np.empty((panels, inputs, NR), np.float32)
+    _pack(np.ascontiguousarray(weight_FD, np.float32), panels_PDN)
+    bias = np.full(panels * NR, -np.inf, np.float32)
+    bias[:outputs] = 0 if bias_F is None else bias_F
+    return PackedLinear(panels_PDN, bias, outputs)
+
+
+@kernel
+def _pack(weight_FD, panels_PDN):
+    outputs, inputs = weight_FD.shape
+    for p in prange(panels_PDN.shape[0]):
+        for j in range(NR):
+            if p * NR + j < outputs:
+                for d in range(inputs):
+                    panels_PDN[p, d, j] = weight_FD[p * NR + j, d]
+            else:
+                for d in range(inputs):
+                    panels_PDN[p, d, j] = np.float32(0)
+
+
+@inner
+def multiply_tile(x, row_bytes, left, panel, panel_bytes, panels, steps, scratch):
+    """One tile of at most ``left`` rows times 1 or GROUP panels into scratch; returns how many rows it took.
+
+    scratch rows are panels * NR floats long.
+    """
+    width = panels * NR * 4
+    if panels == GROUP:
+        if left >= 2:
+            tile_2_pair(x, row_bytes, panel, NR * 4, panel_bytes, steps, scratch, width)
+            tile_2_pair(x, row_bytes, panel + 2 * panel_bytes, NR * 4, panel_bytes, steps, scratch + NR * 8, width)
+            return 2
+        tile_1_group(x, row_bytes, panel, NR * 4, panel_bytes, steps, scratch, width)
+        return 1
+    if left >= MR:
+        tile_full(x, row_bytes, panel, NR * 4, 0, steps, scratch, width)
+        return MR
+    if left >= 4:
+        tile_4(x, row_bytes, panel, NR * 4, 0, steps, scratch, width)
+        return 4
+    if left >= 2:
+        tile_2(x, row_bytes, panel, NR * 4, 0, steps, scratch, width)
+        return 2
+    tile_1(x, row_bytes, panel, NR * 4, 0, steps, scratch, width)
+    return 1
+
+
+@inner
+def finish_row(sums, bias, columns, activation, multiply, residual, y):
+    """Epilogue of one row of a tile; all but activation and columns are addresses, multiply and residual 0 if absent."""
+    for j in range(0, columns, LANES):
+        at = j * 4
+        left = columns - j
+        value = activate(load(sums + at) + load(bias + at), activation)
+        if left >= LANES:
+            if multiply != 0:
+                value = value * load(multiply + at)
+            if residual != 0:
+                value = value + load(residual + at)
+            store(value, y + at)
+        else:
+            zero = splat(np.float32(0))
+            if multiply != 0:
+                value = value * load_first(multiply + at, left, zero)
+            if residual != 0:
+                value = value + load_first(residual + at, left, zero)
+            store_first(value, y + at, left)
+
+
+@kernel
+def _linear(x_ND, panels_PDN, bias, activation, multiply_NF, residual_NF, row_block, column_blocks, y_NF):
+    N, D = x_ND.shape
+    P, F = panels_PDN.shape[0], y_NF.shape[1]
+    x, w, b, y = x_ND.ctypes.data, panels_PDN.ctypes.data, bias.ctypes.data, y_NF.ctypes.data
+    multiply = multiply_NF.ctypes.data if multiply_NF.size else 0
+    residual = residual_NF.ctypes.data if residual_NF.size else 0
+    for task in prange((N + row_block - 1) // row_block * column_blocks):
+        first = task // column_blocks * row_block
+        last = min(N, first + row_block)
+        column_block = task % column_blocks
+        p, end = column_block * P // column_blocks, (column_block + 1) * P // column_blocks
+        scratch_array = np.empty(max(MR, 2 * GROUP) * NR, np.float32)
+        scratch = scratch_array.ctypes.data
+        while p < end:
+            panels = GROUP if last - first < 4 and p + GROUP <= end else 1
+            columns = min(panels * NR, F - p * NR)
+            r = first
+            while r < last:
+                took = multiply_tile(x + r * D * 4, D * 4, last - r, w + p * D * NR * 4, D * NR * 4, panels, D, scratch)
+                for i in range(took):
+                    at = ((r + i) * F + p * NR) * 4
+                    finish_row(
+                        scratch + i * panels * NR * 4,
+                        b + p * NR * 4,
+                        columns,
+                        activation,
+                        multiply + at if multiply != 0 else 0,
+                        residual + at if residual != 0 else 0,
+                        y + at,
+                    )
+                r += took
+            p += panels
+
+
+_NONE = np.empty((0, 0), np.float32)
+
+
+def blocks_for(rows: int, panels: int) -> tuple[int, int]:
+    """(rows of a task, column blocks): full tiles a task, and at least one task a thread."""
+    row_blocks = max(1, -(-rows // ROW_BLOCK))
+    row_block = max(1, -(-rows // row_blocks))
+    row_block = -(-row_block // MR) * MR
+    threads = current_threads()
+    return row_block, 1 if row_blocks >= 4 * threads else min(threads, panels)
+
+
+def linear(
+    x_ND: np.ndarray,
+    packed: PackedLinear,
+    activation: str = "none",
+    residual_NF: np.ndarray | None = None,
+    multiply_NF: np.ndarray | None = None,
+) -> np.ndarray:
+    """activation(x W' + b) * multiply + residual, float32 [N, outputs]; the inputs are float32 and C-contiguous.
+
+    Gated feed-forward layers multiply (Shazeer 2020); the residual is added last.
+    """
+    N = x_ND.shape[0]
+    y_NF = np.empty((N, packed.outputs), np.float32)
+    if N:
+        row_block, column_blocks = blocks_for(N, packed.panels_PDN.shape[0])
+        _linear(
+            x_ND,
+            packed.panels_PDN,
+            packed.bias,
+            CODES[activation],
+            _NONE if multiply_NF is None else multiply_NF,
+            _NONE if residual_NF is None else residual_NF,
+            row_block,
+            column_blocks,
+            y_NF,
+        )
+    return y_NF

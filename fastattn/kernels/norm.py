@@ -1,0 +1,91 @@
+"""Layer and root-mean-square normalisation, the residual added on the way in. One row a task, all in L1."""
+
+import numpy as np
+from numba import prange
+
+from fastattn.kernels.jit import inner, kernel
+from fastattn.simd.target import LANES
+from fastattn.simd.vector import fma, load, load_first, splat, store, store_first, sum_lanes
+
+# Below this many floats a parallel region costs more than it saves.
+SERIAL_SIZE = 1 << 14
+_NONE, _NO_BIAS = np.empty((0, 0), np.float32), np.empty(0, np.float32)
+
+
+@inner
+def load_part(address, left, fill):
+    """A whole vector, or its first ``left`` lanes."""
+    if left >= LANES:
+        return load(address)
+    return load_first(address, left, fill)
+
+
+@inner
+def store_part(value, address, left):
+    if left >= LANES:
+        store(value, address)
+    else:
+        store_first(value, address, left)
+
+
+@inner
+def sum_squares(row, D, mean):
+    """Sum of (row - mean)**2; lanes past D hold the mean, so they add nothing."""
+    total = splat(np.float32(0))
+    for d in range(0, D, LANES):
+        deviation = load_part(row + d * 4, D - d, mean) - mean
+        total = fma(deviation, deviation, total)
+    return sum_lanes(total)
+
+
+@kernel
+def _normalise(x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
+    N, D = x_ND.shape
+    x, y, weight, bias = x_ND.ctypes.data, y_ND.ctypes.data, weight_D.ctypes.data, bias_D.ctypes.data
+    residual = residual_ND.ctypes.data
+    has_residual, has_bias = residual_ND.size > 0, bias_D.size > 0
+    for n in prange(N):
+        zero = splat(np.float32(0))
+        at = n * D * 4
+        total = zero
+        for d in range(0, D, LANES):
+            value = load_part(x + at + d * 4, D - d, zero)
+            if has_residual:
+                value = value + load_part(residual + at + d * 4, D - d, zero)
+            store_part(value, y + at + d * 4, D - d)
+            total = total + value
+        mean = splat(sum_lanes(total) / np.float32(D)) if centred else zero
+        variance = sum_squares(y + at, D, mean) / np.float32(D)
+        scale = splat(np.float32(1) / np.sqrt(variance + np.float32(epsilon)))
+        for d in range(0, D, LANES):
+            value = (load_part(y + at + d * 4, D - d, zero) - mean) * scale
+            value = value * load_part(weight + d * 4, D - d, zero)
+            if has_bias:
+                value = value + load_part(bias + d * 4, D - d, zero)
+            store_part(value, y + at + d * 4, D - d)
+
+
+def _run(x_ND, residual_ND, weight_D, bias_D, epsilon, centred):
+    y_ND = np.empty_like(x_ND)
+    run = _normalise.serial if x_ND.size < SERIAL_SIZE else _normalise
+    residual_ND = _NONE if residual_ND is None else residual_ND
+    run(x_ND, residual_ND, weight_D, _NO_BIAS if bias_D is None else bias_D, float(epsilon), centred, y_ND)
+    return y_ND
+
+
+def layer_norm(
+    x_ND: np.ndarray,
+    weight_D: np.ndarray,
+    bias_D: np.ndarray | None,
+    epsilon: float,
+    residual_ND: np.ndarray | None = None,
+) -> np.ndarray:
+    """Layer normalisation (Ba 2016) of x + residual, the variance in a second pass; float32 [N, D]."""
+    return _run(x_ND, residual_ND, weight_D, bias_D, epsilon, True)
+
+
+def rms_norm(
+    x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
+) -> np.ndarray:
+    """Root mean square normalisation (Zhang and Sennrich 2019) of x + residual; float32 [N, D]."""
+    return _run(x_ND, residual_ND, weight_D, None, epsilon, False)
