@@ -1,0 +1,311 @@
+"""One table of operations at awkward sizes, for the tests and the benchmark alike.
+
+A case holds float32 arrays and a call that runs one operation of a namespace on them; ``float64`` gives the oracle's
+arrays. The allowance of ``check`` is twice the error of the same formula in float32, plus a floor.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastattn import reference
+from fastattn.spec import ACTIVATIONS
+
+FLOOR = 1e-6
+
+
+@dataclass(frozen=True)
+class Case:
+    """``call(ops, arrays)`` returns the operation's result as a tuple of arrays."""
+
+    name: str
+    operation: str
+    arrays: dict[str, np.ndarray]
+    call: Callable[[Any, dict[str, np.ndarray]], tuple[np.ndarray, ...]]
+    exact: tuple[int, ...] = ()  # which results must be equal, not merely close
+
+
+def float64(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: array.astype(np.float64) if array.dtype == np.float32 else array for name, array in arrays.items()}
+
+
+def check(case: Case, ops: Any) -> None:
+    """Assert that ``ops`` agrees with the float64 reference about as well as the float32 reference does."""
+    got = case.call(ops, case.arrays)
+    naive = case.call(reference, case.arrays)
+    expected = case.call(reference, float64(case.arrays))
+    for i, (one, other, oracle) in enumerate(zip(got, naive, expected, strict=True)):
+        assert one.shape == oracle.shape and one.dtype == other.dtype, f"{case.name}: result {i} has another form"
+        if i in case.exact:
+            np.testing.assert_array_equal(one, oracle, err_msg=case.name)
+        elif one.size:
+            finite = np.isfinite(oracle)
+            np.testing.assert_array_equal(one[~finite], oracle[~finite], err_msg=case.name)
+            scale = np.abs(oracle[finite]).max(initial=0.0)
+            allowed = 2 * np.abs(other[finite] - oracle[finite]).max(initial=0.0) + FLOOR * max(scale, 1.0)
+            error = np.abs(one[finite] - oracle[finite]).max(initial=0.0)
+            assert error <= allowed, f"{case.name}: result {i} is off by {error}, allowed {allowed}"
+
+
+def _normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def starts_of(lengths: tuple[int, ...]) -> np.ndarray:
+    """starts_B1 of sentences of these lengths."""
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def linear_case(
+    rows: int, inputs: int, outputs: int, activation: str = "none", bias: bool = True, extras: bool = False
+) -> Case:
+    rng = np.random.default_rng(rows * 7919 + inputs * 31 + outputs)
+    arrays = {"x": _normal(rng, rows, inputs), "weight": _normal(rng, outputs, inputs) / np.float32(inputs) ** 0.5}
+    if bias:
+        arrays["bias"] = _normal(rng, outputs)
+    if extras:
+        arrays["residual"], arrays["multiply"] = _normal(rng, rows, outputs), _normal(rng, rows, outputs)
+
+    def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        packed = ops.pack_linear(a["weight"], a.get("bias"))
+        return (ops.linear(a["x"], packed, activation, a.get("residual"), a.get("multiply")),)
+
+    return Case(f"linear-{rows}x{inputs}x{outputs}-{activation}-{bias}-{extras}", "linear", arrays, call)
+
+
+def norm_case(operation: str, rows: int, width: int, residual: bool = False, mean: float = 0.0) -> Case:
+    rng = np.random.default_rng(rows * 7919 + width)
+    arrays = {"x": _normal(rng, rows, width) + np.float32(mean), "weight": _normal(rng, width)}
+    if operation == "layer_norm":
+        arrays["bias"] = _normal(rng, width)
+    if residual:
+        arrays["residual"] = _normal(rng, rows, width)
+
+    def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        if operation == "layer_norm":
+            return (ops.layer_norm(a["x"], a["weight"], a["bias"], 1e-5, a.get("residual")),)
+        return (ops.rms_norm(a["x"], a["weight"], 1e-6, a.get("residual")),)
+
+    return Case(f"{operation}-{rows}x{width}-{residual}-{mean}", operation, arrays, call)
+
+
+def embed_case(rows: int, vocabulary: int, width: int, positions: bool = True) -> Case:
+    rng = np.random.default_rng(rows * 7919 + vocabulary * 31 + width)
+    arrays = {
+        "ids": rng.integers(-1, vocabulary, rows).astype(np.int32),
+        "table": _normal(rng, vocabulary, width),
+        "positions": rng.integers(0, 9, rows).astype(np.int32),
+        "position_table": _normal(rng, 9, width),
+    }
+
+    def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        where = (a["positions"], a["position_table"]) if positions else ()
+        return (ops.embed(a["ids"], a["table"], 3.5, *where),)
+
+    return Case(f"embed-{rows}x{vocabulary}x{width}-{positions}", "embed", arrays, call)
+
+
+def rotate_case(rows: int, heads: int, head_width: int, rotary_width: int, interleaved: bool) -> Case:
+    rng = np.random.default_rng(rows * 7919 + heads * 31 + head_width)
+    angle = np.arange(11)[:, None] * 10000.0 ** (-np.arange(0, rotary_width, 2) / rotary_width)
+    arrays = {
+        "x": _normal(rng, rows, heads * head_width + 5),
+        "positions": rng.integers(0, 11, rows).astype(np.int32),
+        "cos": np.cos(angle).astype(np.float32),
+        "sin": np.sin(angle).astype(np.float32),
+    }
+
+    def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        x = a["x"].copy()
+        ops.rotate(x, a["positions"], a["cos"], a["sin"], 3, heads, head_width, interleaved)
+        return (x,)
+
+    return Case(f"rotate-{rows}x{heads}x{head_width}-{rotary_width}-{interleaved}", "rotate", arrays, call)
+
+
+def attention_case(
+    queries: tuple[int, ...],
+    keys: tuple[int, ...],
+    heads: int,
+    key_heads: int,
+    head_width: int,
+    causal: bool = False,
+    offset: tuple[int, ...] | None = None,
+    bias: tuple[bool, bool] | None = None,
+    hidden: float = 0.0,
+    size: float = 1.0,
+) -> Case:
+    """bias: whether its batch axis and its query axis are of full length; hidden: the share of it that is -inf."""
+    rng = np.random.default_rng(sum(queries) * 7919 + sum(keys) * 31 + heads * head_width)
+    longest_query, longest_key = max(queries, default=0), max(keys, default=0)
+    # Rows as a fused projection lays them out, with columns that belong to no head.
+    arrays = {
+        "query": _normal(rng, sum(queries), heads * head_width + 3) * np.float32(size),
+        "key_value": _normal(rng, sum(keys), 2 * key_heads * head_width + 2),
+        "query_starts": starts_of(queries),
+        "key_starts": starts_of(keys),
+    }
+    if offset is not None:
+        arrays["offset"] = np.array(offset, np.int64)
+    if bias is not None:
+        shape = (len(queries) if bias[0] else 1, heads, longest_query if bias[1] else 1, longest_key)
+        arrays["bias"] = _normal(rng, *shape)
+        arrays["bias"][rng.random(shape) < hidden] = -np.inf
+
+    def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        weights = np.full((len(queries), heads, longest_query, longest_key), np.nan, a["query"].dtype)
+        common: dict[str, Any] = {
+            "heads": heads,
+            "key_heads": key_heads,
+            "head_width": head_width,
+            "query_column": 2,
+            "key_column": 1,
+            "value_column": 1 + key_heads * head_width,
+            "causal": causal,
+            "offset_B": a.get("offset"),
+            "bias_BHTS": a.get("bias"),
+        }
+        rows = a["query"], a["key_value"], a["key_value"], a["query_starts"], a["key_starts"]
+        plain = ops.attention(*rows, **common)
+        watched = ops.attention(*rows, **common, weights_BHTS=weights)
+        return plain, watched, weights
+
+    form = f"{queries}-{keys}-{heads}/{key_heads}x{head_width}-{causal}-{offset}-{bias}-{hidden}-{size}"
+    return Case(f"attention-{form}".replace(" ", ""), "attention", arrays, call)
+
+
+def attention_step_case(
+    lengths: tuple[int, ...], heads: int, key_heads: int, head_width: int, bias: bool = False, size: float = 1.0
+) -> Case:
+    rng = np.random.default_rng(sum(lengths) * 7919 + heads * head_width)
+    longest, rows = max(lengths, default=0), len(lengths)
+    arrays = {
+        "query": _normal(rng, rows, heads * head_width + 3) * np.float32(size),
+        "key_value": _normal(rng, 50, 2 * key_heads * head_width + 2),
+        "index": rng.integers(0, 50, (rows, longest)).astype(np.int32),
+        "lengths": np.array(lengths, np.int32),
+    }
+    if bias:
+        arrays["bias"] = _normal(rng, rows, heads, longest)
+
+    def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        weights = np.full((rows, heads, longest), np.nan, a["query"].dtype)
+        common: dict[str, Any] = {
+            "heads": heads,
+            "key_heads": key_heads,
+            "head_width": head_width,
+            "query_column": 2,
+            "key_column": 1,
+            "value_column": 1 + key_heads * head_width,
+            "bias_RHS": a.get("bias"),
+        }
+        inputs = a["query"], a["key_value"], a["key_value"], a["index"], a["lengths"]
+        return (
+            ops.attention_step(*inputs, **common),
+            ops.attention_step(*inputs, **common, weights_RHS=weights),
+            weights,
+        )
+
+    name = f"attention_step-{lengths}-{heads}/{key_heads}x{head_width}-{bias}-{size}".replace(" ", "")
+    return Case(name, "attention_step", arrays, call)
+
+
+def project_top_k_case(rows: int, width: int, vocabulary: int, k: int, suppressed: bool = False) -> Case:
+    """Small whole numbers: the logits are exact in float32, tie often, and the ids must be those of the oracle."""
+    rng = np.random.default_rng(rows * 7919 + width * 31 + vocabulary)
+    arrays = {
+        "x": rng.integers(-1, 2, (rows, width)).astype(np.float32),
+        "weight": rng.integers(-1, 2, (vocabulary, width)).astype(np.float32),
+        "bias": rng.integers(-1, 2, vocabulary).astype(np.float32),
+    }
+    if suppressed:
+        arrays["suppressed"] = rng.integers(-1, vocabulary, (rows, 3)).astype(np.int32)
+
+    def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        return ops.project_top_k(a["x"], ops.pack_linear(a["weight"], a["bias"]), k, a.get("suppressed"))
+
+    name = f"project_top_k-{rows}x{width}x{vocabulary}-{k}-{suppressed}"
+    return Case(name, "project_top_k", arrays, call, exact=(1,))
+
+
+def log_probs_case(rows: int, width: int, vocabulary: int, size: float = 1.0) -> Case:
+    rng = np.random.default_rng(rows * 7919 + width * 31 + vocabulary)
+    arrays = {
+        "x": _normal(rng, rows, width) * np.float32(size),
+        "weight": _normal(rng, vocabulary, width),
+        "targets": rng.integers(0, vocabulary, rows).astype(np.int32),
+    }
+
+    def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        return (ops.log_probs(a["x"], ops.pack_linear(a["weight"]), a["targets"]),)
+
+    return Case(f"log_probs-{rows}x{width}x{vocabulary}-{size}", "log_probs", arrays, call)
+
+
+# One, primes, one below, at and above widths of vectors and tiles; no rows at all.
+MATRIX_SIZES = (
+    (0, 8, 8),
+    (1, 1, 1),
+    (1, 7, 13),
+    (2, 16, 1),
+    (3, 8, 16),
+    (5, 31, 17),
+    (6, 64, 15),
+    (13, 33, 47),
+    (16, 64, 48),
+    (17, 65, 49),
+    (31, 128, 97),
+    (64, 127, 100),
+    (129, 257, 131),
+)
+
+CASES: list[Case] = [
+    *(linear_case(*size) for size in MATRIX_SIZES),
+    *(linear_case(*size, bias=False, extras=True) for size in MATRIX_SIZES[1::3]),
+    *(linear_case(7, 19, 37, activation, extras=extras) for activation in ACTIVATIONS for extras in (False, True)),
+    *(
+        norm_case(operation, rows, width, residual)
+        for operation in ("layer_norm", "rms_norm")
+        for rows, width, residual in ((0, 8, False), (1, 1, False), (3, 7, True), (2, 16, False), (5, 129, True))
+    ),
+    norm_case("layer_norm", 4, 384, mean=1000.0),
+    *(embed_case(*size) for size in ((0, 3, 8), (1, 1, 1), (7, 11, 13), (20, 5, 64))),
+    embed_case(9, 4, 17, positions=False),
+    *(
+        rotate_case(rows, heads, width, turned, interleaved)
+        for rows, heads, width, turned in ((0, 1, 8, 8), (1, 1, 2, 2), (5, 3, 10, 6), (9, 4, 16, 16))
+        for interleaved in (False, True)
+    ),
+    attention_case((), (), 2, 2, 8),
+    attention_case((1,), (1,), 1, 1, 1),
+    attention_case((3, 0, 5), (3, 0, 5), 2, 2, 8),
+    attention_case((2, 3), (0, 7), 2, 1, 7),
+    attention_case((1, 17, 16, 15), (1, 17, 16, 15), 4, 2, 16),
+    attention_case((33, 2), (65, 64), 3, 3, 24),
+    attention_case((7, 13), (7, 13), 2, 2, 40, causal=True),
+    attention_case((5, 4, 3), (9, 4, 2), 2, 1, 8, causal=True, offset=(4, -2, -9)),
+    attention_case((130,), (130,), 1, 1, 80, causal=True),
+    attention_case((4, 6), (5, 3), 2, 2, 8, bias=(True, True)),
+    attention_case((4, 6), (5, 3), 2, 2, 8, bias=(False, True), causal=True),
+    attention_case((4, 6), (5, 3), 4, 2, 8, bias=(False, False)),
+    attention_case((4, 6), (5, 3), 2, 2, 8, bias=(True, False), hidden=0.6),
+    attention_case((4, 6), (5, 3), 2, 2, 8, bias=(True, True), hidden=1.0),
+    attention_case((6, 19), (6, 19), 2, 2, 64, size=1e4),
+    attention_case((6, 19), (6, 19), 2, 2, 64, causal=True, size=1e4),
+    attention_step_case((), 2, 2, 8),
+    attention_step_case((1,), 1, 1, 1),
+    attention_step_case((3, 0, 5, 17), 2, 2, 8),
+    attention_step_case((31, 32, 33), 4, 2, 24, bias=True),
+    attention_step_case((64, 1, 65), 3, 1, 80),
+    attention_step_case((9, 16), 2, 2, 64, size=1e4),
+    project_top_k_case(0, 8, 20, 2),
+    project_top_k_case(1, 1, 1, 1),
+    project_top_k_case(3, 8, 5, 5),
+    project_top_k_case(4, 9, 131, 1),
+    project_top_k_case(5, 16, 257, 10, suppressed=True),
+    project_top_k_case(17, 33, 1000, 7, suppressed=True),
+    *(log_probs_case(*size) for size in ((0, 4, 7), (1, 1, 1), (5, 17, 131), (18, 64, 500))),
+    log_probs_case(6, 16, 100, size=1e3),
+]
