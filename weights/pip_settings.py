@@ -1,0 +1,173 @@
+"""What pip is configured with, read without pip: which indexes, directories, certificates and proxy to use.
+
+Files and variables come in pip's order, the later ones winning: global, user, site (the virtual environment), the file
+named by PIP_CONFIG_FILE; in each the sections [global] and [download]; then PIP_* variables. Empty values do not count.
+https://pip.pypa.io/en/stable/topics/configuration/
+"""
+
+import configparser
+import importlib.util
+import locale
+import os
+import re
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastattn.errors import DownloadError
+
+_SECTIONS = ("global", "download")
+# Several spellings of one option, as pip accepts them in its files and variables.
+_ALIASES = {"pypi-url": "index-url", "default-timeout": "timeout"}
+_TRUE, _FALSE = ("y", "yes", "t", "true", "on", "1"), ("n", "no", "f", "false", "off", "0")
+
+
+@dataclass(frozen=True)
+class PipSettings:
+    """pip's options that say where packages are. ``timeout`` is in seconds, for each wait on the network.
+
+    index_url is None where nothing is configured and pip's own default cannot be told.
+    """
+
+    index_url: str | None = None
+    extra_index_urls: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    no_index: bool = False
+    trusted_hosts: tuple[str, ...] = ()
+    cert: str | None = None
+    client_cert: str | None = None
+    proxy: str | None = None
+    timeout: float = 15.0
+
+
+def read_settings() -> PipSettings:
+    """The settings pip would use in this process; DownloadError for a file or a value it could not read."""
+    options = _options()
+    no_index = _boolean("no-index", options.get("no-index", "no"))
+    index_url = options.get("index-url")
+    if index_url is None and not no_index:
+        index_url = _default_index()
+    return PipSettings(
+        index_url=index_url,
+        extra_index_urls=tuple(options.get("extra-index-url", "").split()),
+        find_links=tuple(options.get("find-links", "").split()),
+        no_index=no_index,
+        trusted_hosts=tuple(options.get("trusted-host", "").split()),
+        cert=_path(options.get("cert")),
+        client_cert=_path(options.get("client-cert")),
+        proxy=options.get("proxy"),
+        timeout=_seconds(options.get("timeout", "15")),
+    )
+
+
+def configuration_files() -> list[Path]:
+    """pip's configuration files, weakest first, whether they exist or not."""
+    named = os.environ.get("PIP_CONFIG_FILE")
+    if named == os.devnull:  # pip's way to say: no files at all
+        return []
+    basename = "pip.ini" if sys.platform == "win32" else "pip.conf"
+    files = [folder / basename for folder in _global_folders()]
+    if not (named and os.path.exists(named)):
+        files += [folder / basename for folder in _user_folders()]
+    files.append(Path(sys.prefix) / basename)
+    return files + ([Path(named)] if named else [])
+
+
+def _global_folders() -> list[Path]:
+    if sys.platform == "win32":
+        return [Path(os.environ.get("PROGRAMDATA") or r"C:\ProgramData") / "pip"]
+    if sys.platform == "darwin":
+        return [Path("/Library/Application Support/pip")]
+    folders = (os.environ.get("XDG_CONFIG_DIRS", "").strip() or "/etc/xdg").split(os.pathsep)
+    return [Path(folder).expanduser() / "pip" for folder in folders] + [Path("/etc")]
+
+
+def _user_folders() -> list[Path]:
+    home = Path.home()
+    if sys.platform == "win32":
+        return [home / "pip", Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming") / "pip"]
+    if sys.platform == "darwin":
+        own = home / "Library" / "Application Support" / "pip"
+        return [home / ".pip", own if own.is_dir() else home / ".config" / "pip"]
+    base = os.environ.get("XDG_CONFIG_HOME", "").strip()
+    return [home / ".pip", (Path(base).expanduser() if base else home / ".config") / "pip"]
+
+
+def _options() -> dict[str, str]:
+    """Option -> the value that wins. A section's last file wins first, then [download] over [global], then PIP_*."""
+    by_section: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
+    for file in configuration_files():
+        parser = _parse(file)
+        for section in _SECTIONS:
+            if parser.has_section(section):
+                by_section[section].update((_normalize(name), value or "") for name, value in parser.items(section))
+    variables = {_normalize(name[4:]): value for name, value in os.environ.items() if name.startswith("PIP_")}
+    merged: dict[str, str] = {}
+    for options in (*by_section.values(), variables):
+        merged.update((_ALIASES.get(name, name), value.strip()) for name, value in options.items() if value.strip())
+    return merged
+
+
+def _normalize(name: str) -> str:
+    return name.lower().replace("_", "-").removeprefix("--")
+
+
+def _parse(file: Path) -> configparser.RawConfigParser:
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read(file, encoding=locale.getpreferredencoding(False))
+    except (configparser.Error, UnicodeDecodeError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise DownloadError(f"pip's configuration file {file} cannot be read: {reason}") from None
+    return parser
+
+
+def _boolean(option: str, value: str) -> bool:
+    if value.lower() not in _TRUE + _FALSE:
+        raise DownloadError(f"pip's option {option} should be yes or no, is {value!r}")
+    return value.lower() in _TRUE
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < 1e6:  # nan fails it too
+        raise DownloadError(f"pip's option timeout should be a number of seconds above 0, is {value!r}")
+    return seconds
+
+
+def _path(value: str | None) -> str | None:
+    return os.path.expanduser(value) if value else None
+
+
+def _default_index() -> str | None:
+    """The index pip uses when nothing is configured, read from pip's source: the installed one or ensurepip's wheel.
+
+    The text is searched, not run: importing pip changes the process's logging.
+    """
+    for text in _index_module_texts():
+        found = re.search(r"^PyPI = PackageIndex\(\s*[\"'](https://[^\"'\s]+)[\"']", text, re.MULTILINE)
+        if found:
+            return found[1].rstrip("/") + "/simple"
+    return None
+
+
+def _index_module_texts() -> list[str]:
+    texts = []
+    pip = importlib.util.find_spec("pip")
+    for folder in (pip.submodule_search_locations or []) if pip else []:
+        file = Path(folder) / "_internal" / "models" / "index.py"
+        if file.is_file():
+            texts.append(file.read_text(encoding="utf-8"))
+    ensurepip = importlib.util.find_spec("ensurepip")
+    for folder in (ensurepip.submodule_search_locations or []) if ensurepip else []:
+        for wheel in sorted(Path(folder).glob("_bundled/pip-*.whl")):
+            try:
+                with zipfile.ZipFile(wheel) as archive:
+                    texts.append(archive.read("pip/_internal/models/index.py").decode("utf-8"))
+            except (OSError, KeyError, zipfile.BadZipFile):
+                continue
+    return texts
