@@ -1,0 +1,256 @@
+"""How sentencepiece cuts a normalised text into pieces: unigram, BPE, word and character models.
+
+Each segmenter is called with the normalised text and yields (surface, id) pairs whose surfaces join to that text.
+Written out here rather than given to the ``tokenizers`` library, because its unigram model sums scores in float64 and
+sentencepiece in float32, which settles near-ties differently, and because it has no user-defined pieces.
+"""
+
+import heapq
+from array import array
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from fastattn.errors import TokenizerError
+from fastattn.text.normalizer import SPACE, LongestMatch
+from fastattn.text.spm_file import BPE, CHAR, CONTROL, FILE, NORMAL, UNIGRAM, UNUSED, USER_DEFINED, SpmFile
+
+Segments = list[tuple[str, int]]
+Segmenter = Callable[[str], Segments]
+
+UNKNOWN_PENALTY = 10.0  # an unknown character scores this much below the worst piece
+FLOAT32_TINY = 2.0**-126  # where sentencepiece's search for the best score starts
+
+REMEMBERED_WORDS = 1 << 16
+LONGEST_REMEMBERED_WORD = 48
+
+
+def build_segmenter(spm: SpmFile) -> Segmenter:
+    """The segmenter of a model file."""
+    if spm.model_type == UNIGRAM:
+        return _Unigram(spm)
+    if spm.model_type == BPE:
+        return _Bpe(spm)
+    return _Characters(spm) if spm.model_type == CHAR else _Words(spm)
+
+
+def matched_pieces(spm: SpmFile) -> dict[str, int]:
+    """The pieces that text can turn into, with their ids; control, byte and unknown pieces are not among them."""
+    kinds = (NORMAL, USER_DEFINED, UNUSED)
+    return {piece: index for index, piece in enumerate(spm.pieces) if spm.types[index] in kinds}
+
+
+def user_symbols(spm: SpmFile) -> tuple[str, ...]:
+    """The user-defined pieces, which are never cut nor merged."""
+    return tuple(piece for piece, kind in zip(spm.pieces, spm.types, strict=True) if kind == USER_DEFINED)
+
+
+class _Unigram:
+    """The best path by the sum of the pieces' scores (Kudo 2018), rounded to float32 at each piece as the original is.
+
+    The trie is nested dicts by character; the key "" of a node holds (score, id) where a piece ends.
+    """
+
+    def __init__(self, spm: SpmFile):
+        normal = [score for score, kind in zip(spm.scores, spm.types, strict=True) if kind == NORMAL]
+        pieces = matched_pieces(spm)
+        if not pieces or not normal:
+            raise TokenizerError(f"{FILE}: a unigram model without normal pieces")
+        best = max(FLOAT32_TINY, *normal)
+        self._unknown_score = array("f", [min(normal) - UNKNOWN_PENALTY])[0]
+        self._unk_id = spm.unk_id
+        self._trie: dict[str, Any] = {}
+        for piece, index in pieces.items():
+            if spm.types[index] == UNUSED:
+                continue
+            score = spm.scores[index]
+            if spm.types[index] == USER_DEFINED:
+                score = array("f", [len(piece.encode("utf-8")) * best])[0] - 0.1
+            node = self._trie
+            for character in piece:
+                node = node.setdefault(character, {})
+            node[""] = (score, index)
+
+    def __call__(self, text: str) -> Segments:
+        length = len(text)
+        # What ends at each position: the path's score (float32), where its last piece starts, that piece's id.
+        scores = array("f", bytes(4 * (length + 1)))
+        starts = [-1] * (length + 1)
+        ids = [self._unk_id] * (length + 1)
+        trie = self._trie
+        for start in range(length):
+            here = scores[start]
+            node = trie.get(text[start])
+            end = start
+            single = False
+            while node is not None:
+                end += 1
+                if "" in node:
+                    score, index = node[""]
+                    if end == start + 1:
+                        single = True
+                    # Compared in float64 and stored in float32, as the original does.
+                    if starts[end] < 0 or score + here > scores[end]:
+                        scores[end] = score + here
+                        starts[end] = start
+                        ids[end] = index
+                if end == length:
+                    break
+                node = node.get(text[end])
+            if not single:
+                self._add_unknown(start, here, scores, starts, ids)
+        segments = []
+        end = length
+        while end > 0:
+            start = starts[end]
+            segments.append((text[start:end], ids[end]))
+            end = start
+        segments.reverse()
+        return segments
+
+    def _add_unknown(self, start: int, here: float, scores: "array[float]", starts: list[int], ids: list[int]) -> None:
+        score = array("f", [here + self._unknown_score])[0]
+        end = start + 1
+        if starts[end] < 0 or score > scores[end]:
+            scores[end] = score
+            starts[end] = start
+            ids[end] = self._unk_id
+
+
+class _Bpe:
+    """Byte-pair merges by score (Sennrich 2016): the best pair first, among equals the leftmost.
+
+    Where no piece crosses from one word to the next, words are segmented alone and remembered.
+    """
+
+    def __init__(self, spm: SpmFile):
+        self._spm = spm
+        self._pieces = matched_pieces(spm)
+        self._find = _surface_to_id(spm)
+        self._symbols = LongestMatch(user_symbols(spm))
+        self._unused = {piece for piece, index in self._pieces.items() if spm.types[index] == UNUSED}
+        self._suffix = spm.treat_whitespace_as_suffix
+        self._by_word = not self._unused and not any(
+            len(_split_words(piece, self._suffix)) > 1 for piece in self._pieces
+        )
+        self._remembered = lru_cache(REMEMBERED_WORDS)(self._merge)
+
+    def __call__(self, text: str) -> Segments:
+        if not self._by_word:
+            return self._merge(text)
+        segments: Segments = []
+        for word in _split_words(text, self._suffix):
+            segments += self._remembered(word) if len(word) <= LONGEST_REMEMBERED_WORD else self._merge(word)
+        return segments
+
+    def _merge(self, text: str) -> Segments:
+        surfaces, frozen = self._start(text)
+        count = len(surfaces)
+        before = list(range(-1, count - 1))
+        after = [*range(1, count), -1]
+        agenda: list[tuple[float, int, int, int]] = []
+        origins: dict[str, tuple[str, str]] = {}
+        pieces, scores = self._pieces, self._spm.scores
+
+        def consider(left: int, right: int) -> None:
+            if left < 0 or right < 0 or frozen[left] or frozen[right]:
+                return
+            merged = surfaces[left] + surfaces[right]
+            index = pieces.get(merged)
+            if index is not None:
+                heapq.heappush(agenda, (-scores[index], left, right, len(merged)))
+                if merged in self._unused:
+                    origins[merged] = (surfaces[left], surfaces[right])
+
+        for left in range(count - 1):
+            consider(left, left + 1)
+        while agenda:
+            _, left, right, size = heapq.heappop(agenda)
+            # Stale where either side has merged since.
+            if not surfaces[left] or not surfaces[right] or len(surfaces[left]) + len(surfaces[right]) != size:
+                continue
+            surfaces[left] += surfaces[right]
+            surfaces[right] = ""
+            after[left] = after[right]
+            if after[left] >= 0:
+                before[after[left]] = left
+            consider(before[left], left)
+            consider(left, after[left])
+        return [
+            (part, self._find(part))
+            for surface in surfaces
+            if surface
+            for part in (self._undo_unused(surface, origins) if origins else (surface,))
+        ]
+
+    def _start(self, text: str) -> tuple[list[str], list[bool]]:
+        surfaces, frozen = [], []
+        position = 0
+        while position < len(text):
+            symbol = self._symbols.match(text, position)
+            surfaces.append(symbol or text[position])
+            frozen.append(bool(symbol))
+            position += len(surfaces[-1])
+        return surfaces, frozen
+
+    def _undo_unused(self, surface: str, origins: dict[str, tuple[str, str]]) -> list[str]:
+        """Split the pieces marked unused back into what they were merged from."""
+        done, waiting = [], [surface]
+        while waiting:
+            part = waiting.pop()
+            if part in self._unused and part in origins:
+                left, right = origins[part]
+                waiting += (right, left)
+            else:
+                done.append(part)
+        return done
+
+
+class _Characters:
+    """Every character (or user-defined piece) alone."""
+
+    def __init__(self, spm: SpmFile):
+        self._find = _surface_to_id(spm)
+        self._symbols = LongestMatch(user_symbols(spm))
+
+    def __call__(self, text: str) -> Segments:
+        segments = []
+        position = 0
+        while position < len(text):
+            surface = self._symbols.match(text, position) or text[position]
+            segments.append((surface, self._find(surface)))
+            position += len(surface)
+        return segments
+
+
+class _Words:
+    """Every word, with the space before it, looked up whole."""
+
+    def __init__(self, spm: SpmFile):
+        self._find = _surface_to_id(spm)
+
+    def __call__(self, text: str) -> Segments:
+        words = text.split(SPACE)
+        surfaces = ([words[0]] if words[0] else []) + [SPACE + word for word in words[1:]]
+        return [(surface, self._find(surface)) for surface in surfaces]
+
+
+def _surface_to_id(spm: SpmFile) -> Callable[[str], int]:
+    """Look a surface up. Text that spells a control piece stays unknown (sentencepiece fails on such a text)."""
+    ids = matched_pieces(spm)
+    hidden = {piece for piece, kind in zip(spm.pieces, spm.types, strict=True) if kind == CONTROL}
+    return lambda surface: spm.unk_id if surface in hidden else ids.get(surface, spm.unk_id)
+
+
+def _split_words(text: str, suffix: bool) -> list[str]:
+    """Cut where a space follows a letter (or, with ``suffix``, where a letter follows a space)."""
+    words = []
+    start = 0
+    for position in range(1, len(text)):
+        first, second = (text[position - 1] == SPACE, text[position] == SPACE)
+        if (first and not second) if suffix else (second and not first):
+            words.append(text[start:position])
+            start = position
+    if text:
+        words.append(text[start:])
+    return words

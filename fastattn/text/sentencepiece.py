@@ -1,0 +1,131 @@
+"""Text to sentencepiece pieces and back, from a .spm file's bytes, as the original library does it."""
+
+from collections.abc import Iterable
+
+from fastattn.errors import InputError
+from fastattn.text.normalizer import SPACE, Normalizer
+from fastattn.text.segmentation import Segments, build_segmenter, matched_pieces, user_symbols
+from fastattn.text.spm_file import BYTE, BYTE_PIECES, CONTROL, UNKNOWN, byte_of, read_spm
+
+
+class SentencePiece:
+    """A sentencepiece model: ``pieces`` and ``ids`` of a text, ``text`` of pieces.
+
+    Follows sentencepiece 0.2 (Kudo and Richardson 2018) for unigram, BPE, word and character models.
+    One deviation, in ``text`` alone: a piece the model does not have is still joined with its spaces restored,
+    since a translation model's vocabulary may be larger than the .spm's.
+    Raises TokenizerError where the bytes are no such model or one that cannot be followed.
+    """
+
+    def __init__(self, model: bytes):
+        spm = self._spm = read_spm(bytes(model))
+        self._normalizer = Normalizer(spm.normalizer, spm.treat_whitespace_as_suffix, user_symbols(spm))
+        self._denormalizer = Normalizer(spm.denormalizer) if spm.denormalizer.charsmap else None
+        self._segment = build_segmenter(spm)
+        self._byte_ids = [-1] * 256
+        reserved = {}
+        for index, (piece, kind) in enumerate(zip(spm.pieces, spm.types, strict=True)):
+            if kind == BYTE:
+                self._byte_ids[byte_of(piece)] = index
+            if kind in (BYTE, CONTROL, UNKNOWN):
+                reserved[piece] = kind
+        self._reserved = reserved
+        self._ids = matched_pieces(spm)
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """Every piece, in the order of the ids."""
+        return list(self._spm.pieces)
+
+    @property
+    def unk_id(self) -> int:
+        """The id of whatever the model does not know."""
+        return self._spm.unk_id
+
+    def pieces(self, text: str) -> list[str]:
+        """The pieces of a text; a run of unknown characters is one piece and keeps its surface.
+
+        Raises InputError where the text holds a lone surrogate.
+        """
+        return [surface for surface, _ in self._encode(text)]
+
+    def ids(self, text: str) -> list[int]:
+        """The ids of ``pieces``; a run of unknown characters is one ``unk_id``."""
+        return [index for _, index in self._encode(text)]
+
+    def text(self, pieces: Iterable[str]) -> str:
+        """The text that pieces stand for: control pieces vanish, byte pieces become characters."""
+        parts: list[str] = []
+        pending = bytearray()
+        at_start = True
+        skipped_space = False
+        for piece in pieces:
+            kind = self._reserved.get(piece)
+            if kind == BYTE:
+                pending.append(byte_of(piece))
+                continue
+            if pending:
+                parts.append(_decode_bytes(bytes(pending)))
+                pending.clear()
+            at_start = at_start and not skipped_space and not any(parts[-1:])
+            surface, skipped_space = self._surface(piece, kind, at_start)
+            parts.append(surface)
+        parts.append(_decode_bytes(bytes(pending)))
+        text = "".join(parts)
+        return self._denormalizer.normalize(text) if self._denormalizer is not None else text
+
+    def _surface(self, piece: str, kind: int | None, at_start: bool) -> tuple[str, bool]:
+        """What a piece reads as, and whether it has used up the one dummy space."""
+        if kind == CONTROL:
+            return "", False
+        if kind == UNKNOWN:
+            return self._spm.unk_surface, False
+        spec = self._spm.normalizer
+        skipped = at_start and (spec.add_dummy_prefix or spec.remove_extra_whitespaces) and piece.startswith(SPACE)
+        if skipped:
+            piece = piece[1:]
+        return piece.replace(SPACE, " "), skipped and not spec.remove_extra_whitespaces
+
+    def _encode(self, text: str) -> Segments:
+        _check_text(text)
+        segments = self._segment(self._normalizer.normalize(text))
+        unk_id = self._spm.unk_id
+        if not any(index == unk_id for _, index in segments):
+            return segments
+        merged: Segments = []
+        after_unknown = False
+        for surface, index in segments:
+            unknown = index == unk_id
+            if unknown and self._spm.byte_fallback:
+                merged += [(BYTE_PIECES[byte], self._byte_ids[byte]) for byte in surface.encode("utf-8")]
+            elif unknown and after_unknown:
+                merged[-1] = (merged[-1][0] + surface, unk_id)
+            else:
+                merged.append((surface, index))
+            after_unknown = unknown
+        return merged
+
+
+def _check_text(text: str) -> None:
+    if not isinstance(text, str):
+        raise InputError(f"a text was expected, not {type(text).__name__}")
+    if text.isascii():
+        return
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"the text holds a lone surrogate (U+{ord(text[error.start]):04X}) at character {error.start}"
+        ) from None
+
+
+def _decode_bytes(data: bytes) -> str:
+    """UTF-8 with one U+FFFD for each byte that is not part of a character."""
+    parts = []
+    while True:
+        try:
+            parts.append(data.decode("utf-8"))
+            return "".join(parts)
+        except UnicodeDecodeError as error:
+            parts.append(data[: error.start].decode("utf-8") + "\ufffd")
+            data = data[error.start + 1 :]
