@@ -1,6 +1,6 @@
-"""Activation functions on vectors, chosen by a code inside the epilogue of a product.
+"""Activation functions on vectors, and the codes by which the epilogue of a product chooses one.
 
-A branch a vector costs nothing beside the product; one compiled product for all activations saves start-up time.
+One compiled product serves all activations, which saves start-up time; the choice is made once a tile.
 """
 
 import math
@@ -8,13 +8,8 @@ import math
 import numpy as np
 
 from fastattn.kernels.jit import inner
-from fastattn.simd.vector import erf, exp, fma, maximum, splat, tanh
+from fastattn.simd.vector import SIZE, erf, exp, fma, load, maximum, splat, store, tanh
 from fastattn.spec import ACTIVATIONS
-
-CODES = {name: code for code, name in enumerate(("none", *ACTIVATIONS))}
-
-RELU, GELU, GELU_TANH = CODES["relu"], CODES["gelu"], CODES["gelu_tanh"]
-GELU_SIGMOID, SWISH, TANH, SIGMOID = CODES["gelu_sigmoid"], CODES["swish"], CODES["tanh"], CODES["sigmoid"]
 
 ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
 SQRT_HALF = np.float32(math.sqrt(0.5))
@@ -30,23 +25,74 @@ def sigmoid(x):
 
 
 @inner
-def activate(x, code):
-    """The activation of this code, on every lane."""
+def relu(x):
+    return maximum(x, splat(ZERO))
+
+
+@inner
+def gelu(x):
+    """x times the normal distribution's integral, by the error function (Hendrycks 2016)."""
+    half = splat(HALF) * x
+    return fma(half, erf(x * splat(SQRT_HALF)), half)
+
+
+@inner
+def gelu_tanh(x):
+    """The tanh approximation of gelu."""
+    half = splat(HALF) * x
+    inside = x * fma(splat(CUBIC), x * x, splat(ONE))
+    return fma(half, tanh(splat(SQRT_2_OVER_PI) * inside), half)
+
+
+@inner
+def gelu_sigmoid(x):
+    """The sigmoid approximation of gelu."""
+    return x * sigmoid(splat(QUICK) * x)
+
+
+@inner
+def swish(x):
+    return x * sigmoid(x)
+
+
+@inner
+def hyperbolic_tangent(x):
+    return tanh(x)
+
+
+CODES = {name: code for code, name in enumerate(("none", *ACTIVATIONS))}
+RELU, GELU, GELU_TANH = CODES["relu"], CODES["gelu"], CODES["gelu_tanh"]
+GELU_SIGMOID, SWISH, TANH, SIGMOID = (CODES[name] for name in ("gelu_sigmoid", "swish", "tanh", "sigmoid"))
+
+
+def _make_loop(function):
+    @inner
+    def loop(address, size):
+        for at in range(address, address + size, SIZE):
+            store(function(load(at)), at)
+
+    return loop
+
+
+_relu, _gelu, _gelu_tanh = _make_loop(relu), _make_loop(gelu), _make_loop(gelu_tanh)
+_gelu_sigmoid, _swish = _make_loop(gelu_sigmoid), _make_loop(swish)
+_tanh, _sigmoid = _make_loop(hyperbolic_tangent), _make_loop(sigmoid)
+
+
+@inner
+def activate_all(code, address, size):
+    """Replace ``size`` bytes (whole vectors) by their activation."""
     if code == RELU:
-        return maximum(x, splat(ZERO))
-    if code == GELU:
-        half = splat(HALF) * x
-        return fma(half, erf(x * splat(SQRT_HALF)), half)
-    if code == SWISH:
-        return x * sigmoid(x)
-    if code == GELU_TANH:
-        half = splat(HALF) * x
-        inside = x * fma(splat(CUBIC), x * x, splat(ONE))
-        return fma(half, tanh(splat(SQRT_2_OVER_PI) * inside), half)
-    if code == GELU_SIGMOID:
-        return x * sigmoid(splat(QUICK) * x)
-    if code == TANH:
-        return tanh(x)
-    if code == SIGMOID:
-        return sigmoid(x)
-    return x
+        _relu(address, size)
+    elif code == GELU:
+        _gelu(address, size)
+    elif code == SWISH:
+        _swish(address, size)
+    elif code == GELU_TANH:
+        _gelu_tanh(address, size)
+    elif code == GELU_SIGMOID:
+        _gelu_sigmoid(address, size)
+    elif code == TANH:
+        _tanh(address, size)
+    elif code == SIGMOID:
+        _sigmoid(address, size)

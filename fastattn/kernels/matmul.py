@@ -11,10 +11,10 @@ AVX2 (6x16), one core: 96 GFLOP/s at 1024 cubed, 98 at 96x384x1536; OpenBLAS 92 
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.activation import CODES, activate
+from fastattn.kernels.activation import CODES, activate_all
 from fastattn.kernels.jit import current_threads, inner, kernel
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.tile import make_tile
+from fastattn.simd.tile import make_biased_tile
 from fastattn.simd.vector import load, load_first, splat, store, store_first
 
 MR, NR = TARGET.rows, TARGET.columns
@@ -24,8 +24,8 @@ ROW_BLOCK = 96
 # enough to hide the latency of the multiply-add, and memory sees more than one stream.
 GROUP = 4
 
-tile_full, tile_4, tile_2, tile_1 = make_tile(MR), make_tile(4), make_tile(2), make_tile(1)
-tile_2_pair, tile_1_group = make_tile(2, groups=2), make_tile(1, groups=4)
+tile_full, tile_4, tile_2, tile_1 = (make_biased_tile(rows) for rows in (MR, 4, 2, 1))
+tile_2_pair, tile_1_group = make_biased_tile(2, groups=2), make_biased_tile(1, groups=GROUP)
 
 
 class PackedLinear:
@@ -67,52 +67,64 @@ def _pack(weight_FD, panels_PDN):
 
 
 @inner
-def multiply_tile(x, row_bytes, left, panel, panel_bytes, panels, steps, scratch):
-    """One tile of at most ``left`` rows times 1 or GROUP panels into scratch; returns how many rows it took.
+def multiply_tile(x, row_bytes, left, panel, panel_bytes, panels, steps, bias, out, out_row):
+    """One tile of at most ``left`` rows times 1 or GROUP panels, plus bias, to ``out``; returns how many rows it took.
 
-    scratch rows are panels * NR floats long.
+    Everything but left, panels and steps is an address or a stride in bytes.
     """
-    width = panels * NR * 4
+    step = NR * 4
     if panels == GROUP:
         if left >= 2:
-            tile_2_pair(x, row_bytes, panel, NR * 4, panel_bytes, steps, scratch, width)
-            tile_2_pair(x, row_bytes, panel + 2 * panel_bytes, NR * 4, panel_bytes, steps, scratch + NR * 8, width)
+            tile_2_pair(x, row_bytes, panel, step, panel_bytes, steps, out, out_row, bias)
+            tile_2_pair(
+                x,
+                row_bytes,
+                panel + 2 * panel_bytes,
+                step,
+                panel_bytes,
+                steps,
+                out + 2 * step,
+                out_row,
+                bias + 2 * step,
+            )
             return 2
-        tile_1_group(x, row_bytes, panel, NR * 4, panel_bytes, steps, scratch, width)
+        tile_1_group(x, row_bytes, panel, step, panel_bytes, steps, out, out_row, bias)
         return 1
     if left >= MR:
-        tile_full(x, row_bytes, panel, NR * 4, 0, steps, scratch, width)
+        tile_full(x, row_bytes, panel, step, 0, steps, out, out_row, bias)
         return MR
     if left >= 4:
-        tile_4(x, row_bytes, panel, NR * 4, 0, steps, scratch, width)
+        tile_4(x, row_bytes, panel, step, 0, steps, out, out_row, bias)
         return 4
     if left >= 2:
-        tile_2(x, row_bytes, panel, NR * 4, 0, steps, scratch, width)
+        tile_2(x, row_bytes, panel, step, 0, steps, out, out_row, bias)
         return 2
-    tile_1(x, row_bytes, panel, NR * 4, 0, steps, scratch, width)
+    tile_1(x, row_bytes, panel, step, 0, steps, out, out_row, bias)
     return 1
 
 
 @inner
-def finish_row(sums, bias, columns, activation, multiply, residual, y):
-    """Epilogue of one row of a tile; all but activation and columns are addresses, multiply and residual 0 if absent."""
-    for j in range(0, columns, LANES):
-        at = j * 4
-        left = columns - j
-        value = activate(load(sums + at) + load(bias + at), activation)
-        if left >= LANES:
-            if multiply != 0:
-                value = value * load(multiply + at)
-            if residual != 0:
-                value = value + load(residual + at)
-            store(value, y + at)
-        else:
-            zero = splat(np.float32(0))
-            if multiply != 0:
-                value = value * load_first(multiply + at, left, zero)
-            if residual != 0:
-                value = value + load_first(residual + at, left, zero)
-            store_first(value, y + at, left)
+def finish_tile(scratch, scratch_row, rows, columns, multiply, residual, y, y_row):
+    """Rows of a tile from scratch to y, times multiply, plus residual (addresses; 0: absent)."""
+    zero = splat(np.float32(0))
+    for i in range(rows):
+        source, target = scratch + i * scratch_row, i * y_row
+        for j in range(0, columns * 4, LANES * 4):
+            at = target + j
+            left = columns - j // 4
+            value = load(source + j)
+            if left >= LANES:
+                if multiply != 0:
+                    value = value * load(multiply + at)
+                if residual != 0:
+                    value = value + load(residual + at)
+                store(value, y + at)
+            else:
+                if multiply != 0:
+                    value = value * load_first(multiply + at, left, zero)
+                if residual != 0:
+                    value = value + load_first(residual + at, left, zero)
+                store_first(value, y + at, left)
 
 
 @kernel
@@ -120,8 +132,9 @@ def _linear(x_ND, panels_PDN, bias, activation, multiply_NF, residual_NF, row_bl
     N, D = x_ND.shape
     P, F = panels_PDN.shape[0], y_NF.shape[1]
     x, w, b, y = x_ND.ctypes.data, panels_PDN.ctypes.data, bias.ctypes.data, y_NF.ctypes.data
-    multiply = multiply_NF.ctypes.data if multiply_NF.size else 0
-    residual = residual_NF.ctypes.data if residual_NF.size else 0
+    multiply, has_multiply = multiply_NF.ctypes.data, multiply_NF.size > 0
+    residual, has_residual = residual_NF.ctypes.data, residual_NF.size > 0
+    plain = activation == 0 and not has_multiply and not has_residual
     for task in prange((N + row_block - 1) // row_block * column_blocks):
         first = task // column_blocks * row_block
         last = min(N, first + row_block)
@@ -131,21 +144,29 @@ def _linear(x_ND, panels_PDN, bias, activation, multiply_NF, residual_NF, row_bl
         scratch = scratch_array.ctypes.data
         while p < end:
             panels = GROUP if last - first < 4 and p + GROUP <= end else 1
-            columns = min(panels * NR, F - p * NR)
+            width = panels * NR
+            columns = min(width, F - p * NR)
+            panel, panel_bytes, panel_bias = w + p * D * NR * 4, D * NR * 4, b + p * NR * 4
             r = first
             while r < last:
-                took = multiply_tile(x + r * D * 4, D * 4, last - r, w + p * D * NR * 4, D * NR * 4, panels, D, scratch)
-                for i in range(took):
-                    at = ((r + i) * F + p * NR) * 4
-                    finish_row(
-                        scratch + i * panels * NR * 4,
-                        b + p * NR * 4,
-                        columns,
-                        activation,
-                        multiply + at if multiply != 0 else 0,
-                        residual + at if residual != 0 else 0,
-                        y + at,
-                    )
+                rows, at = x + r * D * 4, (r * F + p * NR) * 4
+                if plain and columns == width:
+                    r += multiply_tile(rows, D * 4, last - r, panel, panel_bytes, panels, D, panel_bias, y + at, F * 4)
+                    continue
+                took = multiply_tile(
+                    rows, D * 4, last - r, panel, panel_bytes, panels, D, panel_bias, scratch, width * 4
+                )
+                activate_all(activation, scratch, took * width * 4)
+                finish_tile(
+                    scratch,
+                    width * 4,
+                    took,
+                    columns,
+                    multiply + at if has_multiply else 0,
+                    residual + at if has_residual else 0,
+                    y + at,
+                    F * 4,
+                )
                 r += took
             p += panels
 

@@ -20,39 +20,39 @@ _NO_TARGETS = np.empty(0, np.int32)
 
 
 @inner
-def insert(value, token, values_k, ids_k):
-    """Insert into a list sorted from the best; an equal value goes behind, so ties keep the lower id first."""
-    j = values_k.size - 1
-    while j > 0 and values_k[j - 1] < value:
-        values_k[j] = values_k[j - 1]
-        ids_k[j] = ids_k[j - 1]
+def insert(value, token, values, ids, start, k):
+    """Insert into k entries from ``start``, best first; an equal value goes behind, so ties keep the lower id."""
+    j = start + k - 1
+    while j > start and values[j - 1] < value:
+        values[j] = values[j - 1]
+        ids[j] = ids[j - 1]
         j -= 1
-    values_k[j] = value
-    ids_k[j] = token
+    values[j] = value
+    ids[j] = token
 
 
 @inner
-def scan_row(logits, columns, first_id, peaks, sums, values_k, ids_k):
+def scan_row(logits, columns, first_id, peaks, sums, values, ids, start, k):
     """Take ``columns`` logits (an address, a multiple of LANES) into one row's running softmax and k best."""
-    k = values_k.size
+    peak, total = load(peaks), load(sums)
     for j in range(0, columns, LANES):
         value = load(logits + j * 4)
-        peak, total = load(peaks), load(sums)
         if any_above(value, peak):
             higher = maximum(value, peak)
             total = total * exp(peak - higher)
             peak = higher
-            store(peak, peaks)
-        store(total + exp(value - peak), sums)
-        if k > 0 and any_above(value, splat(values_k[k - 1])):
+        total = total + exp(value - peak)
+        if k > 0 and any_above(value, splat(values[start + k - 1])):
             for i in range(LANES):
                 one = load_scalar(logits + (j + i) * 4)
-                if one > values_k[k - 1]:
-                    insert(one, first_id + j + i, values_k, ids_k)
+                if one > values[start + k - 1]:
+                    insert(one, first_id + j + i, values, ids, start, k)
+    store(peak, peaks)
+    store(total, sums)
 
 
 @kernel
-def _project(x_RD, panels_PDN, bias, suppressed_RJ, targets_R, peaks_SR, sums_SR, values_SRk, ids_SRk, logits_R):
+def _project(x_RD, panels_PDN, bias, suppressed_RJ, targets_R, peaks_SR, sums_SR, k, values, ids, logits_R):
     R, D = x_RD.shape
     P, S = panels_PDN.shape[0], peaks_SR.shape[0]
     x, w, b = x_RD.ctypes.data, panels_PDN.ctypes.data, bias.ctypes.data
@@ -62,42 +62,44 @@ def _project(x_RD, panels_PDN, bias, suppressed_RJ, targets_R, peaks_SR, sums_SR
         last = min(R, first + ROW_BLOCK)
         scratch_array = np.empty((2 * GROUP + MR) * NR, np.float32)
         scratch = scratch_array.ctypes.data
-        state = np.empty((2, last - first, LANES), np.float32)
-        state[0] = LOWEST
-        state[1] = np.float32(0)
+        state_array = np.empty((2, last - first, LANES), np.float32)
+        state_array[0] = LOWEST
+        state_array[1] = np.float32(0)
+        peaks = state_array.ctypes.data
+        sums = peaks + (last - first) * SIZE
         p, end = segment * SEGMENT, min(P, segment * SEGMENT + SEGMENT)
         while p < end:
             panels = GROUP if last - first < 4 and p + GROUP <= end else 1
             columns = panels * NR
+            panel, panel_bytes = w + p * D * NR * 4, D * NR * 4
             r = first
             while r < last:
-                took = multiply_tile(x + r * D * 4, D * 4, last - r, w + p * D * NR * 4, D * NR * 4, panels, D, scratch)
+                rows = x + r * D * 4
+                took = multiply_tile(
+                    rows, D * 4, last - r, panel, panel_bytes, panels, D, b + p * NR * 4, scratch, columns * 4
+                )
                 for i in range(took):
                     row = scratch + i * columns * 4
-                    for j in range(0, columns, LANES):
-                        store(load(row + j * 4) + load(b + (p * NR + j) * 4), row + j * 4)
                     for j in range(suppressed_RJ.shape[1]):
                         inside = suppressed_RJ[r + i, j] - p * NR
                         if 0 <= inside < columns:
                             scratch_array[i * columns + inside] = -np.inf
                     if has_targets and p * NR <= targets_R[r + i] < p * NR + columns:
                         logits_R[r + i] = scratch_array[i * columns + targets_R[r + i] - p * NR]
-                    at = (r + i - first) * SIZE
-                    peaks, sums = state[0].ctypes.data + at, state[1].ctypes.data + at
-                    scan_row(row, columns, p * NR, peaks, sums, values_SRk[segment, r + i], ids_SRk[segment, r + i])
+                    at, start = (r + i - first) * SIZE, (segment * R + r + i) * k
+                    scan_row(row, columns, p * NR, peaks + at, sums + at, values, ids, start, k)
                 r += took
             p += panels
         for i in range(last - first):
-            peak = load(state[0, i].ctypes.data)
+            peak = load(peaks + i * SIZE)
             highest = max_lanes(peak)
             peaks_SR[segment, first + i] = highest
-            sums_SR[segment, first + i] = sum_lanes(load(state[1, i].ctypes.data) * exp(peak - splat(highest)))
+            sums_SR[segment, first + i] = sum_lanes(load(sums + i * SIZE) * exp(peak - splat(highest)))
 
 
 @kernel
-def _merge(peaks_SR, sums_SR, values_SRk, ids_SRk, values_Rk, ids_Rk, log_sums_R):
+def _merge(peaks_SR, sums_SR, k, values, ids, best_values, best_ids, log_sums_R):
     S, R = peaks_SR.shape
-    k = values_Rk.shape[1]
     for r in prange(R):
         peak = LOWEST
         for s in range(S):
@@ -105,9 +107,9 @@ def _merge(peaks_SR, sums_SR, values_SRk, ids_SRk, values_Rk, ids_Rk, log_sums_R
         total = np.float64(0)
         for s in range(S):
             total += np.float64(sums_SR[s, r]) * np.exp(np.float64(peaks_SR[s, r]) - np.float64(peak))
-            for j in range(k):
-                if values_SRk[s, r, j] > values_Rk[r, k - 1]:
-                    insert(values_SRk[s, r, j], ids_SRk[s, r, j], values_Rk[r], ids_Rk[r])
+            for at in range((s * R + r) * k, (s * R + r + 1) * k):
+                if values[at] > best_values[r * k + k - 1]:
+                    insert(values[at], ids[at], best_values, best_ids, r * k, k)
         log_sums_R[r] = np.float32(np.float64(peak) + np.log(total))
 
 
@@ -117,14 +119,14 @@ def _run(x_RD, packed, k, suppressed_RJ, targets_R):
     if suppressed_RJ is None:
         suppressed_RJ = np.empty((R, 0), np.int32)
     peaks_SR, sums_SR = np.empty((S, R), np.float32), np.empty((S, R), np.float32)
-    values_SRk, ids_SRk = np.full((S, R, k), -np.inf, np.float32), np.full((S, R, k), -1, np.int32)
-    values_Rk, ids_Rk = np.full((R, k), -np.inf, np.float32), np.full((R, k), -1, np.int32)
+    values, ids = np.full(S * R * k, -np.inf, np.float32), np.full(S * R * k, -1, np.int32)
+    best_values, best_ids = np.full(R * k, -np.inf, np.float32), np.full(R * k, -1, np.int32)
     logits_R, log_sums_R = np.empty(R, np.float32), np.empty(R, np.float32)
     if R:
         panels, bias = packed.panels_PDN, packed.bias
-        _project(x_RD, panels, bias, suppressed_RJ, targets_R, peaks_SR, sums_SR, values_SRk, ids_SRk, logits_R)
-        _merge.serial(peaks_SR, sums_SR, values_SRk, ids_SRk, values_Rk, ids_Rk, log_sums_R)
-    return values_Rk, ids_Rk, logits_R, log_sums_R
+        _project(x_RD, panels, bias, suppressed_RJ, targets_R, peaks_SR, sums_SR, k, values, ids, logits_R)
+        _merge.serial(peaks_SR, sums_SR, k, values, ids, best_values, best_ids, log_sums_R)
+    return best_values.reshape(R, k), best_ids.reshape(R, k), logits_R, log_sums_R
 
 
 def project_top_k(

@@ -16,10 +16,10 @@ from fastattn.simd.emit import F32, I64, Emitter
 from fastattn.simd.target import TARGET, Target
 
 
-def emit_tile(emitter: Emitter, rows: int, vectors: int, groups: int, accumulate: bool, arguments) -> None:
-    """Emit one tile; ``arguments`` are the i64 values of make_tile's signature."""
+def emit_tile(emitter: Emitter, rows: int, vectors: int, groups: int, start: str, arguments) -> None:
+    """Emit one tile. arguments: the i64 values of make_tile's signature; start: zero, the sums in c, or a bias row."""
     builder, lanes = emitter.builder, emitter.target.lanes
-    a, a_row, b, b_step, b_group, steps, c, c_row = arguments
+    a, a_row, b, b_step, b_group, steps, c, c_row, *bias = arguments
     columns = [(g, j) for g in range(groups) for j in range(vectors)]
 
     def c_address(i, g, j):
@@ -28,8 +28,12 @@ def emit_tile(emitter: Emitter, rows: int, vectors: int, groups: int, accumulate
 
     a_rows = [builder.add(a, builder.mul(a_row, I64(i))) for i in range(rows)]
     b_groups = [builder.add(b, builder.mul(b_group, I64(g))) for g in range(groups)]
-    zero = emitter.constant(0.0)
-    starts = [emitter.load(c_address(i, g, j)) if accumulate else zero for i in range(rows) for g, j in columns]
+    if start == "sums":
+        starts = [emitter.load(c_address(i, g, j)) for i in range(rows) for g, j in columns]
+    elif start == "bias":
+        starts = [emitter.load(builder.add(bias[0], I64(n * lanes * 4))) for n in range(len(columns))] * rows
+    else:
+        starts = [emitter.constant(0.0)] * (rows * len(columns))
 
     entry = builder.block
     loop = builder.append_basic_block("tile.step")
@@ -77,14 +81,29 @@ def make_tile(rows: int, vectors: int = TARGET.vectors, groups: int = 1, accumul
     steps    the length of the sums; 0 leaves c at zero (or as it is, when it accumulates).
     c        written (read first when ``accumulate``); rows c_row apart, groups * vectors vectors each.
     """
+    start = "sums" if accumulate else "zero"
 
     @intrinsic
     def tile(typing_context, a, a_row, b, b_step, b_group, steps, c, c_row):
         def generate(context, builder, kind, arguments):
-            emit_tile(Emitter(builder, TARGET), rows, vectors, groups, accumulate, arguments)
+            emit_tile(Emitter(builder, TARGET), rows, vectors, groups, start, arguments)
             return context.get_dummy_value()
 
         return types.void(*[types.intp] * 8), generate
+
+    return tile
+
+
+def make_biased_tile(rows: int, groups: int = 1):
+    """make_tile whose sums start from a row of groups * vectors vectors at the address ``bias``, its last argument."""
+
+    @intrinsic
+    def tile(typing_context, a, a_row, b, b_step, b_group, steps, c, c_row, bias):
+        def generate(context, builder, kind, arguments):
+            emit_tile(Emitter(builder, TARGET), rows, TARGET.vectors, groups, "bias", arguments)
+            return context.get_dummy_value()
+
+        return types.void(*[types.intp] * 9), generate
 
     return tile
 
@@ -99,7 +118,7 @@ def tile_assembly(target: Target, triple: str, cpu: str, features: str) -> str:
     module.triple = triple
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 8), "tile")
     builder = ir.IRBuilder(function.append_basic_block())
-    emit_tile(Emitter(builder, target), target.rows, target.vectors, 1, True, function.args)
+    emit_tile(Emitter(builder, target), target.rows, target.vectors, 1, "sums", function.args)
     builder.ret_void()
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features, opt=3)
     return machine.emit_assembly(llvm.parse_assembly(str(module)))

@@ -81,6 +81,7 @@ fma = _make("fma", _V, (_V, _V, _V), Emitter.fma, "a * b + c, fused where the CP
 maximum = _make("maximum", _V, (_V, _V), Emitter.maximum, "The larger, lane by lane.")
 minimum = _make("minimum", _V, (_V, _V), Emitter.minimum, "The smaller, lane by lane.")
 exp = _make("exp", _V, (_V,), Emitter.exp, "e**x; see Emitter.exp.")
+exp2 = _make("exp2", _V, (_V,), Emitter.exp2, "2**x for x <= 127, 0 below -127; see Emitter.exp2.")
 erf = _make("erf", _V, (_V,), Emitter.erf, "The error function; see Emitter.erf.")
 tanh = _make("tanh", _V, (_V,), Emitter.tanh, "The hyperbolic tangent; see Emitter.tanh.")
 sum_lanes = _make("sum_lanes", _F, (_V,), lambda e, v: e.fold(v, e.add), "The sum of all lanes, in a fixed order.")
