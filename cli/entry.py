@@ -1,0 +1,109 @@
+"""The group of commands, and the one place where an error becomes a line on stderr and an exit code.
+
+Nothing here or at the top of a command's file imports NumPy or Numba: ``fastattn --help`` answers at once.
+"""
+
+import contextlib
+import os
+import sys
+import traceback
+from typing import Any
+
+import click
+
+from fastattn._version import VERSION
+from fastattn.cli.encode import encode
+from fastattn.cli.inspect import inspect
+from fastattn.cli.interrupt import exit_on_signals
+from fastattn.cli.pull import pull
+from fastattn.cli.translate import translate
+from fastattn.cli.warmup import warmup
+from fastattn.errors import FastattnError
+
+INTERRUPTED = 130
+CLOSED_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
+
+
+class Commands(click.Group):
+    """A group whose failures are one line each: ``fastattn: what is wrong``."""
+
+    def main(self, *arguments: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run, then exit with the code that the README lists; ``standalone_mode`` False lets errors through."""
+        if not standalone_mode:
+            return super().main(*arguments, standalone_mode=False, **extra)
+        try:
+            code = super().main(*arguments, standalone_mode=False, **extra)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  what _explain does not know goes on
+            message, code = _explain(error)
+            if os.environ.get("FASTATTN_DEBUG"):
+                traceback.print_exc()
+            if message:
+                click.echo(f"fastattn: {_one_line(message)}", err=True)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _explain(error: BaseException) -> tuple[str, int]:
+    """The line to print (empty: none) and the exit code of an expected failure; another one is raised again."""
+    if isinstance(error, FastattnError):
+        return str(error), error.exit_code
+    if isinstance(error, click.UsageError):
+        command = error.ctx.command_path if error.ctx else "fastattn"
+        return f"{error.format_message()} (see {command} --help)", error.exit_code
+    if isinstance(error, click.ClickException):
+        return error.format_message(), error.exit_code
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        return "", INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        _forget_standard_output()
+        return "", CLOSED_PIPE
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error), 1
+    if isinstance(error, MemoryError):
+        return "out of memory" + (f": {error}" if str(error) else ""), 1
+    raise error
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())
+
+
+def _forget_standard_output() -> None:
+    """Nobody reads it any more; what is left in its buffer must not fail again when Python exits."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+Examples:
+  fastattn pull zh-en
+  fastattn translate -m zh-en "你好"
+  fastattn encode -m minilm -i sentences.txt -o vectors.npy
+  fastattn inspect zh-en
+""",
+)
+@click.version_option(VERSION, prog_name="fastattn", message="%(prog)s %(version)s")
+@click.pass_context
+def commands(context: click.Context) -> None:
+    """Attention models on the CPU: translate text, turn sentences into vectors.
+
+    A MODEL is a name that `fastattn pull` lists, or a folder that holds a checkpoint.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for _command in (translate, encode, inspect, pull, warmup):
+    commands.add_command(_command)
+
+
+def main() -> None:
+    """What the ``fastattn`` script calls: UTF-8 whatever the locale, signals that end at once, then the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    exit_on_signals()
+    commands.main(prog_name="fastattn")

@@ -1,0 +1,148 @@
+"""``fastattn inspect``: what a checkpoint is, and what this machine's CPU offers."""
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from fastattn._version import VERSION
+
+if TYPE_CHECKING:
+    from fastattn.spec import Checkpoint, EncoderText, StackSpec, TranslationText
+
+_NOTABLE = (
+    "sse4.2 avx avx2 fma f16c avxvnni avx512f avx512vl avx512bw avx512vnni avx512bf16 avx512fp16 amx-int8 amx-bf16 "
+    "neon fullfp16 bf16 dotprod i8mm sve sve2"
+).split()
+
+_Facts = Iterator[tuple[str, str]]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  fastattn inspect zh-en
+  fastattn inspect ./my-model
+  fastattn inspect                this machine alone
+"""
+)
+@click.argument("model", required=False)
+def inspect(model: str | None) -> None:
+    """Say what MODEL is: layers, sizes, precision, tokenizer; and what this CPU offers."""
+    if model is not None:
+        _print(_checkpoint_facts(model))
+        click.echo()
+    _print(_machine_facts())
+
+
+def _print(facts: _Facts) -> None:
+    for name, value in facts:
+        click.echo(f"{name:<14} {value}")
+
+
+def _checkpoint_facts(model: str) -> _Facts:
+    from fastattn.spec import TranslationText
+    from fastattn.weights import catalog, read
+
+    path = catalog.resolve(model)
+    checkpoint = read(path)
+    spec = checkpoint.spec
+    yield "checkpoint", str(path)
+    yield "format", checkpoint.format or "unknown"
+    yield "model", f"Transformer {spec.kind}"
+    yield "encoder", _describe_stack(spec.encoder)
+    if spec.decoder is not None:
+        yield "decoder", _describe_stack(spec.decoder)
+    yield from _weight_facts(checkpoint)
+    if isinstance(checkpoint.text, TranslationText):
+        yield from _translation_facts(checkpoint.text)
+    else:
+        yield from _encoder_facts(checkpoint.text)
+    yield from checkpoint.details.items()
+
+
+def _describe_stack(stack: "StackSpec") -> str:
+    heads = f"{stack.heads} heads of {stack.head_width}"
+    if stack.key_heads != stack.heads:
+        heads += f" on {stack.key_heads} key heads"
+    positions = f"{stack.positions} positions"
+    if stack.max_positions:
+        positions += f" (at most {stack.max_positions:,})"
+    return ", ".join(
+        [
+            f"{stack.layers} layers",
+            f"width {stack.width}",
+            heads,
+            f"feed-forward {stack.inner_width} ({'gated ' if stack.gated else ''}{stack.activation})",
+            f"{'pre' if stack.pre_norm else 'post'}-norm ({stack.norm})",
+            positions,
+        ]
+    )
+
+
+def _weight_facts(checkpoint: "Checkpoint") -> _Facts:
+    distinct = {id(tensor): tensor for tensor in checkpoint.tensors.values()}  # tied weights count once
+    parameters = sum(tensor.size for tensor in distinct.values())
+    yield "parameters", f"{parameters:,}"
+    yield "precision", f"{checkpoint.precision} in the file; float32 in memory, {_size(4 * parameters)}"
+
+
+def _translation_facts(text: "TranslationText") -> _Facts:
+    if text.source_language or text.target_language:
+        yield "languages", f"{text.source_language or '?'} to {text.target_language or '?'}"
+    shared = text.source_vocabulary == text.target_vocabulary
+    sizes = f"{len(text.source_vocabulary):,} source, {len(text.target_vocabulary):,} target"
+    yield "vocabulary", f"{len(text.source_vocabulary):,}, shared" if shared else sizes
+    yield "tokenizer", "tokens separated by spaces" if text.source_model is None else "sentencepiece"
+
+
+def _encoder_facts(text: "EncoderText") -> _Facts:
+    yield "tokenizer", f"tokenizer.json, at most {text.max_length:,} ids" + (", lower case" if text.lowercase else "")
+    yield "pooling", ", ".join(text.pooling) + (", then unit length" if text.normalize else "")
+    for weight_FD, _, activation in text.dense:
+        yield "dense", f"{weight_FD.shape[1]} to {weight_FD.shape[0]}, {activation}"
+    for name, prompt in text.prompts.items():
+        default = " (default)" if name == text.default_prompt else ""
+        yield "prompt", f"{name}{default}: {prompt!r}"
+    yield "similarity", text.similarity
+
+
+def _machine_facts() -> _Facts:
+    import llvmlite
+    import numba
+    import numpy
+
+    from fastattn.cache import cache_root
+    from fastattn.kernels.jit import thread_limit
+    from fastattn.simd.target import TARGET, compiled_features, compiled_name
+
+    features = compiled_features()
+    yield "cpu", f"{compiled_name()} ({platform.machine()}), {os.cpu_count()} CPUs"
+    yield "features", " ".join(name for name in _NOTABLE if name in features) or "none of note"
+    fma = "with" if TARGET.fma else "without"
+    yield "compiled for", f"{TARGET.name}: vectors of {TARGET.lanes} float32, {fma} fused multiply-add"
+    yield "threads", f"{min(thread_limit(), numba.config.NUMBA_NUM_THREADS)} by default"
+    yield "threading", _threading_layer()
+    yield "cache", str(cache_root())
+    versions = {"fastattn": VERSION, "numba": numba.__version__, "llvmlite": llvmlite.__version__}
+    versions |= {"numpy": numpy.__version__, "python": platform.python_version()}
+    yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items()) + f" on {sys.platform}"
+
+
+def _threading_layer() -> str:
+    """Which of tbb, omp and workqueue Numba finds; it says so only once its threads run."""
+    import numba
+    from numba.np.ufunc import parallel
+
+    try:
+        parallel._launch_threads()
+        return numba.threading_layer()
+    except (ImportError, ValueError) as error:
+        return f"none, kernels run serially ({error})"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"

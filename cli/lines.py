@@ -1,0 +1,82 @@
+"""Lines of text from arguments, a file or standard input: UTF-8 whatever the locale says."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+import click
+
+from fastattn.errors import FastattnError, InputError
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Lines:
+    """An iterator of lines without their ends; what cannot be text is an InputError that names the line.
+
+    ``consumed``  bytes read so far, of ``size`` (None: not known).
+    """
+
+    def __init__(self, source: Iterable[bytes], name: str, size: int | None = None, terminal: bool = False):
+        self._source = source
+        self.name = name
+        self.size = size
+        self.terminal = terminal
+        self.consumed = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for number, line in enumerate(self._source, start=1):
+            self.consumed += len(line)
+            if number == 1:
+                line = line.removeprefix(_BYTE_ORDER_MARK)
+            yield _decode(line.removesuffix(b"\n").removesuffix(b"\r"), f"{self.name}, line {number}")
+
+
+def open_lines(texts: tuple[str, ...], path: str | None) -> Lines:
+    """The texts given as arguments, else the lines of ``path``, else (None or "-") those of standard input."""
+    if texts and path is not None:
+        raise click.UsageError("give texts or --input, not both")
+    if texts:
+        encoded = [line + b"\n" for text in texts for line in os.fsencode(text).split(b"\n")]
+        return Lines(encoded, "argument", size=sum(map(len, encoded)))
+    if path is not None and path != "-":
+        return _open_file(path)
+    stream = _standard_input()
+    if stream.isatty():
+        click.echo("fastattn: type or paste lines; Ctrl-D (Windows: Ctrl-Z, Enter) ends", err=True)
+    return Lines(stream, "standard input", terminal=stream.isatty())
+
+
+def _open_file(path: str) -> Lines:
+    try:
+        file = open(path, "rb")
+        size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    return Lines(_lines_of(file, path), path, size or None)
+
+
+def _lines_of(file: BinaryIO, path: str) -> Iterator[bytes]:
+    with file:
+        try:
+            yield from file
+        except OSError as error:
+            raise FastattnError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:
+        raise InputError("standard input is closed; give texts or --input FILE")
+    return click.get_binary_stream("stdin")
+
+
+def _decode(line: bytes, place: str) -> str:
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        wrong = f"byte 0x{line[error.start]:02x} at column {error.start + 1}"
+        raise InputError(f"{place}: not UTF-8 ({wrong}); convert the text first, for example with iconv") from None
+    if "\0" in text:
+        raise InputError(f"{place}: a NUL byte, so this is not text; UTF-16 has to be converted to UTF-8 first")
+    return text

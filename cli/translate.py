@@ -1,0 +1,134 @@
+"""``fastattn translate``: lines in, their translations out, in order and as they come."""
+
+import json
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from fastattn.cli.lines import Lines, open_lines
+from fastattn.cli.options import given, input_option, model_option, require_model, threads_option, verbose_option
+from fastattn.cli.output import Output, open_output
+from fastattn.cli.progress import Compiling, Progress, rate
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  fastattn translate -m zh-en "我们明天去北京开会。"
+  fastattn translate -m zh-en -i chinese.txt -o english.txt -v
+  zcat big.gz | fastattn translate -m zh-en --beam-size 1 | head
+  fastattn translate -m zh-en --beam-size 5 -n 5 --scores "你好"
+  fastattn translate -m ./my-model --json < input.txt
+
+\b
+Without --json one input line gives one output line; an empty line stays empty.
+  --scores  puts the score and a tab before the text
+  -n 2 ...  gives a line for each hypothesis, its input line's number and a tab first
+"""
+)
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@model_option
+@input_option
+@click.option("-o", "--output", "output_path", metavar="FILE", help="Write to FILE, which appears once complete.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: source, hypotheses, scores.")
+@click.option("-b", "--beam-size", type=int, help="Hypotheses kept at each step; 1 is greedy search.")
+@click.option("-n", "--num-hypotheses", type=int, help="How many translations of each line, best first.")
+@click.option("--scores", is_flag=True, help="Print each hypothesis' score.")
+@click.option("--patience", type=float, help="Go on until beam size x patience hypotheses have ended.")
+@click.option("--length-penalty", type=float, help="Divide scores by length to this power.")
+@click.option("--min-length", "min_decoding_length", type=int, help="Least tokens of a translation.")
+@click.option("--max-length", "max_decoding_length", type=int, help="Most tokens of a translation.")
+@click.option("--disable-unk", is_flag=True, help="Never produce the unknown token.")
+@click.option(
+    "--split",
+    type=click.Choice(["long", "sentences", "never"]),
+    help="What is split at sentences and rejoined: lines over the model's length (default), all, none.",
+)
+@threads_option
+@verbose_option
+def translate(
+    texts: tuple[str, ...],
+    model: str | None,
+    input_path: str | None,
+    output_path: str | None,
+    as_json: bool,
+    scores: bool,
+    disable_unk: bool,
+    threads: int | None,
+    verbose: bool,
+    **search: Any,
+) -> None:
+    """Translate TEXTs, the lines of a file, or standard input."""
+    name = require_model(model, "translation")
+    lines = open_lines(texts, input_path)
+    with open_output(output_path) as output, Progress() as progress:
+        start = time.monotonic()
+        compiling = Compiling(progress)
+        progress.show(f"loading {name}")
+        from fastattn.translator import Translator
+
+        translator = Translator(name, **given(threads=threads))
+        options = given(**search) | {"disable_unk": disable_unk, "return_scores": True}
+        loaded = time.monotonic()
+        progress.enabled &= not output.is_terminal()
+        printing = Printing(output, as_json, scores, search["num_hypotheses"] or 1)
+        for result in _results(translator, lines, options, progress, loaded):
+            printing.write(*result)
+    if verbose:
+        seconds = time.monotonic() - loaded
+        click.echo(
+            f"{rate(printing.lines, None, 0, seconds)}, {lines.consumed / max(seconds, 1e-9):,.0f} bytes/s in "
+            f"{seconds:.2f} s (loaded in {loaded - start:.2f} s{compiling.remark()})",
+            err=True,
+        )
+
+
+def _results(translator: Any, lines: Lines, options: dict, progress: Progress, start: float) -> Iterator[tuple]:
+    """(source, result) for each line, in order; only what the translator reads ahead is kept."""
+    waiting: deque[str] = deque()
+
+    def read() -> Iterator[str]:
+        for line in lines:
+            waiting.append(line)
+            yield line
+
+    results: Iterable = translator.translate_iter(read(), **options)
+    if lines.terminal:  # a person waits for the answer to each line
+        results = (translator.translate(line, **options) for line in read())
+    for done, result in enumerate(results, start=1):
+        progress.show(rate(done, lines.size, lines.consumed, time.monotonic() - start))
+        yield waiting.popleft(), result
+
+
+class Printing:
+    """One result after the other, as text or as JSON lines; flushed, so that a reader sees each at once."""
+
+    def __init__(self, output: Output, as_json: bool, scores: bool, hypotheses: int):
+        self.lines = 0
+        self._output = output
+        self._as_json = as_json
+        self._scores = scores
+        self._numbered = hypotheses > 1
+
+    def write(self, source: str, result: Any) -> None:
+        self.lines += 1
+        if self._as_json:
+            record = {
+                "source": source,
+                "translation": result.text,
+                "hypotheses": [{"text": text, "score": score} for text, score in zip(result.hypotheses, result.scores)],
+            }
+            text = json.dumps(record, ensure_ascii=False)
+        else:
+            text = "\n".join(map(self._line, result.hypotheses, result.scores))
+        self._output.write((text + "\n").encode("utf-8", "surrogatepass"))
+        self._output.flush()
+
+    def _line(self, hypothesis: str, score: float) -> str:
+        text = hypothesis.replace("\r", " ").replace("\n", " ")  # one line stays one line
+        if self._scores:
+            text = f"{score:.6f}\t{text}"
+        return f"{self.lines}\t{text}" if self._numbered else text

@@ -1,0 +1,155 @@
+"""Who may import whom: every import of the source is held against the table, and a wheel holds fastattn alone."""
+
+import ast
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = {"fastattn": ROOT / "fastattn", "fastattn.weights": ROOT / "weights", "fastattn.cli": ROOT / "cli"}
+
+# Room -> the rooms that it may import, beside itself and ANYBODY's. Model code takes its operations as an argument.
+ANYBODY = {"errors", "cache", "_version"}
+ABOVE_ALL = {"simd", "kernels", "spec", "reference", "layers", "similarity", "models", "decoding", "weights", "text"}
+TABLE = {
+    "": {"encoder", "translator", "kernels"},
+    "_version": set(),
+    "errors": set(),
+    "cache": set(),
+    "simd": set(),
+    "spec": set(),
+    "kernels": {"simd", "spec"},  # spec for the activations' names
+    "reference": {"spec"},
+    "similarity": set(),
+    "layers": {"spec"},
+    "models": {"layers", "spec"},
+    "decoding": {"models", "layers", "spec"},
+    "weights": {"spec"},
+    "text": {"spec"},
+    "translator": ABOVE_ALL,
+    "encoder": ABOVE_ALL,
+    # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what.
+    "cli": {"", "encoder", "translator", "weights", "spec", "kernels", "simd"},
+}
+# Room -> the packages from outside that it may import; NumPy and the standard library are everybody's.
+OUTSIDE = {
+    "simd": {"numba", "llvmlite"},
+    "kernels": {"numba", "llvmlite"},
+    "text": {"tokenizers"},
+    "weights": {"safetensors"},
+    "cli": {"click", "numba", "llvmlite"},
+}
+
+
+def modules():
+    """(dotted name, file) of every module of the package as it is installed."""
+    for package, folder in ROOMS.items():
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            parts = parts[:-1] if parts[-1] == "__init__" else parts
+            yield ".".join([package, *parts]), path
+
+
+def room_of(module):
+    return (module.split(".") + [""])[1]
+
+
+def imports_of(path):
+    """Dotted names of all that a file imports, at the top or inside functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            # `from fastattn import spec` imports a room; `from fastattn import Encoder` a public name
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}" if node.module == "fastattn" else node.module
+
+
+@pytest.mark.parametrize("module, path", list(modules()), ids=lambda value: value if isinstance(value, str) else "")
+def test_imports_only_what_the_table_allows(module, path):
+    room = room_of(module)
+    assert room in TABLE, f"{module} is in no room of the table"
+    for imported in imports_of(path):
+        top = imported.split(".")[0]
+        if top == "fastattn":
+            target = room_of(imported)
+            target = target if target in TABLE else ""  # a public name
+            assert target in {room} | ANYBODY | TABLE[room], f"{module} imports {imported}"
+        elif top not in sys.stdlib_module_names | {"numpy"}:
+            assert top in OUTSIDE.get(room, set()), f"{module} imports {imported}"
+
+
+def test_table_has_no_room_that_is_gone():
+    existing = {room_of(module) for module, _ in modules()}
+    assert set(TABLE) <= existing
+
+
+def test_kernels_are_imported_by_no_model():
+    """The table again, told by its reason: the same model runs on kernels and on reference."""
+    users = {room_of(module) for module, path in modules() if any(".kernels" in name for name in imports_of(path))}
+    assert not users & {"layers", "models", "decoding", "reference", "text", "weights"}
+
+
+def run(*arguments, **options):
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, **options)
+
+
+def test_packages_cannot_be_imported_by_their_folders_names():
+    done = run("-c", "try:\n import weights\nexcept ImportError as e: print(e)\nimport cli", cwd=ROOT)
+    assert done.returncode == 1
+    assert "import this package as fastattn.weights" in done.stdout
+    assert "ImportError: import this package as fastattn.cli" in done.stderr
+
+
+def test_import_and_help_are_light():
+    code = (
+        "import sys, fastattn, fastattn.cli\n"
+        "print(fastattn.__version__, [m for m in ('numba', 'numpy', 'tokenizers', 'llvmlite') if m in sys.modules])\n"
+        "print(sorted(set(fastattn.__all__) - set(dir(fastattn))))\n"
+        "from fastattn import FastattnError\n"
+        "try: fastattn.nothing\n"
+        "except AttributeError as e: print(e)\n"
+    )
+    done = run("-c", code)
+    assert done.stderr == ""
+    version, rest, error = done.stdout.splitlines()
+    assert version.endswith("[]"), version
+    assert rest == "[]"
+    assert error == "module 'fastattn' has no attribute 'nothing'"
+
+
+def test_public_names_are_there():
+    import fastattn
+
+    for name in fastattn.__all__:
+        assert getattr(fastattn, name) is not None
+    assert fastattn.Translator.__module__ == "fastattn.translator"
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A copy of what packaging reads: building writes into the source folder."""
+    for name in ("fastattn", "weights", "cli"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def test_wheel_holds_fastattn_alone(source):
+    done = run("-c", "from setuptools import build_meta; build_meta.build_wheel('dist')", cwd=source)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (source / "dist").glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    inside = {name for name in names if ".dist-info/" not in name}
+    assert all(name.startswith("fastattn/") for name in inside)
+    expected = {name.replace(".", "/") for name, _ in modules()}
+    found = {name.removesuffix(".py").removesuffix("/__init__") for name in inside if name.endswith(".py")}
+    assert found == expected
+    assert "fastattn/py.typed" in inside
+    assert any(name.endswith("LICENSE") for name in names)
