@@ -1,0 +1,36 @@
+"""What several tests share: real checkpoints, through the product's own pull."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fastattn.cache import cache_root
+from fastattn.errors import DownloadError
+from fastattn.weights.pull import pull
+
+# The cache as it was when the session began: it survives between runs, and no test that moves the cache moves this.
+CACHE = cache_root().absolute()
+
+
+@pytest.fixture(scope="session")
+def pulled() -> Callable[[str], Path]:
+    """A function from a catalog name to the pulled folder; the test that asks is skipped where it cannot be fetched."""
+    known: dict[str, Path | str] = {}
+
+    def folder(name: str) -> Path:
+        if name not in known:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("FASTATTN_CACHE", str(CACHE))
+                try:
+                    known[name] = pull(name)
+                except DownloadError as error:
+                    if "SHA-256" in str(error) or "unpack" in str(error):
+                        raise  # a wrong file is a failure, not a missing network
+                    known[name] = f"{name} cannot be had here: {error}"
+        found = known[name]
+        if isinstance(found, str):
+            pytest.skip(found)
+        return found
+
+    return folder

