@@ -27,12 +27,10 @@ CLOSED_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
 class Commands(click.Group):
     """A group whose failures are one line each: ``fastattn: what is wrong``."""
 
-    def main(self, *arguments: Any, standalone_mode: bool = True, **extra: Any) -> Any:
-        """Run, then exit with the code that the README lists; ``standalone_mode`` False lets errors through."""
-        if not standalone_mode:
-            return super().main(*arguments, standalone_mode=False, **extra)
+    def main(self, args: Any = None, prog_name: str | None = None, **extra: Any) -> Any:  # type: ignore[override]
+        """Run, then exit with the code that the README lists."""
         try:
-            code = super().main(*arguments, standalone_mode=False, **extra)
+            code = super().main(args, prog_name, standalone_mode=False)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  what _explain does not know goes on
             message, code = _explain(error)
             if os.environ.get("FASTATTN_DEBUG"):

@@ -68,7 +68,7 @@ def _lines_of(file: BinaryIO, path: str) -> Iterator[bytes]:
 def _standard_input() -> BinaryIO:
     if sys.stdin is None:
         raise InputError("standard input is closed; give texts or --input FILE")
-    return click.get_binary_stream("stdin")
+    return sys.stdin.buffer
 
 
 def _decode(line: bytes, place: str) -> str:

@@ -4,10 +4,9 @@ import contextlib
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator
 from typing import BinaryIO
-
-import click
 
 from fastattn.errors import FastattnError
 
@@ -107,10 +106,9 @@ def _discard(sibling: str) -> None:
 
 
 def _standard_output() -> BinaryIO:
-    try:
-        return click.get_binary_stream("stdout")
-    except RuntimeError:
-        raise FastattnError("standard output is closed") from None
+    if sys.stdout is None:
+        raise FastattnError("standard output is closed")
+    return sys.stdout.buffer
 
 
 @contextlib.contextmanager
