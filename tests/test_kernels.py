@@ -1,0 +1,46 @@
+"""Every compiled operation against reference.py in float64, at awkward sizes; serial and parallel forms bit for bit."""
+
+import numpy as np
+import pytest
+from cases import CASES, Case, check
+
+from fastattn import kernels
+
+MINE = [case for case in CASES if hasattr(kernels, case.operation)]
+
+
+@pytest.mark.parametrize("case", MINE, ids=lambda case: case.name)
+def test_agrees_with_reference(case: Case):
+    check(case, kernels)
+
+
+@pytest.mark.parametrize("case", MINE, ids=lambda case: case.name)
+def test_threads_change_no_bit(case: Case):
+    with kernels.use_threads(1):
+        serial = case.call(kernels, case.arrays)
+    with kernels.use_threads(2):
+        parallel = case.call(kernels, case.arrays)
+    for one, other in zip(serial, parallel, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 13, 97, 200])
+def test_a_row_does_not_depend_on_the_others(rows: int):
+    rng = np.random.default_rng(rows)
+    x_ND = rng.standard_normal((rows, 45)).astype(np.float32)
+    packed = kernels.pack_linear(rng.standard_normal((150, 45)).astype(np.float32))
+    together = kernels.linear(x_ND, packed, "swish")
+    best, ids = kernels.project_top_k(x_ND, packed, 5)
+    for n in range(0, rows, 7):
+        alone_best, alone_ids = kernels.project_top_k(x_ND[n : n + 1], packed, 5)
+        np.testing.assert_array_equal(kernels.linear(x_ND[n : n + 1], packed, "swish")[0], together[n])
+        np.testing.assert_array_equal(alone_best[0], best[n])
+        np.testing.assert_array_equal(alone_ids[0], ids[n])
+
+
+def test_top_k_of_fewer_ids_than_k():
+    packed = kernels.pack_linear(np.eye(3, dtype=np.float32))
+    suppressed = np.array([[0, 2]], np.int32)
+    values, ids = kernels.project_top_k(np.ones((1, 3), np.float32), packed, 4, suppressed)
+    assert ids.tolist() == [[1, -1, -1, -1]]
+    assert values[0, 0] == 0 and np.isneginf(values[0, 1:]).all()
