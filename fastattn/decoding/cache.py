@@ -1,0 +1,152 @@
+"""The key-value cache: rows handed out one at a time, and tables that say which rows a slot sees.
+
+A slot is a row of the decoding batch; a sentence owns ``beam`` slots that lie side by side. Each step gives every
+active slot one row of the pool for its new key and value, and ``history`` lists a slot's rows from its first token on.
+Reordering beams copies lists of row numbers, never keys or values; a sentence that ends gives its rows back, so memory
+follows the tokens that are alive, whatever the mix of long and short sentences.
+"""
+
+import numpy as np
+
+FIRST_ROWS = 256  # of a pool; it doubles
+FIRST_POSITIONS = 32  # of the tables; they double
+
+
+class RowPool:
+    """Rows of E numbers for each layer, handed out by number and taken back; grows by doubling."""
+
+    def __init__(self, layers: int, row_width: int, dtype: np.dtype):
+        self.layers = [np.empty((FIRST_ROWS, row_width), dtype) for _ in range(layers)]
+        self._free = np.arange(FIRST_ROWS, dtype=np.int32)
+        self._free_count = FIRST_ROWS
+
+    @property
+    def rows(self) -> int:
+        return len(self._free)
+
+    def take(self, count: int) -> np.ndarray:
+        """The numbers of ``count`` unused rows, int32."""
+        if count > self._free_count:
+            self._grow(count - self._free_count)
+        self._free_count -= count
+        return self._free[self._free_count : self._free_count + count].copy()
+
+    def give_back(self, rows: np.ndarray) -> None:
+        self._free[self._free_count : self._free_count + len(rows)] = rows
+        self._free_count += len(rows)
+
+    def write(self, layer: int, rows_N: np.ndarray, values_NE: np.ndarray) -> None:
+        self.layers[layer][rows_N] = values_NE
+
+    def _grow(self, needed: int) -> None:
+        old = self.rows
+        new = max(2 * old, old + needed)
+        self.layers = [_lengthened(values_ME, new) for values_ME in self.layers]
+        free = np.empty(new, np.int32)
+        free[: self._free_count] = self._free[: self._free_count]
+        free[self._free_count : self._free_count + new - old] = np.arange(old, new)
+        self._free, self._free_count = free, self._free_count + new - old
+
+
+class Cache:
+    """Keys and values of ``sentences * beam`` slots, and of the sentences' memories.
+
+    row_width   E = 2 G K: a row holds a position's keys, then its values
+    attention   whether each row keeps its attention over the source as well
+    """
+
+    def __init__(
+        self, layers: int, row_width: int, sentences: int, beam: int, dtype: np.dtype, attention: bool = False
+    ):
+        self.beam = beam
+        self.own = RowPool(layers, row_width, dtype)
+        self.memory = RowPool(layers, row_width, dtype)
+        slots = sentences * beam
+        self.history_RS = np.zeros((slots, FIRST_POSITIONS), np.int32)
+        self._written_RS = np.full((slots, FIRST_POSITIONS), -1, np.int32)  # by the slot itself; -1: nothing
+        self._memory_BS = np.zeros((sentences, FIRST_POSITIONS), np.int32)
+        self._memory_lengths_B = np.zeros(sentences, np.int64)
+        self._tokens_M = np.zeros(0, np.int32)
+        self._attention_MS = np.zeros((0, 0), dtype) if attention else None
+
+    def add_memory(self, sentences_B: np.ndarray, memory: list[np.ndarray], starts_B1: np.ndarray) -> None:
+        """Register the projected memory of new sentences: ``memory`` is keys_values_NE by layer, ragged."""
+        lengths_B = np.diff(starts_B1)
+        rows_N = self.memory.take(int(starts_B1[-1]))
+        for layer, keys_values_NE in enumerate(memory):
+            self.memory.write(layer, rows_N, keys_values_NE)
+        self._memory_BS = _widened(self._memory_BS, int(lengths_B.max(initial=0)), 0)
+        columns_N = np.arange(starts_B1[-1]) - np.repeat(starts_B1[:-1], lengths_B)
+        self._memory_BS[np.repeat(sentences_B, lengths_B), columns_N] = rows_N
+        self._memory_lengths_B[sentences_B] = lengths_B
+
+    def append(self, slots_N: np.ndarray, positions_N: np.ndarray, tokens_N: np.ndarray) -> np.ndarray:
+        """Rows for one new token a (slot, position): int32 N. The keys and values are written layer by layer."""
+        positions = int(positions_N.max()) + 1
+        self.history_RS = _widened(self.history_RS, positions, 0)
+        self._written_RS = _widened(self._written_RS, positions, -1)
+        rows_N = self.own.take(len(slots_N))
+        self.history_RS[slots_N, positions_N] = rows_N
+        self._written_RS[slots_N, positions_N] = rows_N
+        if len(self._tokens_M) < self.own.rows:
+            self._tokens_M = _lengthened(self._tokens_M, self.own.rows)
+        self._tokens_M[rows_N] = tokens_N
+        return rows_N
+
+    def index(self, slots_R: np.ndarray, longest: int) -> np.ndarray:
+        """index_RS: the rows that each slot sees, in order."""
+        return np.ascontiguousarray(self.history_RS[slots_R, :longest])
+
+    def memory_index(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(index_RS, lengths_R): the memory rows of each slot's sentence."""
+        sentences_R = slots_R // self.beam
+        lengths_R = self._memory_lengths_B[sentences_R]
+        return np.ascontiguousarray(self._memory_BS[sentences_R, : lengths_R.max(initial=0)]), lengths_R
+
+    def keep_attention(self, slots_N: np.ndarray, positions_N: np.ndarray, attention_NS: np.ndarray) -> None:
+        """Store what the given, just appended tokens attended to."""
+        assert self._attention_MS is not None
+        attention_MS = self._attention_MS
+        width = max(attention_MS.shape[1], attention_NS.shape[1])
+        if attention_MS.shape != (self.own.rows, width):
+            self._attention_MS = np.zeros((self.own.rows, width), attention_MS.dtype)
+            self._attention_MS[: len(attention_MS), : attention_MS.shape[1]] = attention_MS
+        self._attention_MS[self.history_RS[slots_N, positions_N], : attention_NS.shape[1]] = attention_NS
+
+    def reorder(self, slots_R: np.ndarray, parents_R: np.ndarray, longest: int) -> None:
+        """Slot r continues what ``parents_R[r]`` has seen so far, up to ``longest`` positions."""
+        self.history_RS[slots_R, :longest] = self.history_RS[parents_R, :longest]
+
+    def tokens(self, slot: int, length: int) -> np.ndarray:
+        """The first ``length`` tokens that the slot's history was fed."""
+        return self._tokens_M[self.history_RS[slot, :length]]
+
+    def attention(self, slot: int, length: int) -> np.ndarray:
+        """attention_TS of the slot's first ``length`` tokens over its sentence's memory."""
+        assert self._attention_MS is not None
+        source = self._memory_lengths_B[slot // self.beam]
+        return self._attention_MS[self.history_RS[slot, :length], :source]
+
+    def release(self, sentences_B: np.ndarray) -> None:
+        """Take back everything that the sentences hold."""
+        slots_R = (sentences_B[:, None] * self.beam + np.arange(self.beam)).ravel()
+        written_RS = self._written_RS[slots_R]
+        self.own.give_back(written_RS[written_RS >= 0])
+        self._written_RS[slots_R] = -1
+        for sentence in sentences_B:
+            self.memory.give_back(self._memory_BS[sentence, : self._memory_lengths_B[sentence]])
+        self._memory_lengths_B[sentences_B] = 0
+
+
+def _lengthened(values: np.ndarray, rows: int) -> np.ndarray:
+    longer = np.empty((rows, *values.shape[1:]), values.dtype)
+    longer[: len(values)] = values
+    return longer
+
+
+def _widened(table_RS: np.ndarray, columns: int, fill: int) -> np.ndarray:
+    if columns <= table_RS.shape[1]:
+        return table_RS
+    wider_RS = np.full((len(table_RS), max(columns, 2 * table_RS.shape[1])), fill, table_RS.dtype)
+    wider_RS[:, : table_RS.shape[1]] = table_RS
+    return wider_RS

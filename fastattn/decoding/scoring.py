@@ -1,0 +1,65 @@
+"""Forced decoding: the log-probability of each token of a given target."""
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from fastattn.decoding.scheduler import SENTENCES_A_THREAD, share
+from fastattn.models.transformer import EncoderDecoder
+
+# Rows of a pass; at 65,000 words their log-softmax would fill 500 MB were it ever stored whole.
+TOKENS = 2048
+
+
+def score(
+    model: EncoderDecoder, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], threads: int = 1
+) -> list[np.ndarray]:
+    """Log-probabilities of targets[b][1:], float32, each given the source and the target before it.
+
+    A target is its start token, its tokens and, usually, its end token: int32.
+    """
+    results: list[np.ndarray] = [np.zeros(0, np.float32) for _ in sources]
+    order = sorted((b for b in range(len(sources)) if len(targets[b]) > 1), key=lambda b: -len(targets[b]))
+    workers = max(1, min(threads, len(order) // SENTENCES_A_THREAD))
+    batches = _batches(order, sources, targets, workers)
+    lock = threading.Lock()
+
+    def work(number: int, threads: int) -> None:
+        with model.ops.use_threads(threads):
+            while True:
+                with lock:
+                    if not batches:
+                        return
+                    batch = batches.pop()
+                scored = _score_batch(model, [sources[b] for b in batch], [targets[b] for b in batch])
+                for b, log_probs_T in zip(batch, scored):
+                    results[b] = log_probs_T
+
+    share(work, workers, threads, batches.clear)
+    return results
+
+
+def _batches(order: list[int], sources, targets, workers: int) -> list[list[int]]:
+    """The sentences in groups of about TOKENS rows, and at least as many groups as workers."""
+    most = -(-len(order) // workers) if order else 1
+    batches: list[list[int]] = []
+    rows = 0
+    for b in order:
+        rows += len(sources[b]) + len(targets[b])
+        if not batches or rows > TOKENS or len(batches[-1]) >= most:
+            batches.append([])
+            rows = len(sources[b]) + len(targets[b])
+        batches[-1].append(b)
+    return batches
+
+
+def _score_batch(model: EncoderDecoder, sources, targets) -> list[np.ndarray]:
+    memory_ND, memory_starts_B1 = model.encode(sources)
+    starts_B1 = np.zeros(len(targets) + 1, np.int64)
+    np.cumsum([len(target) - 1 for target in targets], out=starts_B1[1:])
+    inputs_N = np.concatenate([target[:-1] for target in targets]).astype(np.int32, copy=False)
+    outputs_N = np.concatenate([target[1:] for target in targets]).astype(np.int32, copy=False)
+    hidden_ND, _ = model.decode_rows(inputs_N, starts_B1, model.project_memory(memory_ND), memory_starts_B1)
+    log_probs_N = model.log_probs(hidden_ND, outputs_N)
+    return [log_probs_N[starts_B1[b] : starts_B1[b + 1]] for b in range(len(targets))]

@@ -1,0 +1,89 @@
+"""The steps of greedy and beam search as functions of arrays; the scheduler strings them together.
+
+B sentences, R beams each, C = 2 R candidates (one, where R is 1: greedy), k candidates a beam. At most R of twice as
+many candidates end, one a beam, so there are always R to go on with.
+"""
+
+import numpy as np
+
+HOPELESS = -1e10  # CTranslate2's score of a beam that exists only to fill its place
+
+
+def best_candidates(
+    scores_BR: np.ndarray, log_probs_BRk: np.ndarray, ids_BRk: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The ``count`` best continuations of each sentence, best first: (scores_BC, ids_BC, beams_BC).
+
+    Ties go to the lower beam, then to the earlier of the beam's own candidates. Where there are too few
+    (a vocabulary smaller than twice the beam), the rest score -inf.
+    """
+    B, R, k = log_probs_BRk.shape
+    total_BA = (scores_BR[:, :, None] + log_probs_BRk).reshape(B, R * k)
+    order_BC = np.argsort(-total_BA, axis=1, kind="stable")[:, :count]
+    scores_BC = np.take_along_axis(total_BA, order_BC, axis=1)
+    ids_BC = np.take_along_axis(ids_BRk.reshape(B, R * k), order_BC, axis=1)
+    beams_BC = order_BC // k
+    missing = count - R * k
+    if missing > 0:
+        scores_BC = np.pad(scores_BC, ((0, 0), (0, missing)), constant_values=-np.inf)
+        ids_BC = np.pad(ids_BC, ((0, 0), (0, missing)))
+        beams_BC = np.pad(beams_BC, ((0, 0), (0, missing)))
+    return scores_BC, ids_BC, beams_BC
+
+
+def apply_prefix(
+    scores_BC: np.ndarray, ids_BC: np.ndarray, end_id: int, forced_B: np.ndarray, prefixed_B: np.ndarray
+) -> None:
+    """Impose the target prefix on the first free step's candidates, in place.
+
+    forced_B    the prefix's token where the length limit falls inside the prefix, -1 elsewhere
+    prefixed_B  sentences with a prefix: an end in any but the best candidate is made hopeless, so that short
+                translations do not win where scores are not normalised (CTranslate2, issue 277)
+    """
+    forced = forced_B >= 0
+    ids_BC[forced] = forced_B[forced, None]
+    scores_BC[forced] = HOPELESS
+    scores_BC[forced, 0] = 0
+    early = (ids_BC == end_id) & (prefixed_B & ~forced)[:, None]
+    early[:, 0] = False
+    scores_BC[early], ids_BC[early] = HOPELESS, 0
+
+
+def keep_beams(ids_BC: np.ndarray, ended_BR: np.ndarray, end_id: int) -> np.ndarray:
+    """Which candidate goes on in each beam, kept_BR.
+
+    Beam r goes on with candidate r, or, where that has ended, with the next of the candidates after the first R
+    that does not end.
+    """
+    R = ended_BR.shape[1]
+    kept_BR = np.broadcast_to(np.arange(R), ended_BR.shape).copy()
+    if ids_BC.shape[1] == R or not ended_BR.any():
+        return kept_BR
+    alive = ids_BC[:, R:] != end_id
+    spare_BA = R + np.argsort(~alive, axis=1, kind="stable")
+    rank_BR = np.cumsum(ended_BR, axis=1) - 1
+    replaced = ended_BR & (rank_BR < alive.sum(axis=1)[:, None])
+    kept_BR[replaced] = np.take_along_axis(spare_BA, np.maximum(rank_BR, 0), axis=1)[replaced]
+    return kept_BR
+
+
+def normalised(log_probability: float, length: int, length_penalty: float) -> float:
+    """log_probability / length ** length_penalty, in float32."""
+    with np.errstate(over="ignore"):  # a huge penalty makes scores 0 or infinite
+        return float(np.float32(log_probability) / np.float32(length) ** np.float32(length_penalty))
+
+
+def suppressed_tokens(
+    steps_B: np.ndarray, rows: int, min_length: int, end_id: int, unk_id: int | None
+) -> np.ndarray | None:
+    """suppressed_RJ (``rows`` rows a sentence) for ``project_top_k``: the end before its time, and ``unk_id`` always.
+
+    None where nothing is ruled out. A sentence at step t produces its token t.
+    """
+    early_B = steps_B < min_length
+    if unk_id is None and not early_B.any():
+        return None
+    columns = [np.where(early_B, end_id, -1)]
+    if unk_id is not None:
+        columns.append(np.full(len(steps_B), unk_id))
+    return np.repeat(np.stack(columns, axis=1).astype(np.int32), rows, axis=0)

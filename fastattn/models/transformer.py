@@ -1,0 +1,301 @@
+"""The Transformer encoder-decoder (Vaswani 2017): the encoder's stack, and a decoder with a cached step."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.layers import AttentionBias, Embedding, FeedForward, Linear, Norm, Parameters, SelfAttention
+from fastattn.models.encoder import EncoderStack
+from fastattn.spec import Checkpoint, StackSpec
+
+
+class RowPool(Protocol):
+    """Rows of keys and values, [M, E] a layer."""
+
+    layers: list[np.ndarray]
+
+    def write(self, layer: int, rows_N: np.ndarray, values_NE: np.ndarray) -> None: ...
+
+
+class KeyValueCache(Protocol):
+    """What a cached step needs of ``fastattn.decoding.cache.Cache``."""
+
+    @property
+    def own(self) -> RowPool: ...
+
+    @property
+    def memory(self) -> RowPool: ...
+
+    def append(self, slots_N: np.ndarray, positions_N: np.ndarray, tokens_N: np.ndarray) -> np.ndarray: ...
+
+    def index(self, slots_R: np.ndarray, longest: int) -> np.ndarray: ...
+
+    def memory_index(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+class CrossAttention:
+    """Multi-head attention over a memory, from ``name.query``, ``name.key_value`` and ``name.output``."""
+
+    def __init__(self, parameters: Parameters, name: str):
+        self.query, self.output = Linear(parameters, f"{name}.query"), Linear(parameters, f"{name}.output")
+        self.key_value = Linear(parameters, f"{name}.key_value")
+
+
+class DecoderBlock:
+    """Self-attention, cross-attention, feed-forward; each x + f(norm(x)) with ``pre_norm``, norm(x + f(x)) without."""
+
+    def __init__(self, parameters: Parameters, number: int, spec: StackSpec):
+        layer = f"decoder.layers.{number}"
+        self.number, self.pre_norm = number, spec.pre_norm
+        self.self_attention = SelfAttention(parameters, f"{layer}.self_attention", "decoder", spec, causal=True)
+        self.self_norm = Norm(parameters, f"{layer}.self_attention.norm", spec)
+        self.cross_attention = CrossAttention(parameters, f"{layer}.cross_attention")
+        self.cross_norm = Norm(parameters, f"{layer}.cross_attention.norm", spec)
+        self.feed_forward = FeedForward(parameters, f"{layer}.feed_forward", spec)
+        self.feed_forward_norm = Norm(parameters, f"{layer}.feed_forward.norm", spec)
+
+    def __call__(self, x_ND: np.ndarray, positions_N: np.ndarray, reach: "CachedReach | FullReach") -> np.ndarray:
+        """``reach`` says what the rows attend to: a cache, or one another."""
+        own, cross = self.self_attention, self.cross_attention
+        if self.pre_norm:
+            x_ND = own.output(reach.attend(self.number, own.project(self.self_norm(x_ND), positions_N)), x_ND)
+            x_ND = cross.output(reach.attend_memory(self.number, cross.query(self.cross_norm(x_ND))), x_ND)
+            return self.feed_forward(self.feed_forward_norm(x_ND), x_ND)
+        x_ND = self.self_norm(own.output(reach.attend(self.number, own.project(x_ND, positions_N)), x_ND))
+        x_ND = self.cross_norm(cross.output(reach.attend_memory(self.number, cross.query(x_ND)), x_ND))
+        return self.feed_forward_norm(self.feed_forward(x_ND, x_ND))
+
+
+class Heads:
+    """How a stack's attention is laid out in its rows, and whose weights stand for the alignment."""
+
+    def __init__(self, spec: StackSpec):
+        queries, self.keys = spec.heads * spec.head_width, spec.key_heads * spec.head_width
+        self.key_column, self.value_column = queries, queries + self.keys
+        self.shape: dict[str, Any] = {
+            "heads": spec.heads,
+            "key_heads": spec.key_heads,
+            "head_width": spec.head_width,
+            "scale": spec.query_scale,
+        }
+        self.alignment_layer = spec.alignment_layer % spec.layers
+        self.alignment_heads = spec.alignment_heads or spec.heads
+
+
+class CachedReach:
+    """One new token a slot: attends to the slot's history in the cache and to its sentence's memory."""
+
+    def __init__(self, decoder: "DecoderStack", cache: KeyValueCache, slots_R, tokens_R, positions_R, attention: bool):
+        self.ops, self.heads, self.cache = decoder.ops, decoder.heads, cache
+        self.rows_R = cache.append(slots_R, positions_R, tokens_R)
+        self.lengths_R = positions_R.astype(np.int64) + 1
+        self.index_RS = cache.index(slots_R, int(self.lengths_R.max()))
+        self.bias_RHS = decoder.bias.step(positions_R, self.index_RS.shape[1])
+        self.memory_index_RS, self.memory_lengths_R = cache.memory_index(slots_R)
+        self.wants_attention = attention
+        self.attention_RS: np.ndarray | None = None
+
+    def attend(self, layer: int, qkv_RE: np.ndarray) -> np.ndarray:
+        pool = self.cache.own
+        pool.write(layer, self.rows_R, qkv_RE[:, self.heads.key_column :])
+        keys_values_ME = pool.layers[layer]
+        return self.ops.attention_step(
+            qkv_RE,
+            keys_values_ME,
+            keys_values_ME,
+            self.index_RS,
+            self.lengths_R,
+            value_column=self.heads.keys,
+            bias_RHS=self.bias_RHS,
+            **self.heads.shape,
+        )
+
+    def attend_memory(self, layer: int, query_RF: np.ndarray) -> np.ndarray:
+        weights_RHS = None
+        if self.wants_attention and layer == self.heads.alignment_layer:
+            R, S = self.memory_index_RS.shape
+            weights_RHS = np.empty((R, self.heads.shape["heads"], S), query_RF.dtype)
+        keys_values_ME = self.cache.memory.layers[layer]
+        context_RF = self.ops.attention_step(
+            query_RF,
+            keys_values_ME,
+            keys_values_ME,
+            self.memory_index_RS,
+            self.memory_lengths_R,
+            value_column=self.heads.keys,
+            weights_RHS=weights_RHS,
+            **self.heads.shape,
+        )
+        if weights_RHS is not None:
+            self.attention_RS = weights_RHS[:, : self.heads.alignment_heads].mean(axis=1)
+        return context_RF
+
+
+class FullReach:
+    """Whole target sequences at once: each row attends to its own sequence up to itself and to its memory."""
+
+    def __init__(self, decoder: "DecoderStack", starts_B1, memory, memory_starts_B1, attention: bool):
+        self.ops, self.heads = decoder.ops, decoder.heads
+        self.starts_B1, self.memory, self.memory_starts_B1 = starts_B1, memory, memory_starts_B1
+        self.bias_1HTS = decoder.bias.full(int(np.diff(starts_B1).max(initial=0)))
+        self.wants_attention = attention
+        self.attention_NS: np.ndarray | None = None
+        self.cache: KeyValueCache | None = None
+        self.rows_N: np.ndarray | None = None
+
+    def keep_in(self, cache: KeyValueCache, rows_N: np.ndarray) -> None:
+        """Have the keys and values written to these rows of the cache too."""
+        self.cache, self.rows_N = cache, rows_N
+
+    def attend(self, layer: int, qkv_NE: np.ndarray) -> np.ndarray:
+        if self.cache is not None and self.rows_N is not None:
+            self.cache.own.write(layer, self.rows_N, qkv_NE[:, self.heads.key_column :])
+        return self.ops.attention(
+            qkv_NE,
+            qkv_NE,
+            qkv_NE,
+            self.starts_B1,
+            self.starts_B1,
+            key_column=self.heads.key_column,
+            value_column=self.heads.value_column,
+            causal=True,
+            bias_BHTS=self.bias_1HTS,
+            **self.heads.shape,
+        )
+
+    def attend_memory(self, layer: int, query_NF: np.ndarray) -> np.ndarray:
+        lengths_B = np.diff(self.starts_B1)
+        weights_BHTS = None
+        if self.wants_attention and layer == self.heads.alignment_layer:
+            T, S = int(lengths_B.max(initial=0)), int(np.diff(self.memory_starts_B1).max(initial=0))
+            weights_BHTS = np.empty((len(lengths_B), self.heads.shape["heads"], T, S), query_NF.dtype)
+        context_NF = self.ops.attention(
+            query_NF,
+            self.memory[layer],
+            self.memory[layer],
+            self.starts_B1,
+            self.memory_starts_B1,
+            value_column=self.heads.keys,
+            weights_BHTS=weights_BHTS,
+            **self.heads.shape,
+        )
+        if weights_BHTS is not None:
+            attention_BTS = weights_BHTS[:, : self.heads.alignment_heads].mean(axis=1)
+            self.attention_NS = np.concatenate([attention_BTS[b, :length] for b, length in enumerate(lengths_B)])
+        return context_NF
+
+
+class DecoderStack:
+    """Embedding, blocks, final norm, projection; from the tensors ``decoder.*``."""
+
+    def __init__(self, parameters: Parameters, spec: StackSpec):
+        self.ops, self.spec, self.heads = parameters.ops, spec, Heads(spec)
+        self.embedding = Embedding(parameters, "decoder", spec)
+        self.bias = AttentionBias(parameters, "decoder", spec)
+        self.blocks = [DecoderBlock(parameters, i, spec) for i in range(spec.layers)]
+        self.final_norm = Norm(parameters, "decoder.final_norm", spec) if spec.final_norm else None
+        self.projection = parameters.packed("decoder.projection")
+
+    def __call__(self, tokens_N: np.ndarray, positions_N: np.ndarray, reach: CachedReach | FullReach) -> np.ndarray:
+        """hidden_ND, ready for the projection."""
+        if self.spec.start_from_zero_embedding:
+            tokens_N = np.where(positions_N == 0, -1, tokens_N).astype(np.int32)
+        x_ND = self.embedding(tokens_N, positions_N)
+        for block in self.blocks:
+            x_ND = block(x_ND, positions_N, reach)
+        if self.final_norm is not None:
+            x_ND = self.final_norm(x_ND)
+        if self.spec.output_scale != 1.0:
+            x_ND = x_ND * x_ND.dtype.type(self.spec.output_scale)
+        return x_ND
+
+
+class EncoderDecoder:
+    """A translation model; ``ops`` is ``fastattn.kernels``, or another namespace of the same operations.
+
+    Token ids are int32. Raises CheckpointError for a checkpoint without a decoder that attends to an encoder.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, ops: Any):
+        decoder = checkpoint.spec.decoder
+        if decoder is None or not decoder.cross_attention:
+            raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
+        parameters = Parameters(checkpoint.tensors, ops)
+        self.spec, self.ops = checkpoint.spec, ops
+        self.encoder = EncoderStack(parameters, checkpoint.spec.encoder)
+        self.decoder = DecoderStack(parameters, decoder)
+
+    @property
+    def positions(self) -> int:
+        """How many tokens the decoder has positions for; 0: no limit."""
+        return self.decoder.spec.max_positions
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.decoder.embedding.table_VD.dtype
+
+    @property
+    def layers(self) -> int:
+        return self.decoder.spec.layers
+
+    @property
+    def row_width(self) -> int:
+        """E of a cached row: a position's keys, then its values."""
+        return 2 * self.decoder.heads.keys
+
+    @property
+    def vocabulary(self) -> int:
+        return self.decoder.spec.vocabulary
+
+    def encode(self, ids_B: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """(rows_ND, starts_B1) as ``EncoderStack.encode``."""
+        return self.encoder.encode(ids_B)
+
+    def project_memory(self, rows_ND: np.ndarray) -> list[np.ndarray]:
+        """Each layer's keys and values of the encoder's rows, side by side: keys_values_NE."""
+        return [block.cross_attention.key_value(rows_ND) for block in self.decoder.blocks]
+
+    def step(
+        self,
+        cache: KeyValueCache,
+        slots_R: np.ndarray,
+        tokens_R: np.ndarray,
+        positions_R: np.ndarray,
+        attention: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """One token for each slot: (hidden_RD, attention_RS or None). The cache gains a row a slot."""
+        reach = CachedReach(self.decoder, cache, slots_R, tokens_R, positions_R, attention)
+        return self.decoder(tokens_R, positions_R, reach), reach.attention_RS
+
+    def decode_rows(
+        self,
+        tokens_N: np.ndarray,
+        starts_B1: np.ndarray,
+        memory: list[np.ndarray],
+        memory_starts_B1: np.ndarray,
+        attention: bool = False,
+        cache: KeyValueCache | None = None,
+        slots_B: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Whole target sequences, ragged, in one causal pass: (hidden_ND, attention_NS or None).
+
+        With a cache, sequence b starts slot ``slots_B[b]`` and its keys and values are kept there.
+        """
+        lengths_B = np.diff(starts_B1)
+        positions_N = (np.arange(len(tokens_N)) - np.repeat(starts_B1[:-1], lengths_B)).astype(np.int32)
+        reach = FullReach(self.decoder, starts_B1, memory, memory_starts_B1, attention)
+        if cache is not None and slots_B is not None:
+            reach.keep_in(cache, cache.append(np.repeat(slots_B, lengths_B), positions_N, tokens_N))
+        return self.decoder(tokens_N, positions_N, reach), reach.attention_NS
+
+    def top_k(
+        self, hidden_RD: np.ndarray, k: int, suppressed_RJ: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The k most probable next tokens: (log_probs_Rk, ids_Rk), best first."""
+        return self.ops.project_top_k(hidden_RD, self.decoder.projection, k, suppressed_RJ)
+
+    def log_probs(self, hidden_ND: np.ndarray, targets_N: np.ndarray) -> np.ndarray:
+        """The log-probability of each row's target token."""
+        return self.ops.log_probs(hidden_ND, self.decoder.projection, targets_N)
