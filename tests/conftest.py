@@ -7,7 +7,6 @@ import pytest
 
 from fastattn.cache import cache_root
 from fastattn.errors import DownloadError
-from fastattn.weights.pull import pull
 
 # The cache as it was when the session began: it survives between runs, and no test that moves the cache moves this.
 CACHE = cache_root().absolute()
@@ -16,6 +15,8 @@ CACHE = cache_root().absolute()
 @pytest.fixture(scope="session")
 def pulled() -> Callable[[str], Path]:
     """A function from a catalog name to the pulled folder; the test that asks is skipped where it cannot be fetched."""
+    from fastattn.weights.pull import pull  # tests of single rooms need no loaders
+
     known: dict[str, Path | str] = {}
 
     def folder(name: str) -> Path:
