@@ -33,6 +33,7 @@ class Commands(click.Group):
             code = super().main(args, prog_name, standalone_mode=False)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  what _explain does not know goes on
             message, code = _explain(error)
+            _empty_standard_output()
             if os.environ.get("FASTATTN_DEBUG"):
                 traceback.print_exc()
             if message:
@@ -52,7 +53,6 @@ def _explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         return "", INTERRUPTED
     if isinstance(error, BrokenPipeError):
-        _forget_standard_output()
         return "", CLOSED_PIPE
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error), 1
@@ -65,10 +65,13 @@ def _one_line(message: str) -> str:
     return " ".join(message.split())
 
 
-def _forget_standard_output() -> None:
-    """Nobody reads it any more; what is left in its buffer must not fail again when Python exits."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _empty_standard_output() -> None:
+    """What cannot be written, since nobody reads it or the disk is full, must not fail again when Python exits."""
+    with contextlib.suppress(ValueError, AttributeError):  # no stdout, or a closed one
+        try:
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(

@@ -61,10 +61,13 @@ def open_output(path: str | None) -> Iterator[Output]:
     if special:
         with _naming(path):
             file = open(target, "wb")
-        with file:
+        try:
             output = Output(file, path)
             yield output
             output.flush()
+        finally:
+            with contextlib.suppress(OSError):  # the flush has told
+                file.close()
         return
     if os.path.exists(target):
         with _naming(path):

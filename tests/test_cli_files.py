@@ -1,0 +1,171 @@
+"""Lines in, files out: UTF-8 whatever the locale, bad bytes named by line, an output whole or absent."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import click
+import pytest
+
+from fastattn.cli.lines import open_lines
+from fastattn.cli.output import open_output
+from fastattn.errors import FastattnError, InputError
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX files and signals")
+
+
+def lines_of(tmp_path, data):
+    path = tmp_path / "input.txt"
+    path.write_bytes(data)
+    return list(open_lines((), str(path)))
+
+
+@pytest.mark.parametrize(
+    "data, expected",
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a\n\nb", ["a", "", "b"]),
+        (b"a\r\n\r\nb\r\n", ["a", "", "b"]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+        ("一\u2028二\x0c三\x85四\n".encode(), ["一\u2028二\x0c三\x85四"]),
+        (b"x" * 1_000_000 + b"\ny", ["x" * 1_000_000, "y"]),
+    ],
+)
+def test_lines(tmp_path, data, expected):
+    assert lines_of(tmp_path, data) == expected
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (b"a\nb\xff\n", r"input.txt, line 2: not UTF-8 \(byte 0xff at column 2\)"),
+        ("你".encode("gb18030"), "line 1: not UTF-8"),
+        (b"\xed\xa0\x80", "line 1: not UTF-8"),  # a lone surrogate
+        (b"a\nb\n\0\n", "line 3: a NUL byte"),
+        ("你好\n".encode("utf-16"), "line 1: not UTF-8"),
+    ],
+)
+def test_what_is_not_text_is_named_by_line(tmp_path, data, message):
+    with pytest.raises(InputError, match=message):
+        lines_of(tmp_path, data)
+
+
+def test_lines_before_a_bad_one_come_first(tmp_path):
+    path = tmp_path / "input.txt"
+    path.write_bytes(b"good\n\xff\n")
+    lines = iter(open_lines((), str(path)))
+    assert next(lines) == "good"
+    with pytest.raises(InputError, match="line 2"):
+        next(lines)
+
+
+def test_input_that_cannot_be_read(tmp_path):
+    for path, reason in ((tmp_path / "none.txt", "No such file"), (tmp_path, "directory|denied")):
+        with pytest.raises(InputError, match=f"cannot read .*{path.name}.*({reason})"):
+            open_lines((), str(path))
+
+
+def test_arguments_are_lines():
+    assert list(open_lines(("a", "", "b\nc", "你好\r"), None)) == ["a", "", "b", "c", "你好"]
+    with pytest.raises(click.UsageError, match="not both"):
+        open_lines(("a",), "-")
+
+
+def test_bytes_read_are_counted(tmp_path):
+    path = tmp_path / "input.txt"
+    path.write_bytes("你\nb\n".encode())
+    lines = open_lines((), str(path))
+    assert lines.size == 6
+    reading = iter(lines)
+    next(reading)
+    assert lines.consumed == 4
+
+
+def test_output_appears_at_the_end(tmp_path):
+    path = tmp_path / "out"
+    with open_output(str(path)) as output:
+        output.write(b"one")
+        output.flush()
+        assert not path.exists()
+    assert path.read_bytes() == b"one"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_output_of_a_failure_is_not_seen(tmp_path):
+    path = tmp_path / "out"
+    path.write_bytes(b"before")
+    with pytest.raises(ZeroDivisionError), open_output(str(path)) as output:
+        output.write(b"partial")
+        raise ZeroDivisionError
+    assert path.read_bytes() == b"before"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@POSIX
+def test_output_keeps_permissions_and_links(tmp_path):
+    kept, link, new = tmp_path / "kept", tmp_path / "link", tmp_path / "new"
+    kept.write_bytes(b"")
+    kept.chmod(0o640)
+    link.symlink_to(kept)
+    before = os.umask(0o027)
+    try:
+        for path in (link, new):
+            with open_output(str(path)) as output:
+                output.write(b"x")
+    finally:
+        os.umask(before)
+    assert link.is_symlink() and kept.read_bytes() == b"x"
+    assert [path.stat().st_mode & 0o777 for path in (kept, new)] == [0o640, 0o640]
+
+
+def test_unwritable_output_is_found_before_the_work(tmp_path):
+    for path in (tmp_path, tmp_path / "none" / "out"):
+        with pytest.raises(FastattnError, match=f"cannot write .*{path.name}: "), open_output(str(path)):
+            pytest.fail("the work was started")
+    assert os.listdir(tmp_path) == []
+
+
+@POSIX
+@pytest.mark.skipif(os.path.exists("/dev/full") is False, reason="no /dev/full here")
+def test_full_disk_and_devices():
+    with open_output(os.devnull) as output:
+        output.write(b"gone")
+    assert os.path.exists(os.devnull)
+    with pytest.raises(FastattnError, match="cannot write /dev/full: No space"), open_output("/dev/full") as output:
+        output.write(b"x")
+
+
+INTERRUPTED = """
+import hashlib, sys
+from fastattn.cli.interrupt import exit_on_signals
+from fastattn.cli.output import open_output
+exit_on_signals()
+with open_output(sys.argv[1]) as output:
+    output.write(b"partial")
+    output.flush()
+    print("ready", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # many minutes of native code without the GIL, as a kernel is
+"""
+
+
+@POSIX
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_signals_end_native_code_at_once(tmp_path, name):
+    path = tmp_path / "out"
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout.readline() == "ready\n"
+        assert len(os.listdir(tmp_path)) == 1
+        process.send_signal(getattr(signal, name))
+        _, stderr = process.communicate(timeout=60)  # were it not to end at once, it would take longer than this
+    assert process.returncode == 128 + getattr(signal, name)
+    assert stderr == ""
+    assert os.listdir(tmp_path) == []
