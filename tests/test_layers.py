@@ -1,0 +1,219 @@
+"""Layers by hand and by their defining properties; whole stacks are compared in test_models_encoder.py."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fastattn import reference
+from fastattn.errors import CheckpointError, InputError
+from fastattn.layers import (
+    AttentionBias,
+    Embedding,
+    FeedForward,
+    Linear,
+    Norm,
+    Parameters,
+    SelfAttention,
+    alibi_slopes,
+    relative_buckets,
+    sinusoid_table,
+)
+from fastattn.spec import Alibi, Rotary, StackSpec
+
+
+def _spec(**changes: object) -> StackSpec:
+    fields: dict = {
+        "layers": 1,
+        "width": 8,
+        "heads": 2,
+        "key_heads": 1,
+        "head_width": 4,
+        "inner_width": 5,
+        "vocabulary": 7,
+        "positions": "none",
+    }
+    return StackSpec(**fields | changes)
+
+
+def _drawn(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+class _CountingOps:
+    """The reference, and how often weights were packed."""
+
+    def __init__(self) -> None:
+        self.packed = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(reference, name)
+
+    def pack_linear(self, weight: np.ndarray, bias: np.ndarray | None = None) -> object:
+        self.packed += 1
+        return reference.pack_linear(weight, bias)
+
+
+def test_tied_weights_are_packed_once() -> None:
+    weight, ops = _drawn(7, 8), _CountingOps()
+    tensors = {"encoder.embedding.weight": weight, "decoder.projection.weight": weight, "other.weight": weight.copy()}
+    parameters = Parameters(tensors, ops)
+    assert parameters.tensor("encoder.embedding.weight") is weight and ops.packed == 0
+    first, again = Linear(parameters, "decoder.projection"), Linear(parameters, "encoder.embedding")
+    assert first.weights is again.weights and ops.packed == 1
+    Linear(parameters, "other")
+    assert ops.packed == 2
+
+
+def test_one_weight_with_two_biases_is_two_layers() -> None:
+    weight = _drawn(2, 2)
+    tensors = {"a.weight": weight, "a.bias": np.zeros(2), "b.weight": weight, "b.bias": np.ones(2)}
+    parameters = Parameters(tensors, reference)
+    x = _drawn(3, 2, seed=1)
+    np.testing.assert_allclose(Linear(parameters, "b")(x) - Linear(parameters, "a")(x), 1, rtol=1e-14)
+
+
+@pytest.mark.parametrize("norm, mean, size", [("layer", 2.0, math.sqrt(2 / 3 + 1e-5)), ("rms", 0.0, math.sqrt(14 / 3))])
+def test_norm_is_chosen_by_the_spec(norm: str, mean: float, size: float) -> None:
+    layer = Norm(Parameters({"n.weight": np.ones(3)}, reference), "n", _spec(norm=norm))
+    np.testing.assert_allclose(layer(np.array([[1.0, 2.0, 3.0]])), [[(i - mean) / size for i in (1, 2, 3)]], rtol=1e-5)
+
+
+def test_sinusoids_number_by_number() -> None:
+    table = sinusoid_table(5, 8)
+    for p in range(5):
+        for i in range(4):
+            angle = (p + 1) / 10000 ** (i / 3)
+            assert table[p, i] == pytest.approx(math.sin(angle), abs=1e-7)
+            assert table[p, i + 4] == pytest.approx(math.cos(angle), abs=1e-7)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 7])
+def test_sinusoids_of_narrow_and_odd_widths_are_finite(width: int) -> None:
+    table = sinusoid_table(3, width)
+    assert np.isfinite(table).all() and table.shape == (3, width)
+
+
+def test_embedding_grows_its_sinusoids_and_keeps_what_it_had() -> None:
+    embedding = Embedding(
+        Parameters({"encoder.embedding.weight": np.zeros((7, 8), np.float32)}, reference),
+        "encoder",
+        _spec(positions="sinusoid"),
+    )
+    few = embedding(np.zeros(3, np.int32), np.array([0, 5, 511], np.int32))
+    far = embedding(np.zeros(4, np.int32), np.array([0, 5, 511, 5000], np.int32))
+    np.testing.assert_array_equal(few, far[:3])
+    np.testing.assert_array_equal(far, sinusoid_table(5001, 8)[[0, 5, 511, 5000]])
+
+
+def test_embedding_scales_the_table_and_not_the_positions() -> None:
+    tensors = {"encoder.embedding.weight": _drawn(7, 8), "encoder.positions": _drawn(4, 8, seed=1)}
+    embedding = Embedding(
+        Parameters(tensors, reference), "encoder", _spec(positions="table", max_positions=4, embedding_scale=3.0)
+    )
+    table, positions = tensors.values()
+    got = embedding(np.array([6, -1, 0], np.int32), np.array([0, 3, 1], np.int32))
+    np.testing.assert_allclose(got, [3 * table[6] + positions[0], positions[3], 3 * table[0] + positions[1]])
+    with pytest.raises(InputError, match="4 positions, the sequence needs 5"):
+        embedding(np.array([0], np.int32), np.array([4], np.int32))
+
+
+def test_rotary_scores_depend_on_the_distance_alone() -> None:
+    for interleaved in (False, True):
+        spec = _spec(positions="rotary", rotary=Rotary(4, interleaved=interleaved))
+        tensors = {
+            "encoder.embedding.weight": _drawn(7, 8),
+            "a.qkv.weight": _drawn(16, 8, seed=1),
+            "a.output.weight": _drawn(8, 8, seed=2),
+        }
+        attention = SelfAttention(Parameters(tensors, reference), "a", "encoder", spec)
+        x, starts = _drawn(5, 8, seed=3), np.array([0, 5])
+        near = attention(x, starts, np.arange(5, dtype=np.int32))
+        far = attention(x, starts, np.arange(900, 905, dtype=np.int32))
+        np.testing.assert_allclose(near, far, rtol=1e-9)
+        still = attention(x, starts, np.zeros(5, np.int32))
+        assert np.abs(near - still).max() > 1e-3
+
+
+def test_rotary_linear_scaling_divides_positions() -> None:
+    tensors = {"encoder.embedding.weight": _drawn(7, 8), "a.qkv.weight": _drawn(16, 8), "a.output.weight": _drawn(8, 8)}
+    parameters, x = Parameters(tensors, reference), _drawn(2, 8, seed=3)
+    plain = SelfAttention(parameters, "a", "encoder", _spec(positions="rotary", rotary=Rotary(4)))
+    scaled = SelfAttention(parameters, "a", "encoder", _spec(positions="rotary", rotary=Rotary(4, scale=4.0)))
+    expected = plain.project(x, np.array([1, 3], np.int32))
+    np.testing.assert_allclose(scaled.project(x, np.array([4, 12], np.int32)), expected, rtol=1e-13)
+
+
+def test_alibi_slopes_of_the_paper() -> None:
+    np.testing.assert_allclose(alibi_slopes(8), [2.0**-i for i in range(1, 9)])
+    np.testing.assert_allclose(alibi_slopes(6), [2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8, 2.0**-1, 2.0**-3])
+
+
+def _bias(spec: StackSpec, stack: str = "encoder", **tensors: np.ndarray) -> AttentionBias:
+    named = {f"{stack}.{name}": tensor for name, tensor in tensors.items()}
+    return AttentionBias(Parameters({f"{stack}.embedding.weight": _drawn(7, 8)} | named, reference), stack, spec)
+
+
+def test_alibi_grows_with_the_distance() -> None:
+    slopes = alibi_slopes(2)
+    signed = _bias(_spec(positions="alibi", alibi=Alibi())).full(3)
+    np.testing.assert_allclose(signed[0], slopes[:, None, None] * [[0, 1, 2], [-1, 0, 1], [-2, -1, 0]])
+    positive = _bias(_spec(positions="alibi", alibi=Alibi(positive_positions=True, scaled=True))).full(3)
+    np.testing.assert_allclose(positive[0], slopes[:, None, None] / 2 * np.tile([0, 1, 2], (3, 1)))
+
+
+def test_relative_buckets_of_known_distances() -> None:
+    distance = np.array([-1000, -128, -127, -16, -9, -8, -7, -1, 0, 1, 7, 8, 12, 64, 200])
+    both = [15, 15, 15, 10, 8, 8, 7, 1, 0, 17, 23, 24, 25, 30, 31]
+    np.testing.assert_array_equal(relative_buckets(distance, 32, 128, True), both)
+    behind = [31, 31, 31, 16, 9, 8, 7, 1, 0, 0, 0, 0, 0, 0, 0]
+    np.testing.assert_array_equal(relative_buckets(distance, 32, 128, False), behind)
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+@pytest.mark.parametrize("positions", ["alibi", "relative"])
+def test_bias_of_a_step_is_a_row_of_the_full_bias(positions: str, stack: str) -> None:
+    spec = _spec(positions=positions, relative_buckets=8, relative_max_distance=20)
+    bias = _bias(spec, stack, relative_bias=_drawn(8, 2, seed=1))
+    full = bias.full(30)
+    step = bias.step(np.array([29, 0, 7], np.int32), 30)
+    assert full.shape == (1, 2, 30, 30) and step.shape == (3, 2, 30)
+    np.testing.assert_array_equal(step, full[0][:, [29, 0, 7]].swapaxes(0, 1))
+
+
+def test_no_bias_without_such_positions() -> None:
+    bias = _bias(_spec(positions="sinusoid"))
+    assert bias.full(4) is None and bias.step(np.zeros(2, np.int32), 4) is None
+
+
+@pytest.mark.parametrize("buckets, distance", [(3, 128), (0, 128), (32, 8)])
+def test_relative_positions_that_cannot_be_are_a_checkpoint_error(buckets: int, distance: int) -> None:
+    spec = _spec(positions="relative", relative_buckets=buckets, relative_max_distance=distance)
+    with pytest.raises(CheckpointError, match="relative positions need 4 buckets"):
+        _bias(spec, relative_bias=np.zeros((buckets, 2)))
+
+
+def test_gated_feed_forward_multiplies_the_activated_half() -> None:
+    tensors = {
+        "f.inner.weight": _drawn(5, 8),
+        "f.inner_linear.weight": _drawn(5, 8, seed=1),
+        "f.outer.weight": _drawn(8, 5, seed=2),
+    }
+    x, residual = _drawn(3, 8, seed=3), _drawn(3, 8, seed=4)
+    inner, gate, outer = tensors.values()
+    parameters = Parameters(tensors, reference)
+    gated = FeedForward(parameters, "f", _spec(gated=True))(x, residual)
+    np.testing.assert_allclose(gated, (np.maximum(x @ inner.T, 0) * (x @ gate.T)) @ outer.T + residual)
+    plain = FeedForward(parameters, "f", _spec())(x)
+    np.testing.assert_allclose(plain, np.maximum(x @ inner.T, 0) @ outer.T)
+
+
+def test_causal_attention_does_not_look_ahead() -> None:
+    tensors = {"encoder.embedding.weight": _drawn(7, 8), "a.qkv.weight": _drawn(16, 8), "a.output.weight": _drawn(8, 8)}
+    attention = SelfAttention(Parameters(tensors, reference), "a", "encoder", _spec(), causal=True)
+    x, starts, positions = _drawn(5, 8, seed=3), np.array([0, 5]), np.arange(5, dtype=np.int32)
+    changed = x.copy()
+    changed[3:] += 1
+    before, after = attention(x, starts, positions), attention(changed, starts, positions)
+    np.testing.assert_array_equal(before[:3], after[:3])
+    assert np.abs(before[3:] - after[3:]).max() > 1e-3
