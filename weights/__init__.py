@@ -2,3 +2,47 @@
 
 if __name__ != "fastattn.weights":
     raise ImportError("import this package as fastattn.weights (install fastattn first: pip install -e .)")
+
+from pathlib import Path
+
+from fastattn.errors import CheckpointError
+from fastattn.spec import Checkpoint
+from fastattn.weights import argos, ctranslate2, huggingface, sentence_transformers
+
+# Asked in this order: a sentence-transformers folder is a Hugging Face directory with more in it.
+EXPORTERS = {
+    "sentence-transformers": sentence_transformers,
+    "argos": argos,
+    "ctranslate2": ctranslate2,
+    "huggingface": huggingface,
+}
+
+
+def read(path: str | Path) -> Checkpoint:
+    """Read a checkpoint, a folder or an .argosmodel file, whichever exporter wrote it.
+
+    Raises CheckpointError, on one line, where the path is missing, its format unknown (the known ones are listed),
+    a file malformed, or the architecture not supported.
+    """
+    path = Path(path).expanduser()
+    try:
+        exporter = next((module for module in EXPORTERS.values() if module.recognise(path)), None)
+        if exporter is not None:
+            return exporter.read(path)
+        raise CheckpointError(_explain(path))
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _explain(path: Path) -> str:
+    """What is wrong with a path that no exporter recognises."""
+    known = "; ".join(module.DESCRIPTION for module in EXPORTERS.values())
+    if not path.exists():
+        return f"{path}: no such file or folder; expected one of: {known}"
+    if path.is_dir():
+        names = sorted(entry.name + "/" * entry.is_dir() for entry in path.iterdir())
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        found = f"found {', '.join(map(ascii, names[:8]))}{more}" if names else "the folder is empty"
+        return f"{path}: not a checkpoint of a known format; expected one of: {known}; {found}"
+    hint = "; give its folder, not the file" if path.name in ("model.bin", "model.safetensors", "config.json") else ""
+    return f"{path}: not a checkpoint of a known format; expected one of: {known}{hint}"

@@ -1,0 +1,199 @@
+"""The container of CTranslate2's ``model.bin``, binary versions 1 to 6: bytes -> variables by name.
+
+Every count and size is checked against the bytes that remain before anything is allocated.
+"""
+
+import math
+import struct
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+
+NEWEST_VERSION = 6
+LONGEST_NAME = 1024
+HIGHEST_RANK = 8
+# Version 4 and later say the type; bfloat16 is kept as its bits. Before, only the width of an item is known.
+TYPES = {0: "float32", 1: "int8", 2: "int16", 3: "int32", 4: "float16", 5: "bfloat16"}
+TYPES_BY_WIDTH = {4: "float32", 2: "int16", 1: "int8"}
+STORED_AS = {"bfloat16": "<u2", "float32": "<f4", "int8": "<i1", "int16": "<i2", "int32": "<i4", "float16": "<f2"}
+# int16 models that came before saved scales were all made with this one.
+GLOBAL_INT16_SCALE = 1000.0
+
+
+@dataclass
+class Variable:
+    """One stored array: a view of the file's bytes, and its float32 values once asked for."""
+
+    name: str
+    dtype: str
+    stored: np.ndarray
+    scale: "Variable | None" = None
+    _float32: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.stored.shape
+
+    def scalar(self) -> float:
+        """The value of an attribute; raises CheckpointError where this is an array."""
+        if self.shape:
+            raise CheckpointError(f"{self.name} should be a single value, is {self.dtype} {list(self.shape)}")
+        if self.dtype == "bfloat16":
+            return float(self.float32())
+        return self.stored.item()
+
+    def float32(self) -> np.ndarray:
+        """The values as aligned, C-contiguous float32, the same array at every call (tied weights stay tied).
+
+        int8 is divided by one scale a row, int16 by one scale: a product with the reciprocal, rounded as
+        CTranslate2 rounds it when it is told to compute in float32.
+        """
+        if self._float32 is None:
+            self._float32 = _to_float32(self)
+        return self._float32
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """What a model.bin holds; an alias is the same Variable under another name."""
+
+    version: int
+    spec: str
+    revision: int
+    variables: dict[str, Variable]
+    aliases: dict[str, str]
+
+
+class _Cursor:
+    """A place in the file; every step is checked against the bytes that are left."""
+
+    def __init__(self, data: memoryview, where: str) -> None:
+        self.data = data
+        self.where = where
+        self.offset = 0
+
+    @property
+    def remaining(self) -> int:
+        return len(self.data) - self.offset
+
+    def take(self, size: int, what: str) -> memoryview:
+        if size > self.remaining:
+            raise self.error(f"expected {size} bytes of {what}, {self.remaining} remain (is the file complete?)")
+        self.offset += size
+        return self.data[self.offset - size : self.offset]
+
+    def number(self, form: str, what: str) -> int:
+        return struct.unpack("<" + form, self.take(struct.calcsize("<" + form), what))[0]
+
+    def count(self, what: str, least_size: int) -> int:
+        """A count of things of at least so many bytes each."""
+        count = self.number("I", what)
+        if count * least_size > self.remaining:
+            raise self.error(f"{what} {count} needs at least {count * least_size} bytes, {self.remaining} remain")
+        return count
+
+    def text(self, what: str) -> str:
+        size = self.number("H", f"the length of {what}")
+        if not 1 <= size <= LONGEST_NAME:
+            raise self.error(f"{what} should have 1 to {LONGEST_NAME} bytes, has {size}")
+        raw = bytes(self.take(size, what))
+        if raw[-1] or 0 in raw[:-1]:
+            raise self.error(f"{what} should end at its only NUL, is {raw[:60]!r}")
+        try:
+            return raw[:-1].decode()
+        except UnicodeDecodeError:
+            raise self.error(f"{what} should be UTF-8, is {raw[:60]!r}") from None
+
+    def error(self, message: str) -> CheckpointError:
+        return CheckpointError(f"{self.where}: at byte {self.offset}: {message}")
+
+
+def parse(data: memoryview, where: str) -> ModelFile:
+    """Read a whole model.bin; raises CheckpointError, which names ``where``, at the first thing out of place."""
+    cursor = _Cursor(data, where)
+    version = cursor.number("I", "binary version")
+    if not 1 <= version <= NEWEST_VERSION:
+        raise CheckpointError(f"{where}: CTranslate2 binary version should be 1 to {NEWEST_VERSION}, is {version}")
+    spec, revision = "", 1
+    if version >= 2:
+        spec = cursor.text("the specification's name")
+        revision = cursor.number("I", "revision")
+    variables: dict[str, Variable] = {}
+    for _ in range(cursor.count("number of variables", least_size=8)):
+        variable = _variable(cursor, version)
+        if variable.name in variables:
+            raise cursor.error(f"variable {variable.name} is given twice")
+        variables[variable.name] = variable
+    for name, variable in variables.items():
+        variable.scale = variables.get(name + "_scale")
+    aliases: dict[str, str] = {}
+    if version >= 3:
+        for _ in range(cursor.count("number of aliases", least_size=6)):
+            alias, target = cursor.text("an alias"), cursor.text("an alias's target")
+            if alias in variables:
+                raise cursor.error(f"alias {alias} is also a variable or given twice")
+            if target not in variables:
+                raise cursor.error(f"alias {alias} stands for {target}, which is missing")
+            variables[alias] = variables[target]
+            aliases[alias] = target
+    if cursor.remaining:
+        raise cursor.error(f"expected the end of the file, {cursor.remaining} bytes remain")
+    return ModelFile(version, spec, revision, variables, aliases)
+
+
+def _variable(cursor: _Cursor, version: int) -> Variable:
+    name = cursor.text("a variable's name")
+    rank = cursor.number("B", f"rank of {name}")
+    if rank > HIGHEST_RANK:
+        raise cursor.error(f"rank of {name} should be at most {HIGHEST_RANK}, is {rank}")
+    shape = struct.unpack(f"<{rank}I", cursor.take(4 * rank, f"dimensions of {name}"))
+    known = TYPES if version >= 4 else TYPES_BY_WIDTH
+    code = cursor.number("B", f"type of {name}")
+    if code not in known:
+        raise cursor.error(f"type of {name} should be one of {_listed(known)}, is {code}")
+    dtype = known[code]
+    itemsize = np.dtype(STORED_AS[dtype]).itemsize
+    size = cursor.number("I", f"size of {name}") * (1 if version >= 4 else itemsize)
+    if size != math.prod(shape) * itemsize:
+        raise cursor.error(f"{name} of {dtype} {list(shape)} takes {math.prod(shape) * itemsize} bytes, not {size}")
+    raw = cursor.take(size, name)
+    return Variable(name, dtype, np.ndarray(shape, STORED_AS[dtype], raw if size else None))
+
+
+def _listed(known: dict[int, str]) -> str:
+    return ", ".join(f"{code} ({dtype})" for code, dtype in sorted(known.items()))
+
+
+def _to_float32(variable: Variable) -> np.ndarray:
+    stored = variable.stored
+    if variable.dtype == "float32":
+        return np.require(stored, np.float32, "CAW")
+    if variable.dtype == "float16":
+        return stored.astype(np.float32)
+    if variable.dtype == "bfloat16":
+        return np.left_shift(stored, 16, dtype=np.uint32).view(np.float32)
+    if variable.dtype not in ("int8", "int16"):
+        raise CheckpointError(f"{variable.name} should hold weights, holds {variable.dtype}")
+    # NumPy converts block by block in its own buffer: no float copy of the whole comes between.
+    return np.multiply(stored, _reciprocals(variable), dtype=np.float32)
+
+
+def _reciprocals(variable: Variable) -> np.ndarray:
+    """1 / scale: one a row for int8, [rows, 1], one in all for int16."""
+    scale = variable.scale
+    if scale is None:
+        if variable.dtype != "int16":
+            raise CheckpointError(f"{variable.name} is {variable.dtype}, but {variable.name}_scale is missing")
+        return np.float32(1) / np.full((1,) * max(1, variable.stored.ndim), GLOBAL_INT16_SCALE, np.float32)
+    rows = variable.shape[:1] if variable.dtype == "int8" else ()
+    if scale.dtype not in ("float32", "float16", "bfloat16") or scale.shape not in (rows, rows + (1,)):
+        raise CheckpointError(
+            f"{scale.name} should be float32 {list(rows)} for {variable.dtype} {variable.name} {list(variable.shape)},"
+            f" is {scale.dtype} {list(scale.shape)}"
+        )
+    values = scale.float32()
+    if not (values > 0).all():
+        raise CheckpointError(f"{scale.name} should be above zero everywhere")
+    return np.float32(1) / values.reshape(rows + (1,) * (variable.stored.ndim - len(rows)))

@@ -1,0 +1,104 @@
+"""JSON of strangers: parsed whole, then every field taken by type, with an error that names file and field."""
+
+import json
+import math
+from typing import Any
+
+from fastattn.errors import CheckpointError
+from fastattn.weights.folder import Folder
+
+
+class JsonObject:
+    """A JSON object whose fields are asked for by type; an absent or null field gives the default."""
+
+    def __init__(self, values: dict[str, Any], where: str) -> None:
+        self.values = values
+        self.where = where
+
+    def has(self, name: str) -> bool:
+        return self.values.get(name) is not None
+
+    def integer(self, name: str, default: int | None = None, minimum: int = 0) -> int:
+        value = self._value(name, default, "an integer")
+        # Tokenizers write "no limit" as 1e30, sometimes as a float.
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise self.error(name, f"an integer of at least {minimum}", value)
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        value = self._value(name, default, "a number")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise self.error(name, "a finite number", value)
+        return float(value)
+
+    def boolean(self, name: str, default: bool | None = None) -> bool:
+        value = self._value(name, default, "true or false")
+        if not isinstance(value, bool):
+            raise self.error(name, "true or false", value)
+        return value
+
+    def string(self, name: str, default: str | None = None) -> str:
+        value = self._value(name, default, "a string")
+        if not is_text(value):
+            raise self.error(name, "a string", value)
+        return value
+
+    def object(self, name: str) -> "JsonObject":
+        """The object under a name; an empty one where it is absent or null."""
+        value = self._value(name, {}, "an object")
+        if not isinstance(value, dict):
+            raise self.error(name, "an object", value)
+        return JsonObject(value, f"{self.where}: {name}")
+
+    def error(self, name: str, expected: str, value: object) -> CheckpointError:
+        return CheckpointError(f"{self.where}: {name} should be {expected}, is {shorten(value)}")
+
+    def _value(self, name: str, default: Any, expected: str) -> Any:
+        value = self.values.get(name)
+        if value is None:
+            value = default
+        if value is None:
+            raise CheckpointError(f"{self.where}: {name} is missing; expected {expected}")
+        return value
+
+
+def read_json(folder: Folder, name: str) -> Any:
+    """Parse a file of UTF-8 JSON."""
+    return parse_json(bytes(folder.read(name)), folder.where(name))
+
+
+def read_object(folder: Folder, name: str) -> JsonObject:
+    values = read_json(folder, name)
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{folder.where(name)}: should hold a JSON object, holds {shorten(values)}")
+    return JsonObject(values, folder.where(name))
+
+
+def parse_json(data: bytes, where: str) -> Any:
+    try:
+        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique)
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{where}: not UTF-8 at byte {error.start}") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{where}: not JSON: {str(error).splitlines()[0]}") from None
+
+
+def is_text(value: object) -> bool:
+    """Whether this is a string that UTF-8 can hold: JSON escapes can spell half a surrogate pair."""
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def shorten(value: object) -> str:
+    """A value as an error shows it: on one line, and not the whole of a long list."""
+    text = ascii(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the name {shorten(next(n for n in values if names.count(n) > 1))} is given twice")
+    return values

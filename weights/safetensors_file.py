@@ -1,0 +1,125 @@
+"""The safetensors container: a length, a JSON header, the arrays end to end. Zero copies for float32.
+
+Every number of the header is checked against the file before anything is allocated: types, ranges, sizes, and
+that the arrays cover the data without overlap or gap, as the format demands.
+"""
+
+import math
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.weights.folder import Folder
+from fastattn.weights.json_file import JsonObject, parse_json, read_object, shorten
+
+LONGEST_HEADER = 100_000_000  # bytes: the format's own limit
+HIGHEST_RANK = 8
+# Name -> (bytes an element, how NumPy reads it; None: kept but never converted).
+TYPES: dict[str, tuple[int, str | None]] = {
+    "F32": (4, "<f4"),
+    "F16": (2, "<f2"),
+    "BF16": (2, "<u2"),
+    "F64": (8, "<f8"),
+    "BOOL": (1, None),
+    **{f"{kind}{8 * size}": (size, None) for kind in "IU" for size in (1, 2, 4, 8)},
+    "F8_E4M3": (1, None),
+    "F8_E5M2": (1, None),
+}
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """One array of a file, not yet converted."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: memoryview
+    where: str
+
+    def float32(self) -> np.ndarray:
+        """Aligned, C-contiguous float32; over the file's own bytes where they are float32 already."""
+        form = TYPES[self.dtype][1]
+        if form is None:
+            raise CheckpointError(f"{self.where} should be F32, F16 or BF16, is {self.dtype}")
+        stored = np.ndarray(self.shape, form, self.data if len(self.data) else None)
+        if self.dtype == "BF16":
+            return np.left_shift(stored, 16, dtype=np.uint32).view(np.float32)
+        return np.require(stored, np.float32, "CAW")
+
+
+def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
+    """The tensors of one .safetensors file by name."""
+    return parse(folder.read(name), folder.where(name))
+
+
+def read_shards(folder: Folder, name: str) -> dict[str, StoredTensor]:
+    """The tensors of the files that a ``model.safetensors.index.json`` lists."""
+    index = read_object(folder, name)
+    prefix = name.rpartition("/")[0] + "/" if "/" in name else ""
+    files: dict[str, dict[str, StoredTensor]] = {}
+    tensors = {}
+    for tensor, shard in index.object("weight_map").values.items():
+        if not isinstance(shard, str) or not shard.endswith(".safetensors") or any(c in shard for c in "/\\:"):
+            raise CheckpointError(
+                f"{index.where}: {tensor} should be in a .safetensors file here, is in {shorten(shard)}"
+            )
+        if shard not in files:
+            files[shard] = read_tensors(folder, prefix + shard)
+        if tensor not in files[shard]:
+            raise CheckpointError(f"{folder.where(prefix + shard)}: lacks {tensor}, which the index places there")
+        tensors[tensor] = files[shard][tensor]
+    return tensors
+
+
+def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
+    if len(data) < 8:
+        raise CheckpointError(f"{where}: expected 8 bytes of header length, the file has {len(data)}")
+    (length,) = struct.unpack("<Q", data[:8])
+    if length > min(LONGEST_HEADER, len(data) - 8):
+        raise CheckpointError(f"{where}: header says {length} bytes, {len(data) - 8} follow (is the file complete?)")
+    header = parse_json(bytes(data[8 : 8 + length]), where)
+    if not isinstance(header, dict):
+        raise CheckpointError(f"{where}: the header should be a JSON object, is {shorten(header)}")
+    header.pop("__metadata__", None)
+    body = data[8 + length :]
+    tensors, ranges = {}, []
+    for name, entry in header.items():
+        if not isinstance(entry, dict):
+            raise CheckpointError(f"{where}: {shorten(name)} should be an object, is {shorten(entry)}")
+        tensor, begin, end = _read_entry(JsonObject(entry, f"{where}: {name}"), body)
+        tensors[name] = tensor
+        ranges.append((begin, end, name))
+    reached = 0
+    for begin, end, name in sorted(ranges):
+        if begin != reached:
+            raise CheckpointError(f"{where}: {name} should begin at byte {reached} of the data, begins at {begin}")
+        reached = end
+    if reached != len(body):
+        raise CheckpointError(f"{where}: the arrays take {reached} bytes, the file has {len(body)} for them")
+    return tensors
+
+
+def _read_entry(entry: JsonObject, body: memoryview) -> tuple[StoredTensor, int, int]:
+    dtype = entry.string("dtype")
+    if dtype not in TYPES:
+        raise entry.error("dtype", f"one of {', '.join(TYPES)}", dtype)
+    shape = _sizes(entry, "shape")
+    offsets = _sizes(entry, "data_offsets")
+    if len(shape) > HIGHEST_RANK:
+        raise entry.error("shape", f"at most {HIGHEST_RANK} dimensions", list(shape))
+    if len(offsets) != 2 or not offsets[0] <= offsets[1] <= len(body):
+        raise entry.error("data_offsets", f"a range within {len(body)} bytes", list(offsets))
+    begin, end = offsets
+    size = math.prod(shape) * TYPES[dtype][0]
+    if end - begin != size:
+        raise CheckpointError(f"{entry.where}: {dtype} {list(shape)} takes {size} bytes, not {end - begin}")
+    return StoredTensor(dtype, shape, body[begin:end], entry.where), begin, end
+
+
+def _sizes(entry: JsonObject, name: str) -> tuple[int, ...]:
+    values = entry.values.get(name)
+    if not isinstance(values, list) or not all(type(value) is int and value >= 0 for value in values):
+        raise entry.error(name, "a list of sizes", values)
+    return tuple(values)
