@@ -29,13 +29,14 @@ def store_part(value, address, left):
 
 
 @inner
-def sum_squares(row, D, mean):
-    """Sum of (row - mean)**2; lanes past D hold the mean, so they add nothing."""
-    total = splat(np.float32(0))
+def sum_deviations(row, D, mean):
+    """Sums of row - mean and of its square; lanes past D hold the mean, so they add nothing."""
+    total, squares = splat(np.float32(0)), splat(np.float32(0))
     for d in range(0, D, LANES):
         deviation = load_part(row + d * 4, D - d, mean) - mean
-        total = fma(deviation, deviation, total)
-    return sum_lanes(total)
+        total = total + deviation
+        squares = fma(deviation, deviation, squares)
+    return sum_lanes(total), sum_lanes(squares)
 
 
 @kernel
@@ -55,7 +56,13 @@ def _normalise(x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
             store_part(value, y + at + d * 4, D - d)
             total = total + value
         mean = splat(sum_lanes(total) / np.float32(D)) if centred else zero
-        variance = sum_squares(y + at, D, mean) / np.float32(D)
+        rest, squares = sum_deviations(y + at, D, mean)
+        variance = squares / np.float32(D)
+        if centred:
+            # what rounding left in the mean: it matters where the mean is large beside the deviations
+            rest = rest / np.float32(D)
+            variance -= rest * rest
+            mean = mean + splat(rest)
         scale = splat(np.float32(1) / np.sqrt(variance + np.float32(epsilon)))
         for d in range(0, D, LANES):
             value = (load_part(y + at + d * 4, D - d, zero) - mean) * scale
