@@ -1,0 +1,243 @@
+"""Encoder: texts in, vectors out."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+from typing import TypeVar
+
+import numpy as np
+
+from fastattn import kernels
+from fastattn.errors import CheckpointError, InputError, TokenizerError
+from fastattn.models.encoder import EncoderModel
+from fastattn.models.pooling import check_poolings, pool
+from fastattn.similarity import SIMILARITIES, similarity, unit_length
+from fastattn.spec import ACTIVATIONS, Checkpoint, EncoderText
+from fastattn.text.huggingface import HuggingFaceTokenizer
+from fastattn.weights import catalog, read
+
+PRECISIONS = ("float32",)
+
+# A batch's rows: enough for the matrix products to run at full speed, few enough for the activations to stay in
+# the cache (1024 rows of 1536 floats are 6 MB) and for cores to end together.
+MOST_ROWS = 1024
+LEAST_ROWS = 256
+
+_Batch = TypeVar("_Batch")
+_Result = TypeVar("_Result")
+
+
+class Encoder:
+    """Sentence vectors from a checkpoint, as sentence-transformers computes them.
+
+    path       a folder, or a name from the catalog
+    precision  of the weights: "float32"
+    threads    how many to use; None: as many as the process may
+
+    An input longer than ``max_length`` ids is cut there, as the source framework does for vectors. A vector depends on
+    its own text alone: the same bits whatever the other texts and the number of threads. One Encoder may serve several
+    Python threads at once. Raises CheckpointError for a checkpoint that is none, or not an encoder's.
+    """
+
+    def __init__(self, path: str | os.PathLike, precision: str = "float32", threads: int | None = None):
+        self._build(read(catalog.resolve(path)), precision, threads, kernels)
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint: Checkpoint,
+        precision: str = "float32",
+        threads: int | None = None,
+        ops: ModuleType = kernels,
+    ) -> "Encoder":
+        """An Encoder of a checkpoint in memory; ``ops`` is the namespace of operations."""
+        encoder = cls.__new__(cls)
+        encoder._build(checkpoint, precision, threads, ops)
+        return encoder
+
+    def _build(self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: ModuleType) -> None:
+        text = checkpoint.text
+        if not isinstance(text, EncoderText):
+            raise CheckpointError(f"an encoder's checkpoint is expected, this one is an {checkpoint.spec.kind} model's")
+        if precision not in PRECISIONS:
+            raise InputError(f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}")
+        if threads is not None and threads < 1:
+            raise InputError(f"threads must be at least 1, got {threads}")
+        self._ops = ops
+        limit = self._ops.thread_limit()
+        self._threads = limit if threads is None else min(threads, limit)
+        self._text = text
+        self._width = checkpoint.spec.encoder.width
+        _check_text(text, self._width)
+        positions = checkpoint.spec.encoder.max_positions
+        self._max_length = min(text.max_length, positions) if positions else text.max_length
+        self._model = EncoderModel(checkpoint, self._ops)
+        self._dense = [(self._ops.pack_linear(w, bias), activation) for w, bias, activation in text.dense]
+        self._special_ids = _special_ids(text.tokenizer)
+        self._tokenizer = HuggingFaceTokenizer(text.tokenizer, self._max_length, text.lowercase)
+
+    @property
+    def dimension(self) -> int:
+        """The width of a vector."""
+        return self._dense[-1][0].outputs if self._dense else self._width * len(self._text.pooling)
+
+    @property
+    def max_length(self) -> int:
+        """The ids of a text that are taken in, special ones included; the rest is cut off."""
+        return self._max_length
+
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        normalize: bool | None = None,
+        pooling: str | Sequence[str] | None = None,
+        truncate_dim: int | None = None,
+        prompt: str | None = None,
+    ) -> np.ndarray:
+        """float32 vectors of ``texts``: [len(texts), dimension] in their order; [dimension] for a single str.
+
+        normalize     True: unit length, after truncation too. False: not even where the checkpoint asks for it.
+                      None: as the checkpoint has it, before truncation.
+        pooling       one or several (side by side) of cls, max, mean, mean_sqrt_len, weightedmean, lasttoken;
+                      None: the checkpoint's
+        truncate_dim  only the first so many dimensions (Matryoshka vectors)
+        prompt        put before every text: the name of one of the checkpoint's prompts, else the prompt itself;
+                      "" for none, None for the checkpoint's default
+
+        Raises InputError for anything else.
+        """
+        single = isinstance(texts, str)
+        texts = [texts] if isinstance(texts, str) else _checked_texts(texts)
+        modes = self._modes(pooling)
+        if truncate_dim is not None and truncate_dim < 1:
+            raise InputError(f"truncate_dim must be at least 1, got {truncate_dim}")
+        prefix = self._prompt(prompt)
+        skip = 0 if self._text.include_prompt else self._prompt_rows(prefix)
+        ids_B = self._tokenizer.encode([prefix + text for text in texts] if prefix else texts, self._threads)
+
+        def vectors(batch: list[int]) -> np.ndarray:
+            rows_ND, starts_B1 = self._model.encode([ids_B[b] for b in batch])
+            return self._finish(pool(rows_ND, starts_B1, modes, skip), normalize, truncate_dim)
+
+        width = self.dimension if self._dense else self._width * len(modes)
+        vectors_BE = np.zeros((len(texts), width if truncate_dim is None else min(width, truncate_dim)), np.float32)
+        batches, whole = _batches([len(ids) for ids in ids_B], self._threads)
+        for batch, vectors_bE in zip(batches, self._run(vectors, batches, whole), strict=True):
+            vectors_BE[batch] = vectors_bE
+        return vectors_BE[0] if single else vectors_BE
+
+    def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """similarity_AB float32 of vectors a [A, D] or [D] and b [B, D] or [D], by the checkpoint's function.
+
+        Cosine or dot product; for Euclidean and Manhattan distances, the negative distance.
+        """
+        return similarity(a, b, self._text.similarity)
+
+    def _modes(self, pooling: str | Sequence[str] | None) -> tuple[str, ...]:
+        if pooling is None:
+            return self._text.pooling
+        modes = (pooling,) if isinstance(pooling, str) else tuple(pooling)
+        check_poolings(modes)
+        if self._dense and self._width * len(modes) != self._dense[0][0].inputs:
+            raise InputError(
+                f"the checkpoint's dense layer takes {self._dense[0][0].inputs} values, "
+                f"pooling {', '.join(modes)} gives {self._width * len(modes)}"
+            )
+        return modes
+
+    def _prompt(self, prompt: str | None) -> str:
+        if prompt is None:
+            default = self._text.default_prompt
+            return "" if default is None else self._text.prompts.get(default, "")
+        return self._text.prompts.get(prompt, prompt)
+
+    def _prompt_rows(self, prefix: str) -> int:
+        """How many of a text's first rows are the prompt's: its own ids without a special one that ends them."""
+        if not prefix:
+            return 0
+        ids = self._tokenizer.encode([prefix])[0]
+        return len(ids) - (len(ids) > 0 and int(ids[-1]) in self._special_ids)
+
+    def _finish(self, pooled_BE: np.ndarray, normalized: bool | None, truncate_dim: int | None) -> np.ndarray:
+        for weights, activation in self._dense:
+            pooled_BE = self._ops.linear(pooled_BE, weights, activation)
+        if normalized is None and self._text.normalize:
+            pooled_BE = unit_length(pooled_BE)
+        pooled_BE = pooled_BE[:, :truncate_dim]
+        return unit_length(pooled_BE) if normalized else pooled_BE
+
+    def _run(self, function: Callable[[_Batch], _Result], batches: list[_Batch], whole: bool) -> Iterable[_Result]:
+        """function(batch) for each batch: whole batches to cores, or every batch on all of them."""
+        if not whole:
+            with self._ops.use_threads(self._threads):
+                return [function(batch) for batch in batches]
+
+        def alone(batch: _Batch) -> _Result:
+            with self._ops.use_threads(1):
+                return function(batch)
+
+        # A pool lives as long as the call: none is left for a forked child to wait on.
+        executor = ThreadPoolExecutor(self._threads, thread_name_prefix="fastattn")
+        try:
+            return list(executor.map(alone, batches))
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+
+def _check_text(text: EncoderText, width: int) -> None:
+    """What the text side asks of the engine must be known, and the dense layers must fit on each other."""
+    try:
+        check_poolings(text.pooling)
+    except InputError as error:
+        raise CheckpointError(str(error)) from None
+    if text.similarity not in SIMILARITIES:
+        raise CheckpointError(f"unknown similarity {text.similarity!r}; known: {', '.join(SIMILARITIES)}")
+    inputs = width * len(text.pooling)
+    for weight_FD, _, activation in text.dense:
+        if activation not in ("none", *ACTIVATIONS):
+            raise CheckpointError(f"unknown activation {activation!r}; known: none, {', '.join(ACTIVATIONS)}")
+        if weight_FD.shape[1] != inputs:
+            raise CheckpointError(f"a dense layer of {weight_FD.shape[1]} inputs follows {inputs} outputs")
+        inputs = weight_FD.shape[0]
+
+
+def _special_ids(tokenizer: bytes) -> frozenset[int]:
+    """The ids that a tokenizer.json marks as special."""
+    try:
+        tokens = json.loads(tokenizer).get("added_tokens") or []
+        return frozenset(int(token["id"]) for token in tokens if token.get("special"))
+    except (ValueError, AttributeError, KeyError, TypeError):
+        raise TokenizerError("tokenizer.json does not list its added tokens as expected") from None
+
+
+def _checked_texts(texts: Iterable[str]) -> list[str]:
+    try:
+        checked = list(texts)
+    except TypeError:
+        raise InputError(f"texts must be a str or several, got {type(texts).__name__}") from None
+    for i, text in enumerate(checked):
+        if not isinstance(text, str):
+            raise InputError(f"texts must be str, number {i} is {type(text).__name__}")
+    return checked
+
+
+def _batches(lengths: list[int], threads: int) -> tuple[list[list[int]], bool]:
+    """The sentences' numbers in batches of bounded rows, longest first, and whether each core takes batches whole.
+
+    Neighbours in length share a batch, so that the cores' shares are even; where there is too little work for every
+    core to have batches of its own, all share each.
+    """
+    total = sum(lengths)
+    whole = threads > 1 and total >= 2 * LEAST_ROWS * threads
+    most = min(MOST_ROWS, max(LEAST_ROWS, total // (4 * threads))) if whole else MOST_ROWS
+    batches: list[list[int]] = []
+    rows = 0
+    for b in sorted(range(len(lengths)), key=lambda b: -lengths[b]):
+        if not batches or rows + lengths[b] > most:
+            batches.append([])
+            rows = 0
+        batches[-1].append(b)
+        rows += lengths[b]
+    return batches, whole

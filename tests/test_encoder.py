@@ -1,0 +1,311 @@
+"""The public Encoder on a tiny model; what surrounds the rows follows sentence-transformers' definitions."""
+
+import json
+import os
+import sys
+import threading
+from dataclasses import replace
+from types import ModuleType
+
+import numpy as np
+import pytest
+from encoder_cases import CASES, make_tensors
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from fastattn import kernels, reference
+from fastattn.encoder import LEAST_ROWS, MOST_ROWS, Encoder, _batches
+from fastattn.errors import CheckpointError, FastattnError, InputError, TokenizerError
+from fastattn.models.encoder import EncoderModel
+from fastattn.models.pooling import pool
+from fastattn.spec import Checkpoint, EncoderText, ModelSpec, TranslationText
+
+WORDS = "query : the a cat dog sat ran on under mat log and then some more words here now".split()
+
+
+def _tokenizer() -> bytes:
+    vocabulary = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", None, [("[CLS]", 2), ("[SEP]", 3)])
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
+    return tokenizer.to_str().encode()
+
+
+SPEC = ModelSpec("encoder", replace(CASES[0].spec, max_positions=64))
+TEXT = EncoderText(
+    _tokenizer(),
+    max_length=64,
+    normalize=True,
+    prompts={"query": "query : ", "empty": ""},
+)
+WIDTH = SPEC.encoder.width
+TENSORS = make_tensors(SPEC, 0)
+
+
+def _encoder(ops: ModuleType = reference, threads: int | None = None, **text: object) -> Encoder:
+    return Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, replace(TEXT, **text)), threads=threads, ops=ops)
+
+
+def _rows(text: str) -> np.ndarray:
+    """The model's rows of one text, its special tokens included."""
+    ids = Tokenizer.from_str(_tokenizer().decode()).encode(text).ids
+    checkpoint = Checkpoint(SPEC, TENSORS, TEXT)
+    return EncoderModel(checkpoint, reference).encode([np.array(ids, np.int32)])[0].astype(np.float64)
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    return x / np.sqrt((x * x).sum(axis=-1, keepdims=True))
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    return _encoder()
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Encoder:
+    return _encoder(kernels)
+
+
+def test_a_str_gives_a_vector_a_list_a_matrix_none_an_empty_one(encoder: Encoder) -> None:
+    one, many = encoder.encode("the cat sat"), encoder.encode(["the cat sat", "a dog"])
+    assert one.shape == (WIDTH,) and many.shape == (2, WIDTH) and encoder.dimension == WIDTH
+    assert one.dtype == many.dtype == np.float32
+    np.testing.assert_allclose(one, _unit(_rows("the cat sat").mean(axis=0)), atol=1e-6)
+    np.testing.assert_allclose(many[1], _unit(_rows("a dog").mean(axis=0)), atol=1e-6)
+    for nothing in ([], (), iter([])):
+        assert encoder.encode(nothing).shape == (0, WIDTH)
+    assert encoder.encode([], pooling=("cls", "max"), truncate_dim=7).shape == (0, 7)
+    assert np.isfinite(encoder.encode(["", "   "])).all()
+
+
+def test_poolings(encoder: Encoder) -> None:
+    text = "the cat sat on some mat"
+    rows = _rows(text)
+    weights = np.arange(1.0, len(rows) + 1)
+    expected = {
+        "cls": rows[0],
+        "lasttoken": rows[-1],
+        "max": rows.max(axis=0),
+        "mean": rows.mean(axis=0),
+        "mean_sqrt_len": rows.sum(axis=0) / np.sqrt(len(rows)),
+        "weightedmean": weights @ rows / weights.sum(),
+    }
+    for mode, vector in expected.items():
+        np.testing.assert_allclose(encoder.encode(text, pooling=mode, normalize=False), vector, atol=1e-5)
+    both = encoder.encode([text], pooling=["max", "cls"], normalize=False)
+    np.testing.assert_allclose(both[0], np.concatenate([expected["max"], expected["cls"]]), atol=1e-5)
+    assert _encoder(pooling=("mean", "max", "cls")).dimension == 3 * WIDTH
+
+
+def test_pooling_of_an_empty_sentence_is_zero() -> None:
+    rows = np.ones((3, 2), np.float32)
+    pooled = pool(rows, np.array([0, 0, 3]), ("mean", "max"), skip=3)
+    np.testing.assert_array_equal(pooled, np.zeros((2, 4)))
+
+
+def test_normalize_and_truncation_come_in_the_order_of_sentence_transformers(encoder: Encoder) -> None:
+    raw = _rows("the cat").mean(axis=0)
+    np.testing.assert_allclose(encoder.encode("the cat", normalize=False), raw, atol=1e-5)
+    # The checkpoint's own normalisation comes before the cut, the caller's after it.
+    np.testing.assert_allclose(encoder.encode("the cat", truncate_dim=5), _unit(raw)[:5], atol=1e-6)
+    np.testing.assert_allclose(encoder.encode("the cat", normalize=True, truncate_dim=5), _unit(raw[:5]), atol=1e-6)
+    np.testing.assert_allclose(_encoder(normalize=False).encode("the cat"), raw, atol=1e-5)
+    assert encoder.encode("the cat", truncate_dim=10**9).shape == (WIDTH,)
+
+
+def test_dense_layers_follow_the_pooling() -> None:
+    rng = np.random.default_rng(0)
+    first, bias = rng.standard_normal((6, 2 * WIDTH)).astype(np.float32), rng.standard_normal(6).astype(np.float32)
+    second = rng.standard_normal((4, 6)).astype(np.float32)
+    encoder = _encoder(pooling=("mean", "cls"), dense=((first, bias, "tanh"), (second, None, "none")), normalize=False)
+    rows = _rows("a dog ran")
+    expected = second @ np.tanh(first @ np.concatenate([rows.mean(axis=0), rows[0]]) + bias)
+    np.testing.assert_allclose(encoder.encode("a dog ran"), expected, atol=1e-4)
+    assert encoder.dimension == 4 and encoder.encode([]).shape == (0, 4)
+    with pytest.raises(InputError, match=f"takes {2 * WIDTH} values, pooling mean gives {WIDTH}"):
+        encoder.encode("a dog ran", pooling="mean")
+
+
+def test_prompts(encoder: Encoder) -> None:
+    expected = encoder.encode("query : the cat")
+    np.testing.assert_array_equal(encoder.encode("the cat", prompt="query"), expected)
+    np.testing.assert_array_equal(encoder.encode("the cat", prompt="query : "), expected)
+    plain = encoder.encode("the cat")
+    np.testing.assert_array_equal(encoder.encode("the cat", prompt=""), plain)
+    np.testing.assert_array_equal(encoder.encode("the cat", prompt="empty"), plain)
+    assert np.abs(plain - expected).max() > 1e-3
+    default = _encoder(default_prompt="query")
+    np.testing.assert_array_equal(default.encode("the cat"), expected)
+    np.testing.assert_array_equal(default.encode("the cat", prompt=""), plain)
+
+
+@pytest.mark.parametrize("mode", ["mean", "cls", "weightedmean", "lasttoken"])
+def test_a_prompt_that_is_not_pooled(mode: str) -> None:
+    encoder = _encoder(include_prompt=False, normalize=False, pooling=(mode,))
+    rows = _rows("query : the cat")
+    rest, weights = rows[3:], np.arange(4.0, len(rows) + 1)  # without [CLS] query :
+    expected = {
+        "mean": rest.mean(axis=0),
+        "cls": rest[0],
+        "weightedmean": weights @ rest / weights.sum(),
+        "lasttoken": rest[-1],
+    }
+    np.testing.assert_allclose(encoder.encode("the cat", prompt="query"), expected[mode], atol=1e-5)
+
+
+def test_long_input_is_cut_at_the_maximum_length() -> None:
+    short = _encoder(max_length=6, normalize=False)
+    assert short.max_length == 6
+    np.testing.assert_allclose(short.encode("the cat sat on the mat"), short.encode("the cat sat on"), atol=1e-6)
+    # Never more than the model has positions for.
+    unbounded = _encoder(max_length=10**30)
+    assert unbounded.max_length == 64
+    assert np.isfinite(unbounded.encode("the cat " * 100)).all()
+
+
+@pytest.mark.parametrize(
+    "function, expected",
+    [
+        ("dot", [[11, 6], [25, 12]]),
+        ("cosine", [[11 / 125**0.5, 6 / 60**0.5], [1, 12 / 300**0.5]]),
+        ("euclidean", [[-(8**0.5), -(8**0.5)], [0, -(20**0.5)]]),
+        ("manhattan", [[-4, -4], [0, -6]]),
+    ],
+)
+def test_similarity_is_the_checkpoints(function: str, expected: list) -> None:
+    encoder = _encoder(similarity=function)
+    a, b = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[3.0, 4.0]])
+    got = encoder.similarity(a, b)
+    assert got.dtype == np.float32 and got.shape == (2, 1)
+    np.testing.assert_allclose(got[:, 0], [row[0] for row in expected], rtol=1e-6, atol=1e-6)
+    assert encoder.similarity(a[0], b).shape == (1, 1)
+    assert encoder.similarity(a, np.zeros((0, 2))).shape == (2, 0)
+    with pytest.raises(InputError, match=r"one width are expected, got shapes \(2, 2\) and \(1, 3\)"):
+        encoder.similarity(a, np.zeros((1, 3)))
+
+
+def test_similarity_with_a_zero_vector_is_zero(encoder: Encoder) -> None:
+    np.testing.assert_array_equal(encoder.similarity(np.zeros(2), np.ones(2)), [[0]])
+
+
+texts_strategy = st.lists(st.lists(st.sampled_from(WORDS), max_size=20).map(" ".join), min_size=1, max_size=12)
+
+
+@settings(max_examples=15, deadline=None)
+@given(texts=texts_strategy, data=st.data())
+def test_order_and_neighbours_change_no_bit(compiled: Encoder, texts: list[str], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(len(texts))))
+    together, shuffled = compiled.encode(texts), compiled.encode([texts[i] for i in order])
+    np.testing.assert_array_equal(shuffled, together[order])
+    alone = data.draw(st.integers(0, len(texts) - 1))
+    np.testing.assert_array_equal(compiled.encode(texts[alone]), together[alone])
+
+
+def _many_texts(count: int) -> list[str]:
+    rng = np.random.default_rng(3)
+    return [" ".join(rng.choice(WORDS, rng.integers(0, 30))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 64])
+def test_the_number_of_threads_changes_no_bit(compiled: Encoder, threads: int) -> None:
+    texts = _many_texts(150)
+    np.testing.assert_array_equal(_encoder(kernels, threads=threads).encode(texts), compiled.encode(texts))
+
+
+def test_several_python_threads_may_share_an_encoder(compiled: Encoder) -> None:
+    texts = _many_texts(40)
+    expected = compiled.encode(texts)
+    results: list[np.ndarray] = []
+
+    def work() -> None:
+        for _ in range(3):
+            results.append(compiled.encode(texts))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 12
+    for result in results:
+        np.testing.assert_array_equal(result, expected)
+
+
+@settings(max_examples=200, deadline=None)
+@given(lengths=st.lists(st.integers(0, 3000), max_size=60), threads=st.integers(1, 8))
+def test_batches_hold_every_sentence_once_in_bounded_rows(lengths: list[int], threads: int) -> None:
+    batches, whole = _batches(lengths, threads)
+    assert sorted(b for batch in batches for b in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or sum(lengths[b] for b in batch) <= MOST_ROWS
+    assert whole == (threads > 1 and sum(lengths) >= 2 * LEAST_ROWS * threads)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_answers() -> None:
+    import subprocess
+
+    # In a process of its own, since this one has threads of the test framework's and the kernels' making.
+    script = (
+        "import os, sys, signal, warnings; warnings.simplefilter('ignore', DeprecationWarning)\n"
+        f"sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
+        "from test_encoder import _encoder, _many_texts, kernels, np\n"
+        "encoder, texts = _encoder(kernels, threads=2), _many_texts(150)\n"
+        "expected = encoder.encode(texts); encoder.encode('a cat')\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    signal.alarm(60)\n"
+        "    same = np.array_equal(encoder.encode(texts), expected) and encoder.encode('a cat').shape == (48,)\n"
+        "    os._exit(0 if same else 3)\n"
+        "_, status = os.waitpid(child, 0)\n"
+        "sys.exit(os.waitstatus_to_exitcode(status) & 255)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"texts": 3}, "texts must be a str or several, got int"),
+        ({"texts": ["a", None]}, "number 1 is NoneType"),
+        ({"texts": b"bytes"}, "number 0 is int"),
+        ({"texts": "a", "pooling": "median"}, "unknown pooling 'median'; known: cls, max"),
+        ({"texts": "a", "pooling": []}, "unknown pooling"),
+        ({"texts": "a", "truncate_dim": 0}, "truncate_dim must be at least 1, got 0"),
+    ],
+)
+def test_bad_input_is_one_clear_line(encoder: Encoder, arguments: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        encoder.encode(**arguments)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text, error, message",
+    [
+        ({"pooling": ("median",)}, CheckpointError, "unknown pooling 'median'"),
+        ({"similarity": "maxsim"}, CheckpointError, "unknown similarity 'maxsim'; known: cosine, dot"),
+        ({"dense": ((np.ones((2, WIDTH)), None, "softplus"),)}, CheckpointError, "unknown activation 'softplus'"),
+        ({"dense": ((np.ones((2, 5)), None, "none"),)}, CheckpointError, f"5 inputs follows {WIDTH} outputs"),
+        ({"tokenizer": b"[]"}, TokenizerError, "tokenizer.json"),
+        ({"tokenizer": json.dumps({"added_tokens": [3]}).encode()}, TokenizerError, "tokenizer.json"),
+    ],
+)
+def test_checkpoints_that_cannot_be_served(text: dict, error: type[FastattnError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        _encoder(**text)
+
+
+def test_arguments_of_the_encoder_itself() -> None:
+    checkpoint = Checkpoint(SPEC, TENSORS, TEXT)
+    with pytest.raises(InputError, match="unknown precision 'float8'; known: float32"):
+        Encoder.from_checkpoint(checkpoint, precision="float8", ops=reference)
+    with pytest.raises(InputError, match="threads must be at least 1, got 0"):
+        Encoder.from_checkpoint(checkpoint, threads=0, ops=reference)
+    translation = replace(checkpoint, text=TranslationText(("a",), ("a",)))
+    with pytest.raises(CheckpointError, match="an encoder's checkpoint is expected"):
+        Encoder.from_checkpoint(translation, ops=reference)
