@@ -27,17 +27,24 @@ CLOSED_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
 class Commands(click.Group):
     """A group whose failures are one line each: ``fastattn: what is wrong``."""
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """A reader that went away (``| head``) is no error to tell of."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            ctx.exit(CLOSED_PIPE)
+
     def main(self, args: Any = None, prog_name: str | None = None, **extra: Any) -> Any:  # type: ignore[override]
         """Run, then exit with the code that the README lists."""
         try:
             code = super().main(args, prog_name, standalone_mode=False)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  what _explain does not know goes on
             message, code = _explain(error)
-            _empty_standard_output()
             if os.environ.get("FASTATTN_DEBUG"):
                 traceback.print_exc()
             if message:
                 click.echo(f"fastattn: {_one_line(message)}", err=True)
+        _empty_standard_output()
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -52,10 +59,9 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return error.format_message(), error.exit_code
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         return "", INTERRUPTED
-    if isinstance(error, BrokenPipeError):
-        return "", CLOSED_PIPE
     if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename else str(error), 1
+        reason = error.strerror or str(error)
+        return f"{error.filename}: {reason}" if error.filename else reason, 1
     if isinstance(error, MemoryError):
         return "out of memory" + (f": {error}" if str(error) else ""), 1
     raise error

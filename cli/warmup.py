@@ -1,8 +1,85 @@
 """``fastattn warmup``: compile every kernel now, so that no later run has to."""
 
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
 import click
 
+from fastattn.cli.progress import Compiling, Progress
 
-@click.command()
+if TYPE_CHECKING:
+    from fastattn.spec import Checkpoint
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  fastattn warmup
+  FASTATTN_CACHE=/data/fastattn fastattn warmup      e.g. while an image is built
+
+\b
+Kernels are compiled once for a CPU, a Numba and a fastattn, and kept in the cache.
+"""
+)
 def warmup() -> None:
     """Compile all kernels for this machine now."""
+    start = time.monotonic()
+    with Progress() as progress:
+        compiling = Compiling(progress)
+        from fastattn.encoder import Encoder
+        from fastattn.kernels import thread_limit
+        from fastattn.translator import Translator
+
+        # A kernel has a form for one thread and one for several; little models run them all.
+        for threads in sorted({1, thread_limit()}):
+            Encoder.from_checkpoint(_encoder_checkpoint(), threads=threads).encode("word")
+            for variety in ({}, {"positions": "rotary", "norm": "rms", "pre_norm": True, "gated": True}):
+                translator = Translator.from_checkpoint(_translation_checkpoint(**variety), threads=threads)
+                translator.translate("word", beam_size=2, max_decoding_length=4)
+                translator.score(["word"], ["word"])
+    seconds = time.monotonic() - start
+    click.echo(f"{compiling.kernels} kernels compiled in {seconds:.1f} s" if compiling.kernels else "all was compiled")
+
+
+def _stack(**variety: Any) -> Any:
+    from fastattn.spec import Rotary, StackSpec
+
+    fields = {"positions": "table", "max_positions": 16, "pre_norm": False, "final_norm": False} | variety
+    if fields["positions"] == "rotary":
+        fields["rotary"] = Rotary(width=8)
+    return StackSpec(
+        layers=1, width=16, heads=2, key_heads=2, head_width=8, inner_width=32, vocabulary=len(_TOKENS), **fields
+    )
+
+
+_TOKENS = ("<unk>", "<s>", "</s>", "▁word")
+
+
+def _encoder_checkpoint() -> "Checkpoint":
+    from fastattn.spec import EncoderText, ModelSpec
+
+    model = {"type": "WordLevel", "vocab": {"<unk>": 0, "word": 1}, "unk_token": "<unk>"}
+    tokenizer = {"version": "1.0", "added_tokens": [], "model": model}
+    text = EncoderText(tokenizer=json.dumps(tokenizer).encode(), max_length=8)
+    return _checkpoint(ModelSpec("encoder", _stack(activation="gelu", embedding_norm=True)), text)
+
+
+def _translation_checkpoint(**variety: Any) -> "Checkpoint":
+    import dataclasses
+
+    from fastattn.spec import ModelSpec, TranslationText
+
+    stack = _stack(**variety)
+    spec = ModelSpec("encoder-decoder", stack, dataclasses.replace(stack, cross_attention=True))
+    return _checkpoint(spec, TranslationText(_TOKENS, _TOKENS))
+
+
+def _checkpoint(spec: Any, text: Any) -> "Checkpoint":
+    """All weights one: only the kernels' types and forms matter."""
+    import numpy as np
+
+    from fastattn.spec import Checkpoint, tensor_shapes
+
+    tensors = {name: np.ones(shape, np.float32) for name, shape in tensor_shapes(spec).items()}
+    return Checkpoint(spec, tensors, text)
