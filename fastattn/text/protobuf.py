@@ -1,4 +1,4 @@
-"""The protocol-buffer wire format, read with every varint and length checked; nothing is sized by a number in the file."""
+"""The protocol-buffer wire format, every varint and length checked; no allocation is sized by a number in the file."""
 
 import struct
 from collections.abc import Iterator

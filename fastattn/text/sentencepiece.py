@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from fastattn.errors import InputError
 from fastattn.text.normalizer import SPACE, Normalizer
 from fastattn.text.segmentation import Segments, build_segmenter, matched_pieces, user_symbols
 from fastattn.text.spm_file import BYTE, BYTE_PIECES, CONTROL, UNKNOWN, byte_of, read_spm
+from fastattn.text.unicode import check_text
 
 
 class SentencePiece:
@@ -87,7 +87,7 @@ class SentencePiece:
         return piece.replace(SPACE, " "), skipped and not spec.remove_extra_whitespaces
 
     def _encode(self, text: str) -> Segments:
-        _check_text(text)
+        check_text(text)
         segments = self._segment(self._normalizer.normalize(text))
         unk_id = self._spm.unk_id
         if not any(index == unk_id for _, index in segments):
@@ -104,19 +104,6 @@ class SentencePiece:
                 merged.append((surface, index))
             after_unknown = unknown
         return merged
-
-
-def _check_text(text: str) -> None:
-    if not isinstance(text, str):
-        raise InputError(f"a text was expected, not {type(text).__name__}")
-    if text.isascii():
-        return
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"the text holds a lone surrogate (U+{ord(text[error.start]):04X}) at character {error.start}"
-        ) from None
 
 
 def _decode_bytes(data: bytes) -> str:

@@ -1,0 +1,96 @@
+"""A Hugging Face tokenizer.json through the ``tokenizers`` library, truncated as sentence-transformers does."""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from tokenizers import Tokenizer, normalizers
+
+from fastattn.errors import TokenizerError
+from fastattn.text.unicode import check_text
+
+# Texts given to the library at once, which keeps only so many of its large result objects alive.
+BATCH = 1024
+# The library's own threads do not survive a fork, and it waits for them for ever.
+_IMPORTED_BY = os.getpid()
+
+
+class HuggingFaceTokenizer:
+    """Texts to ids, special tokens added, at most ``max_length`` of them.
+
+    The truncation and padding written in the file are ignored: exporters leave there whatever they last used.
+    Raises TokenizerError where the file is not a tokenizer.json.
+    """
+
+    def __init__(self, tokenizer_json: bytes, max_length: int, lowercase: bool = False):
+        """``lowercase`` puts lower case before the file's own normalisation."""
+        try:
+            tokenizer = Tokenizer.from_str(bytes(tokenizer_json).decode("utf-8"))
+        except UnicodeDecodeError:
+            raise TokenizerError("tokenizer.json: not a UTF-8 text") from None
+        except BaseException as error:  # the library's panics are no Exceptions
+            if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
+                raise
+            raise TokenizerError(f"tokenizer.json: {' '.join(str(error).split())}") from None
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        special = tokenizer.num_special_tokens_to_add(False)
+        if max_length < max(1, special):
+            raise TokenizerError(f"max_length {max_length} leaves no room for the {special} special tokens")
+        if max_length < 2**31:  # exporters write 1e30 for "no limit"
+            tokenizer.enable_truncation(max_length, stride=0, strategy="longest_first", direction="right")
+        if lowercase:
+            _add_lowercase(tokenizer)
+        self._tokenizer = tokenizer
+        self.max_length = max_length
+
+    @property
+    def vocabulary_size(self) -> int:
+        """How many ids there are, added tokens included."""
+        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+
+    def token(self, index: int) -> str | None:
+        """The token of an id, None where there is none."""
+        token: str | None = self._tokenizer.id_to_token(index)
+        return token
+
+    def encode(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
+        """One int32 array of ids a text, in their order.
+
+        threads  1: this thread alone. More: the library's own pool, only where that has no more threads than this,
+                 TOKENIZERS_PARALLELISM does not forbid it, and the process is not a fork.
+        Raises InputError for what is no text or holds a lone surrogate.
+        """
+        for text in texts:
+            check_text(text)
+        if len(texts) < 2 or not _may_use_pool(threads):
+            return [np.array(self._tokenizer.encode(text).ids, dtype=np.int32) for text in texts]
+        ids: list[np.ndarray] = []
+        for start in range(0, len(texts), BATCH):
+            encodings = self._tokenizer.encode_batch_fast(list(texts[start : start + BATCH]))
+            ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+        return ids
+
+
+def _may_use_pool(threads: int) -> bool:
+    """Whether the library's thread pool, which is as large as the machine, may be used by a caller with ``threads``."""
+    if threads < 2 or os.getpid() != _IMPORTED_BY:
+        return False
+    if os.environ.get("TOKENIZERS_PARALLELISM", "true").lower() in ("", "off", "false", "f", "no", "n", "0"):
+        return False
+    limit = os.environ.get("RAYON_NUM_THREADS", "")
+    pool = int(limit) if limit.isdigit() and int(limit) > 0 else _processors()
+    return pool <= threads
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _add_lowercase(tokenizer: Tokenizer) -> None:
+    first: list[normalizers.Normalizer] = [normalizers.Lowercase()]
+    if tokenizer.normalizer is not None:
+        first.append(tokenizer.normalizer)
+    tokenizer.normalizer = normalizers.Sequence(first)

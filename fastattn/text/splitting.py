@@ -1,0 +1,232 @@
+"""Cut a long text into sentences, and into parts that fit a model, without losing a character.
+
+Rules, not a model: candidates are found by one pass of a regular expression whose quantified classes never overlap
+(so its time is linear), and each is judged by the words at its sides.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable
+from itertools import accumulate
+
+from fastattn.errors import InputError
+from fastattn.text.abbreviations import Abbreviations, abbreviations_of
+from fastattn.text.unicode import check_text
+
+CLOSING = "\"'”’»›)\\]}」』）》】〕〉＂＇*_"
+OPENING = "\"'“‘„‚«‹(\\[{「『（《【〔〈¿¡*_–—•-"
+FULL_WIDTH = "。！？；｡"  # end a sentence without a space behind them
+OTHERS = ".!?…‼⁇⁈⁉।॥؟۔።။។։"
+CONTINUING = ",;:，、：،"
+NEWLINES = "\n\r\v\f\x85\u2028\u2029"
+
+_CANDIDATE = re.compile(f"(?P<mark>[{FULL_WIDTH}{OTHERS}]+)(?P<close>[{CLOSING}]*)(?P<space>\\s*)|[{NEWLINES}]\\s*")
+_NEWLINE = re.compile(f"[{NEWLINES}]")
+_NEXT_WORD = re.compile(f"[{OPENING}]{{0,8}}([^\\W_]{{0,24}})")
+_LAST_WORD = re.compile(r"[^\s\"'“‘„«(\[{]+$")
+_ACRONYM = re.compile(r"(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}")
+_CLAUSE = re.compile(f"(?P<mark>[{CONTINUING}；–—]+)(?P<close>[{CLOSING}]*)(?P<space>\\s*)")
+_SPACES = re.compile(r"\s+")
+# A character with the marks that belong to it: accents, variation selectors, skin tones, what a joiner joins.
+_CLUSTER = re.compile(
+    "(?s:.)(?:[\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u064b-\u065f\u0900-\u0903\u093a-\u094f\u0e31-\u0e4e"
+    "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u3099\u309a\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]|\u200d(?s:.))*"
+)
+
+LONGEST_ABBREVIATION = 24
+
+
+def split_sentences(text: str, language: str = "") -> list[str]:
+    """The sentences of a text; joined, they are the text again.
+
+    Spaces and newlines stay with the sentence before them, those at the start with the first. A newline ends a
+    sentence. ``language`` (ISO 639-1) chooses the abbreviations; "" knows those of all languages.
+    Raises InputError for a lone surrogate.
+    """
+    check_text(text)
+    abbreviations = abbreviations_of(language[:2].lower())
+    quotes = _Quotes(text)
+    sentences: list[str] = []
+    start = 0
+    first = len(text) - len(text.lstrip())  # no sentence of spaces alone
+    for match in _CANDIDATE.finditer(text, first):
+        end = match.end()
+        if end == len(text):
+            break
+        if match["mark"] is None or _NEWLINE.search(match["space"]):
+            boundary = end
+        elif any(mark in FULL_WIDTH for mark in match["mark"]):
+            boundary = _after_full_width(text, match, quotes)
+        else:
+            boundary = end if _ends_sentence(text, start, match, abbreviations) else 0
+        if boundary:
+            sentences.append(text[start:boundary])
+            start = boundary
+    if start < len(text):
+        sentences.append(text[start:])
+    return sentences
+
+
+def split_to_fit(text: str, length_of: Callable[[str], int], limit: int, language: str = "") -> list[str]:
+    """Parts of a text, each with ``length_of(part) <= limit``; joined, they are the text again.
+
+    A text that fits stays whole. One that does not is cut into its sentences; a sentence that does not fit, into
+    parts of nearly equal length, at clauses where that is enough, else at words, else between characters.
+    ``length_of`` counts tokens, special ones included; it sees each part of the text a few times.
+    Raises InputError where a single character is longer than ``limit``.
+    """
+    check_text(text)
+    if not text:
+        return []
+    if length_of(text) <= limit:
+        return [text]
+    return [
+        part for sentence in split_sentences(text, language) for part in _split_evenly(sentence, length_of, limit, 0)
+    ]
+
+
+class _Quotes:
+    """Whether a plain double quote is open at a position; asked for rising positions only, so the text is read once."""
+
+    def __init__(self, text: str):
+        self._text = text
+        self._position = 0
+        self._open = False
+
+    def open_at(self, position: int) -> bool:
+        line = self._text.rfind("\n", self._position, position)
+        if line >= 0:
+            self._open = False
+        self._open ^= self._text.count('"', max(self._position, line), position) % 2 == 1
+        self._position = position
+        return self._open
+
+
+def _after_full_width(text: str, match: re.Match[str], quotes: _Quotes) -> int:
+    """Where the sentence ends after a full-width mark, 0 where it goes on."""
+    if text[match.end()] in CONTINUING + FULL_WIDTH + OTHERS:
+        return 0
+    if '"' in match["close"]:
+        still_open = quotes.open_at(match.end("mark"))
+        for position in range(match.start("close"), match.end("close")):
+            if text[position] == '"':
+                if not still_open:
+                    return position  # it opens the next sentence
+                still_open = False
+    return match.end()
+
+
+def _ends_sentence(text: str, start: int, match: re.Match[str], abbreviations: Abbreviations) -> bool:
+    """Whether a mark such as a full stop ends a sentence that began at ``start``."""
+    end = match.end()
+    if not match["space"]:
+        before = match.start() - 1
+        return before >= start and _is_ideograph(text[before]) and _is_ideograph(text[end])
+    found = _NEXT_WORD.match(text, end)
+    following = found[1] if found else ""
+    if following[:1].islower():
+        return False
+    if match["mark"] != ".":
+        return True
+    last = _LAST_WORD.search(text, max(start, match.start() - LONGEST_ABBREVIATION), match.start())
+    word = last[0] if last else ""
+    lowered = word.lower()
+    if lowered in abbreviations.before_names:
+        return False
+    if lowered in abbreviations.before_numbers and following[:1].isdigit():
+        return False
+    starts = following.lower() in abbreviations.sentence_starts
+    if lowered in abbreviations.before_anything or (len(word) == 1 and word.isupper()):
+        return starts
+    if _ACRONYM.fullmatch(word):
+        return starts or word.islower()
+    # The number of a list's item: "1. Introduction".
+    return not (word.isdigit() and len(word) <= 3 and text[start : match.start()].strip() == word)
+
+
+def _is_ideograph(character: str) -> bool:
+    return "\u3040" <= character <= "\u9fff" or "\uac00" <= character <= "\ud7af" or "\U00020000" <= character
+
+
+def _split_evenly(text: str, length_of: Callable[[str], int], limit: int, level: int) -> list[str]:
+    """Cut one sentence (level 0), clause (1), word (2) or character with its marks (3) into parts that fit."""
+    total = length_of(text)
+    if total <= limit:
+        return [text]
+    if level == len(_CUTS):
+        raise InputError(f"a character is {total} tokens long, but only {limit} fit")
+    offsets = [0, *_CUTS[level](text), len(text)]
+    if len(offsets) == 2:
+        return _split_evenly(text, length_of, limit, level + 1)
+    parts: list[str] = []
+    unit, rest = 0, total
+    while unit < len(offsets) - 1:
+        # Equal shares: 210 tokens at a limit of 200 become 105 and 105, not 200 and 10.
+        goal = -(-rest // -(-rest // limit)) if rest > 0 else limit
+        end, length = _find_end(text, offsets, unit, length_of, goal, limit)
+        if end > unit:
+            parts.append(text[offsets[unit] : offsets[end]])
+            unit, rest = end, rest - length
+        else:
+            alone = text[offsets[unit] : offsets[unit + 1]]
+            cut = _split_evenly(alone, length_of, limit, level + 1)
+            parts += cut
+            unit, rest = unit + 1, rest - length
+    return parts
+
+
+def _find_end(
+    text: str, offsets: list[int], unit: int, length_of: Callable[[str], int], goal: int, limit: int
+) -> tuple[int, int]:
+    """The end of a part that begins at a unit: the first to reach ``goal``, or the one before where that is too long.
+
+    Returns that end and the part's length; ``unit`` itself, and the length of one unit, where not even one fits.
+    Interpolates on the characters a token takes, then halves, so a part is measured a few times whatever the text.
+    """
+    low, low_length = unit, 0
+    high, high_length = len(offsets), 0
+    characters = 4 * goal
+    for attempt in range(len(offsets)):
+        if high - low <= 1:
+            break
+        if attempt < 4 or high == len(offsets):
+            guess = bisect_left(offsets, offsets[unit] + characters)
+        else:
+            guess = (low + high) // 2
+        guess = min(max(guess, low + 1), high - 1)
+        length = length_of(text[offsets[unit] : offsets[guess]])
+        if length >= goal:
+            high, high_length = guess, length
+        else:
+            low, low_length = guess, length
+        if low == len(offsets) - 1:
+            break
+        width = offsets[guess] - offsets[unit]
+        characters = min(2 * width + 4, width * goal // max(length, 1) + 1)
+    if high < len(offsets) and high_length <= limit:
+        return high, high_length
+    return (low, low_length) if low > unit else (unit, high_length)
+
+
+def _cut_clauses(text: str) -> list[int]:
+    ends = []
+    for match in _CLAUSE.finditer(text):
+        spaced = match["space"] or any(mark in "，、：；" for mark in match["mark"])
+        if spaced and match.end() < len(text):
+            ends.append(match.end())
+    return ends
+
+
+def _cut_words(text: str) -> list[int]:
+    return [match.end() for match in _SPACES.finditer(text) if 0 < match.end() < len(text)]
+
+
+def _cut_clusters(text: str) -> list[int]:
+    return list(accumulate(len(match[0]) for match in _CLUSTER.finditer(text)))[:-1]
+
+
+def _cut_characters(text: str) -> list[int]:
+    return list(range(1, len(text)))
+
+
+_CUTS = (_cut_clauses, _cut_words, _cut_clusters, _cut_characters)

@@ -1,0 +1,200 @@
+"""The text side of a translation model: text to vocabulary tokens and back, and long text in parts that fit."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fastattn.errors import InputError
+from fastattn.spec import TranslationText
+from fastattn.text.sentencepiece import SentencePiece
+from fastattn.text.splitting import split_sentences
+
+SPLITS = ("long", "sentences", "never")
+SPACE = "\u2581"  # sentencepiece's sign for a space
+
+LINE_ENDS = re.compile(r"(\r\n|\n|\r)")
+CLAUSE_ENDS = (",", ";", ":", "，", "；", "：", "、", "،", "؛")
+# Written without spaces between sentences.
+SPACELESS_LANGUAGES = {
+    "zh",
+    "zho",
+    "cmn",
+    "yue",
+    "wuu",
+    "ja",
+    "jpn",
+    "th",
+    "tha",
+    "lo",
+    "lao",
+    "km",
+    "khm",
+    "my",
+    "mya",
+}
+SPACELESS_LANGUAGES |= {"bo", "bod", "dz", "dzo"}
+# Where the language is not known, the scripts tell: Thai and Lao, Tibetan, Myanmar, Khmer, Han, kana, wide punctuation.
+SPACELESS_SCRIPTS = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uff00-\uff65]")
+
+
+class TranslationTokenizer:
+    """Tokens of source and target as the model's vocabularies have them.
+
+    Pieces are looked up by their surface, not by the .spm's ids: a vocabulary may hold more than its .spm.
+    Raises TokenizerError for a .spm file that cannot be followed.
+    """
+
+    def __init__(self, text: TranslationText):
+        self.text = text
+        self._source_ids = _by_token(text.source_vocabulary)
+        self._target_ids = _by_token(text.target_vocabulary)
+        self._source_model = SentencePiece(text.source_model) if text.source_model is not None else None
+        self._target_model = self._source_model
+        if text.target_model is not None and text.target_model != text.source_model:
+            self._target_model = SentencePiece(text.target_model)
+        self.end_id = self._target_ids[text.eos_token]
+        self.unk_id = self._target_ids[text.unk_token]
+        self.implicit_tokens = int(text.add_source_bos) + int(text.add_source_eos)
+
+    def source_tokens(self, text: str) -> list[str]:
+        return _tokens(text, self._source_model)
+
+    def target_tokens(self, text: str) -> list[str]:
+        return _tokens(text, self._target_model)
+
+    def source_ids(self, tokens: Sequence[str]) -> np.ndarray:
+        """int32 ids with the special tokens that the model expects around them."""
+        text, unknown = self.text, self._source_ids[self.text.unk_token]
+        ids = [self._source_ids.get(token, unknown) for token in tokens]
+        if text.add_source_bos:
+            ids.insert(0, self._source_ids.get(text.bos_token, unknown))
+        if text.add_source_eos:
+            ids.append(self._source_ids.get(text.eos_token, unknown))
+        return np.array(ids, np.int32)
+
+    def target_ids(self, tokens: Sequence[str]) -> list[int]:
+        """Ids after the decoder's start token; where the model leaves that to the caller, ``tokens`` begins with it."""
+        ids = [self._target_ids.get(token, self.unk_id) for token in tokens]
+        start = self.text.decoder_start_token
+        if start is not None:
+            return [self._target_ids[start], *ids]
+        if not ids:
+            raise InputError("the target should begin with this model's start token (a language's, say); got no tokens")
+        return ids
+
+    def target_surfaces(self, ids: Sequence[int] | np.ndarray) -> list[str]:
+        """The tokens of the target vocabulary."""
+        return [self.text.target_vocabulary[index] for index in ids]
+
+    def is_empty(self, tokens: Sequence[str]) -> bool:
+        """Whether the source holds nothing but the special tokens around it (CTranslate2's rule)."""
+        first, last = self.text.bos_token, self.text.eos_token
+        if len(tokens) < 2:
+            return not tokens or tokens[0] in (first, last)
+        content = len(tokens) - (tokens[0] == first)
+        if tokens[-1] == last:
+            content -= 1
+        elif tokens[-2] == last:  # a language token follows the end
+            content -= 2
+        return content <= 0
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """The text of target tokens."""
+        if self._target_model is not None:
+            return self._target_model.text(tokens)
+        if self.text.source_model is None:
+            return " ".join(tokens)
+        return "".join(tokens).replace(SPACE, " ").strip(" ")
+
+    def join_sentences(self, sentences: Sequence[str]) -> str:
+        """Translations of one line's sentences, with spaces between them where the target language has them."""
+        language = re.split("[-_@]", self.text.target_language.lower())[0]
+        joined = ""
+        for sentence in filter(None, sentences):
+            if language:
+                spaceless = language in SPACELESS_LANGUAGES
+            else:
+                spaceless = bool(SPACELESS_SCRIPTS.match(joined[-1:]) or SPACELESS_SCRIPTS.match(sentence[:1]))
+            joined += sentence if spaceless or not joined else " " + sentence
+        return joined
+
+
+@dataclass
+class Line:
+    """A line of a text: the sources it is translated from, or what stays as it is, and its line end."""
+
+    parts: list[list[str]] = field(default_factory=list)
+    kept: str = ""
+    end: str = ""
+
+
+def split_lines(text: str, tokenizer: TranslationTokenizer, limit: int, split: str) -> list[Line]:
+    """The lines of a text, each in parts of at most ``limit`` source tokens.
+
+    "long" splits only a line over the limit, at its sentences; "sentences" splits every line; a sentence over the limit
+    is split between clauses, else between words, else anywhere. "never" raises InputError for a line over the limit.
+    A line of nothing but spaces is kept as it is.
+    """
+    pieces = LINE_ENDS.split(text)
+    lines = []
+    for content, end in zip(pieces[::2], [*pieces[1::2], ""]):
+        if not content.strip():
+            lines.append(Line(kept=content, end=end))
+        else:
+            lines.append(Line(parts=_parts(content, tokenizer, limit, split), end=end))
+    return lines
+
+
+def _parts(content: str, tokenizer: TranslationTokenizer, limit: int, split: str) -> list[list[str]]:
+    if split != "sentences":
+        tokens = tokenizer.source_tokens(content)
+        if len(tokens) <= limit:
+            return [tokens]
+        if split == "never":
+            raise InputError(f"a line has {len(tokens)} tokens, the model takes {limit}; split it, or use split='long'")
+    return [
+        part
+        for sentence in split_sentences(content)
+        for part in split_tokens(tokenizer.source_tokens(sentence), limit)
+        if part
+    ]
+
+
+def split_tokens(tokens: list[str], limit: int) -> list[list[str]]:
+    """Parts of about equal length, at most ``limit``, cut after a clause, else before a word, else anywhere."""
+    parts = []
+    while len(tokens) > limit:
+        count = -(-len(tokens) // limit)
+        cut = _find_cut(tokens, -(-len(tokens) // count), limit)
+        parts.append(tokens[:cut])
+        tokens = tokens[cut:]
+    return [*parts, tokens]
+
+
+def _find_cut(tokens: list[str], target: int, limit: int) -> int:
+    """The best place between half of ``target`` and ``limit``, the nearest to ``target`` of its kind."""
+    places = sorted(range(max(1, target // 2), limit + 1), key=lambda place: abs(place - target))
+    for place in places:
+        if tokens[place - 1].endswith(CLAUSE_ENDS):
+            return place
+    for place in places:
+        if tokens[place].startswith(SPACE):
+            return place
+    return target
+
+
+def _tokens(text: str, model: SentencePiece | None) -> list[str]:
+    if model is not None:
+        return model.pieces(text)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"text should be Unicode, got a lone surrogate at character {error.start}") from None
+    return text.split()
+
+
+def _by_token(vocabulary: tuple[str, ...]) -> dict[str, int]:
+    """Ids by token; of a token that is there twice the first."""
+    return {token: index for index, token in reversed(list(enumerate(vocabulary)))}
