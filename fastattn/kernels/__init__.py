@@ -1,12 +1,17 @@
 """The operations of the engine as compiled loops; fastattn.reference has the same names in plain NumPy."""
 
+from fastattn.kernels.attention import attention
+from fastattn.kernels.attention_step import attention_step
 from fastattn.kernels.embed import embed
 from fastattn.kernels.jit import thread_limit, use_threads
 from fastattn.kernels.matmul import linear, pack_linear
 from fastattn.kernels.norm import layer_norm, rms_norm
+from fastattn.kernels.rotary import rotate
 from fastattn.kernels.select import log_probs, project_top_k
 
 __all__ = [
+    "attention",
+    "attention_step",
     "embed",
     "layer_norm",
     "linear",
@@ -14,6 +19,7 @@ __all__ = [
     "pack_linear",
     "project_top_k",
     "rms_norm",
+    "rotate",
     "thread_limit",
     "use_threads",
 ]
