@@ -1,15 +1,18 @@
 """What several tests share: real checkpoints, through the product's own pull."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from fastattn.cache import cache_root
 from fastattn.errors import DownloadError
 
-# The cache as it was when the session began: it survives between runs, and no test that moves the cache moves this.
-CACHE = cache_root().absolute()
+# As it was when the session began: tests that move the cache or reconfigure pip change nothing for real checkpoints,
+# whose cache survives between runs.
+ENVIRONMENT = {**os.environ, "FASTATTN_CACHE": str(cache_root().absolute())}
 
 
 @pytest.fixture(scope="session")
@@ -21,8 +24,7 @@ def pulled() -> Callable[[str], Path]:
 
     def folder(name: str) -> Path:
         if name not in known:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("FASTATTN_CACHE", str(CACHE))
+            with mock.patch.dict(os.environ, ENVIRONMENT, clear=True):
                 try:
                     known[name] = pull(name)
                 except DownloadError as error:

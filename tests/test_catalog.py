@@ -1,0 +1,95 @@
+"""The catalog's entries, and how a name or a path becomes a folder."""
+
+import dataclasses
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from fastattn.cache import cache_root
+from fastattn.errors import CheckpointError, DownloadError
+from fastattn.weights import catalog
+from fastattn.weights.catalog import CATALOG, lookup, resolve
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FASTATTN_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_catalog_holds_what_the_documentation_names():
+    assert CATALOG["minilm"].kind == "sentence encoder"
+    assert CATALOG["zh-en"].kind == "translation"
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_an_entry_is_complete(name):
+    entry = CATALOG[name]
+    assert entry.name == name
+    assert re.fullmatch(r"[0-9a-f]{64}", entry.sha256)
+    assert entry.file.endswith((".whl", ".tar.gz"))
+    assert entry.version in entry.file
+    assert entry.file_size > 0 and entry.size > 0
+    assert entry.licence and entry.origin and entry.title
+    targets = [target for _, target in entry.members]
+    assert len(set(targets)) == len(targets) > 1
+    assert "README.md" in targets  # it carries the makers' own word on the licence
+
+
+@pytest.mark.parametrize("target", ["../x", "a/../../x", "/x", "", "a\\b", "C:x"])
+def test_an_entry_cannot_place_a_file_outside_its_folder(target):
+    with pytest.raises(CheckpointError, match="not a path inside"):
+        dataclasses.replace(CATALOG["minilm"], members=(("x", target),))
+
+
+def test_the_folder_changes_with_what_it_holds():
+    entry = CATALOG["minilm"]
+    assert entry.folder.parent == cache_root() / "checkpoints"
+    assert entry.folder.name.startswith("minilm-")
+    assert dataclasses.replace(entry, sha256="0" * 64).folder != entry.folder
+    assert dataclasses.replace(entry, members=entry.members[1:]).folder != entry.folder
+    assert dataclasses.replace(entry, title="new words").folder == entry.folder
+
+
+def test_an_existing_path_is_itself_even_when_the_catalog_has_its_name(tmp_path):
+    (tmp_path / "minilm").mkdir()
+    (tmp_path / "model.bin").write_bytes(b"")
+    assert resolve("minilm") == Path("minilm")
+    assert resolve(tmp_path / "model.bin") == tmp_path / "model.bin"
+
+
+def test_a_pulled_name_is_its_folder_without_a_network(tmp_path):
+    folder = CATALOG["zh-en"].folder
+    folder.mkdir(parents=True)
+    assert resolve("zh-en") == folder
+    assert folder.is_relative_to(tmp_path / "cache")
+
+
+def test_an_absent_name_is_pulled(monkeypatch, tmp_path):
+    monkeypatch.setattr("fastattn.weights.pull.pull", lambda name: tmp_path / f"pulled {name}")
+    assert resolve("zh-en") == tmp_path / "pulled zh-en"
+
+
+def test_offline_an_absent_name_says_what_to_run():
+    with pytest.raises(DownloadError, match="FASTATTN_OFFLINE.*fastattn pull zh-en") as raised:
+        resolve("zh-en")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["no-such-model", "", "a\0b", "x" * 5000, "ZH-EN", os.path.join("no", "folder")])
+def test_anything_else_lists_the_catalog(name):
+    with pytest.raises(CheckpointError, match="minilm, zh-en") as raised:
+        resolve(name)
+    assert "\n" not in str(raised.value) and "\0" not in str(raised.value)
+    with pytest.raises(CheckpointError, match="minilm, zh-en"):
+        lookup(name)
+
+
+def test_a_new_name_is_one_more_entry(monkeypatch, tmp_path):
+    entry = dataclasses.replace(CATALOG["minilm"], name="another")
+    monkeypatch.setitem(catalog.CATALOG, "another", entry)
+    entry.folder.mkdir(parents=True)
+    assert resolve("another") == entry.folder
