@@ -23,9 +23,7 @@ def write_model(
     """Write ``path/model.bin`` (the folder is made) and return the folder; uint16 arrays are bfloat16 bits."""
     path.mkdir(parents=True, exist_ok=True)
     (path / "model.bin").write_bytes(
-        model_bytes(
-            variables, version=version, spec=spec, revision=revision, aliases=aliases
-        )
+        model_bytes(variables, version=version, spec=spec, revision=revision, aliases=aliases)
     )
     return path
 
@@ -55,9 +53,7 @@ def model_bytes(
             parts.append(struct.pack("<BI", TYPE_IDS[value.dtype.name], value.nbytes))
         else:
             if value.dtype.name not in ("float32", "int16", "int8"):
-                raise ValueError(
-                    f"binary version {version} cannot hold {value.dtype.name} ({name})"
-                )
+                raise ValueError(f"binary version {version} cannot hold {value.dtype.name} ({name})")
             parts.append(struct.pack("<BI", value.itemsize, value.size))
         parts.append(value.tobytes())
     if version >= 3:
@@ -80,18 +76,14 @@ def write_vocabularies(
     json_files: bool = True,
 ) -> None:
     """Write ``shared_vocabulary`` (no target given) or the source's and the target's, as .json or as .txt."""
-    names = (
-        {"shared": source} if target is None else {"source": source, "target": target}
-    )
+    names = {"shared": source} if target is None else {"source": source, "target": target}
     for name, tokens in names.items():
         if json_files:
             text = json.dumps(list(tokens), ensure_ascii=False)
             (path / f"{name}_vocabulary.json").write_text(text, encoding="utf-8")
         else:
             text = "".join(token + "\n" for token in tokens)
-            (path / f"{name}_vocabulary.txt").write_text(
-                text, encoding="utf-8", newline="\n"
-            )
+            (path / f"{name}_vocabulary.txt").write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_config(path: Path, **changes: object) -> None:
@@ -145,20 +137,14 @@ def random_transformer(
         return rng.normal(0, shape[-1] ** -0.5, shape).astype(np.float32)
 
     def norm(name: str) -> None:
-        variables[name + "/gamma"] = (1 + 0.1 * rng.normal(size=width)).astype(
-            np.float32
-        )
+        variables[name + "/gamma"] = (1 + 0.1 * rng.normal(size=width)).astype(np.float32)
         if not rms_norm:
-            variables[name + "/beta"] = (0.1 * rng.normal(size=width)).astype(
-                np.float32
-            )
+            variables[name + "/beta"] = (0.1 * rng.normal(size=width)).astype(np.float32)
 
     def linear(name: str, outputs: int, inputs: int) -> None:
         variables[name + "/weight"] = array(outputs, inputs)
         if biases:
-            variables[name + "/bias"] = (0.1 * rng.normal(size=outputs)).astype(
-                np.float32
-            )
+            variables[name + "/bias"] = (0.1 * rng.normal(size=outputs)).astype(np.float32)
 
     def attention(name: str, cross: bool) -> None:
         norm(name + "/layer_norm")
@@ -177,9 +163,7 @@ def random_transformer(
             variables[name + "/rotary_interleave"] = np.int8(0)
             variables[name + "/rotary_base"] = np.float32(500.0)
         if relative_buckets and not cross:
-            variables[name + "/relative_attention_bias"] = array(
-                relative_buckets, heads
-            )
+            variables[name + "/relative_attention_bias"] = array(relative_buckets, heads)
             variables[name + "/relative_attention_max_distance"] = np.int32(20)
 
     def stack(prefix: str, layers: int, size: int, embeddings: str) -> None:
@@ -188,13 +172,9 @@ def random_transformer(
         variables[f"{prefix}/pre_norm"] = np.int8(pre_norm)
         variables[f"{prefix}/activation"] = np.int8(activation)
         is_flag = isinstance(scale_embeddings, bool)
-        variables[f"{prefix}/scale_embeddings"] = (np.int8 if is_flag else np.float32)(
-            scale_embeddings
-        )
+        variables[f"{prefix}/scale_embeddings"] = (np.int8 if is_flag else np.float32)(scale_embeddings)
         if position_table:
-            variables[f"{prefix}/position_encodings/encodings"] = array(
-                position_table, width
-            )
+            variables[f"{prefix}/position_encodings/encodings"] = array(position_table, width)
         if embedding_norm:
             norm(f"{prefix}/layernorm_embedding")
         for i in range(layers):
@@ -216,17 +196,13 @@ def random_transformer(
         variables["decoder/alibi"] = np.int8(alibi)
         variables["decoder/alibi_use_positive_positions"] = np.int8(0)
         variables["decoder/scale_alibi"] = np.int8(0)
-        variables["decoder/start_from_zero_embedding"] = np.int8(
-            start_from_zero_embedding
-        )
+        variables["decoder/start_from_zero_embedding"] = np.int8(start_from_zero_embedding)
         variables["decoder/alignment_layer"] = np.int16(-1)
         variables["decoder/alignment_heads"] = np.int16(1)
     return variables
 
 
-def quantize(
-    variables: Mapping[str, np.ndarray], precision: str
-) -> dict[str, np.ndarray]:
+def quantize(variables: Mapping[str, np.ndarray], precision: str) -> dict[str, np.ndarray]:
     """Store the weights as a converter would: "int8" by rows, "int16" by tensor, "float16", "bfloat16"."""
     stored: dict[str, np.ndarray] = {}
     for name, value in variables.items():
@@ -237,9 +213,7 @@ def quantize(
             stored[name] = value.astype(np.float16)
         elif precision == "bfloat16":
             # Rounds half up, which is near enough for a test that decodes what was stored.
-            stored[name] = (
-                (np.ascontiguousarray(value).view(np.uint32) + 0x8000) >> 16
-            ).astype(np.uint16)
+            stored[name] = ((np.ascontiguousarray(value).view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
         elif not name.endswith("/weight"):
             stored[name] = value
         elif precision == "int8":
@@ -259,27 +233,16 @@ def first_version_names(variables: Mapping[str, np.ndarray]) -> dict[str, np.nda
     """The same variables under the OpenNMT-tf names of binary version 1, which stored no attributes."""
     renamed = {}
     for name, value in variables.items():
-        if not np.ndim(value):
+        weight, scale = (name.removesuffix("_scale"), "_scale") if name.endswith("_scale") else (name, "")
+        if not np.ndim(value) and not scale:
             continue
-        parts = name.split("/")
+        parts = weight.split("/")
         if "decoder" in parts:
-            attention = {
-                "self_attention": "masked_multi_head",
-                "attention": "multi_head",
-            }
+            attention = {"self_attention": "masked_multi_head", "attention": "multi_head"}
         else:
             attention = {"self_attention": "multi_head"}
-        words = {
-            "layer_norm": "LayerNorm",
-            "linear_0": "conv1d",
-            "projection": "dense",
-            "weight": "kernel",
-        } | attention
+        words = {"layer_norm": "LayerNorm", "linear_0": "conv1d", "projection": "dense", "weight": "kernel"} | attention
         parts = [words.get(part, part.replace("linear_", "conv1d_")) for part in parts]
-        text = (
-            "/".join(parts)
-            .replace("embeddings_0/kernel", "w_embs")
-            .replace("embeddings/kernel", "w_embs")
-        )
-        renamed[f"transformer/{text}:0"] = value
+        text = "/".join(parts).replace("embeddings_0/kernel", "w_embs").replace("embeddings/kernel", "w_embs")
+        renamed[f"transformer/{text}:0{scale}"] = value
     return renamed

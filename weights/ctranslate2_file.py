@@ -102,9 +102,12 @@ class _Cursor:
         if raw[-1] or 0 in raw[:-1]:
             raise self.error(f"{what} should end at its only NUL, is {raw[:60]!r}")
         try:
-            return raw[:-1].decode()
+            text = raw[:-1].decode()
         except UnicodeDecodeError:
             raise self.error(f"{what} should be UTF-8, is {raw[:60]!r}") from None
+        if not text.isprintable():
+            raise self.error(f"{what} should be printable, is {ascii(text[:60])}")
+        return text
 
     def error(self, message: str) -> CheckpointError:
         return CheckpointError(f"{self.where}: at byte {self.offset}: {message}")

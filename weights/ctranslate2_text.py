@@ -74,22 +74,26 @@ def _read_vocabularies(
         names = ("shared_vocabulary", "shared_vocabulary")
     elif not _find(folder, prefix + "source_vocabulary") and _find(folder, prefix + "source_1_vocabulary"):
         names = ("source_1_vocabulary", "target_vocabulary")
-    vocabularies = []
-    for name, rows in zip(names, (spec.encoder.vocabulary, spec.decoder.vocabulary), strict=True):
-        file = _find(folder, prefix + name)
-        if file is None:
-            raise CheckpointError(f"{folder.where(prefix + name)}.json (or .txt, or shared_vocabulary): no such file")
-        tokens = _read_tokens(folder, file)
-        if unk_token not in tokens:
-            tokens.append(unk_token)
+    source = _read_vocabulary(folder, prefix + names[0], unk_token)
+    target = source if names[0] == names[1] else _read_vocabulary(folder, prefix + names[1], unk_token)
+    for name, tokens, rows in (
+        (names[0], source, spec.encoder.vocabulary),
+        (names[1], target, spec.decoder.vocabulary),
+    ):
         if len(tokens) != rows:
             raise CheckpointError(
-                f"{folder.where(file)}: the embedding has {rows} rows, the vocabulary {len(tokens)} tokens"
+                f"{folder.where(prefix + name)}: the embedding has {rows} rows, the vocabulary {len(tokens)} tokens"
                 f" ({shorten(unk_token)} included)"
             )
-        vocabularies.append(tuple(tokens))
-    source, target = vocabularies
-    return source, source if names[0] == names[1] else target
+    return source, target
+
+
+def _read_vocabulary(folder: Folder, name: str, unk_token: str) -> tuple[str, ...]:
+    file = _find(folder, name)
+    if file is None:
+        raise CheckpointError(f"{folder.where(name)}.json (or .txt, or shared_vocabulary): no such file")
+    tokens = _read_tokens(folder, file)
+    return tuple(tokens) if unk_token in tokens else (*tokens, unk_token)
 
 
 def _find(folder: Folder, name: str) -> str | None:

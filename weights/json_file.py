@@ -87,7 +87,10 @@ def parse_json(data: bytes, where: str) -> Any:
 
 def is_text(value: object) -> bool:
     """Whether this is a string that UTF-8 can hold: JSON escapes can spell half a surrogate pair."""
-    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
 
 
 def shorten(value: object) -> str:

@@ -86,6 +86,8 @@ def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
     body = data[8 + length :]
     tensors, ranges = {}, []
     for name, entry in header.items():
+        if not name.isprintable():
+            raise CheckpointError(f"{where}: a tensor's name should be printable, is {shorten(name)}")
         if not isinstance(entry, dict):
             raise CheckpointError(f"{where}: {shorten(name)} should be an object, is {shorten(entry)}")
         tensor, begin, end = _read_entry(JsonObject(entry, f"{where}: {name}"), body)
