@@ -235,20 +235,21 @@ def test_passwords_are_not_shown():
 
 
 def test_plain_http_needs_a_trusted_host_and_a_proxy_is_used(server):
-    url = "http://packages.invalid/file"
-    server.answers[url] = ("application/octet-stream", b"through the proxy")
-    with pytest.raises(TransportError, match="trusted-host"):
-        fetch(url, proxy=server.url)
+    index = "http://packages.invalid/simple"
+    server.answers[f"{index}/tiny-model/"] = ("text/html", f'<a href="{FILE}">x</a>'.encode())
+    for trusted in ((), ("packages.invalid:8080",), ("invalid",)):
+        failures: list[str] = []
+        assert find(failures, index_url=index, proxy=server.url, trusted_hosts=trusted) == []
+        assert "trusted-host" in failures[0]
     assert server.paths == []
-    assert fetch(url, proxy=server.url, trusted_hosts=("packages.invalid",)) == b"through the proxy"
-    with pytest.raises(TransportError, match="trusted-host"):
-        fetch(url, proxy=server.url, trusted_hosts=("packages.invalid:8080",))
+    (link,) = find(index_url=index, proxy=server.url, trusted_hosts=("packages.invalid",))
+    assert link.url == f"{index}/tiny-model/{FILE}"
 
 
 def test_the_environments_proxy_is_used(server, monkeypatch):
     monkeypatch.setenv("http_proxy", server.url)
     server.answers["http://packages.invalid/file"] = ("application/octet-stream", b"ok")
-    assert fetch("http://packages.invalid/file", trusted_hosts=("packages.invalid",)) == b"ok"
+    assert fetch("http://packages.invalid/file") == b"ok"
 
 
 def test_no_answer_is_a_timeout(server):

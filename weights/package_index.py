@@ -47,6 +47,8 @@ class PackageIndex:
         """
         for place, is_index in self._places(project):
             try:
+                if not self.transport.is_secure(place):
+                    raise TransportError("plain http from a host that is not among pip's trusted-host")
                 links = self._index_links(place) if is_index else self._place_links(place)
                 found = [link for link in links if link.file == file]
             except (TransportError, OSError, ValueError) as error:

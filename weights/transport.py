@@ -73,8 +73,6 @@ class Transport:
             yield Response(response.url, headers.get_content_type(), charset, response)
 
     def _request(self, url: str, accept: str) -> http.client.HTTPResponse:
-        if not self._is_secure(url):
-            raise TransportError("plain http to a host that is not among pip's trusted-host")
         headers = {"Accept": accept, "User-Agent": f"fastattn/{VERSION}"}
         request = urllib.request.Request(_quoted(without_password(url)), headers=headers)
         self._authorize(request, _userinfo(url))
@@ -87,7 +85,8 @@ class Transport:
             token = b64encode(userinfo.encode("utf-8")).decode("ascii")
             request.add_unredirected_header("Authorization", f"Basic {token}")
 
-    def _is_secure(self, url: str) -> bool:
+    def is_secure(self, url: str) -> bool:
+        """Whether pip would take a listing from there: not over plain http, unless from this machine or trusted."""
         host = urlsplit(url).hostname or ""
         return urlsplit(url).scheme != "http" or _is_loopback(host) or self._is_trusted(url)
 
