@@ -9,13 +9,13 @@ import numpy as np
 from fastattn.errors import InputError
 from fastattn.spec import TranslationText
 from fastattn.text.sentencepiece import SentencePiece
-from fastattn.text.splitting import split_sentences
+from fastattn.text.splitting import split_sentences, split_to_fit
+from fastattn.text.unicode import check_text
 
 SPLITS = ("long", "sentences", "never")
 SPACE = "\u2581"  # sentencepiece's sign for a space
 
 LINE_ENDS = re.compile(r"(\r\n|\n|\r)")
-CLAUSE_ENDS = (",", ";", ":", "，", "；", "：", "、", "،", "؛")
 # Written without spaces between sentences.
 SPACELESS_LANGUAGES = {
     "zh",
@@ -130,12 +130,25 @@ class Line:
     end: str = ""
 
 
+@dataclass(frozen=True)
+class Document:
+    """A text in lines and parts, and the tokens that its first part's translation begins with."""
+
+    lines: list[Line]
+    prefix: list[str]
+
+    def prefixes(self) -> list[list[str]]:
+        """The target prefix of each part."""
+        count = sum(len(line.parts) for line in self.lines)
+        return [self.prefix, *([] for _ in range(count - 1))] if count else []
+
+
 def split_lines(text: str, tokenizer: TranslationTokenizer, limit: int, split: str) -> list[Line]:
     """The lines of a text, each in parts of at most ``limit`` source tokens.
 
     "long" splits only a line over the limit, at its sentences; "sentences" splits every line; a sentence over the limit
-    is split between clauses, else between words, else anywhere. "never" raises InputError for a line over the limit.
-    A line of nothing but spaces is kept as it is.
+    is split again by ``split_to_fit``. "never" raises InputError for a line over the limit. A line of nothing but
+    spaces is kept as it is.
     """
     pieces = LINE_ENDS.split(text)
     lines = []
@@ -154,45 +167,18 @@ def _parts(content: str, tokenizer: TranslationTokenizer, limit: int, split: str
             return [tokens]
         if split == "never":
             raise InputError(f"a line has {len(tokens)} tokens, the model takes {limit}; split it, or use split='long'")
-    return [
+    language = tokenizer.text.source_language
+    fitting = [
         part
-        for sentence in split_sentences(content)
-        for part in split_tokens(tokenizer.source_tokens(sentence), limit)
-        if part
+        for sentence in split_sentences(content, language)
+        for part in split_to_fit(sentence, lambda text: len(tokenizer.source_tokens(text)), limit, language)
     ]
-
-
-def split_tokens(tokens: list[str], limit: int) -> list[list[str]]:
-    """Parts of about equal length, at most ``limit``, cut after a clause, else before a word, else anywhere."""
-    parts = []
-    while len(tokens) > limit:
-        count = -(-len(tokens) // limit)
-        cut = _find_cut(tokens, -(-len(tokens) // count), limit)
-        parts.append(tokens[:cut])
-        tokens = tokens[cut:]
-    return [*parts, tokens]
-
-
-def _find_cut(tokens: list[str], target: int, limit: int) -> int:
-    """The best place between half of ``target`` and ``limit``, the nearest to ``target`` of its kind."""
-    places = sorted(range(max(1, target // 2), limit + 1), key=lambda place: abs(place - target))
-    for place in places:
-        if tokens[place - 1].endswith(CLAUSE_ENDS):
-            return place
-    for place in places:
-        if tokens[place].startswith(SPACE):
-            return place
-    return target
+    return [tokens for tokens in map(tokenizer.source_tokens, fitting) if tokens]
 
 
 def _tokens(text: str, model: SentencePiece | None) -> list[str]:
-    if model is not None:
-        return model.pieces(text)
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"text should be Unicode, got a lone surrogate at character {error.start}") from None
-    return text.split()
+    check_text(text)
+    return text.split() if model is None else model.pieces(text)
 
 
 def _by_token(vocabulary: tuple[str, ...]) -> dict[str, int]:

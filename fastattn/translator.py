@@ -1,0 +1,379 @@
+"""Translator: text in, its translation out."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import chain
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.scheduler import Hypothesis, Job, decode
+from fastattn.decoding.scoring import score as score_ids
+from fastattn.errors import CheckpointError, InputError
+from fastattn.models.transformer import EncoderDecoder
+from fastattn.spec import Checkpoint, TranslationText
+from fastattn.text.translation import SPLITS, Document, Line, TranslationTokenizer, split_lines
+from fastattn.weights import catalog, read
+
+PRECISIONS = ("float32",)
+
+# A part's length where the architecture has no limit of its own.
+UNLIMITED = 1024
+# Source tokens that translate_iter reads ahead: few at first, so that the first translations come soon.
+FIRST_WINDOW = 1024
+LAST_WINDOW = 16384
+
+
+@dataclass(frozen=True)
+class TokenTranslation:
+    """What the model made of one source: hypotheses by rank, the best first.
+
+    source             its tokens, the special ones that the engine adds left out
+    hypotheses         tokens of each, without the end token
+    scores             log-probability / length ** length_penalty
+    log_probabilities  each the sum over ``lengths`` tokens, the end token counted; a target prefix counts 0
+    attention          where asked for: of each hypothesis, float32 [its tokens, source tokens]
+    """
+
+    source: list[str]
+    hypotheses: list[list[str]]
+    scores: list[float]
+    log_probabilities: list[float]
+    lengths: list[int]
+    attention: list[np.ndarray] | None = None
+
+    @property
+    def tokens(self) -> list[str]:
+        """The best hypothesis."""
+        return self.hypotheses[0]
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A text's translation with its alternatives and scores: what ``translate(..., details=True)`` returns.
+
+    text        the best hypothesis
+    hypotheses  the texts by rank, the best first; perhaps fewer than asked for where the length limit ended the search
+    scores      of each: log-probability / length ** length_penalty over all that was translated; 0 where nothing was
+    parts       the lines, sentences or pieces of them that were translated one by one, with tokens and attention
+    """
+
+    text: str
+    hypotheses: list[str]
+    scores: list[float]
+    parts: list[TokenTranslation]
+
+
+@dataclass(frozen=True)
+class Score:
+    """Forced decoding of one target: its tokens, the end token last, and the log-probability of each (float32)."""
+
+    tokens: list[str]
+    log_probs: np.ndarray
+
+
+class Translator:
+    """Translates text with an encoder-decoder checkpoint.
+
+    path       a folder, an .argosmodel file, or a name from the catalog
+    precision  of the weights: "float32"
+    threads    how many to use; None: as many as the process may
+
+    A translation depends on its own text alone: the same bits whatever the other texts and the number of threads. One
+    Translator may serve several Python threads at once. Raises CheckpointError for a checkpoint that is none, or not a
+    translation model's.
+    """
+
+    def __init__(self, path: str | os.PathLike, precision: str = "float32", threads: int | None = None):
+        self._build(read(catalog.resolve(path)), precision, threads, None)
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint: Checkpoint,
+        precision: str = "float32",
+        threads: int | None = None,
+        ops: ModuleType | None = None,
+    ) -> "Translator":
+        """A Translator of a checkpoint in memory; ``ops`` is the namespace of operations, None: fastattn.kernels."""
+        translator = cls.__new__(cls)
+        translator._build(checkpoint, precision, threads, ops)
+        return translator
+
+    def _build(self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: ModuleType | None) -> None:
+        if not isinstance(checkpoint.text, TranslationText):
+            raise CheckpointError(
+                f"a translation model's checkpoint is expected, this one is an {checkpoint.spec.kind} model's"
+            )
+        if precision not in PRECISIONS:
+            raise InputError(f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}")
+        if threads is not None and threads < 1:
+            raise InputError(f"threads must be at least 1, got {threads}")
+        # Compiled kernels are imported only where they are used: it takes a while.
+        self._ops = ops or import_module("fastattn.kernels")
+        limit = self._ops.thread_limit()
+        self._threads = limit if threads is None else min(threads, limit)
+        self._tokenizer = TranslationTokenizer(checkpoint.text)
+        self._model = EncoderDecoder(checkpoint, self._ops)
+        self._positions = checkpoint.spec.encoder.max_positions
+
+    @property
+    def max_source_length(self) -> int:
+        """The source tokens that are translated at once; longer text is split. 1024 where the model has no limit."""
+        return (self._positions or UNLIMITED) - self._tokenizer.implicit_tokens
+
+    def translate(
+        self,
+        texts: str | Iterable[str],
+        *,
+        beam_size: int = 2,
+        patience: float = 1.0,
+        num_hypotheses: int = 1,
+        length_penalty: float = 1.0,
+        min_decoding_length: int = 1,
+        max_decoding_length: int | None = None,
+        disable_unk: bool = False,
+        target_prefix: str | Sequence[str] | None = None,
+        return_attention: bool = False,
+        split: str = "long",
+        details: bool = False,
+    ) -> Any:
+        """The translation of a text, or the list of translations of several: str, or Translation with ``details``.
+
+        beam_size .. disable_unk, return_attention: see ``DecodingOptions``
+        num_hypotheses, return_attention            need details=True, which alone can show them
+        target_prefix  what the translation shall begin with: one for all texts, or one each
+        split          "long": only what is over ``max_source_length``, at sentences, then at clauses or words;
+                       "sentences": always at sentences; "never": InputError for what is too long
+
+        The lines of a text are translated one by one and keep their line ends; an empty line stays as it is.
+        Raises InputError for options that cannot be followed and for text that is not Unicode.
+        """
+        options = DecodingOptions(
+            beam_size,
+            patience,
+            num_hypotheses,
+            length_penalty,
+            min_decoding_length,
+            max_decoding_length,
+            disable_unk,
+            return_attention,
+        )
+        _check_text_options(options, split, details)
+        single = isinstance(texts, str)
+        listed = [texts] if isinstance(texts, str) else list(texts)
+        documents = [self._read(text, prefix, split) for text, prefix in zip(listed, _prefixes(target_prefix, listed))]
+        results = self._translate_documents(documents, options, details)
+        return results[0] if single else results
+
+    def translate_iter(
+        self, texts: Iterable[str], *, split: str = "long", target_prefix: str | None = None, **options: Any
+    ) -> Iterator[Any]:
+        """Yield the translation of each text in order, as ``translate`` with the same options would.
+
+        Reads ahead by some thousand tokens, so memory is bounded however many texts there are; errors come where the
+        text that causes them is read. ``target_prefix`` is one for all texts.
+        """
+        details = bool(options.pop("details", False))
+        decoding = _decoding_options(options)
+        _check_text_options(decoding, split, details)
+        if target_prefix is not None and not isinstance(target_prefix, str):
+            raise InputError("target_prefix of translate_iter should be one str for all texts")
+        if isinstance(texts, str):
+            raise InputError("texts should be an iterable of str, got one str")
+        return self._translate_windows(texts, split, target_prefix, decoding, details)
+
+    def _translate_windows(
+        self, texts: Iterable[str], split: str, prefix: str | None, options: DecodingOptions, details: bool
+    ) -> Iterator[Any]:
+        window, documents, tokens = FIRST_WINDOW, [], 0
+        for text in texts:
+            documents.append(self._read(text, prefix, split))
+            # An empty text counts too, or a stream of them would never end a window.
+            tokens += 1 + sum(len(part) for line in documents[-1].lines for part in line.parts)
+            if tokens >= window:
+                yield from self._translate_documents(documents, options, details)
+                window, documents, tokens = min(2 * window, LAST_WINDOW), [], 0
+        yield from self._translate_documents(documents, options, details)
+
+    def translate_tokens(
+        self,
+        sources: Iterable[Sequence[str]],
+        target_prefix: Sequence[Sequence[str]] | None = None,
+        **options: Any,
+    ) -> list[TokenTranslation]:
+        """Translate sources that are lists of the source vocabulary's tokens; the options are ``DecodingOptions``.
+
+        target_prefix  for each source the tokens that its translation begins with; where the checkpoint names no start
+                       token, the first of them is it
+        Nothing is split: a source over ``max_source_length`` is an InputError where the model has such a limit.
+        """
+        listed = [list(source) for source in sources]
+        prefixes = [[] for _ in listed] if target_prefix is None else [list(prefix) for prefix in target_prefix]
+        if len(prefixes) != len(listed):
+            raise InputError(
+                f"target_prefix should hold one prefix for each source: {len(listed)}, not {len(prefixes)}"
+            )
+        self._check_sources(listed)
+        return self._translate_parts(listed, prefixes, _decoding_options(options))
+
+    def score(self, source: str | Sequence[str], target: str | Sequence[str]) -> Score | list[Score]:
+        """How probable the model finds a given translation: the log-probability of each token and of its end.
+
+        Two texts give a Score, two lists of texts a list of them. Nothing is split: what is longer than the model has
+        positions for is an InputError.
+        """
+        if isinstance(source, str) != isinstance(target, str):
+            raise InputError("score should be given two texts, or two lists of texts")
+        sources = [source] if isinstance(source, str) else list(source)
+        targets = [target] if isinstance(target, str) else list(target)
+        scores = self.score_tokens(
+            [self._tokenizer.source_tokens(text) for text in sources],
+            [self._tokenizer.target_tokens(text) for text in targets],
+        )
+        return scores[0] if isinstance(source, str) else scores
+
+    def score_tokens(self, sources: Iterable[Sequence[str]], targets: Iterable[Sequence[str]]) -> list[Score]:
+        """``score`` of tokens instead of texts; the end token is added to each target.
+
+        Where the source is empty the model cannot run, and every token scores 0.
+        """
+        listed = [list(source) for source in sources]
+        ids = [[*self._tokenizer.target_ids(tokens), self._tokenizer.end_id] for tokens in targets]
+        if len(ids) != len(listed):
+            raise InputError(f"score should be given as many targets as sources: {len(listed)}, not {len(ids)}")
+        self._check_sources(listed)
+        source_ids = [self._tokenizer.source_ids(tokens) for tokens in listed]
+        log_probs = [np.zeros(len(target) - 1, np.float32) for target in ids]
+        chosen = [b for b in range(len(listed)) if len(source_ids[b])]
+        scored = score_ids(
+            self._model, [source_ids[b] for b in chosen], [np.array(ids[b], np.int32) for b in chosen], self._threads
+        )
+        for b, log_probs_T in zip(chosen, scored):
+            log_probs[b] = log_probs_T
+        return [Score(self._tokenizer.target_surfaces(target[1:]), row) for target, row in zip(ids, log_probs)]
+
+    def _check_sources(self, sources: list[list[str]]) -> None:
+        for number, source in enumerate(sources):
+            if self._positions and len(source) > self.max_source_length:
+                raise InputError(
+                    f"source {number} has {len(source)} tokens, the model takes {self.max_source_length}; "
+                    "translate() splits long text"
+                )
+
+    def _read(self, text: str, prefix: str | None, split: str) -> Document:
+        if self._tokenizer.text.decoder_start_token is None:
+            raise InputError(
+                "this model's targets begin with a token of the caller's choice; use translate_tokens and target_prefix"
+            )
+        if not isinstance(text, str):
+            raise InputError(f"a text was expected, not {type(text).__name__}")
+        prefix_tokens = self._tokenizer.target_tokens(prefix) if prefix else []
+        return Document(split_lines(text, self._tokenizer, self.max_source_length, split), prefix_tokens)
+
+    def _translate_documents(self, documents: list[Document], options: DecodingOptions, details: bool) -> list[Any]:
+        sources = [part for document in documents for line in document.lines for part in line.parts]
+        prefixes = chain.from_iterable(document.prefixes() for document in documents)
+        translated = iter(self._translate_parts(sources, list(prefixes), options))
+        results: list[Any] = []
+        for document in documents:
+            lines = [[next(translated) for _ in line.parts] for line in document.lines]
+            if details:
+                results.append(self._detail(document.lines, lines, options))
+            else:
+                results.append(self._join(document.lines, lines, 0))
+        return results
+
+    def _join(self, lines: list[Line], translated: list[list[TokenTranslation]], rank: int) -> str:
+        texts = []
+        for line, parts in zip(lines, translated):
+            sentences = [self._tokenizer.join(part.hypotheses[rank]) for part in parts]
+            texts.append((self._tokenizer.join_sentences(sentences) if sentences else line.kept) + line.end)
+        return "".join(texts)
+
+    def _detail(
+        self, lines: list[Line], translated: list[list[TokenTranslation]], options: DecodingOptions
+    ) -> Translation:
+        parts = list(chain.from_iterable(translated))
+        ranks = range(min((len(part.hypotheses) for part in parts), default=options.num_hypotheses))
+        hypotheses = [self._join(lines, translated, rank) for rank in ranks]
+        if len(parts) == 1:
+            scores = parts[0].scores
+        else:
+            scores = [_total_score(parts, rank, options.length_penalty) for rank in ranks]
+        return Translation(hypotheses[0], hypotheses, scores, parts)
+
+    def _translate_parts(
+        self, sources: list[list[str]], prefixes: list[list[str]], options: DecodingOptions
+    ) -> list[TokenTranslation]:
+        tokenizer = self._tokenizer
+        starts = [tokenizer.target_ids(prefix) for prefix in prefixes]
+        chosen = [b for b in range(len(sources)) if not tokenizer.is_empty(sources[b])]
+        jobs = [Job(tokenizer.source_ids(sources[b]), starts[b]) for b in chosen]
+        decoded = dict(
+            zip(chosen, decode(self._model, jobs, options, tokenizer.end_id, tokenizer.unk_id, self._threads))
+        )
+        return [
+            self._present(source, decoded[b], options) if b in decoded else self._empty(source, starts[b], options)
+            for b, source in enumerate(sources)
+        ]
+
+    def _present(self, source: list[str], hypotheses: list[Hypothesis], options: DecodingOptions) -> TokenTranslation:
+        attention = None
+        if options.return_attention:
+            first = int(self._tokenizer.text.add_source_bos)
+            rows = [h.attention_TS for h in hypotheses if h.attention_TS is not None]
+            attention = [np.ascontiguousarray(row_TS[:, first : first + len(source)]) for row_TS in rows]
+        return TokenTranslation(
+            source,
+            [self._tokenizer.target_surfaces(hypothesis.tokens) for hypothesis in hypotheses],
+            [hypothesis.score for hypothesis in hypotheses],
+            [hypothesis.log_probability for hypothesis in hypotheses],
+            [hypothesis.length for hypothesis in hypotheses],
+            attention,
+        )
+
+    def _empty(self, source: list[str], start: list[int], options: DecodingOptions) -> TokenTranslation:
+        """The translation of nothing: the target prefix, as if the model had said no more."""
+        count = options.num_hypotheses
+        tokens = self._tokenizer.target_surfaces(start[1 : 1 + options.limit(0, self._model.positions)])
+        attention = [np.zeros((len(tokens), len(source)), np.float32)] * count if options.return_attention else None
+        return TokenTranslation(source, [tokens] * count, [0.0] * count, [0.0] * count, [0] * count, attention)
+
+
+def _total_score(parts: list[TokenTranslation], rank: int, length_penalty: float) -> float:
+    length = sum(part.lengths[rank] for part in parts)
+    total = sum(part.log_probabilities[rank] for part in parts)
+    return total / length**length_penalty if length else 0.0
+
+
+def _decoding_options(options: dict[str, Any]) -> DecodingOptions:
+    known = DecodingOptions.__dataclass_fields__
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise InputError(f"unknown option {unknown[0]!r}; known: {', '.join(known)}")
+    return DecodingOptions(**options)
+
+
+def _check_text_options(options: DecodingOptions, split: str, details: bool) -> None:
+    if split not in SPLITS:
+        raise InputError(f"unknown split {split!r}; known: {', '.join(SPLITS)}")
+    if not details and options.num_hypotheses > 1:
+        raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
+    if not details and options.return_attention:
+        raise InputError("return_attention needs details=True: a text alone does not show it")
+
+
+def _prefixes(target_prefix: str | Sequence[str] | None, texts: list[str]) -> Sequence[str | None]:
+    """One prefix for each text."""
+    if target_prefix is None or isinstance(target_prefix, str):
+        return [target_prefix] * len(texts)
+    if len(target_prefix) != len(texts):
+        raise InputError(
+            f"target_prefix should be one str, or one for each text: {len(texts)}, not {len(target_prefix)}"
+        )
+    return target_prefix
