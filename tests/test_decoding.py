@@ -173,6 +173,12 @@ def test_freed_places_and_rows_are_used_again(monkeypatch):
         assert len(np.unique(pool.take(pool.rows))) == pool.rows
 
 
+def test_sentences_that_end_at_once_leave_none_waiting(monkeypatch):
+    monkeypatch.setattr(scheduler, "SENTENCES", 2)
+    results = _decode(random_model(seed=7), random_sources(7, seed=8), beam_size=2, max_decoding_length=1)
+    assert [len(hypotheses) for hypotheses in results] == [1] * 7
+
+
 def test_long_outputs_grow_the_cache():
     model = random_model(seed=2, dtype=np.float64)
     sources = random_sources(4, seed=3, shortest=60, longest=90)

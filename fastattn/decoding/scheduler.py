@@ -145,17 +145,22 @@ class Worker:
     def run(self) -> None:
         while not self.waiting.stopped:
             # Few sentences at a time would make small products; so free places are filled a quarter at a time.
+            came = False
             if self.beams is None or 4 * len(self.free) >= len(self.places):
-                self._admit()
-            if self.beams is None:
+                came = self._admit()
+            if self.beams is not None:
+                self._step()
+            elif not came:
                 return
-            self._step()
 
     def _expected_rows(self, job: Job) -> int:
         return self.beam * (len(job.source) * 5 // 4 + 16 + len(job.start))
 
-    def _admit(self) -> None:
-        """Encode waiting sentences, project their memories, decode their prefixes and choose their first beams."""
+    def _admit(self) -> bool:
+        """Encode waiting sentences, project their memories, decode their prefixes and choose their first beams.
+
+        False where none waits.
+        """
         budget = TOKENS - self.expected
 
         def room(job: Job) -> bool:
@@ -168,7 +173,7 @@ class Worker:
 
         numbers = self.waiting.take(self.number, len(self.free), room)
         if not numbers:
-            return
+            return False
         jobs = [self.jobs[number] for number in numbers]
         memory_ND, memory_starts_B1 = self.model.encode([job.source for job in jobs])
         memory = self.model.project_memory(memory_ND)
@@ -178,6 +183,7 @@ class Worker:
             self.expected += self._expected_rows(job)
         self.cache.add_memory(sentences_B, memory, memory_starts_B1)
         self._start(jobs, sentences_B, memory, memory_starts_B1)
+        return True
 
     def _start(self, jobs: list[Job], sentences_B: np.ndarray, memory: list[np.ndarray], memory_starts_B1: np.ndarray):
         """The first free step, of one row a sentence, at the end of a pass over its start token and prefix."""
