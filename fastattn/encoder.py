@@ -20,8 +20,8 @@ from fastattn.weights import catalog, read
 
 PRECISIONS = ("float32",)
 
-# A batch's rows: enough for the matrix products to run at full speed, few enough for the activations to stay in
-# the cache (1024 rows of 1536 floats are 6 MB) and for cores to end together.
+# A batch's rows: enough for the matrix products to run at full speed, few enough to bound memory and for the cores
+# to end together. From 256 to 4096 rows the speed differs by less than its noise (MiniLM, two cores).
 MOST_ROWS = 1024
 LEAST_ROWS = 256
 
@@ -179,7 +179,7 @@ class Encoder:
                 return function(batch)
 
         # A pool lives as long as the call: none is left for a forked child to wait on.
-        executor = ThreadPoolExecutor(self._threads, thread_name_prefix="fastattn")
+        executor = ThreadPoolExecutor(min(self._threads, len(batches)), thread_name_prefix="fastattn")
         try:
             return list(executor.map(alone, batches))
         finally:
