@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.lines import Lines, open_lines
-from fastattn.cli.options import given, input_option, model_option, require_model, threads_option, verbose_option
+from fastattn.cli.options import (
+    given,
+    input_option,
+    located,
+    model_option,
+    require_model,
+    threads_option,
+    verbose_option,
+)
 from fastattn.cli.output import Output, open_output
 from fastattn.cli.progress import Compiling, Progress, rate
 from fastattn.errors import InputError
@@ -78,6 +86,7 @@ def encode(
         start = time.monotonic()
         compiling = Compiling(progress)
         progress.show(f"loading {name}")
+        name = located(name, progress)
         from fastattn.encoder import Encoder
 
         encoder = Encoder(name, **given(threads=threads))

@@ -1,9 +1,12 @@
 """Options and checks that several commands share."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import click
 
+from fastattn.cli.progress import Progress
 from fastattn.errors import InputError
 
 model_option = click.option("-m", "--model", metavar="MODEL", help="A name of the catalog, or a folder.")
@@ -29,3 +32,24 @@ def require_model(model: str | None, kind: str) -> str:
 
     names = [f"{name} ({entry.title})" for name, entry in CATALOG.items() if entry.kind == kind]
     raise InputError(f"choose a model with -m: a folder, or one of the catalog: {', '.join(names)}")
+
+
+def located(model: str, progress: Progress) -> str | Path:
+    """``model`` itself, or the folder of a catalog's checkpoint, which is fetched now if it is not here yet."""
+    from fastattn.weights.catalog import CATALOG
+
+    if os.path.exists(model) or model not in CATALOG:
+        return model
+    if not CATALOG[model].folder.is_dir():
+        click.echo(f"fastattn: fetching {model}, {CATALOG[model].title}; licence {CATALOG[model].licence}", err=True)
+    return fetched(model, progress)
+
+
+def fetched(name: str, progress: Progress) -> Path:
+    """The folder of the catalog's checkpoint ``name``; a download shows how far it is."""
+    from fastattn.weights.pull import pull
+
+    def received(done: int, total: int) -> None:
+        progress.show(f"{name}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
+
+    return pull(name, received)

@@ -2,6 +2,7 @@
 
 import click
 
+from fastattn.cli.options import fetched
 from fastattn.cli.progress import Progress
 
 
@@ -38,16 +39,11 @@ def _list() -> None:
 
 
 def _pull(name: str) -> None:
-    from fastattn.weights.catalog import lookup
-    from fastattn.weights.pull import pull as fetch
+    from fastattn.weights.catalog import CATALOG
 
-    entry = lookup(name)
     with Progress() as progress:
-
-        def received(done: int, total: int) -> None:
-            progress.show(f"{name}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
-
-        folder = fetch(name, received)
+        folder = fetched(name, progress)
+    entry = CATALOG[name]
     click.echo(f"{name}: {entry.title}")
     click.echo(f"licence: {entry.licence}")
     click.echo(f"origin:  {entry.origin}")

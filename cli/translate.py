@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from fastattn.cli.lines import Lines, open_lines
-from fastattn.cli.options import given, input_option, model_option, require_model, threads_option, verbose_option
+from fastattn.cli.options import (
+    given,
+    input_option,
+    located,
+    model_option,
+    require_model,
+    threads_option,
+    verbose_option,
+)
 from fastattn.cli.output import Output, open_output
 from fastattn.cli.progress import Compiling, Progress, rate
 
@@ -41,6 +49,7 @@ Without --json one input line gives one output line; an empty line stays empty.
 @click.option("--length-penalty", type=float, help="Divide scores by length to this power.")
 @click.option("--min-length", "min_decoding_length", type=int, help="Least tokens of a translation.")
 @click.option("--max-length", "max_decoding_length", type=int, help="Most tokens of a translation.")
+@click.option("--target-prefix", metavar="TEXT", help="What every translation shall begin with.")
 @click.option("--disable-unk", is_flag=True, help="Never produce the unknown token.")
 @click.option(
     "--split",
@@ -68,10 +77,11 @@ def translate(
         start = time.monotonic()
         compiling = Compiling(progress)
         progress.show(f"loading {name}")
+        name = located(name, progress)
         from fastattn.translator import Translator
 
         translator = Translator(name, **given(threads=threads))
-        options = given(**search) | {"disable_unk": disable_unk, "return_scores": True}
+        options = given(**search) | {"disable_unk": disable_unk, "details": True}
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
         printing = Printing(output, as_json, scores, search["num_hypotheses"] or 1)

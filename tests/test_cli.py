@@ -1,0 +1,247 @@
+"""The command line in this process: what each command writes, and one line on stderr for each failure."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from ctranslate2_writer import random_transformer, vocabulary, write_config, write_model, write_vocabularies
+from index_server import JSON, IndexServer, entry_of, isolate, zipped
+
+import fastattn
+from fastattn.cli.entry import commands
+from fastattn.translator import Translator
+from fastattn.weights.catalog import CATALOG
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A folder with a random Transformer; words are ▁w0 ... ▁w15, told apart by spaces."""
+    path = tmp_path_factory.mktemp("model")
+    variables = random_transformer(np.random.default_rng(3), source_vocabulary=19, target_vocabulary=19)
+    write_model(path, variables)
+    write_vocabularies(path, vocabulary(19), vocabulary(19))
+    write_config(path)
+    return str(path)
+
+
+def run(*arguments, stdin=b""):
+    return CliRunner().invoke(commands, [str(argument) for argument in arguments], input=stdin)
+
+
+def succeed(*arguments, stdin=b""):
+    result = run(*arguments, stdin=stdin)
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    return result.stdout_bytes.decode()
+
+
+def fail(code, *arguments, stdin=b""):
+    """The one line on stderr of a command that fails with this exit code."""
+    result = run(*arguments, stdin=stdin)
+    assert (result.exit_code, type(result.exception)) == (code, SystemExit)
+    assert "Traceback" not in result.stderr
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("fastattn: compiling kernels")]
+    assert len(lines) == 1 and lines[0].startswith("fastattn: "), result.stderr
+    return lines[0].removeprefix("fastattn: ")
+
+
+SHORT = ("--max-length", "5")
+
+
+def test_translate_gives_a_line_for_a_line(model, tmp_path):
+    texts = ["▁w1 ▁w2", "", "▁w3 ▁w4 ▁w5"]
+    translator = Translator(model)
+    expected = [translator.translate(text, max_decoding_length=5) for text in texts]
+    assert expected[1] == "" and expected[0] != expected[2]
+    as_lines = "".join(line + "\n" for line in expected)
+    file, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    file.write_bytes("\r\n".join(texts).encode())
+    assert succeed("translate", "-m", model, *SHORT, *texts) == as_lines
+    assert succeed("translate", "-m", model, *SHORT, stdin="\n".join(texts).encode()) == as_lines
+    assert succeed("translate", "-m", model, *SHORT, "-i", file) == as_lines
+    assert succeed("translate", "-m", model, *SHORT, "-i", file, "-o", output) == ""
+    assert output.read_bytes().decode() == as_lines
+    assert succeed("translate", "-m", model) == ""
+
+
+def test_translate_hands_its_options_on(model):
+    options = ("--beam-size", 4, "--length-penalty", 0.5, "--min-length", 2, "--patience", 2, "--target-prefix", "▁w7")
+    got = json.loads(succeed("translate", "-m", model, *SHORT, *options, "-n", 3, "--json", "--threads", 1, "▁w1 ▁w2"))
+    expected = Translator(model).translate(
+        "▁w1 ▁w2",
+        beam_size=4,
+        length_penalty=0.5,
+        min_decoding_length=2,
+        max_decoding_length=5,
+        patience=2.0,
+        target_prefix="▁w7",
+        num_hypotheses=3,
+        details=True,
+    )
+    assert got["source"] == "▁w1 ▁w2"
+    assert got["translation"] == expected.text and expected.text.startswith("▁w7")
+    assert [hypothesis["text"] for hypothesis in got["hypotheses"]] == expected.hypotheses
+    assert [hypothesis["score"] for hypothesis in got["hypotheses"]] == pytest.approx(expected.scores)
+
+
+def test_translate_prints_scores_and_n_best_lists(model):
+    scored = succeed("translate", "-m", model, *SHORT, "--scores", "▁w1").rstrip("\n")
+    score, text = scored.split("\t")
+    expected = Translator(model).translate("▁w1", max_decoding_length=5, details=True)
+    assert (float(score), text) == (pytest.approx(expected.scores[0], abs=1e-6), expected.text)
+    many = succeed("translate", "-m", model, *SHORT, "-b", 2, "-n", 2, "▁w1", "▁w2 ▁w3").splitlines()
+    assert [line.split("\t")[0] for line in many] == ["1", "1", "2", "2"]
+    assert many[0] == f"1\t{text}"
+
+
+def test_translate_verbose_tells_the_speed(model):
+    result = run("translate", "-m", model, *SHORT, "-v", "▁w1", "▁w2")
+    assert result.stderr.splitlines()[-1].startswith("2 lines, ")
+
+
+def test_a_long_line_is_one_line(model):
+    line = "▁w1 ▁w2 ▁w3 ▁w4. ".encode() * 50_000  # 1.1 MB
+    assert succeed("translate", "-m", model, "-b", 1, "--max-length", 1, stdin=line + b"\nw1").count("\n") == 2
+
+
+def test_a_bad_line_names_itself_and_leaves_no_file(model, tmp_path):
+    file, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    for data, reason in ((b"w1\nw2 \xff\n", "line 2: not UTF-8"), (b"w1\nw2\nw\0\n", "line 3: a NUL byte")):
+        file.write_bytes(data)
+        assert f"{file}, {reason}" in fail(2, "translate", "-m", model, *SHORT, "-i", file, "-o", output)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt"]
+
+
+def test_without_a_model_the_catalog_is_listed():
+    for command, name in (("translate", "zh-en"), ("encode", "minilm")):
+        message = fail(2, command, "text")
+        assert "-m" in message and f"{name} ({CATALOG[name].title})" in message
+
+
+def test_bad_models(model, tmp_path):
+    assert "neither an existing path nor in the catalog (minilm, zh-en)" in fail(3, "translate", "-m", "nothing", "▁w1")
+    (tmp_path / "empty").mkdir()
+    for command in ("translate", "encode"):
+        assert "not a checkpoint of a known format" in fail(3, command, "-m", tmp_path / "empty", "▁w1")
+    assert "not a checkpoint" in fail(3, "inspect", tmp_path / "empty")
+    assert "encoder-decoder" in fail(3, "encode", "-m", model, "▁w1")
+    truncated = tmp_path / "truncated"
+    truncated.mkdir()
+    with open(f"{model}/model.bin", "rb") as file:
+        (truncated / "model.bin").write_bytes(file.read()[:3000])
+    assert "model.bin" in fail(3, "translate", "-m", truncated, "▁w1")
+
+
+def test_bad_usage(model, tmp_path):
+    assert "not a valid integer" in fail(2, "translate", "-m", model, "-b", "many", "▁w1")
+    assert "beam_size" in fail(2, "translate", "-m", model, "-b", 0, "▁w1")
+    assert "not both" in fail(2, "translate", "-m", model, "-i", "file", "▁w1")
+    assert "cannot read" in fail(2, "translate", "-m", model, "-i", tmp_path / "none")
+    assert "cannot write" in fail(1, "translate", "-m", model, "-o", tmp_path / "none" / "out", "▁w1")
+    assert "cannot tell the format" in fail(2, "encode", "-m", model, "-o", "out.txt", "▁w1")
+    assert "No such command" in fail(2, "sing")
+
+
+def test_debug_shows_where(monkeypatch):
+    monkeypatch.setenv("FASTATTN_DEBUG", "1")
+    result = run("inspect", "nothing")
+    assert "Traceback" in result.stderr and result.exit_code == 3
+
+
+def test_help_has_examples():
+    assert succeed("--version") == f"fastattn {fastattn.__version__}\n"
+    assert succeed() == succeed("--help")
+    for command in ("translate", "encode", "inspect", "pull", "warmup"):
+        assert f"  fastattn {command}" in succeed(command, "--help")
+
+
+def test_inspect(model):
+    facts = dict(line.split(maxsplit=1) for line in succeed("inspect", model).splitlines() if line)
+    assert facts["checkpoint"] == model
+    assert "2 layers, width 16, 4 heads of 4, feed-forward 24 (relu), pre-norm" in facts["decoder"]
+    assert "19" in facts["vocabulary"]
+    assert facts["precision"].startswith("float32 in the file")
+    assert {"features", "threads", "threading", "versions"} <= facts.keys()
+
+
+# encode ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def encoder(monkeypatch):
+    """A random encoder, which the command gets for any name; the vectors need no compiled kernel."""
+    from test_encoder import _encoder
+
+    encoder = _encoder()
+    monkeypatch.setattr("fastattn.encoder.Encoder", lambda name, threads=None: encoder)
+    return encoder
+
+
+TEXTS = ["the cat sat", "", "a dog"]
+
+
+def test_encode_writes_each_format(encoder, tmp_path):
+    expected = encoder.encode(TEXTS)
+    records = [json.loads(line) for line in succeed("encode", "-m", "any", *TEXTS).splitlines()]
+    assert [record["text"] for record in records] == TEXTS
+    np.testing.assert_array_equal(np.array([record["vector"] for record in records], np.float32), expected)
+    rows = list(csv.reader(io.StringIO(succeed("encode", "-m", "any", "--format", "csv", *TEXTS))))
+    np.testing.assert_array_equal(np.array(rows, np.float32), expected)
+    assert succeed("encode", "-m", "any", "-o", tmp_path / "v.npy", *TEXTS) == ""
+    np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), expected)
+    piped = run("encode", "-m", "any", "--format", "npy", *TEXTS).stdout_bytes
+    assert piped == (tmp_path / "v.npy").read_bytes()
+
+
+def test_encode_in_several_chunks(encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr("fastattn.cli.encode.CHUNK", 2)
+    path = tmp_path / "v.npy"
+    succeed("encode", "-m", "any", "-o", path, stdin="\n".join(TEXTS).encode())
+    assert np.load(path).shape == (3, encoder.dimension)
+    succeed("encode", "-m", "any", "-o", path)
+    assert np.load(path).shape == (0, encoder.dimension)
+
+
+def test_encode_hands_its_options_on(encoder):
+    options = ("--no-normalize", "--pooling", "cls,max", "--truncate-dim", "3", "--prompt", "query")
+    (line,) = succeed("encode", "-m", "any", "--format", "csv", *options, TEXTS[0]).splitlines()
+    chosen = {"normalize": False, "pooling": ("cls", "max"), "truncate_dim": 3, "prompt": "query"}
+    np.testing.assert_array_equal(np.array(line.split(","), np.float32), encoder.encode(TEXTS[0], **chosen))
+    assert "pooling" in fail(2, "encode", "-m", "any", "--pooling", "best", "a")
+
+
+# pull -----------------------------------------------------------------------------------------------------------
+
+
+def test_pull_without_a_name_lists():
+    listed = succeed("pull")
+    for entry in CATALOG.values():
+        assert entry.name in listed and entry.licence in listed and entry.title in listed
+    assert "no 'nothing' in the catalog" in fail(3, "pull", "nothing")
+
+
+def test_pull_and_its_failures(monkeypatch, tmp_path):
+    isolate(monkeypatch, tmp_path)
+    archive = zipped({"README.md": b"free", "model.bin": b"x"})
+    members = {"README.md": "README.md", "model.bin": "model.bin"}
+    monkeypatch.setitem(CATALOG, "tiny", entry_of(archive, "tiny_model-1.0-py3-none-any.whl", members))
+    assert fail(4, "pull", "tiny")  # nothing listens there
+    monkeypatch.setenv("FASTATTN_OFFLINE", "1")
+    assert "FASTATTN_OFFLINE" in fail(4, "pull", "tiny")
+    result = run("translate", "-m", "tiny", "w1")
+    assert result.exit_code == 4 and result.stderr.splitlines()[-1].startswith("fastattn: tiny is not in the cache")
+    monkeypatch.delenv("FASTATTN_OFFLINE")
+    with IndexServer() as server:
+        monkeypatch.setenv("PIP_INDEX_URL", server.url + "/simple")
+        listing = {"meta": {"api-version": "1.0"}, "name": "tiny-model", "files": [
+            {"filename": "tiny_model-1.0-py3-none-any.whl", "url": server.url + "/file", "hashes": {}}
+        ]}  # fmt: skip
+        server.answers["/simple/tiny-model/"] = (JSON, json.dumps(listing).encode())
+        server.answers["/file"] = ("application/zip", archive[:-1] + b"?")
+        assert "SHA-256" in fail(4, "pull", "tiny")
+        server.answers["/file"] = ("application/zip", archive)
+        shown = succeed("pull", "tiny")
+    assert "CC0-1.0" in shown and "nobody" in shown
+    assert (CATALOG["tiny"].folder / "model.bin").read_bytes() == b"x"
