@@ -59,6 +59,7 @@ DAMAGED = {
     "a of float32 [3] takes 12 bytes, not 8": model(variable(dims=(3,)) + EIGHT),
     "takes 73786976260478468100 bytes, not 8": model(variable(rank=2, dims=(0xFFFFFFFF, 0xFFFFFFFF)) + EIGHT),
     "should be printable, is 'a\\n'": model(variable(b"a\n\0") + EIGHT),
+    "a is empty but has dimensions [0, 4294967295": model(variable(rank=6, dims=(0, *[0xFFFFFFFF] * 5), size=0)),
     "type of a should be one of 0 (float32), 1 (int8)": model(variable(code=6) + EIGHT),
     "expected 4294967292 bytes of a, 12 remain": model(variable(dims=(0x3FFFFFFF,), size=0xFFFFFFFC) + EIGHT),
     "variable a is given twice": model(variable() + EIGHT, variable() + EIGHT),

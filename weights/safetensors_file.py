@@ -117,6 +117,8 @@ def _read_entry(entry: JsonObject, body: memoryview) -> tuple[StoredTensor, int,
     size = math.prod(shape) * TYPES[dtype][0]
     if end - begin != size:
         raise CheckpointError(f"{entry.where}: {dtype} {list(shape)} takes {size} bytes, not {end - begin}")
+    if 0 in shape and max(shape) > len(body):
+        raise entry.error("shape", "sizes that the file could hold", list(shape))
     return StoredTensor(dtype, shape, body[begin:end], entry.where), begin, end
 
 
