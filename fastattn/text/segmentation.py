@@ -19,7 +19,7 @@ Segments = list[tuple[str, int]]
 Segmenter = Callable[[str], Segments]
 
 UNKNOWN_PENALTY = 10.0  # an unknown character scores this much below the worst piece
-FLOAT32_TINY = 2.0**-126  # where sentencepiece's search for the best score starts
+USER_SYMBOL_BONUS = 0.1  # a user-defined piece scores this for each byte of UTF-8 after its first
 
 REMEMBERED_WORDS = 1 << 16
 LONGEST_REMEMBERED_WORD = 48
@@ -56,7 +56,6 @@ class _Unigram:
         pieces = matched_pieces(spm)
         if not pieces or not normal:
             raise TokenizerError(f"{FILE}: a unigram model without normal pieces")
-        best = max(FLOAT32_TINY, *normal)
         self._unknown_score = array("f", [min(normal) - UNKNOWN_PENALTY])[0]
         self._unk_id = spm.unk_id
         self._trie: dict[str, Any] = {}
@@ -65,7 +64,7 @@ class _Unigram:
                 continue
             score = spm.scores[index]
             if spm.types[index] == USER_DEFINED:
-                score = array("f", [len(piece.encode("utf-8")) * best])[0] - 0.1
+                score = array("f", [USER_SYMBOL_BONUS * (len(piece.encode("utf-8")) - 1)])[0]
             node = self._trie
             for character in piece:
                 node = node.setdefault(character, {})
@@ -89,11 +88,12 @@ class _Unigram:
                     score, index = node[""]
                     if end == start + 1:
                         single = True
-                    # Compared in float64 and stored in float32, as the original does.
-                    if starts[end] < 0 or score + here > scores[end]:
-                        scores[end] = score + here
-                        starts[end] = start
-                        ids[end] = index
+                    before = scores[end]
+                    if starts[end] < 0 or score + here > before:
+                        scores[end] = score + here  # rounds to float32; a gain that rounds away is none
+                        if starts[end] < 0 or scores[end] > before:
+                            starts[end] = start
+                            ids[end] = index
                 if end == length:
                     break
                 node = node.get(text[end])
@@ -128,11 +128,11 @@ class _Bpe:
         self._pieces = matched_pieces(spm)
         self._find = _surface_to_id(spm)
         self._symbols = LongestMatch(user_symbols(spm))
-        self._unused = {piece for piece, index in self._pieces.items() if spm.types[index] == UNUSED}
+        if UNUSED in spm.types:
+            # Releases of sentencepiece differ in how they take such a piece apart again.
+            raise TokenizerError(f"{FILE}: BPE piece {spm.pieces[spm.types.index(UNUSED)]!r} is marked unused")
         self._suffix = spm.treat_whitespace_as_suffix
-        self._by_word = not self._unused and not any(
-            len(_split_words(piece, self._suffix)) > 1 for piece in self._pieces
-        )
+        self._by_word = not any(len(_split_words(piece, self._suffix)) > 1 for piece in self._pieces)
         self._remembered = lru_cache(REMEMBERED_WORDS)(self._merge)
 
     def __call__(self, text: str) -> Segments:
@@ -149,7 +149,6 @@ class _Bpe:
         before = list(range(-1, count - 1))
         after = [*range(1, count), -1]
         agenda: list[tuple[float, int, int, int]] = []
-        origins: dict[str, tuple[str, str]] = {}
         pieces, scores = self._pieces, self._spm.scores
 
         def consider(left: int, right: int) -> None:
@@ -159,8 +158,6 @@ class _Bpe:
             index = pieces.get(merged)
             if index is not None:
                 heapq.heappush(agenda, (-scores[index], left, right, len(merged)))
-                if merged in self._unused:
-                    origins[merged] = (surfaces[left], surfaces[right])
 
         for left in range(count - 1):
             consider(left, left + 1)
@@ -176,12 +173,7 @@ class _Bpe:
                 before[after[left]] = left
             consider(before[left], left)
             consider(left, after[left])
-        return [
-            (part, self._find(part))
-            for surface in surfaces
-            if surface
-            for part in (self._undo_unused(surface, origins) if origins else (surface,))
-        ]
+        return [(surface, self._find(surface)) for surface in surfaces if surface]
 
     def _start(self, text: str) -> tuple[list[str], list[bool]]:
         surfaces, frozen = [], []
@@ -192,18 +184,6 @@ class _Bpe:
             frozen.append(bool(symbol))
             position += len(surfaces[-1])
         return surfaces, frozen
-
-    def _undo_unused(self, surface: str, origins: dict[str, tuple[str, str]]) -> list[str]:
-        """Split the pieces marked unused back into what they were merged from."""
-        done, waiting = [], [surface]
-        while waiting:
-            part = waiting.pop()
-            if part in self._unused and part in origins:
-                left, right = origins[part]
-                waiting += (right, left)
-            else:
-                done.append(part)
-        return done
 
 
 class _Characters:
@@ -236,7 +216,7 @@ class _Words:
 
 
 def _surface_to_id(spm: SpmFile) -> Callable[[str], int]:
-    """Look a surface up. Text that spells a control piece stays unknown (sentencepiece fails on such a text)."""
+    """Look a surface up; text that spells a control piece is unknown."""
     ids = matched_pieces(spm)
     hidden = {piece for piece, kind in zip(spm.pieces, spm.types, strict=True) if kind == CONTROL}
     return lambda surface: spm.unk_id if surface in hidden else ids.get(surface, spm.unk_id)

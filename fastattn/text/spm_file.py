@@ -100,12 +100,12 @@ def _check(spm: SpmFile) -> None:
         raise TokenizerError(f"{FILE}: model type {spm.model_type} is not known (1 unigram, 2 BPE, 3 word, 4 char)")
     if not spm.pieces:
         raise TokenizerError(f"{FILE}: no pieces; is this a .spm or sentencepiece.model file?")
-    seen: tuple[set[str], set[str]] = (set(), set())
+    seen: set[str] = set()
     for index, (piece, score, kind) in enumerate(zip(spm.pieces, spm.scores, spm.types, strict=True)):
         _check_piece(index, piece, score, kind, spm)
-        if piece in seen[kind in (UNKNOWN, CONTROL, BYTE)]:
+        if piece in seen:
             raise TokenizerError(f"{FILE}: piece {index} {piece!r} is defined twice")
-        seen[kind in (UNKNOWN, CONTROL, BYTE)].add(piece)
+        seen.add(piece)
         if kind == UNKNOWN:
             if spm.unk_id >= 0:
                 raise TokenizerError(f"{FILE}: pieces {spm.unk_id} and {index} are both the unknown one")

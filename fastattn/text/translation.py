@@ -79,7 +79,8 @@ class TranslationTokenizer:
         ids = [self._target_ids.get(token, self.unk_id) for token in tokens]
         start = self.text.decoder_start_token
         if start is not None:
-            return [self._target_ids[start], *ids]
+            # Marian's models have no such token in their vocabulary, and need none: they start from a zero embedding.
+            return [self._target_ids.get(start, self.unk_id), *ids]
         if not ids:
             raise InputError("the target should begin with this model's start token (a language's, say); got no tokens")
         return ids
