@@ -244,5 +244,5 @@ def first_version_names(variables: Mapping[str, np.ndarray]) -> dict[str, np.nda
         words = {"layer_norm": "LayerNorm", "linear_0": "conv1d", "projection": "dense", "weight": "kernel"} | attention
         parts = [words.get(part, part.replace("linear_", "conv1d_")) for part in parts]
         text = "/".join(parts).replace("embeddings_0/kernel", "w_embs").replace("embeddings/kernel", "w_embs")
-        renamed[f"transformer/{text}:0{scale}"] = value
+        renamed[f"transformer/{text}{scale}:0"] = value
     return renamed

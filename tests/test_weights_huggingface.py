@@ -199,7 +199,9 @@ def test_a_sentence_transformer_with_everything(tmp_path: Path, rng: np.random.G
     )
     layer = {"linear.weight": rng.normal(size=(5, 24)).astype(np.float32), "linear.bias": np.ones(5, np.float32)}
     (path / "2_Dense" / "model.safetensors").write_bytes(safetensors_bytes(layer))
-    write_json(path / "sentence_bert_config.json", {"max_seq_length": 6, "do_lower_case": True})
+    modality = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+    transformer = {"max_seq_length": 6, "do_lower_case": True, "modality_config": modality}
+    write_json(path / "sentence_bert_config.json", transformer | {"module_output_name": "token_embeddings"})
     prompts = {"prompts": {"query": "q: ", "document": None}, "default_prompt_name": "query"}
     write_json(path / "config_sentence_transformers.json", prompts | {"similarity_fn_name": "dot"})
     checkpoint = weights.read(path)
@@ -268,6 +270,12 @@ def test_modules_that_are_refused(tmp_path: Path, rng: np.random.Generator, modu
         ("modules.json", [{"type": POOLING, "path": "../x"}], "path should be a folder below this one"),
         ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length should be an integer of at least 1"),
         ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task 'fill-mask' is not"),
+        ("sentence_bert_config.json", {"module_output_name": "x"}, "module_output_name should be 'token_embeddings'"),
+        (
+            "sentence_bert_config.json",
+            {"modality_config": {"text": {"method_output_name": "pooler_output"}}},
+            "method_output_name should be 'last_hidden_state'",
+        ),
         ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "is 'SparseEncoder'"),
         ("config_sentence_transformers.json", {"default_prompt_name": "q"}, "default_prompt_name should be one of"),
         ("config_sentence_transformers.json", {"prompts": {"q": 1}}, "prompts should be strings by name"),

@@ -11,7 +11,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec import Checkpoint, ModelSpec, StackSpec, check_tensors
-from fastattn.weights.ctranslate2_file import ModelFile, Variable, parse
+from fastattn.weights.ctranslate2_file import ModelFile, Variable, link_scales, parse
 from fastattn.weights.ctranslate2_spec import Attributes, find_unsupported, read_stack
 from fastattn.weights.ctranslate2_text import encoder_text, translation_text
 from fastattn.weights.folder import Directory, Folder
@@ -76,6 +76,7 @@ def read_folder(folder: Folder, prefix: str = "") -> Checkpoint:
     """Read the model whose files' names begin with ``prefix``."""
     where = folder.where(prefix + "model.bin")
     file = _migrate(parse(folder.read(prefix + "model.bin"), where), where)
+    link_scales(file.variables)
     config = JsonObject({}, folder.where(prefix + "config.json"))
     if folder.contains(prefix + "config.json"):
         config = read_object(folder, prefix + "config.json")

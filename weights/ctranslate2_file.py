@@ -129,8 +129,6 @@ def parse(data: memoryview, where: str) -> ModelFile:
         if variable.name in variables:
             raise cursor.error(f"variable {variable.name} is given twice")
         variables[variable.name] = variable
-    for name, variable in variables.items():
-        variable.scale = variables.get(name + "_scale")
     aliases: dict[str, str] = {}
     if version >= 3:
         for _ in range(cursor.count("number of aliases", least_size=6)):
@@ -144,6 +142,13 @@ def parse(data: memoryview, where: str) -> ModelFile:
     if cursor.remaining:
         raise cursor.error(f"expected the end of the file, {cursor.remaining} bytes remain")
     return ModelFile(version, spec, revision, variables, aliases)
+
+
+def link_scales(variables: dict[str, Variable]) -> None:
+    """Give each variable the scale that is stored beside it, by the names of today."""
+    for name, variable in variables.items():
+        if variable.scale is None:
+            variable.scale = variables.get(name + "_scale")
 
 
 def _variable(cursor: _Cursor, version: int) -> Variable:

@@ -114,6 +114,11 @@ def _read_transformer(folder: Folder, prefix: str) -> Checkpoint:
     task = config.string("transformer_task", "feature-extraction")
     if task != "feature-extraction":
         raise CheckpointError(f"{config.where}: transformer_task {shorten(task)} is not supported")
+    if config.string("module_output_name", "token_embeddings") != "token_embeddings":
+        raise config.error("module_output_name", "'token_embeddings'", config.values["module_output_name"])
+    output = config.object("modality_config").object("text").string("method_output_name", "last_hidden_state")
+    if output != "last_hidden_state":
+        raise CheckpointError(f"{config.where}: method_output_name should be 'last_hidden_state', is {shorten(output)}")
     limit = config.integer("max_seq_length", minimum=1) if config.has("max_seq_length") else None
     checkpoint = huggingface.read_encoder(folder, prefix, limit)
     assert isinstance(checkpoint.text, EncoderText)
