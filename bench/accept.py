@@ -1,0 +1,54 @@
+"""Acceptance: named checks of the product against its peers and on corpora, one line each.
+
+    python bench/accept.py --data DIR [NAME...]     run all checks, or those whose names contain a NAME
+    python bench/accept.py --list
+
+DIR holds flores-dev/flores-dev.{en,pt,zh}, stsb/stsb-en-dev.csv and aren-transliteration/. It runs in an environment
+with the peers (torch, ctranslate2, sentence-transformers, sentencepiece, sacrebleu) beside fastattn. A line says PASS
+or FAIL, the check's name and its figure; the exit status is the number of failures.
+"""
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    from checks import CHECKS, Data
+
+    chosen = [check for check in CHECKS if not options.names or any(name in check.name for name in options.names)]
+    if options.list:
+        for check in chosen:
+            print(f"{check.name:36} {check.claim}")
+        return 0
+    if options.data is None or not options.data.is_dir():
+        parser.error(f"--data should name the folder of the corpora, got {options.data}")
+    if not chosen:
+        parser.error(f"no check is named like {' or '.join(options.names)}; see --list")
+    failures = 0
+    for check in chosen:
+        start = time.perf_counter()
+        try:
+            passed, figure = check.run(Data(options.data))
+        except Exception as error:  # noqa: BLE001  a check that breaks is a failed check, the others still run
+            passed, figure = False, f"{type(error).__name__}: {error}"
+            traceback.print_exc()
+        failures += not passed
+        print(
+            f"{'PASS' if passed else 'FAIL'}  {check.name}: {figure}  [{time.perf_counter() - start:.0f} s]", flush=True
+        )
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())

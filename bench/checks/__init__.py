@@ -1,0 +1,52 @@
+"""The checks of accept.py, a file a subject. A check returns whether it passed and the figure that it found."""
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Data:
+    """The corpora."""
+
+    root: Path
+
+    def flores(self, language: str) -> list[str]:
+        return (self.root / "flores-dev" / f"flores-dev.{language}").read_text(encoding="utf-8").splitlines()
+
+    @cached_property
+    def stsb(self) -> tuple[list[str], list[str], list[float]]:
+        """First sentences, second sentences, scores 0 to 5."""
+        with (self.root / "stsb" / "stsb-en-dev.csv").open(encoding="utf-8", newline="") as file:
+            first, second, scores = zip(*csv.reader(file), strict=True)
+        return list(first), list(second), [float(score) for score in scores]
+
+    def aren(self, version: str, precision: str = "") -> Path:
+        """Arabic to English transliteration, CTranslate2 binary v1 or v2; precision "", "i16" or "i8"."""
+        name = "aren-transliteration" + (f"-{precision}" if precision else "")
+        return self.root / "aren-transliteration" / version / name
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    claim: str
+    run: Callable[[Data], tuple[bool, str]]
+
+
+CHECKS: list[Check] = []
+
+
+def check(name: str, claim: str) -> Callable:
+    """Register a function of Data that returns (passed, figure)."""
+
+    def register(function: Callable[[Data], tuple[bool, str]]) -> Callable[[Data], tuple[bool, str]]:
+        CHECKS.append(Check(name, claim, function))
+        return function
+
+    return register
+
+
+from checks import encoding, kernels, text, translation  # noqa: E402, F401  they register themselves

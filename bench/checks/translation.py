@@ -1,0 +1,217 @@
+"""Translation against CTranslate2: tokens, scores, every option, BLEU, speed."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+from timing import alternate, library_threads
+
+import fastattn
+from checks import Data, check
+from fastattn.weights import catalog
+
+# The scores that CTranslate2's own tests publish for the float32 model.
+PUBLISHED = {
+    ("آتزمون", "a t z m o n"): [-0.106023, -0.065410, -0.056002, -0.447953, -0.230714, -0.092184, -0.063463],
+    ("آتشيسون", "a c h i s o n"): [
+        -0.072660, -0.300309, -0.181187, -0.395671, -0.025631, -0.123466, -0.002034, -0.012639,
+    ],
+}  # fmt: skip
+ALLOWED = {"": 1e-5, "i16": 4e-3, "i8": 2e-2}
+FILES = [("v1", ""), ("v1", "i16"), ("v2", ""), ("v2", "i16"), ("v2", "i8")]
+
+
+@check("aren-scores", "the published scores: 1e-5 (float32), 4e-3 (int16), 2e-2 (int8), binary v1 and v2")
+def aren_scores(data: Data) -> tuple[bool, str]:
+    passed, figures = True, []
+    for version, precision in FILES:
+        translator = fastattn.Translator(data.aren(version, precision))
+        worst = 0.0
+        for (source, target), expected in PUBLISHED.items():
+            found = translator.score_tokens([list(source)], [target.split()])[0].log_probs
+            worst = max(worst, float(np.abs(found - np.array(expected)).max()))
+        passed &= worst <= ALLOWED[precision]
+        figures.append(f"{version}{'-' + precision if precision else ''} {worst:.1e}")
+    return passed, ", ".join(figures)
+
+
+def _peer(path: Path, threads: int = 1):
+    import ctranslate2
+
+    return ctranslate2.Translator(str(path), compute_type="float32", inter_threads=1, intra_threads=threads)
+
+
+def _words(path: Path, count: int, seed: int = 7) -> list[list[str]]:
+    """Random words over the model's source alphabet."""
+    letters = [line for line in (path / "source_vocabulary.txt").read_text(encoding="utf-8").splitlines()[3:] if line]
+    rng = random.Random(seed)
+    return [rng.choices(letters, k=rng.randint(1, 12)) for _ in range(count)]
+
+
+OPTIONS: dict[str, dict] = {
+    "greedy": {"beam_size": 1},
+    "beam 4": {"beam_size": 4},
+    "beam 2": {"beam_size": 2},
+    "beam 10": {"beam_size": 10},
+    "patience 2": {"beam_size": 4, "patience": 2.0},
+    "patience 0.5": {"beam_size": 4, "patience": 0.5},
+    "3 hypotheses": {"beam_size": 4, "num_hypotheses": 3},
+    "length penalty 0": {"beam_size": 4, "length_penalty": 0.0},
+    "length penalty 0, 4 hypotheses": {"beam_size": 4, "length_penalty": 0.0, "num_hypotheses": 4},
+    "length penalty 0.6": {"beam_size": 4, "length_penalty": 0.6},
+    "at least 9": {"beam_size": 4, "min_decoding_length": 9},
+    "at least 9, greedy": {"beam_size": 1, "min_decoding_length": 9},
+    "at most 4": {"beam_size": 4, "max_decoding_length": 4},
+    "no unknowns": {"beam_size": 4, "disable_unk": True},
+    "no unknowns, greedy": {"beam_size": 1, "disable_unk": True},
+    "prefix": {"beam_size": 4, "target_prefix": ["a", "l"]},
+    "prefix, greedy": {"beam_size": 1, "target_prefix": ["a", "l"]},
+    "prefix, 3 hypotheses": {"beam_size": 4, "target_prefix": ["b"], "num_hypotheses": 3},
+    "attention": {"beam_size": 4, "return_attention": True},
+    "attention, greedy": {"beam_size": 1, "return_attention": True},
+}
+
+
+def _compare(mine, other, options: dict) -> tuple[bool, float]:
+    """Whether all hypotheses are equal, and the largest difference of scores and attention."""
+    equal, worst = True, 0.0
+    for one, two in zip(mine, other, strict=True):
+        equal &= one.hypotheses == two.hypotheses
+        if one.hypotheses == two.hypotheses:
+            worst = max([worst, *(abs(a - b) for a, b in zip(one.scores, two.scores, strict=True))])
+            if options.get("return_attention"):
+                for a, b in zip(one.attention, two.attention, strict=True):
+                    worst = max(worst, float(np.abs(np.array(a) - np.array(b)).max(initial=0)))
+    return equal, worst
+
+
+@check("aren-options", "every decoding option gives CTranslate2's hypotheses and scores (1e-4) for 50 random words")
+def aren_options(data: Data) -> tuple[bool, str]:
+    path = data.aren("v2")
+    ours, theirs = fastattn.Translator(path), _peer(path)
+    words = _words(path, 50)
+    different, worst = [], 0.0
+    for name, options in OPTIONS.items():
+        options = dict(options)
+        prefix = options.pop("target_prefix", None)
+        prefixes = [prefix] * len(words) if prefix else None
+        peers_options = {"max_decoding_length": 256, **options}
+        mine = ours.translate_tokens(words, prefixes, **options)
+        # Over a batch the peer's beam returns other sentences' attention; alone it returns what forced decoding gives.
+        size = 1 if options.get("return_attention") else len(words)
+        other = [
+            result
+            for b in range(0, len(words), size)
+            for result in theirs.translate_batch(
+                words[b : b + size],
+                target_prefix=prefixes[b : b + size] if prefixes else None,
+                return_scores=True,
+                **peers_options,
+            )
+        ]
+        equal, difference = _compare(mine, other, options)
+        worst = max(worst, difference)
+        if not equal:
+            different.append(name)
+    figure = f"{len(OPTIONS) - len(different)} of {len(OPTIONS)} options equal, largest difference {worst:.1e}"
+    return not different and worst <= 1e-4, figure + (f"; different: {', '.join(different)}" if different else "")
+
+
+@check("aren-outputs", "greedy and beam outputs equal CTranslate2's on v1 and v2 in every precision, dequantised")
+def aren_outputs(data: Data) -> tuple[bool, str]:
+    words = [list("باريس"), *_words(data.aren("v2"), 50, seed=8)]
+    same, total = 0, 0
+    for version, precision in FILES:
+        path = data.aren(version, precision)
+        ours, theirs = fastattn.Translator(path), _peer(path)
+        for beam in (1, 4):
+            mine = ours.translate_tokens(words, beam_size=beam)
+            other = theirs.translate_batch(words, beam_size=beam)
+            same += sum(a.tokens == b.hypotheses[0] for a, b in zip(mine, other, strict=True))
+            total += len(words)
+    return same == total, f"{same} of {total} outputs equal"
+
+
+def _zh_en() -> tuple[Path, fastattn.Translator]:
+    folder = catalog.resolve("zh-en")
+    return folder / "model", fastattn.Translator(folder)
+
+
+def _tokens(translator: fastattn.Translator, lines: list[str]) -> list[list[str]]:
+    return [translator._tokenizer.source_tokens(line) for line in lines]
+
+
+def _equality(data: Data, beam: int) -> tuple[bool, str]:
+    """Translations as a user gets them, by text, against the peer's by tokens.
+
+    A difference is explained where both of two things hold to 1e-4: the peer's model scores our output as we do, and
+    our output and the peer's score the same, or differ first where two next tokens tie.
+    """
+    import sacrebleu
+
+    path, ours = _zh_en()
+    theirs = _peer(path, 2)
+    lines, references = data.flores("zh")[:300], data.flores("en")[:300]
+    mine = ours.translate(lines, beam_size=beam, details=True)
+    sources = _tokens(ours, lines)
+    other = theirs.translate_batch(
+        sources, beam_size=beam, max_decoding_length=256, return_scores=True, max_batch_size=32
+    )
+    split = [i for i, translation in enumerate(mine) if len(translation.parts) != 1]
+    differing = [i for i in range(300) if i in split or mine[i].parts[0].tokens != other[i].hypotheses[0]]
+    unexplained = []
+    for i in differing:
+        a, b = mine[i].parts[0].tokens, other[i].hypotheses[0]
+        found = theirs.score_batch([sources[i]] * 2, [a, b])
+        first = next((t for t, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+        totals = [sum(s.log_probs) / len(s.log_probs) for s in found]
+        gap = abs(found[0].log_probs[first] - found[1].log_probs[first])
+        if min(gap, abs(totals[0] - totals[1])) > 1e-4:
+            unexplained.append(f"line {i + 1} (first gap {gap:.1e}, score gap {abs(totals[0] - totals[1]):.1e})")
+    detokenised = ["".join(r.hypotheses[0]).replace("\u2581", " ").strip() for r in other]
+    bleu = [sacrebleu.corpus_bleu(texts, [references]).score for texts in ([m.text for m in mine], detokenised)]
+    passed = len(differing) <= 3 and not unexplained and abs(bleu[0] - bleu[1]) <= 0.1
+    return passed, (
+        f"{300 - len(differing)} of 300 lines equal, {len(unexplained)} differences unexplained"
+        f"{': ' + '; '.join(unexplained) if unexplained else ''}; BLEU {bleu[0]:.2f}, theirs {bleu[1]:.2f}"
+    )
+
+
+@check("zh-en-greedy", "300 FLORES lines, greedy: 99% token for token, differences explained, BLEU within 0.1")
+def zh_en_greedy(data: Data) -> tuple[bool, str]:
+    return _equality(data, 1)
+
+
+@check("zh-en-beam", "300 FLORES lines, beam 4: 99% token for token, differences explained, BLEU within 0.1")
+def zh_en_beam(data: Data) -> tuple[bool, str]:
+    return _equality(data, 4)
+
+
+def _speed(data: Data, beam: int) -> tuple[bool, str]:
+    path = catalog.resolve("zh-en")
+    ours, theirs = fastattn.Translator(path, threads=1), _peer(path / "model")
+    sources = _tokens(ours, data.flores("zh")[:64])
+    options = {"beam_size": beam, "max_decoding_length": 256}
+    produced = sum(len(t.tokens) + 1 for t in ours.translate_tokens(sources, **options))
+
+    def peer(size: int):
+        return lambda: theirs.translate_batch(sources, max_batch_size=size, **options)
+
+    calls = {"ours": lambda: ours.translate_tokens(sources, **options)}
+    calls |= {f"CTranslate2 in batches of {size}": peer(size) for size in (16, 32, 64)}
+    with library_threads(1):
+        times = alternate(calls, 5, seconds=90)
+    best = min((name for name in times if name != "ours"), key=times.__getitem__)
+    ratio = times[best] / times["ours"]
+    speeds = ", ".join(f"{name} {produced / times[name]:,.0f} tokens/s" for name in ("ours", best))
+    return ratio >= 1, f"{ratio:.2f} x CTranslate2 float32 at its best ({speeds})"
+
+
+@check("zh-en-greedy-speed", "one thread, 64 sentences, greedy: at least CTranslate2 float32")
+def zh_en_greedy_speed(data: Data) -> tuple[bool, str]:
+    return _speed(data, 1)
+
+
+@check("zh-en-beam-speed", "one thread, 64 sentences, beam 4: at least CTranslate2 float32")
+def zh_en_beam_speed(data: Data) -> tuple[bool, str]:
+    return _speed(data, 4)
