@@ -90,8 +90,9 @@ def test_versions_before_4_know_items_by_their_width() -> None:
         (None, "weight_scale is missing"),
         (np.ones(5, np.float32), r"should be float32 \[23\] for int8"),
         (np.ones(23, np.int32), r"should be float32 \[23\] for int8"),
-        (np.zeros(23, np.float32), "should be above zero everywhere"),
-        (np.full(23, np.nan, np.float32), "should be above zero everywhere"),
+        (np.zeros(23, np.float32), "should be above 1e-30 everywhere"),
+        (np.full(23, 1e-38, np.float32), "should be above 1e-30 everywhere"),
+        (np.full(23, np.nan, np.float32), "should be above 1e-30 everywhere"),
     ],
 )
 def test_scales_that_cannot_be(tmp_path: Path, scale: np.ndarray | None, fault: str) -> None:
@@ -125,16 +126,28 @@ def test_variables_of_the_wrong_kind(tmp_path: Path, name: str, value: np.ndarra
         weights.read(complete(writer.write_model(tmp_path, variables)))
 
 
-TINY = writer.model_bytes(
-    writer.quantize(
-        writer.random_transformer(
-            np.random.default_rng(0), encoder_layers=1, decoder_layers=1, width=4, heads=2, inner_width=4,
-            source_vocabulary=4, target_vocabulary=4,
-        ),
-        "int8",
-    ),
-    aliases={"decoder/tied": "decoder/projection/weight"},
-)  # fmt: skip
+def tiny_model() -> bytes:
+    variables = writer.random_transformer(
+        np.random.default_rng(0), encoder_layers=1, decoder_layers=1, width=4, heads=2, inner_width=4,
+        source_vocabulary=4, target_vocabulary=4,
+    )  # fmt: skip
+    del variables["decoder/projection/weight"]
+    aliases = {"decoder/projection/weight": "decoder/embeddings/weight"}
+    return writer.model_bytes(writer.quantize(variables, "int8"), aliases=aliases)
+
+
+TINY = tiny_model()
+
+
+def read_tiny(path: Path, data: bytes) -> None:
+    (path / "model.bin").write_bytes(data)
+    writer.write_vocabularies(path, writer.vocabulary(4))
+    writer.write_config(path)
+    weights.read(path)
+
+
+def test_the_model_to_mutate_is_sound(tmp_path: Path) -> None:
+    read_tiny(tmp_path, TINY)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -150,10 +163,7 @@ def test_mutated_files_load_or_raise_a_checkpoint_error(
         damaged[place] = value
     # Half of the examples are cut as well.
     data = bytes(damaged[: len(TINY) if kept % 2 else kept])
-    (tmp_path / "model.bin").write_bytes(data)
-    writer.write_vocabularies(tmp_path, writer.vocabulary(4))
-    writer.write_config(tmp_path)
     try:
-        weights.read(tmp_path)
+        read_tiny(tmp_path, data)
     except CheckpointError as error:
         assert len(str(error).splitlines()) == 1

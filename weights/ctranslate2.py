@@ -176,6 +176,8 @@ def _adds_types(attributes: Attributes, stacks: list[StackSpec]) -> bool:
     )
 
 
+# Weights that are not finite, or become so, pass unremarked: they are data.
+@np.errstate(over="ignore", invalid="ignore")
 def _tensors(variables: dict[str, Variable], spec: ModelSpec) -> dict[str, np.ndarray]:
     """The canonical tensors; what has no canonical name keeps its own, for check_tensors to report."""
     tensors: dict[str, np.ndarray] = {}

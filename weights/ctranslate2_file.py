@@ -20,6 +20,8 @@ TYPES_BY_WIDTH = {4: "float32", 2: "int16", 1: "int8"}
 STORED_AS = {"bfloat16": "<u2", "float32": "<f4", "int8": "<i1", "int16": "<i2", "int32": "<i4", "float16": "<f2"}
 # int16 models that came before saved scales were all made with this one.
 GLOBAL_INT16_SCALE = 1000.0
+# Below it, a quotient would leave float32's range.
+SMALLEST_SCALE = 1e-30
 
 
 @dataclass
@@ -204,6 +206,6 @@ def _reciprocals(variable: Variable) -> np.ndarray:
             f" is {scale.dtype} {list(scale.shape)}"
         )
     values = scale.float32()
-    if not (values > 0).all():
-        raise CheckpointError(f"{scale.name} should be above zero everywhere")
+    if not (values > SMALLEST_SCALE).all():
+        raise CheckpointError(f"{scale.name} should be above {SMALLEST_SCALE} everywhere")
     return np.float32(1) / values.reshape(rows + (1,) * (variable.stored.ndim - len(rows)))

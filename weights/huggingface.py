@@ -176,6 +176,8 @@ def _check_stored(expected: dict[str, tuple[int, ...]], stored: dict[str, Stored
         raise CheckpointError(f"{where}: tensors do not fit config.json: " + "; ".join(problems))
 
 
+# Weights that are not finite, or become so, pass unremarked: they are data.
+@np.errstate(over="ignore", invalid="ignore")
 def _tensors(spec: StackSpec, stored: dict[str, StoredTensor]) -> dict[str, np.ndarray]:
     tensors = {
         "encoder.embedding.weight": stored["embeddings.word_embeddings.weight"].float32(),
