@@ -1,0 +1,109 @@
+"""Little random models in CTranslate2's format, inputs and options: what goldens/ctranslate2.json was made from."""
+
+from pathlib import Path
+
+import numpy as np
+
+from tests import ctranslate2_writer as writer
+
+SIZE = 40
+
+# Name -> (changes to the random Transformer, how the file is written, changes to config.json).
+MODELS: dict[str, tuple[dict, dict, dict]] = {
+    "pre-norm": ({}, {}, {}),
+    "post-norm": (
+        {"pre_norm": False, "activation": 2, "start_from_zero_embedding": True},
+        {},
+        {"add_source_eos": True, "decoder_start_token": "</s>"},
+    ),
+    "table": (
+        {"position_table": 64, "embedding_norm": True, "activation": 3, "scale_embeddings": 1.0},
+        {},
+        {"add_source_bos": True, "add_source_eos": True},
+    ),
+    "gated rms": ({"gated": True, "rms_norm": True, "biases": False, "activation": 1}, {"version": 5}, {}),
+    "grouped": ({"key_heads": 2, "rotary": True}, {}, {"decoder_start_token": None}),
+    "relative": ({"relative_buckets": 8}, {}, {}),
+    "quantized": ({"encoder_layers": 1}, {"version": 3, "precision": "int16"}, {}),
+}
+
+# Every decoding option, alone and with others; "prefix" stands for a target prefix.
+LIMIT = {"max_decoding_length": 12}
+OPTIONS: list[dict] = [
+    {"beam_size": 1},
+    {"beam_size": 1, "min_decoding_length": 6, "disable_unk": True, "length_penalty": 0.5},
+    {"beam_size": 1, "max_decoding_length": 3, "prefix": True},
+    {"beam_size": 1, "patience": 2, "num_hypotheses": 2, "return_attention": True},
+    {"beam_size": 2},
+    {"beam_size": 4, "num_hypotheses": 4, "return_attention": True},
+    {"beam_size": 4, "num_hypotheses": 3, "length_penalty": 0},
+    {"beam_size": 4, "num_hypotheses": 4, "length_penalty": 1.6, "disable_unk": True},
+    {"beam_size": 3, "num_hypotheses": 6, "patience": 2.0},
+    {"beam_size": 5, "num_hypotheses": 3, "patience": 0.5, "length_penalty": 0.3},
+    {"beam_size": 3, "num_hypotheses": 3, "patience": 1.5, "length_penalty": 0},
+    {"beam_size": 3, "num_hypotheses": 3, "min_decoding_length": 0},
+    {"beam_size": 3, "num_hypotheses": 3, "min_decoding_length": 7, "max_decoding_length": 9},
+    {"beam_size": 3, "num_hypotheses": 3, "max_decoding_length": 1},
+    {"beam_size": 3, "num_hypotheses": 3, "prefix": True, "return_attention": True},
+    {"beam_size": 3, "num_hypotheses": 3, "prefix": True, "length_penalty": 0, "min_decoding_length": 0},
+    {"beam_size": 3, "num_hypotheses": 3, "prefix": True, "max_decoding_length": 2},
+    {
+        "beam_size": 4,
+        "num_hypotheses": 4,
+        "prefix": True,
+        "patience": 2.0,
+        "min_decoding_length": 5,
+        "disable_unk": True,
+    },
+    {"beam_size": 16, "num_hypotheses": 16, "max_decoding_length": 6},
+]
+
+
+def build(name: str, path: Path) -> Path:
+    """Write the model and return its folder."""
+    changes, file, config = MODELS[name]
+    rng = np.random.default_rng(list(MODELS).index(name))
+    variables = writer.random_transformer(
+        rng, width=32, inner_width=40, source_vocabulary=SIZE, target_vocabulary=SIZE, **changes
+    )
+    # So that hypotheses differ by more than rounding, and that they end.
+    variables["decoder/projection/weight"] *= np.float32(2.0)
+    variables["decoder/projection/bias"] = variables.get("decoder/projection/bias", np.zeros(SIZE, np.float32)).copy()
+    variables["decoder/projection/bias"][2] += 3.0
+    for layer_name in [variable for variable in variables if variable.endswith("relative_attention_bias")]:
+        # One bias for all layers, as in T5.
+        variables[layer_name] = variables[f"{layer_name.split('/')[0]}/layer_0/self_attention/relative_attention_bias"]
+    variables["decoder/alignment_heads"] = np.int16(2)
+    file = dict(file)
+    precision = file.pop("precision", "float32")
+    if precision != "float32":
+        variables = writer.quantize(variables, precision)
+    writer.write_model(path, variables, **file)
+    writer.write_vocabularies(
+        path, writer.vocabulary(SIZE), writer.vocabulary(SIZE), json_files=file.get("version") != 3
+    )
+    if file.get("version", 6) == 6:
+        writer.write_config(path, **config)
+    return path
+
+
+def inputs(name: str) -> tuple[list[list[str]], list[list[str]], list[list[str]]]:
+    """(sources, target prefixes, targets to score), as tokens."""
+    rng = np.random.default_rng(99)
+    tokens = writer.vocabulary(SIZE)
+    start = [tokens[7]] if MODELS[name][2].get("decoder_start_token", "") is None else []
+
+    def draw(length: int) -> list[str]:
+        return [tokens[i] for i in rng.integers(3, SIZE, length)]
+
+    sources = [draw(length) for length in (1, 2, 3, 5, 8, 13)] + [["▁nowhere", *draw(2)], []]
+    prefixes = [start + draw(length) for length in (1, 0, 2, 3, 1, 4, 2, 3)]
+    targets = [start + draw(length) for length in (3, 1, 0, 9, 4, 2, 5, 2)]
+    return sources, prefixes, targets
+
+
+def start_prefixes(name: str, count: int) -> list[list[str]] | None:
+    """The target prefixes where an option asks for none: those of a model whose callers give the start token."""
+    if MODELS[name][2].get("decoder_start_token", "") is None:
+        return [[writer.vocabulary(SIZE)[7]]] * count
+    return None
