@@ -14,8 +14,8 @@ BEFORE_NAMES = {
     "apto tel pe d dom sto sta",
     "es": "sr sra srta sres dr dra prof profa gral col cap lic ing av avda c d dña p.ej ej cf vs apdo tel pág sto sta",
     "fr": "m mm mme mlle dr pr me mgr gén st ste cf vs p.ex ex av bd env éd",
-    "de": "hr fr dr prof dipl ing st z.b d.h u.a bzw ca vgl sog inkl evtl ggf max min str nr mio mrd",
-    "it": "sig sigg sig.ra dott dr prof avv ing arch on gen col cap s ss es p.es cfr ecc v vs tel",
+    "de": "hr fr dr prof dipl ing st z.b d.h u.a bzw ca vgl sog inkl evtl ggf str nr mio mrd",
+    "it": "sig sigg sig.ra dott dr prof avv ing gen col s ss es p.es cfr ecc v vs tel",
     "nl": "dhr mevr dr prof ir ing bijv d.w.z o.a ca vgl st",
 }
 
@@ -59,6 +59,10 @@ SENTENCE_STARTS = {
 }
 
 
+# Where "3." is the third.
+WITH_ORDINALS = frozenset("cs da de et fi hr hu is lv nb no pl sk sl sr tr".split())
+
+
 @dataclass(frozen=True)
 class Abbreviations:
     """The tables above for one language, or for all."""
@@ -67,15 +71,19 @@ class Abbreviations:
     before_numbers: frozenset[str]
     before_anything: frozenset[str]
     sentence_starts: frozenset[str]
+    ordinals: bool
 
 
 @cache
 def abbreviations_of(language: str) -> Abbreviations:
     """Those of a language; of all of them where it is "" or has no table here."""
-    return Abbreviations(*(_words(table, language) for table in _TABLES))
-
-
-_TABLES = (BEFORE_NAMES, BEFORE_NUMBERS, BEFORE_ANYTHING, SENTENCE_STARTS)
+    return Abbreviations(
+        before_names=_words(BEFORE_NAMES, language),
+        before_numbers=_words(BEFORE_NUMBERS, language),
+        before_anything=_words(BEFORE_ANYTHING, language),
+        sentence_starts=_words(SENTENCE_STARTS, language),
+        ordinals=language in WITH_ORDINALS,
+    )
 
 
 def _words(table: dict[str, str], language: str) -> frozenset[str]:

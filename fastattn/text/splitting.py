@@ -72,7 +72,7 @@ def split_to_fit(text: str, length_of: Callable[[str], int], limit: int, languag
 
     A text that fits stays whole. One that does not is cut into its sentences; a sentence that does not fit, into
     parts of nearly equal length, at clauses where that is enough, else at words, else between characters.
-    ``length_of`` counts tokens, special ones included; it sees each part of the text a few times.
+    ``length_of`` counts tokens, special ones included; it sees each part of the text a few times, and the empty text.
     Raises InputError where a single character is longer than ``limit``.
     """
     check_text(text)
@@ -121,7 +121,8 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], abbreviations: A
     end = match.end()
     if not match["space"]:
         before = match.start() - 1
-        return before >= start and _is_ideograph(text[before]) and _is_ideograph(text[end])
+        between = before >= start and _is_ideograph(text[before]) and _is_ideograph(text[end])
+        return between and (match["mark"] == "." or any(mark in "!?" for mark in match["mark"]))
     found = _NEXT_WORD.match(text, end)
     following = found[1] if found else ""
     if following[:1].islower():
@@ -140,6 +141,8 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], abbreviations: A
         return starts
     if _ACRONYM.fullmatch(word):
         return starts or word.islower()
+    if abbreviations.ordinals and word.isdigit() and len(word) <= 2:
+        return starts
     # The number of a list's item: "1. Introduction".
     return not (word.isdigit() and len(word) <= 3 and text[start : match.start()].strip() == word)
 
@@ -159,19 +162,23 @@ def _split_evenly(text: str, length_of: Callable[[str], int], limit: int, level:
     if len(offsets) == 2:
         return _split_evenly(text, length_of, limit, level + 1)
     parts: list[str] = []
-    unit, rest = 0, total
+    # What every part costs besides its text, such as an end-of-sentence token.
+    fixed = length_of("")
+    room = max(limit - fixed, 1)
+    unit, rest = 0, total - fixed
     while unit < len(offsets) - 1:
         # Equal shares: 210 tokens at a limit of 200 become 105 and 105, not 200 and 10.
-        goal = -(-rest // -(-rest // limit)) if rest > 0 else limit
+        shares = -(-rest // room)
+        goal = min(fixed + -(-rest // shares), limit) if rest > 0 else limit
         end, length = _find_end(text, offsets, unit, length_of, goal, limit)
         if end > unit:
             parts.append(text[offsets[unit] : offsets[end]])
-            unit, rest = end, rest - length
+            unit, rest = end, rest - (length - fixed)
         else:
             alone = text[offsets[unit] : offsets[unit + 1]]
             cut = _split_evenly(alone, length_of, limit, level + 1)
             parts += cut
-            unit, rest = unit + 1, rest - length
+            unit, rest = unit + 1, rest - (length - fixed)
     return parts
 
 

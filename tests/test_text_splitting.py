@@ -1,0 +1,125 @@
+"""Sentences and parts: what must be cut, what must not, and that no character is ever lost."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastattn.errors import InputError
+from fastattn.text.splitting import split_sentences, split_to_fit
+
+# The expected sentences, joined by nothing; "en" and so on choose the abbreviations.
+SENTENCES = [
+    ("en", ["Mr. Smith went to the U.S. in 1999. ", "He paid $3.50, e.g. for tea."]),
+    ("en", ['"Why?" she asked. ', '"No." ', "Then J. R. R. Tolkien left... ", "And so did I. ", "The end!"]),
+    ("en", ["See https://a.example/b.html?x=1.5 or mail a.b@c.example. ", "It works."]),
+    ("en", ["Wait... what? ", "Really?! ", "(Yes.) ", "Dr. No came at 5 p.m. sharp. ", "No. 5 is alive."]),
+    ("en", ["Apple Inc. said nothing. ", "It was sold by Apple Inc. ", "The price rose 3.5% vs. May."]),
+    ("en", ["1. Mix the flour. ", "2. Bake."]),
+    ("en", ["  Leading space. ", "Trailing space.  \n "]),
+    ("en", ["A title\n", "A paragraph. ", "Its end.\n\n\n", "Another"]),
+    ("pt", ["O Sr. Silva e a Dra. Ana moram na Av. Paulista. ", "Chegaram às 3.30. ", "Por quê? ", "Ninguém sabe..."]),
+    ("pt", ["O art. 5 e a pág. 12 dizem isso. ", "Não é, p.ex. aqui, claro? ", "É!"]),
+    ("zh", ["“你好。”", "他说。", "我很好！”，她说：“真的？”。", "他来了；", "我走了。", "今天3.5元。"]),
+    ("zh", ['"好。"', '"走吧。"', "他说。"]),
+    ("zh", ["他来了!", "我走了?", "好……再见。", "Hello World. ", "Bye"]),
+    ("", ["नमस्ते दुनिया। ", "यह ठीक है।"]),
+    ("", ["هل هذا صحيح؟ ", "نعم."]),
+    ("de", ["Am 3. Oktober kam z.B. Herr Dr. Klein. ", "Er ging."]),
+]
+
+
+@pytest.mark.parametrize(("language", "sentences"), SENTENCES)
+def test_sentences(language, sentences):
+    assert split_sentences("".join(sentences), language) == sentences
+
+
+def test_nothing_gives_nothing():
+    assert split_sentences("") == []
+    assert split_sentences(" \n ") == [" \n "]
+    assert split_to_fit("", len, 1) == []
+
+
+def count_words(text):
+    """A stand-in for a tokenizer: a token for each started four characters of a word, and two more a text."""
+    return 2 + sum(-(-len(word) // 4) for word in text.split())
+
+
+def test_a_text_that_fits_stays_whole():
+    assert split_to_fit("One. Two. Three.", count_words, 9) == ["One. Two. Three."]
+
+
+def test_sentences_come_first():
+    assert split_to_fit("One. Two. Three.", count_words, 5) == ["One. ", "Two. ", "Three."]
+
+
+def test_then_clauses():
+    text = "when it rains, they stay home, when it shines, they go out"
+    assert split_to_fit(text, count_words, 10) == ["when it rains, they stay home, ", "when it shines, they go out"]
+
+
+def test_then_words_in_equal_shares():
+    parts = split_to_fit("aa bb cc dd ee ff gg", count_words, 7)
+    assert parts == ["aa bb cc dd ", "ee ff gg"]
+
+
+def test_then_characters_but_not_within_a_cluster():
+    parts = split_to_fit("e\u0301" * 30, len, 7)
+    assert all(part == "e\u0301" * (len(part) // 2) for part in parts)
+    assert len(split_to_fit("x" * 100, len, 30)) == 4
+
+
+def test_a_limit_below_one_character_is_refused():
+    with pytest.raises(InputError, match="a character is 3 tokens long, but only 2 fit"):
+        split_to_fit("abc", lambda text: 3, 2)
+
+
+def test_lone_surrogates_are_refused():
+    with pytest.raises(InputError, match="lone surrogate"):
+        split_sentences("a. \ud800 B")
+    with pytest.raises(InputError, match="lone surrogate"):
+        split_to_fit("a. \ud800 B", len, 3)
+
+
+@pytest.mark.parametrize(
+    "unit", ["word ", "x", ".", "。，", "A. ", " ", "\n", '。"', ",", "e\u0301", "Mr. A ", '"', "a.b", "!?)", ". a"]
+)
+def test_long_texts_are_measured_a_few_times_only(unit):
+    text = unit * (60_000 // len(unit))
+    measured = 0
+
+    def length_of(part):
+        nonlocal measured
+        measured += len(part)
+        return len(part) // 4 + 1
+
+    parts = split_to_fit(text, length_of, 100)
+    assert "".join(parts) == text
+    assert max(map(length_of, parts)) <= 100
+    assert measured < 20 * len(text)
+
+
+TEXT = st.text(
+    st.one_of(
+        st.characters(exclude_categories=["Cs"]),
+        st.sampled_from(" .,!?。，；：\"'”…\n\u0301\u200dabAB1是好 Mr. U.S. e.g. "),
+    ),
+    max_size=120,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(text=TEXT, language=st.sampled_from(["", "en", "pt", "zh", "xx"]))
+def test_joined_sentences_are_the_text(text, language):
+    sentences = split_sentences(text, language)
+    assert "".join(sentences) == text
+    assert all(sentences)
+
+
+@settings(deadline=None, max_examples=300)
+@given(text=TEXT, limit=st.integers(3, 20))
+def test_joined_parts_are_the_text_and_fit(text, limit):
+    for length_of in (count_words, len, lambda part: len(part.encode()) // 2 + 1):
+        parts = split_to_fit(text, length_of, limit)
+        assert "".join(parts) == text
+        assert all(parts)
+        assert all(length_of(part) <= limit for part in parts)
