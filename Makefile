@@ -23,7 +23,7 @@ $(STAMP): setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "fastattn needs Python 3.10 or newer, $(PYTHON) is %d.%d; try make PYTHON=python3.12" % v[:2])'
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "== making $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "== installing fastattn and what it needs into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,check]"
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -e ".[test,check]"
 	@touch $@
 
 demo: setup

@@ -33,7 +33,7 @@ def warmup() -> None:
 
         # A kernel has a form for one thread and one for several; little models run them all.
         for threads in sorted({1, thread_limit()}):
-            Encoder.from_checkpoint(_encoder_checkpoint(), threads=threads).encode("word")
+            Encoder.from_checkpoint(_encoder_checkpoint(), threads=threads).encode("word " * _LONG)
             for variety in ({}, {"positions": "rotary", "norm": "rms", "pre_norm": True, "gated": True}):
                 translator = Translator.from_checkpoint(_translation_checkpoint(**variety), threads=threads)
                 translator.translate("word", beam_size=2, max_decoding_length=4)
@@ -45,14 +45,16 @@ def warmup() -> None:
 def _stack(**variety: Any) -> Any:
     from fastattn.spec import Rotary, StackSpec
 
-    fields = {"positions": "table", "max_positions": 16, "pre_norm": False, "final_norm": False} | variety
+    fields = {"positions": "table", "max_positions": _LONG, "pre_norm": False, "final_norm": False} | variety
     if fields["positions"] == "rotary":
         fields["rotary"] = Rotary(width=8)
     return StackSpec(
-        layers=1, width=16, heads=2, key_heads=2, head_width=8, inner_width=32, vocabulary=len(_TOKENS), **fields
+        layers=1, width=64, heads=2, key_heads=2, head_width=32, inner_width=64, vocabulary=len(_TOKENS), **fields
     )
 
 
+# Words enough that kernels which stay on one thread for little work take all of them; too few to be shared out whole.
+_LONG = 512
 _TOKENS = ("<unk>", "<s>", "</s>", "▁word")
 
 
@@ -60,8 +62,8 @@ def _encoder_checkpoint() -> "Checkpoint":
     from fastattn.spec import EncoderText, ModelSpec
 
     model = {"type": "WordLevel", "vocab": {"<unk>": 0, "word": 1}, "unk_token": "<unk>"}
-    tokenizer = {"version": "1.0", "added_tokens": [], "model": model}
-    text = EncoderText(tokenizer=json.dumps(tokenizer).encode(), max_length=8)
+    tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}
+    text = EncoderText(tokenizer=json.dumps(tokenizer).encode(), max_length=_LONG)
     return _checkpoint(ModelSpec("encoder", _stack(activation="gelu", embedding_norm=True)), text)
 
 
