@@ -1,0 +1,332 @@
+"""Text in, text out: lines, splitting, joining, details, streams, scores, and what is refused."""
+
+import dataclasses
+import multiprocessing
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from fastattn.decoding.options import DecodingOptions
+from fastattn.errors import CheckpointError, InputError
+from fastattn.spec import EncoderText
+from fastattn.text.translation import TranslationTokenizer, split_lines
+from fastattn.translator import Translator
+from tests import ctranslate2_writer as writer
+from tests.tiny_models import END, START, random_checkpoint, steady_ops
+
+WORDS = ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p")
+VOCABULARY = ("<unk>", "<s>", "</s>", *WORDS)
+
+
+def _checkpoint(text_changes=None, seed=21, **changes):
+    checkpoint = random_checkpoint(seed, sharpness=4.0, **changes)
+    text = dataclasses.replace(checkpoint.text, source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY)
+    checkpoint.text = dataclasses.replace(text, **(text_changes or {}))
+    return checkpoint
+
+
+def _translator(text_changes=None, threads=1, ops=steady_ops, **changes):
+    return Translator.from_checkpoint(_checkpoint(text_changes, **changes), threads=threads, ops=ops)
+
+
+SHORT = {"max_decoding_length": 6}
+
+
+def test_a_text_gives_a_text_and_a_list_a_list():
+    translator = _translator()
+    one = translator.translate("a b c", **SHORT)
+    assert isinstance(one, str) and one.split() and set(one.split()) <= set(VOCABULARY)
+    assert translator.translate(["a b c", "d"], **SHORT) == [one, translator.translate("d", **SHORT)]
+    assert translator.translate(iter(["a b c"]), **SHORT) == [one]
+    assert translator.translate([], **SHORT) == []
+
+
+def test_lines_are_translated_one_by_one_and_empty_ones_stay():
+    translator = _translator()
+    one, two = translator.translate(["a b", "c d e"], **SHORT)
+    assert translator.translate("a b\n\n  \t\r\nc d e\r", **SHORT) == f"{one}\n\n  \t\r\n{two}\r"
+    assert translator.translate(["", " ", "\n"], **SHORT) == ["", " ", "\n"]
+
+
+def test_details_hold_the_hypotheses_and_their_scores():
+    translator = _translator()
+    options = SHORT | {"beam_size": 3, "num_hypotheses": 3}
+    one, two = translator.translate(["a b", "c d e"], details=True, **options)
+    assert one.text == one.hypotheses[0] == translator.translate("a b", beam_size=3, **SHORT)
+    assert one.scores == sorted(one.scores, reverse=True) and len(set(one.scores)) == 3
+    (part,) = one.parts
+    assert part.source == ["a", "b"] and [" ".join(tokens) for tokens in part.hypotheses] == one.hypotheses
+    both = translator.translate("a b\nc d e", details=True, **options)
+    assert both.hypotheses == [f"{x}\n{y}" for x, y in zip(one.hypotheses, two.hypotheses)]
+    lengths = [x + y for x, y in zip(one.parts[0].lengths, two.parts[0].lengths)]
+    totals = [x + y for x, y in zip(one.parts[0].log_probabilities, two.parts[0].log_probabilities)]
+    np.testing.assert_allclose(both.scores, np.divide(totals, lengths), rtol=1e-6)
+    assert len(both.parts) == 2
+    empty = translator.translate(" ", details=True, **options)
+    assert empty.hypotheses == [" "] * 3 and empty.scores == [0.0] * 3 and empty.parts == []
+
+
+def test_attention_leaves_the_added_tokens_out():
+    plain = _translator({"add_source_bos": True, "add_source_eos": True})
+    (part,) = plain.translate("a b c", details=True, return_attention=True, **SHORT).parts
+    assert part.attention[0].shape == (len(part.tokens), 3)
+    assert (part.attention[0].sum(axis=1) < 1).all(), "some of it went to the special tokens"
+
+
+def test_a_target_prefix_begins_the_translation():
+    translator = _translator()
+    assert translator.translate("a b", target_prefix="k l", **SHORT).startswith("k l ")
+    first, second = translator.translate(["a b", "c"], target_prefix=["m", "n o"], **SHORT)
+    assert first.startswith("m ") and second.startswith("n o ")
+    lines = translator.translate("a b\nc", target_prefix="k l", **SHORT).split("\n")
+    assert lines[0].startswith("k l ") and lines[1] == translator.translate("c", **SHORT)
+    assert translator.translate_tokens([[]], [["k", "nowhere"]])[0].tokens == ["k", "<unk>"]
+    assert translator.translate_tokens([[]], [["k"] * 9], max_decoding_length=4)[0].tokens == ["k"] * 4
+
+
+def test_long_text_is_split_and_nothing_is_lost():
+    translator = _translator(positions="table", max_positions=8, text_changes={"add_source_eos": True})
+    assert translator.max_source_length == 7
+    words = [WORDS[i % 16] for i in range(40)]
+    details = translator.translate(" ".join(words), details=True, max_decoding_length=3)
+    assert [token for part in details.parts for token in part.source] == words
+    assert all(len(part.source) <= 7 for part in details.parts)
+    assert details.text == " ".join(" ".join(part.tokens) for part in details.parts)
+    with pytest.raises(InputError, match="40 tokens, the model takes 7"):
+        translator.translate(" ".join(words), split="never")
+
+
+def test_sentences_are_split_when_asked():
+    checkpoint = _checkpoint()
+    vocabulary = (*VOCABULARY[:-2], "words.", "more.")
+    checkpoint.text = dataclasses.replace(checkpoint.text, source_vocabulary=vocabulary)
+    translator = Translator.from_checkpoint(checkpoint, ops=steady_ops, threads=1)
+    text = "Some words. Other more. Last c"
+    split = translator.translate(text, split="sentences", details=True, **SHORT)
+    assert [" ".join(part.source) for part in split.parts] == ["Some words.", "Other more.", "Last c"]
+    assert split.text == " ".join(
+        translator.translate(part, **SHORT) for part in ("Some words.", "Other more.", "Last c")
+    )
+    assert len(translator.translate(text, details=True, **SHORT).parts) == 1
+
+
+@pytest.mark.parametrize(
+    ("language", "sentences", "joined"),
+    [
+        ("en", ["One.", "Two."], "One. Two."),
+        ("en", ["One.", "", "Two."], "One. Two."),
+        ("zh", ["一。", "二。"], "一。二。"),
+        ("zh_Hant", ["一。", "B"], "一。B"),
+        ("jpn_Jpan", ["あ。", "い。"], "あ。い。"),
+        ("ko", ["가.", "나."], "가. 나."),
+        ("", ["One.", "Two."], "One. Two."),
+        ("", ["一。", "二。"], "一。二。"),
+        ("", ["ก", "ข"], "กข"),
+    ],
+)
+def test_sentences_join_as_the_target_language_writes(language, sentences, joined):
+    text = dataclasses.replace(_checkpoint().text, target_language=language)
+    assert TranslationTokenizer(text).join_sentences(sentences) == joined
+
+
+def test_split_lines_knows_every_line_end():
+    tokenizer = TranslationTokenizer(_checkpoint().text)
+    lines = split_lines("a\rb\r\n\nc", tokenizer, 9, "long")
+    assert [(line.parts, line.kept, line.end) for line in lines] == [
+        ([["a"]], "", "\r"),
+        ([["b"]], "", "\r\n"),
+        ([], "", "\n"),
+        ([["c"]], "", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "empty"),
+    [
+        ([], True),
+        (["</s>"], True),
+        (["<s>"], True),
+        (["a"], False),
+        (["<s>", "</s>"], True),
+        (["</s>", "a"], True),
+        (["<s>", "a"], False),
+        (["a", "</s>"], False),
+        (["a", "</s>", "b"], False),
+    ],
+)
+def test_a_source_of_special_tokens_is_empty(tokens, empty):
+    assert TranslationTokenizer(_checkpoint().text).is_empty(tokens) is empty
+
+
+def test_a_stream_gives_the_same_in_order_and_reads_only_ahead():
+    translator = _translator()
+    texts = [" ".join(WORDS[i % 7 : i % 7 + 1 + i % 9]) for i in range(40)] + ["", "a\nb"]
+    read = []
+
+    def source():
+        for text in texts * 40:
+            read.append(text)
+            yield text
+
+    stream = translator.translate_iter(source(), beam_size=1, max_decoding_length=2)
+    first = next(stream)
+    assert len(read) < 400
+    assert [first, *(next(stream) for _ in range(99))] == translator.translate(
+        (texts * 3)[:100], beam_size=1, max_decoding_length=2
+    )
+    stream.close()
+    (detailed,) = translator.translate_iter(["a"], details=True, num_hypotheses=2, target_prefix="k", **SHORT)
+    assert len(detailed.hypotheses) == 2 and detailed.text.startswith("k ")
+    assert list(translator.translate_iter([])) == []
+
+
+def test_score_is_forced_decoding():
+    translator = _translator()
+    result = translator.translate("a b c", details=True, min_decoding_length=0, max_decoding_length=12)
+    score = translator.score("a b c", result.text)
+    assert score.tokens == [*result.text.split(), "</s>"] and score.log_probs.dtype == np.float32
+    (part,) = result.parts
+    assert score.log_probs[: part.lengths[0]].sum() == pytest.approx(part.log_probabilities[0], rel=1e-5)
+    scores = translator.score(["a b c", "", "d"], [result.text, "e f", ""])
+    np.testing.assert_array_equal(scores[0].log_probs, score.log_probs)
+    assert scores[1].tokens == ["e", "f", "</s>"] and scores[1].log_probs.tolist() == [0, 0, 0]
+    assert scores[2].tokens == ["</s>"] and scores[2].log_probs[0] < 0
+
+
+def test_a_model_without_a_start_token_takes_it_from_the_prefix():
+    translator = _translator({"decoder_start_token": None})
+    (result,) = translator.translate_tokens([["a"]], [["k", "l"]], **SHORT)
+    assert result.tokens[0] == "l"
+    for call in (lambda: translator.translate("a"), lambda: list(translator.translate_iter(["a"]))):
+        with pytest.raises(InputError, match="translate_tokens"):
+            call()
+    with pytest.raises(InputError, match="start token"):
+        translator.translate_tokens([["a"]])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t: t.translate("a", split="words"), "unknown split 'words'; known: long, sentences, never"),
+        (lambda t: t.translate("a", num_hypotheses=2), "details=True"),
+        (lambda t: t.translate("a", return_attention=True), "details=True"),
+        (lambda t: t.translate("a", beam_size=0), "beam_size"),
+        (lambda t: t.translate(["a", 3]), "not int"),
+        (lambda t: t.translate("a \ud800"), "surrogate"),
+        (lambda t: t.translate(["a"], target_prefix=["b", "c"]), "one for each text: 1, not 2"),
+        (lambda t: t.translate_iter("abc"), "got one str"),
+        (lambda t: t.translate_iter(["a"], beam=3), "unknown option 'beam'; known: beam_size"),
+        (lambda t: t.translate_iter(["a"], num_hypotheses=2), "details=True"),
+        (lambda t: t.translate_iter(["a"], target_prefix=["b"]), "one str"),
+        (lambda t: t.translate_tokens([["a"]], [["b"], ["c"]]), "one prefix for each source: 1, not 2"),
+        (lambda t: t.score("a", ["a"]), "two texts"),
+        (lambda t: t.score(["a"], ["a", "b"]), "as many targets as sources: 1, not 2"),
+    ],
+)
+def test_what_is_refused(call, message):
+    with pytest.raises(InputError, match=message):
+        call(_translator())
+
+
+def test_tokens_over_the_limit_are_refused_not_cut():
+    translator = _translator(positions="table", max_positions=4)
+    with pytest.raises(InputError, match="source 1 has 5 tokens, the model takes 4"):
+        translator.translate_tokens([["a"], ["a"] * 5])
+    with pytest.raises(InputError, match="source 0 has 5 tokens"):
+        translator.score_tokens([["a"] * 5], [["a"]])
+    with pytest.raises(InputError, match="4 positions"):
+        translator.score("a", "a a a a a")
+    (result,) = translator.translate_tokens([["a"]], min_decoding_length=4, max_decoding_length=100)
+    assert len(result.tokens) == 4, "the decoder has positions for no more"
+
+
+def test_what_a_translator_cannot_be_made_of():
+    checkpoint = _checkpoint()
+    with pytest.raises(InputError, match="unknown precision 'float31'; known: float32"):
+        Translator.from_checkpoint(checkpoint, precision="float31", ops=steady_ops)
+    with pytest.raises(InputError, match="threads"):
+        Translator.from_checkpoint(checkpoint, threads=0, ops=steady_ops)
+    checkpoint.text = EncoderText(b"", 8)
+    with pytest.raises(CheckpointError, match="translation model"):
+        Translator.from_checkpoint(checkpoint, ops=steady_ops)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """A Translator on the compiled kernels, from a folder, and plenty of texts."""
+    rng = np.random.default_rng(5)
+    folder = tmp_path_factory.mktemp("model")
+    writer.write_model(folder, writer.random_transformer(rng, source_vocabulary=19, target_vocabulary=19))
+    writer.write_vocabularies(folder, VOCABULARY)
+    writer.write_config(folder)
+    texts = [" ".join(rng.choice(WORDS, rng.integers(1, 14))) for _ in range(40)]
+    return Translator(folder), folder, texts
+
+
+@pytest.mark.parametrize("options", [{"beam_size": 1}, {"beam_size": 3, "num_hypotheses": 3}], ids=str)
+def test_the_same_bits_whatever_the_company_and_the_threads(compiled, options):
+    translator, folder, texts = compiled
+    options = options | {"max_decoding_length": 20}
+    together = translator.translate(texts, details=True, **options)
+    alone = Translator(folder, threads=1)
+    for number in (0, 7, 39):
+        one = alone.translate(texts[number], details=True, **options)
+        assert (one.hypotheses, one.scores) == (together[number].hypotheses, together[number].scores)
+    backwards = alone.translate(texts[::-1], details=True, **options)
+    assert [t.scores for t in backwards[::-1]] == [t.scores for t in together]
+    shared = Translator(folder, threads=2).translate(texts[:3], details=True, **options)
+    assert [t.scores for t in shared] == [t.scores for t in together[:3]]
+    scores = translator.score(texts, [t.text for t in together])
+    for number in (0, 20):
+        one = alone.score(texts[number], together[number].text)
+        np.testing.assert_array_equal(one.log_probs, scores[number].log_probs)
+
+
+def test_several_threads_may_call_at_once(compiled):
+    translator, _, texts = compiled
+    options = {"beam_size": 2, "max_decoding_length": 12}
+    expected = translator.translate(texts, **options)
+    with ThreadPoolExecutor(8) as callers:
+        results = list(callers.map(lambda number: translator.translate(texts[number:], **options), range(8)))
+    assert all(result == expected[number:] for number, result in enumerate(results))
+
+
+def _translate_in_child(connection, translator, texts):
+    connection.send(translator.translate(texts, max_decoding_length=8))
+    connection.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_translates(compiled):
+    translator, _, texts = compiled
+    expected = translator.translate(texts, max_decoding_length=8)
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_translate_in_child, args=(sender, translator, texts))
+    child.start()
+    sender.close()
+    assert receiver.poll(60), "the child hangs"
+    assert receiver.recv() == expected
+    child.join(60)
+    assert child.exitcode == 0
+
+
+def test_pieces_are_looked_up_by_their_surface():
+    tokenizer = TranslationTokenizer(_checkpoint().text)
+    assert tokenizer.source_ids(["a", "nowhere", "</s>"]).tolist() == [3, 0, END]
+    assert tokenizer.target_ids(["b"]) == [START, 4]
+    twice = dataclasses.replace(_checkpoint().text, target_vocabulary=(*VOCABULARY, "a"))
+    assert TranslationTokenizer(twice).target_ids(["a"]) == [START, 3]
+    without_start = dataclasses.replace(_checkpoint().text, decoder_start_token="<start>")
+    assert TranslationTokenizer(without_start).target_ids([]) == [0]
+
+
+def test_default_options_are_those_of_the_dataclass():
+    import inspect
+
+    parameters = inspect.signature(Translator.translate).parameters
+    for name, option in DecodingOptions.__dataclass_fields__.items():
+        assert parameters[name].default == option.default
