@@ -34,7 +34,7 @@ def require_model(model: str | None, kind: str) -> str:
     raise InputError(f"choose a model with -m: a folder, or one of the catalog: {', '.join(names)}")
 
 
-def located(model: str, progress: Progress) -> str | Path:
+def located(model: str, progress: Progress) -> str:
     """``model`` itself, or the folder of a catalog's checkpoint, which is fetched now if it is not here yet."""
     from fastattn.weights.catalog import CATALOG
 
@@ -42,7 +42,7 @@ def located(model: str, progress: Progress) -> str | Path:
         return model
     if not CATALOG[model].folder.is_dir():
         click.echo(f"fastattn: fetching {model}, {CATALOG[model].title}; licence {CATALOG[model].licence}", err=True)
-    return fetched(model, progress)
+    return str(fetched(model, progress))
 
 
 def fetched(name: str, progress: Progress) -> Path:

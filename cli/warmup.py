@@ -45,7 +45,12 @@ def warmup() -> None:
 def _stack(**variety: Any) -> Any:
     from fastattn.spec import Rotary, StackSpec
 
-    fields = {"positions": "table", "max_positions": _LONG, "pre_norm": False, "final_norm": False} | variety
+    fields: dict[str, Any] = {
+        "positions": "table",
+        "max_positions": _LONG,
+        "pre_norm": False,
+        "final_norm": False,
+    } | variety
     if fields["positions"] == "rotary":
         fields["rotary"] = Rotary(width=8)
     return StackSpec(
