@@ -20,7 +20,7 @@ from fastattn.cli.options import (
     verbose_option,
 )
 from fastattn.cli.output import Output, open_output
-from fastattn.cli.progress import Compiling, Progress, rate
+from fastattn.cli.progress import Compiling, Progress, rate, share
 from fastattn.errors import InputError
 
 if TYPE_CHECKING:
@@ -99,14 +99,14 @@ def encode(
             for chunk in _chunks(lines):
                 yield chunk, encoder.encode(chunk, **chosen)
                 done += len(chunk)
-                progress.show(rate(done, lines.size, lines.consumed, time.monotonic() - loaded))
+                progress.show(rate(done, lines, time.monotonic() - loaded) + share(lines))
 
         progress.enabled &= not output.is_terminal()
         write(output, vectors(), encoder.encode([], **chosen))
     if verbose:
         seconds = time.monotonic() - loaded
         click.echo(
-            f"{rate(done, None, 0, seconds)} in {seconds:.2f} s (loaded in {loaded - start:.2f} s{compiling.remark()})",
+            f"{rate(done, lines, seconds)} in {seconds:.2f} s (loaded in {loaded - start:.2f} s{compiling.remark()})",
             err=True,
         )
 

@@ -15,7 +15,8 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class Lines:
     """An iterator of lines without their ends; what cannot be text is an InputError that names the line.
 
-    ``consumed``  bytes read so far, of ``size`` (None: not known).
+    ``consumed``    bytes read so far, of ``size`` (None: not known)
+    ``characters``  given out so far
     """
 
     def __init__(self, source: Iterable[bytes], name: str, size: int | None = None, terminal: bool = False):
@@ -24,13 +25,16 @@ class Lines:
         self.size = size
         self.terminal = terminal
         self.consumed = 0
+        self.characters = 0
 
     def __iter__(self) -> Iterator[str]:
         for number, line in enumerate(self._source, start=1):
             self.consumed += len(line)
             if number == 1:
                 line = line.removeprefix(_BYTE_ORDER_MARK)
-            yield _decode(line.removesuffix(b"\n").removesuffix(b"\r"), f"{self.name}, line {number}")
+            text = _decode(line.removesuffix(b"\n").removesuffix(b"\r"), f"{self.name}, line {number}")
+            self.characters += len(text)
+            yield text
 
 
 def open_lines(texts: tuple[str, ...], path: str | None) -> Lines:

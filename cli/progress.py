@@ -3,8 +3,12 @@
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from fastattn.cli.lines import Lines
 
 _FIRST_AFTER = 0.5  # seconds; quick work shows nothing
 _EVERY = 0.1
@@ -17,7 +21,7 @@ class Progress:
         self.enabled = enabled and sys.stderr is not None and sys.stderr.isatty()
         self._next = time.monotonic() + _FIRST_AFTER
         self._lock = threading.Lock()
-        self._drawn = False
+        self._drawn = 0  # columns that hold something
 
     def show(self, text: str, at_once: bool = False) -> None:
         """Draw ``text``, unless the last drawing is too recent."""
@@ -26,15 +30,16 @@ class Progress:
             if not self.enabled or (now < self._next and not at_once):
                 return
             self._next = now + _EVERY
-            self._drawn = True
-            self._write("\r\033[K" + text[: self._width()])
+            text = text[: self._width()]
+            self._write("\r" + text.ljust(self._drawn))  # spaces, since not every terminal knows how to erase
+            self._drawn = len(text)
 
     def clear(self) -> None:
         """Leave the terminal's line empty."""
         with self._lock:
             if self._drawn:
-                self._write("\r\033[K")
-                self._drawn = False
+                self._write("\r" + " " * self._drawn + "\r")
+                self._drawn = 0
 
     def __enter__(self) -> "Progress":
         return self
@@ -76,7 +81,13 @@ class Compiling:
         return f"; {self.kernels} kernels were compiled meanwhile" if self.kernels else ""
 
 
-def rate(done: int, total_bytes: int | None, consumed: int, seconds: float) -> str:
-    """``1,234 lines, 56 lines/s, 78%``; the percentage is of the bytes of the input, where its size is known."""
-    text = f"{done:,} lines, {done / max(seconds, 1e-9):,.1f} lines/s"
-    return text + (f", {min(100, 100 * consumed // total_bytes)}%" if total_bytes else "")
+def rate(done: int, lines: "Lines", seconds: float) -> str:
+    """``1,234 lines, 56.7 lines/s, 890 characters/s``."""
+    seconds = max(seconds, 1e-9)
+    plural = "" if done == 1 else "s"
+    return f"{done:,} line{plural}, {done / seconds:,.1f} lines/s, {lines.characters / seconds:,.0f} characters/s"
+
+
+def share(lines: "Lines") -> str:
+    """``, 78%``: how much of the input has been read, where its size is known."""
+    return f", {min(100, 100 * lines.consumed // lines.size)}%" if lines.size else ""

@@ -19,7 +19,7 @@ from fastattn.cli.options import (
     verbose_option,
 )
 from fastattn.cli.output import Output, open_output
-from fastattn.cli.progress import Compiling, Progress, rate
+from fastattn.cli.progress import Compiling, Progress, rate, share
 
 
 @click.command(
@@ -90,8 +90,8 @@ def translate(
     if verbose:
         seconds = time.monotonic() - loaded
         click.echo(
-            f"{rate(printing.lines, None, 0, seconds)}, {lines.consumed / max(seconds, 1e-9):,.0f} bytes/s in "
-            f"{seconds:.2f} s (loaded in {loaded - start:.2f} s{compiling.remark()})",
+            f"{rate(printing.lines, lines, seconds)} in {seconds:.2f} s "
+            f"(loaded in {loaded - start:.2f} s{compiling.remark()})",
             err=True,
         )
 
@@ -109,7 +109,7 @@ def _results(translator: Any, lines: Lines, options: dict, progress: Progress, s
     if lines.terminal:  # a person waits for the answer to each line
         results = (translator.translate(line, **options) for line in read())
     for done, result in enumerate(results, start=1):
-        progress.show(rate(done, lines.size, lines.consumed, time.monotonic() - start))
+        progress.show(rate(done, lines, time.monotonic() - start) + share(lines))
         yield waiting.popleft(), result
 
 

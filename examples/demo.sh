@@ -4,15 +4,19 @@ set -eu
 cd "$(dirname "$0")"
 PATH="$(cd .. && cd "${BIN:-.venv/bin}" && pwd):$PATH"
 
-echo "== 1/3 downloading two small models (once)"
+echo "== 1/4 downloading two small models (once)"
 fastattn pull zh-en minilm
 
 echo
-echo "== 2/3 translating a Chinese paragraph"
+echo "== 2/4 compiling the kernels for this CPU (once)"
+fastattn warmup
+
+echo
+echo "== 3/4 translating a Chinese paragraph"
 cat paragraph.txt
 echo
 fastattn translate -m zh-en --beam-size 4 -v -i paragraph.txt
 
 echo
-echo "== 3/3 encoding sentences and comparing them"
+echo "== 4/4 encoding sentences and comparing them"
 python similarity.py

@@ -17,7 +17,6 @@ for sentence, row in zip(SENTENCES, encoder.similarity(vectors, vectors)):
     print(" ".join(f"{value:5.2f}" for value in row), "", sentence)
 
 many = [f"{sentence} Line {i}." for i in range(250) for sentence in SENTENCES]
-encoder.encode(many)  # what is not compiled yet is compiled now
 start = time.perf_counter()
 encoder.encode(many)
 print(f"{len(many) / (time.perf_counter() - start):,.0f} sentences/s, vectors of {vectors.shape[1]} float32")

@@ -1,5 +1,6 @@
 """Lines in, files out: UTF-8 whatever the locale, bad bytes named by line, an output whole or absent."""
 
+import io
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 from fastattn.cli.lines import open_lines
 from fastattn.cli.output import open_output
+from fastattn.cli.progress import Progress, rate, share
 from fastattn.errors import FastattnError, InputError
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX files and signals")
@@ -142,6 +144,7 @@ INTERRUPTED = """
 import hashlib, sys
 from fastattn.cli.interrupt import exit_on_signals
 from fastattn.cli.output import open_output
+from fastattn.cli.progress import Progress, rate, share
 exit_on_signals()
 with open_output(sys.argv[1]) as output:
     output.write(b"partial")
@@ -169,3 +172,29 @@ def test_signals_end_native_code_at_once(tmp_path, name):
     assert process.returncode == 128 + getattr(signal, name)
     assert stderr == ""
     assert os.listdir(tmp_path) == []
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_redraws_one_line_on_a_terminal_alone(monkeypatch):
+    for stream, shown in ((io.StringIO(), ""), (Terminal(), "\rcompiling one\rtwo          \r   \r")):
+        monkeypatch.setattr("sys.stderr", stream)
+        with Progress() as progress:
+            progress.show("compiling one", at_once=True)
+            progress.show("too soon after")
+            progress.show("two", at_once=True)
+        assert stream.getvalue() == shown
+
+
+def test_speed_and_share(tmp_path):
+    path = tmp_path / "input.txt"
+    path.write_bytes("你好\nabcd\n".encode())
+    lines = open_lines((), str(path))
+    reading = iter(lines)
+    next(reading)
+    assert share(lines) == ", 58%"
+    next(reading)
+    assert rate(2, lines, 0.5) + share(lines) == "2 lines, 4.0 lines/s, 12 characters/s, 100%"
