@@ -30,10 +30,8 @@ _compile_listeners: list[Callable[[str], None]] = []
 
 
 def thread_limit() -> int:
-    """How many CPUs this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """How many threads this process may use: NUMBA_NUM_THREADS, by default the CPUs that it may run on."""
+    return numba.config.NUMBA_NUM_THREADS
 
 
 @contextlib.contextmanager

@@ -1,0 +1,58 @@
+"""Whole models in processes of their own: any number of threads, either threading layer, the same bits."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHILD = """
+import random
+import threading
+import numpy as np
+import numba
+from tiny_models import random_checkpoint
+import fastattn
+from fastattn import kernels
+from fastattn.translator import Translator
+
+checkpoint = random_checkpoint(seed=5)
+rng = random.Random(1)
+sources = [[f"▁w{rng.randrange(16)}" for _ in range(rng.randint(1, 30))] for _ in range(40)]
+expected = {}
+for beam in (1, 3):
+    expected[beam] = Translator.from_checkpoint(checkpoint, threads=1).translate_tokens(sources, beam_size=beam)
+wrong = []
+
+def compare(threads, seed, beam):
+    chosen = random.Random(seed).sample(range(len(sources)), random.Random(seed).choice((1, 3, 17, 40)))
+    translator = Translator.from_checkpoint(checkpoint, threads=threads)
+    found = translator.translate_tokens([sources[i] for i in chosen], beam_size=beam)
+    if found != [expected[beam][i] for i in chosen]:
+        wrong.append((threads, seed, beam))
+
+for threads in (1, 2, 4):
+    for seed in range(3):
+        compare(threads, seed, 1 + 2 * (seed % 2))
+workers = [threading.Thread(target=compare, args=(1 + n % 4, 10 + n, 1 + 2 * (n % 2))) for n in range(8)]
+[worker.start() for worker in workers]
+[worker.join() for worker in workers]
+with kernels.use_threads(2):
+    kernels.linear(np.ones((50, 8), np.float32), kernels.pack_linear(np.ones((40, 8), np.float32)))
+print(numba.threading_layer(), kernels.thread_limit(), wrong)
+"""
+
+
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_four_threads_and_eight_callers_give_the_same_bits(layer):
+    completed = subprocess.run(
+        [sys.executable, "-W", "error", "-c", CHILD],
+        env={**os.environ, "NUMBA_NUM_THREADS": "4", "NUMBA_THREADING_LAYER": layer},
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.strip() == f"{layer} 4 []"
