@@ -11,7 +11,7 @@ from fastattn._version import VERSION as __version__
 if TYPE_CHECKING:
     from fastattn.encoder import Encoder
     from fastattn.errors import FastattnError
-    from fastattn.kernels import dense_attention as attention
+    from fastattn.functional import attention
     from fastattn.translator import Translator
 
 __all__ = ["Encoder", "FastattnError", "Translator", "__version__", "attention"]
@@ -20,7 +20,7 @@ _HOMES = {
     "Encoder": ("fastattn.encoder", "Encoder"),
     "FastattnError": ("fastattn.errors", "FastattnError"),
     "Translator": ("fastattn.translator", "Translator"),
-    "attention": ("fastattn.kernels", "dense_attention"),
+    "attention": ("fastattn.functional", "attention"),
 }
 
 

@@ -16,7 +16,7 @@ ROOMS = {"fastattn": ROOT / "fastattn", "fastattn.weights": ROOT / "weights", "f
 ANYBODY = {"errors", "cache", "_version"}
 ABOVE_ALL = {"simd", "kernels", "spec", "reference", "layers", "similarity", "models", "decoding", "weights", "text"}
 TABLE = {
-    "": {"encoder", "translator", "kernels"},
+    "": {"encoder", "translator", "functional"},
     "_version": set(),
     "errors": set(),
     "cache": set(),
@@ -25,11 +25,13 @@ TABLE = {
     "kernels": {"simd", "spec"},  # spec for the activations' names
     "reference": {"spec"},
     "similarity": set(),
+    "functional": {"kernels"},
     "layers": {"spec"},
     "models": {"layers", "spec"},
     "decoding": {"models", "layers", "spec"},
     "weights": {"spec"},
     "text": {"spec"},
+    "functional": {"kernels"},
     "translator": ABOVE_ALL,
     "encoder": ABOVE_ALL,
     # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what.
