@@ -9,10 +9,12 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.jit import current_threads, inner, kernel
-from fastattn.kernels.matmul import GROUP, MR, NR, ROW_BLOCK, PackedLinear, multiply_tile
+from fastattn.kernels.matmul import GROUP, MR, NR, PackedLinear, multiply_tile
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import SIZE, any_above, exp, load, load_scalar, max_lanes, maximum, splat, store, sum_lanes
 
+# Rows that one task takes through the vocabulary: its weights come from memory, so as many rows as L2 holds share them.
+ROW_BLOCK = 128
 # Columns whose exponentials are summed apart from the others': 1,024 or a little more, so that the order of all sums is
 # the same for any number of threads.
 SEGMENT = max(1, 1024 // (GROUP * NR)) * GROUP  # panels
@@ -64,7 +66,8 @@ def _project(x_RD, panels_PDN, bias, suppressed_RJ, targets_R, peaks_SR, sums_SR
         chunk, first = task % chunks, task // chunks * ROW_BLOCK
         rows = min(R, first + ROW_BLOCK) - first
         scratch_array = np.empty(max(MR, 2) * GROUP * NR, np.float32)
-        scratch = scratch_array.ctypes.data
+        zeros_array = np.zeros(GROUP * NR, np.float32)
+        scratch, zeros = scratch_array.ctypes.data, zeros_array.ctypes.data
         state = np.empty((2, rows, LANES), np.float32)
         peaks = state.ctypes.data
         sums = peaks + rows * SIZE
@@ -88,9 +91,11 @@ def _project(x_RD, panels_PDN, bias, suppressed_RJ, targets_R, peaks_SR, sums_SR
                             panel_bytes,
                             width,
                             D,
-                            b + (p + q) * NR * 4,
                             scratch + q * NR * 4,
                             columns * 4,
+                            b + (p + q) * NR * 4,
+                            zeros,
+                            0,
                         )
                     for i in range(took):
                         row = first + r + i

@@ -19,7 +19,7 @@ from fastattn.simd.target import TARGET, Target
 def emit_tile(emitter: Emitter, rows: int, vectors: int, groups: int, start: str, arguments) -> None:
     """Emit one tile. arguments: the i64 values of make_tile's signature; start: zero, the sums in c, or a bias row."""
     builder, lanes = emitter.builder, emitter.target.lanes
-    a, a_row, b, b_step, b_group, steps, c, c_row, *bias = arguments
+    a, a_row, b, b_step, b_group, steps, c, c_row, *rest = arguments
     columns = [(g, j) for g in range(groups) for j in range(vectors)]
 
     def c_address(i, g, j):
@@ -31,7 +31,15 @@ def emit_tile(emitter: Emitter, rows: int, vectors: int, groups: int, start: str
     if start == "sums":
         starts = [emitter.load(c_address(i, g, j)) for i in range(rows) for g, j in columns]
     elif start == "bias":
-        starts = [emitter.load(builder.add(bias[0], I64(n * lanes * 4))) for n in range(len(columns))] * rows
+        bias, residual, residual_row = rest
+        offsets = [I64(n * lanes * 4) for n in range(len(columns))]
+        row_addresses = [builder.add(residual, builder.mul(residual_row, I64(i))) for i in range(rows)]
+        biases = [emitter.load(builder.add(bias, offset)) for offset in offsets]
+        starts = [
+            emitter.add(value, emitter.load(builder.add(row, offset)))
+            for row in row_addresses
+            for value, offset in zip(biases, offsets, strict=True)
+        ]
     else:
         starts = [emitter.constant(0.0)] * (rows * len(columns))
 
@@ -95,15 +103,19 @@ def make_tile(rows: int, vectors: int = TARGET.vectors, groups: int = 1, accumul
 
 
 def make_biased_tile(rows: int, groups: int = 1):
-    """make_tile whose sums start from a row of groups * vectors vectors at the address ``bias``, its last argument."""
+    """make_tile with three more arguments, ``bias, residual, residual_row``: its sums start from bias + residual.
+
+    bias      a row of groups * vectors vectors.
+    residual  rows like c's, residual_row bytes apart; 0 bytes repeat one row.
+    """
 
     @intrinsic
-    def tile(typing_context, a, a_row, b, b_step, b_group, steps, c, c_row, bias):
+    def tile(typing_context, a, a_row, b, b_step, b_group, steps, c, c_row, bias, residual, residual_row):
         def generate(context, builder, kind, arguments):
             emit_tile(Emitter(builder, TARGET), rows, TARGET.vectors, groups, "bias", arguments)
             return context.get_dummy_value()
 
-        return types.void(*[types.intp] * 9), generate
+        return types.void(*[types.intp] * 11), generate
 
     return tile
 
