@@ -25,7 +25,6 @@ TABLE = {
     "kernels": {"simd", "spec"},  # spec for the activations' names
     "reference": {"spec"},
     "similarity": set(),
-    "functional": {"kernels"},
     "layers": {"spec"},
     "models": {"layers", "spec"},
     "decoding": {"models", "layers", "spec"},
@@ -42,7 +41,6 @@ OUTSIDE = {
     "simd": {"numba", "llvmlite"},
     "kernels": {"numba", "llvmlite"},
     "text": {"tokenizers"},
-    "weights": {"safetensors"},
     "cli": {"click", "numba", "llvmlite"},
 }
 

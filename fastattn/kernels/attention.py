@@ -1,63 +1,63 @@
 """Attention of whole sentences in one pass over the keys: softmax(Q K' scale + bias) V, the scores never stored.
 
 A task is a block of query rows of one sentence and key head (the rows of all query heads that share it). For every
-KEYS keys it packs them transposed and the values as panels of COLUMNS columns, then takes SCORE_ROWS query rows at a
-time: scores by register tiles, online softmax (Milakov and Gimelshein 2018) in base 2, and the sum of values by
-register tiles again (Dao 2023, algorithm 1). Keys that no row of a tile sees are skipped.
+KEYS keys it packs them transposed and the values as panels of COLUMNS columns, then takes ROWS query rows at a time:
+scores by register tiles, online softmax (Milakov and Gimelshein 2018) in base 2, the sum of values by register tiles
+(Dao 2023, algorithm 1). The scale and log2(e) are multiplied into the queries; keys that no row of a tile sees are
+skipped.
 
 Bits: where a key falls into tiles depends on its index in its own sentence only, and a hidden key adds exact zeros, so
 a row's result does not depend on the batch, the blocks or the number of threads.
-"""
 
-import math
+Reached on one Zen 3 core (AVX2), of 102 GFLOP/s that a tile alone does: 78 at (8, 12, 512, 64), 84 at
+(1, 12, 2048, 64), 66 at (32, 12, 128, 32). At the first the exponentials take 9% of the time, packing 6%, maxima 2%.
+70 -> 74  softmax of a tile's rows without divisions and masked stores between them
+74 -> 76  256 keys a block instead of 128 (fewer sums rescaled; both packed blocks still fit L2)
+76 -> 79  one tile's scores in a buffer of 6 KiB instead of 48 rows' in 48 KiB, which left the first cache
+No gain: prefetching what is packed next, blocks of 1024 rows.
+"""
 
 import numpy as np
 from numba import prange
 
+from fastattn.kernels.attention_rows import (
+    LOG2_E,
+    add_bias,
+    copy_row,
+    finish_row,
+    finish_weights,
+    finite,
+    hide_from,
+    multiply_row,
+)
 from fastattn.kernels.jit import current_threads, inner, kernel
 from fastattn.simd.rows import transpose, transpose_first
+from fastattn.simd.softmax import exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import make_tile
 from fastattn.simd.vector import (
     SIZE,
     exp2,
-    fma,
     lane,
     load,
     load_first,
-    load_scalar,
-    max_lanes,
-    maximum,
     splat,
     store,
-    store_first,
-    sum_lanes,
 )
 
 ROWS = TARGET.rows
 VECTORS = 2  # divides head widths of 32 and 64 evenly on every target
 COLUMNS = VECTORS * LANES
-# A block of keys and values of width 64 takes 2 * 32 KiB and stays in L2; scores of SCORE_ROWS rows take 24 KiB.
-KEYS = 128
-SCORE_ROWS = 8 * ROWS
+# Packed keys and values of width 64 take 2 * 64 KiB and stay in L2 for all query rows; a tile's scores take 6 KiB.
+KEYS = 256
 # The keys are packed once for so many query rows of width 64: 1% of the work there; the block's queries and sums
 # take 256 KiB, whatever the length of the sentence.
 BLOCK_FLOATS = 512 * 64
-LOG2_E = math.log2(math.e)
 
 score_tile = make_tile(ROWS, VECTORS)
+half_score_tile = make_tile(ROWS, 1)  # the last keys, where they fit
 value_tile = make_tile(ROWS, VECTORS, accumulate=True)
-
-
-@inner
-def copy_row(source, target, width):
-    """Copy ``width`` floats."""
-    whole = width - width % LANES
-    for k in range(0, whole, LANES):
-        store(load(source + k * 4), target + k * 4)
-    if whole < width:
-        tail = load_first(source + whole * 4, width - whole, splat(np.float32(0)))
-        store_first(tail, target + whole * 4, width - whole)
+row_maxima = make_row_maxima(ROWS)
 
 
 @inner
@@ -77,101 +77,18 @@ def pack_keys(source, row, count, width, target):
 
 @inner
 def pack_values(source, row, count, width, target):
-    """Values as panels of COLUMNS columns, filled up with zeros."""
+    """Values as panels of KEYS rows and COLUMNS columns, filled up with zeros."""
     zero = splat(np.float32(0))
-    for c in range(0, width, COLUMNS):
-        panel = target + c * KEYS * 4
-        for v in range(VECTORS):
-            k = c + v * LANES
-            if k + LANES <= width:
-                for s in range(count):
-                    store(load(source + s * row + k * 4), panel + (s * COLUMNS + v * LANES) * 4)
-            else:
-                for s in range(count):
-                    value = zero
-                    if k < width:
-                        value = load_first(source + s * row + k * 4, width - k, zero)
-                    store(value, panel + (s * COLUMNS + v * LANES) * 4)
-
-
-@inner
-def add_bias(score, bias, step, count, scale):
-    """score = score * scale + bias, the bias ``step`` floats (0 or 1) apart."""
-    zero, factor, constant = splat(np.float32(0)), splat(scale), splat(load_scalar(bias))
-    for s in range(0, count, LANES):
-        if step != 0:
-            constant = load_first(bias + s * 4, min(LANES, count - s), zero)
-        store(fma(load(score + s * 4), factor, constant), score + s * 4)
-
-
-@inner
-def row_maximum(score, count, start):
-    """The largest of ``start`` and ``count`` scores."""
-    hidden = splat(np.float32(-np.inf))
-    top = splat(start)
-    whole = count - count % LANES
-    for s in range(0, whole, LANES):
-        top = maximum(top, load(score + s * 4))
-    if whole < count:
-        top = maximum(top, load_first(score + whole * 4, count - whole, hidden))
-    return max_lanes(top)
-
-
-@inner
-def exponentials(score, count, steps, factor, shift, total):
-    """score = 2**(score * factor - shift), zeros from ``count`` to ``steps``; adds to the vector at ``total``."""
-    hidden, zero = splat(np.float32(-np.inf)), splat(np.float32(0))
-    multiplier, subtrahend = splat(factor), splat(-shift)
-    added = load(total)
-    whole = count - count % LANES
-    for s in range(0, whole, LANES):
-        p = exp2(fma(load(score + s * 4), multiplier, subtrahend))
-        added = added + p
-        store(p, score + s * 4)
-    if whole < count:
-        p = exp2(fma(load_first(score + whole * 4, count - whole, hidden), multiplier, subtrahend))
-        added = added + p
-        store(p, score + whole * 4)
-        whole += LANES
-    for s in range(whole, steps, LANES):
-        store(zero, score + s * 4)
-    store(added, total)
-
-
-@inner
-def rescale(address, count, factor):
-    """Multiply ``count`` floats, a multiple of LANES."""
-    multiplier = splat(factor)
-    for k in range(0, count, LANES):
-        store(load(address + k * 4) * multiplier, address + k * 4)
-
-
-@inner
-def finite(top):
-    """The maximum that exponents are taken against: 0 for a row that has seen no key."""
-    return np.float32(0) if top == np.float32(-np.inf) else top
-
-
-@inner
-def finish_weights(weight, count, factor, shift, inverse):
-    """Scores kept in the weights' own row become the softmax."""
-    hidden = splat(np.float32(-np.inf))
-    multiplier, subtrahend, scale = splat(factor), splat(-shift), splat(inverse)
-    for s in range(0, count, LANES):
-        lanes = min(LANES, count - s)
-        score = load_first(weight + s * 4, lanes, hidden)
-        store_first(exp2(fma(score, multiplier, subtrahend)) * scale, weight + s * 4, lanes)
-
-
-@inner
-def finish_row(sums, total, out, width):
-    """out = sums / total, zeros where the total is."""
-    everything = sum_lanes(load(total))
-    inverse = np.float32(0) if everything == np.float32(0) else np.float32(1) / everything
-    multiplier = splat(inverse)
-    for k in range(0, width, LANES):
-        store_first(load(sums + k * 4) * multiplier, out + k * 4, min(LANES, width - k))
-    return inverse
+    columns = (width + COLUMNS - 1) // COLUMNS * COLUMNS
+    whole = width - width % LANES
+    for s in range(count):
+        start = source + s * row
+        line = target + s * COLUMNS * 4
+        for k in range(0, whole, LANES):
+            store(load(start + k * 4), line + (k // COLUMNS * KEYS * COLUMNS + k % COLUMNS) * 4)
+        for k in range(whole, columns, LANES):
+            value = load_first(start + k * 4, width - k, zero) if k < width else zero
+            store(value, line + (k // COLUMNS * KEYS * COLUMNS + k % COLUMNS) * 4)
 
 
 @inner
@@ -181,90 +98,125 @@ def visible_keys(t, keys, causal, offset):
 
 
 @inner
+def multiply_keys(query, keys, panel_width, width, count, score):
+    """Scores of a tile's rows with ``count`` packed keys, and with what fills up the last vector."""
+    for c in range(0, count, COLUMNS):
+        panel = keys + c * panel_width * 4
+        if count - c > LANES:
+            score_tile(query, width * 4, panel, COLUMNS * 4, 0, width, score + c * 4, KEYS * 4)
+        else:
+            half_score_tile(query, width * 4, panel, COLUMNS * 4, 0, width, score + c * 4, KEYS * 4)
+
+
+@inner
+def shift_exponents(fresh, top, shift, total, sums, columns):
+    """The tile's new maxima become its rows' own; where one grew, the sums that were taken against it shrink.
+
+    Written: shift, what exponentials subtracts; total and sums, addresses of the rows' vectors and ``columns`` floats.
+    """
+    for n in range(ROWS):
+        now, before = fresh[n], top[n]
+        shift[n] = finite(now)
+        if now == before:
+            continue
+        top[n] = now
+        if before != np.float32(-np.inf):  # else there is nothing yet
+            shrink = lane(exp2(splat(before - now)))
+            multiply_row(total + n * SIZE, shrink, total + n * SIZE, LANES)
+            multiply_row(sums + n * columns * 4, shrink, sums + n * columns * 4, columns)
+
+
+@inner
+def start_rows(
+    query, query_row, query_head, queries, keys, width, first, count, causal, offset, factor, scratch, top, total, seen
+):
+    """Rows ``first`` to first + count: the queries times ``factor`` end to end, the state cleared; the most keys seen.
+
+    Rows that fill up the last tile repeat the last row.
+    """
+    last = 0
+    h, t = first // queries, first % queries
+    for i in range((count + ROWS - 1) // ROWS * ROWS):
+        multiply_row(query + h * query_head + t * query_row, factor, scratch + i * width * 4, width)
+        seen[i] = visible_keys(t, keys, causal, offset)
+        last = max(last, seen[i])
+        top[i] = np.float32(-np.inf)
+        store(splat(np.float32(0)), total + i * SIZE)
+        if i + 1 < count:
+            t += 1
+            if t == queries:
+                h, t = h + 1, 0
+    return last
+
+
+@inner
 def attend_block(
     query, query_row, query_head, key, key_row, value, value_row, out, out_row,
-    queries, keys, width, first, count, causal, offset, scale,
+    queries, keys, width, first, count, causal, offset, factor,
     bias, bias_head, bias_row, bias_step, has_bias, weight, weight_head, weight_row, has_weights,
-    query_scratch, sum_scratch, key_scratch, value_scratch, score_scratch, top, total, seen,
+    query_scratch, sum_scratch, key_scratch, value_scratch, score, top, total, seen, fresh, shift,
 ):  # fmt: skip
     """Rows ``first`` to first + count of one key head, where row r is query r % queries of its head r // queries.
 
-    Addresses and distances in bytes, but for bias_step, in floats. Scratch is what allocate_scratch says.
+    Addresses and distances in bytes, but for bias_step, in floats. The scratch is what ``attend`` allocates.
     """
     padded = (count + ROWS - 1) // ROWS * ROWS
     columns = (width + COLUMNS - 1) // COLUMNS * COLUMNS
     panel_width = (width + LANES - 1) // LANES * LANES
-    factor = np.float32(LOG2_E) if has_bias else np.float32(scale * np.float32(LOG2_E))
-    last = 0
-    for i in range(padded):
-        r = first + min(i, count - 1)  # rows that fill up the last tile repeat the last one
-        t = r % queries
-        copy_row(query + r // queries * query_head + t * query_row, query_scratch + i * width * 4, width)
-        seen[i] = visible_keys(t, keys, causal, offset)
-        last = max(last, seen[i])
-        top[i] = np.float32(-np.inf)
-        for n in range(LANES):
-            total[i, n] = np.float32(0)
-        for k in range(0, columns, LANES):
-            store(splat(np.float32(0)), sum_scratch + (i * columns + k) * 4)
+    last = start_rows(
+        query, query_row, query_head, queries, keys, width, first, count, causal, offset, factor,
+        query_scratch, top, total, seen,
+    )  # fmt: skip
+    for k in range(0, padded * columns, LANES):
+        store(splat(np.float32(0)), sum_scratch + k * 4)
 
     for s in range(0, last, KEYS):
         here = min(KEYS, last - s)
         pack_keys(key + s * key_row, key_row, here, width, key_scratch)
         pack_values(value + s * value_row, value_row, here, width, value_scratch)
-        for start in range(0, padded, SCORE_ROWS):
-            stop = min(start + SCORE_ROWS, padded)
-            for i in range(start, stop, ROWS):
-                tile_keys = 0
-                for n in range(i, i + ROWS):
-                    tile_keys = max(tile_keys, min(seen[n] - s, here))
-                if tile_keys <= 0:
-                    continue
-                score = score_scratch + (i - start) * KEYS * 4
-                for c in range(0, tile_keys, COLUMNS):
-                    score_tile(
-                        query_scratch + i * width * 4, width * 4,
-                        key_scratch + c * panel_width * 4, COLUMNS * 4, 0, width,
-                        score + c * 4, KEYS * 4,
-                    )  # fmt: skip
-                for n in range(i, i + ROWS):
-                    row = score + (n - i) * KEYS * 4
-                    mine = max(min(seen[n] - s, here), 0)
+        for i in range(0, padded, ROWS):
+            tile_keys = 0
+            for n in range(i, i + ROWS):
+                tile_keys = max(tile_keys, min(seen[n] - s, here))
+            if tile_keys <= 0:
+                continue
+            multiply_keys(query_scratch + i * width * 4, key_scratch, panel_width, width, tile_keys, score)
+            whole = (tile_keys + LANES - 1) // LANES * LANES
+            for n in range(i, i + ROWS):
+                row = score + (n - i) * KEYS * 4
+                mine = max(min(seen[n] - s, here), 0)
+                if has_bias or has_weights:
                     r = first + min(n, count - 1)
-                    t = r % queries
+                    h, t = r // queries, r % queries
                     if has_bias and mine > 0:
-                        line = bias + r // queries * bias_head + t * bias_row
-                        add_bias(row, line + s * 4 * bias_step, bias_step, mine, scale)
-                    if has_weights and mine > 0:
-                        copy_row(row, weight + r // queries * weight_head + t * weight_row + s * 4, mine)
-                    before = top[n]
-                    now = row_maximum(row, mine, before)
-                    shift = finite(now) * factor
-                    exponents = total.ctypes.data + n * SIZE
-                    if now != before:
-                        top[n] = now
-                        shrink = lane(exp2(splat(before * factor - shift)))
-                        rescale(exponents, LANES, shrink)
-                        rescale(sum_scratch + n * columns * 4, columns, shrink)
-                    exponentials(row, mine, tile_keys, factor, shift, exponents)
-                for c in range(0, columns, COLUMNS):
-                    value_tile(
-                        score, KEYS * 4, value_scratch + c * KEYS * 4, COLUMNS * 4, 0, tile_keys,
-                        sum_scratch + (i * columns + c) * 4, columns * 4,
-                    )  # fmt: skip
+                        line = bias + h * bias_head + t * bias_row
+                        add_bias(row, line + s * 4 * bias_step, bias_step, mine)
+                    if has_weights:
+                        copy_row(row, weight + h * weight_head + t * weight_row + s * 4, mine)
+                if mine < whole:
+                    hide_from(row, mine, whole)
+                fresh[n - i] = top[n]
+            row_maxima(score, KEYS * 4, whole * 4, fresh.ctypes.data)
+            sums = sum_scratch + i * columns * 4
+            shift_exponents(fresh, top[i:], shift, total + i * SIZE, sums, columns)
+            for n in range(ROWS):
+                exponentials(score + n * KEYS * 4, whole * 4, shift[n], total + (i + n) * SIZE)
+            for c in range(0, columns, COLUMNS):
+                value_tile(
+                    score, KEYS * 4, value_scratch + c * KEYS * 4, COLUMNS * 4, 0, tile_keys,
+                    sums + c * 4, columns * 4,
+                )  # fmt: skip
 
+    h, t = first // queries, first % queries
     for i in range(count):
-        r = first + i
-        t = r % queries
-        inverse = finish_row(
-            sum_scratch + i * columns * 4,
-            total.ctypes.data + i * SIZE,
-            out + r // queries * width * 4 + t * out_row,
-            width,
-        )
+        place = out + h * width * 4 + t * out_row
+        inverse = finish_row(sum_scratch + i * columns * 4, total + i * SIZE, place, width)
         if has_weights:
-            line = weight + r // queries * weight_head + t * weight_row
-            finish_weights(line, seen[i], factor, finite(top[i]) * factor, inverse)
+            line = weight + h * weight_head + t * weight_row
+            finish_weights(line, seen[i], finite(top[i]), inverse)
+        t += 1
+        if t == queries:
+            h, t = h + 1, 0
 
 
 @inner
@@ -291,16 +243,16 @@ def strides(array_BHTS):
 @kernel
 def attend(
     query_NE, key_ME, value_ME, query_starts_B, query_stops_B, key_starts_B, key_stops_B,
-    heads, key_heads, width, query_column, key_column, value_column, causal, offset_B, scale,
+    heads, key_heads, width, query_column, key_column, value_column, causal, offset_B, factor,
     bias_BHTS, has_bias, weights_BHTS, has_weights, out_NF, parts,
 ):  # fmt: skip
     """The work cut into ``parts`` runs of blocks of like cost, a thread each; see attention."""
     B = len(query_starts_B)
     group = heads // key_heads
-    limit = max(BLOCK_FLOATS // width // SCORE_ROWS, 1) * SCORE_ROWS
+    limit = max(BLOCK_FLOATS // width // ROWS, 1) * ROWS
     if parts > 1:  # four blocks a thread at least, where they are not too small
         rows = len(query_NE) * heads // (4 * parts)
-        limit = min(limit, (rows + SCORE_ROWS) // SCORE_ROWS * SCORE_ROWS)
+        limit = min(limit, max(rows // ROWS, 8) * ROWS)
     everything, longest = 0, 0
     for b in range(B):
         queries = query_stops_B[b] - query_starts_B[b]
@@ -319,10 +271,11 @@ def attend(
         sum_scratch = np.empty(limit * columns, np.float32)
         key_scratch = np.empty(KEYS * columns, np.float32)
         value_scratch = np.empty(KEYS * columns, np.float32)
-        score_scratch = np.empty(SCORE_ROWS * KEYS, np.float32)
+        score_scratch = np.empty(ROWS * KEYS, np.float32)
         top = np.empty(limit, np.float32)
         total = np.empty((limit, LANES), np.float32)
         seen = np.empty(limit, np.int64)
+        fresh, shift = np.empty(ROWS, np.float32), np.empty(ROWS, np.float32)
         done = 0
         for b in range(B):
             queries = query_stops_B[b] - query_starts_B[b]
@@ -347,7 +300,7 @@ def attend(
                         value_ME.shape[1] * 4,
                         out_NF.ctypes.data + (q * heads + h) * width * 4,
                         heads * width * 4,
-                        queries, keys, width, first, count, causal, offset, scale,
+                        queries, keys, width, first, count, causal, offset, factor,
                         bias_BHTS.ctypes.data + (b * bias_strides[0] + h * bias_strides[1]) * 4,
                         bias_strides[1] * 4,
                         bias_strides[2] * 4,
@@ -358,7 +311,8 @@ def attend(
                         weight_strides[2] * 4,
                         has_weights,
                         query_scratch.ctypes.data, sum_scratch.ctypes.data, key_scratch.ctypes.data,
-                        value_scratch.ctypes.data, score_scratch.ctypes.data, top, total, seen,
+                        value_scratch.ctypes.data, score_scratch.ctypes.data,
+                        top, total.ctypes.data, seen, fresh, shift,
                     )  # fmt: skip
 
 
@@ -409,15 +363,13 @@ def attend_between(
 ):  # fmt: skip
     """``attention`` on sentences that need not lie end to end: b has rows starts[b] .. stops[b]."""
     scale = head_width**-0.5 if scale is None else scale
-    if bias_BHTS is None and scale <= 0:
-        bias_BHTS = NOTHING  # a scale folded into the exponent's must be positive
     out_NF = np.empty((len(query_NE), heads * head_width), np.float32)
     if weights_BHTS is not None:
         weights_BHTS.fill(0)
     attend(
         query_NE, key_ME, value_ME, query_starts_B, query_stops_B, key_starts_B, key_stops_B,
         heads, key_heads, head_width, query_column, key_column, value_column,
-        causal, NO_OFFSET if offset_B is None else offset_B, np.float32(scale),
+        causal, NO_OFFSET if offset_B is None else offset_B, np.float32(scale * LOG2_E),
         NOTHING if bias_BHTS is None else np.ascontiguousarray(bias_BHTS), bias_BHTS is not None,
         NOTHING if weights_BHTS is None else weights_BHTS, weights_BHTS is not None,
         out_NF, current_threads(),

@@ -12,20 +12,14 @@ nor the number of threads change a result.
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.attention import (
-    LOG2_E,
-    add_bias,
-    copy_row,
-    exponentials,
-    finish_row,
-    finite,
-    row_maximum,
-)
+from fastattn.kernels.attention_rows import LOG2_E, add_bias, copy_row, finish_row, finite, hide_from, multiply_row
 from fastattn.kernels.jit import current_threads, inner, kernel
 from fastattn.simd.rows import dot_rows
+from fastattn.simd.softmax import exponentials, make_row_maxima
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import SIZE, fma, load, load_first, load_scalar, splat, store
 
+row_maximum = make_row_maxima(1)
 VALUE_KEYS = 16  # 16 rows of 4 KiB: they stay in the first cache while all heads pass over them
 
 
@@ -68,28 +62,34 @@ def add_values(weight, value, value_row, index_S, first, last, sums, width):
 
 @inner
 def attend_row(
-    query, key, key_row, value, value_row, index_S, count, first_head, last_head, group, width, scale,
-    bias, bias_head, has_bias, weight, weight_head, has_weights, out, scores, score_head, sums, total, tail,
+    query, key, key_row, value, value_row, index_S, count, first_head, last_head, group, width, factor,
+    bias, bias_head, has_bias, weight, weight_head, has_weights, out,
+    queries, scores, score_head, sums, total, tail, top,
 ):  # fmt: skip
-    """Heads ``first_head`` to ``last_head`` of one row. Addresses and distances in bytes; scores, sums: scratch."""
-    factor = np.float32(LOG2_E) if has_bias else np.float32(scale * np.float32(LOG2_E))
+    """Heads ``first_head`` to ``last_head`` of one row. Addresses and distances in bytes; the last line is scratch."""
+    size = (last_head - first_head) * width
+    multiply_row(query + first_head * width * 4, factor, queries + first_head * width * 4, size)
     padded = (width + LANES - 1) // LANES * LANES
+    whole = (count + LANES - 1) // LANES * LANES
     for s in range(0, count, LANES):
         index = index_S.ctypes.data + s * 4
         if s + LANES > count:
             copy_index(index_S[s:], count - s, tail)
             index = tail.ctypes.data
         for h in range(first_head, last_head):
-            score = dot_rows(query + h * width * 4, key + h // group * width * 4, key_row, index, width)
+            score = dot_rows(queries + h * width * 4, key + h // group * width * 4, key_row, index, width)
             store(score, scores + h * score_head + s * 4)
 
     for h in range(first_head, last_head):
         score = scores + h * score_head
         if has_bias and count > 0:
-            add_bias(score, bias + h * bias_head, 1, count, scale)
-        top = row_maximum(score, count, np.float32(-np.inf))
+            add_bias(score, bias + h * bias_head, 1, count)
+        if count < whole:
+            hide_from(score, count, whole)
+        top[0] = np.float32(-np.inf)
+        row_maximum(score, 0, whole * 4, top.ctypes.data)
         store(splat(np.float32(0)), total + h * SIZE)
-        exponentials(score, count, count, factor, finite(top) * factor, total + h * SIZE)
+        exponentials(score, whole * 4, finite(top[0]), total + h * SIZE)
         for k in range(0, padded, LANES):
             store(splat(np.float32(0)), sums + (h * padded + k) * 4)
 
@@ -113,7 +113,7 @@ def attend_row(
 @kernel
 def attend_rows(
     query_RE, key_ME, value_ME, index_RS, lengths_R, heads, group, width, query_column, key_column, value_column,
-    scale, bias_RHS, has_bias, weights_RHS, has_weights, out_RF, parts,
+    factor, bias_RHS, has_bias, weights_RHS, has_weights, out_RF, parts,
 ):  # fmt: skip
     """The (row, head) pairs cut into ``parts`` runs of like cost, a thread each; see attention_step."""
     R = len(query_RE)
@@ -127,10 +127,11 @@ def attend_rows(
     bias_head = bias_RHS.shape[2] if bias_RHS.shape[1] > 1 else 0
 
     for part in prange(parts):
+        queries = np.empty(heads * width, np.float32)
         scores = np.empty(heads * stride, np.float32)
         sums = np.empty(heads * padded, np.float32)
         total = np.empty(heads * LANES, np.float32)
-        tail = np.empty(LANES, np.int32)
+        tail, top = np.empty(LANES, np.int32), np.empty(1, np.float32)
         start, stop = everything * part // parts, everything * (part + 1) // parts
         done = 0
         for r in range(R):
@@ -146,12 +147,13 @@ def attend_rows(
                     key_ME.shape[1] * 4,
                     value_ME.ctypes.data + value_column * 4,
                     value_ME.shape[1] * 4,
-                    index_RS[r], lengths_R[r], first_head, last_head, group, width, scale,
+                    index_RS[r], lengths_R[r], first_head, last_head, group, width, factor,
                     bias_RHS.ctypes.data + r * bias_row * 4, bias_head * 4, has_bias,
                     weights_RHS.ctypes.data + r * weights_RHS.shape[1] * weights_RHS.shape[2] * 4,
                     weights_RHS.shape[2] * 4, has_weights,
                     out_RF.ctypes.data + r * heads * width * 4,
-                    scores.ctypes.data, stride * 4, sums.ctypes.data, total.ctypes.data, tail,
+                    queries.ctypes.data, scores.ctypes.data, stride * 4, sums.ctypes.data, total.ctypes.data,
+                    tail, top,
                 )  # fmt: skip
 
 
@@ -184,15 +186,12 @@ def attention_step(
     A row that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
     """
     scale = head_width**-0.5 if scale is None else scale
-    if bias_RHS is None and scale <= 0:
-        # a scale folded into the exponent's must be positive
-        bias_RHS = np.zeros((1, 1, max(index_RS.shape[1], 1)), np.float32)
     out_RF = np.empty((len(query_RE), heads * head_width), np.float32)
     if weights_RHS is not None:
         weights_RHS.fill(0)
     attend_rows(
         query_RE, key_ME, value_ME, index_RS, lengths_R, heads, heads // key_heads, head_width,
-        query_column, key_column, value_column, np.float32(scale),
+        query_column, key_column, value_column, np.float32(scale * LOG2_E),
         NOTHING if bias_RHS is None else np.ascontiguousarray(bias_RHS), bias_RHS is not None,
         NOTHING if weights_RHS is None else weights_RHS, weights_RHS is not None,
         out_RF, current_threads(),

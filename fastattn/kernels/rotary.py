@@ -37,7 +37,7 @@ def rotate(
     """Turn, in place, ``heads`` heads of ``head_width`` from ``column`` on to the angles of their rows' positions.
 
     cos_PK2, sin_PK2  tables by position, float32; twice their width is what turns of a head, the rest stays.
-    interleaved       pairs are neighbours (0, 1), (2, 3), ...; else (0, K2), (1, K2 + 1), ... K2 being the tables' width.
+    interleaved       pairs are neighbours (0, 1), (2, 3), ...; else (0, K2), (1, K2 + 1), ...
     positions_N       int32.
     """
     if interleaved:

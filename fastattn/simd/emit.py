@@ -115,6 +115,28 @@ class Emitter:
             value = combine(value, self.builder.shuffle_vector(value, value, ir.Constant(self.integers, lanes)))
         return self.builder.extract_element(value, I32(0))
 
+    def loop(self, size, step: int, initial: list, body) -> list:
+        """values = body(offset, values) for offset = 0, step, ... below ``size`` (i64); the values at the end."""
+        builder = self.builder
+        entry, block, done = builder.block, builder.append_basic_block("loop"), builder.append_basic_block("done")
+        builder.cbranch(builder.icmp_signed(">", size, I64(0)), block, done)
+        builder.position_at_end(block)
+        offset = builder.phi(I64)
+        values = [builder.phi(value.type) for value in initial]
+        new = body(offset, values)
+        following = builder.add(offset, I64(step))
+        builder.cbranch(builder.icmp_signed("<", following, size), block, done)
+        last = builder.block
+        for phi, start, end in zip([offset, *values], [I64(0), *initial], [following, *new], strict=True):
+            phi.add_incoming(start, entry)
+            phi.add_incoming(end, last)
+        builder.position_at_end(done)
+        results = [builder.phi(value.type) for value in initial]
+        for phi, start, end in zip(results, initial, new, strict=True):
+            phi.add_incoming(start, entry)
+            phi.add_incoming(end, last)
+        return results
+
     def polynomial(self, x, coefficients):
         """Horner's rule, highest power first."""
         value = self.constant(coefficients[0])
@@ -159,7 +181,11 @@ class Emitter:
         shift = self.constant(12582912.0)
         shifted = self.add(x, shift)
         f = self.subtract(x, self.subtract(shifted, shift))
-        p = self.fma(f, self.polynomial(f, EXP2), self.constant(1.0))
+        # Estrin's scheme: half of the wait of Horner's
+        c5, c4, c3, c2, c1 = (self.constant(c) for c in EXP2)
+        square = self.multiply(f, f)
+        low, middle = self.fma(c1, f, self.constant(1.0)), self.fma(c3, f, c2)
+        p = self.fma(square, self.fma(square, self.fma(c5, f, c4), middle), low)
         exponent = b.shl(b.bitcast(shifted, self.integers), self.integer(23))
         return b.bitcast(b.add(b.bitcast(p, self.integers), exponent), self.vector)
 

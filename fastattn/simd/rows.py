@@ -97,45 +97,16 @@ def _emit_dot_rows(emitter: Emitter, query, rows, row_size, index, width):
     whole = builder.mul(builder.sub(width, tail), I64(4))
     zero = emitter.constant(0.0)
 
-    def loop_block(name):
-        return builder.append_basic_block(f"dot.{name}")
+    def add_whole(offset, sums):
+        part = emitter.load(builder.add(query, offset))
+        return [
+            emitter.fma(part, emitter.load(builder.add(a, offset)), s) for a, s in zip(addresses, sums, strict=True)
+        ]
 
-    entry, loop, looped, partial, done = builder.block, *map(loop_block, ("step", "tail", "partial", "done"))
-    builder.cbranch(builder.icmp_signed(">", whole, I64(0)), loop, looped)
+    def add_tail(offset, sums):
+        part = emitter.load_first(builder.add(query, whole), tail, zero)
+        ends = [emitter.load_first(builder.add(a, whole), tail, zero) for a in addresses]
+        return [emitter.fma(part, end, s) for end, s in zip(ends, sums, strict=True)]
 
-    builder.position_at_end(loop)
-    offset = builder.phi(I64)
-    sums = [builder.phi(emitter.vector) for _ in addresses]
-    part = emitter.load(builder.add(query, offset))
-    added = [emitter.fma(part, emitter.load(builder.add(a, offset)), s) for a, s in zip(addresses, sums, strict=True)]
-    following = builder.add(offset, I64(4 * LANES))
-    builder.cbranch(builder.icmp_signed("<", following, whole), loop, looped)
-    offset.add_incoming(I64(0), entry)
-    offset.add_incoming(following, loop)
-    for phi, value in zip(sums, added, strict=True):
-        phi.add_incoming(zero, entry)
-        phi.add_incoming(value, loop)
-
-    builder.position_at_end(looped)
-    totals = [builder.phi(emitter.vector) for _ in addresses]
-    for phi, value in zip(totals, added, strict=True):
-        phi.add_incoming(zero, entry)
-        phi.add_incoming(value, loop)
-    builder.cbranch(builder.icmp_signed(">", tail, I64(0)), partial, done)
-
-    builder.position_at_end(partial)
-    part = emitter.load_first(builder.add(query, whole), tail, zero)
-    ends = [
-        emitter.fma(part, emitter.load_first(builder.add(a, whole), tail, zero), t)
-        for a, t in zip(addresses, totals, strict=True)
-    ]
-    builder.branch(done)
-
-    builder.position_at_end(done)
-    results = []
-    for total, end in zip(totals, ends, strict=True):
-        phi = builder.phi(emitter.vector)
-        phi.add_incoming(total, looped)
-        phi.add_incoming(end, partial)
-        results.append(phi)
-    return emit_lane_sums(emitter, results)
+    sums = emitter.loop(whole, 4 * LANES, [zero] * LANES, add_whole)
+    return emit_lane_sums(emitter, emitter.loop(tail, LANES, sums, add_tail))

@@ -1,0 +1,98 @@
+"""Attention on plain arrays, for use without a model: the kernel behind checks of shapes and types."""
+
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import InputError
+from fastattn.kernels.attention import attend_between
+
+MAX_HEAD_WIDTH = 4096
+
+
+def attention(
+    query_BTHK: np.ndarray,
+    key_BSHK: np.ndarray,
+    value_BSHK: np.ndarray,
+    *,
+    lengths: Any = None,
+    causal: bool = False,
+    offset: Any = None,
+    scale: float | None = None,
+    bias: np.ndarray | None = None,
+    return_weights: bool = False,
+) -> Any:
+    """softmax(Q K' scale + bias) V (Vaswani 2017) of every head: out_BTHK float32, with weights_BHTS when asked.
+
+    Arrays are float32. Keys may have fewer heads than queries, if the number of query heads is a multiple: each key
+    head then serves as many query heads in a row (Ainslie 2023).
+    lengths  integers [B]: keys at or past a sentence's length are padding. All S are keys where none are given.
+    causal   query t sees keys s <= t + offset; offset is an integer or integers [B], 0 where none is given.
+    scale    of the scores, 1 / sqrt(K) where none is given.
+    bias     float32, broadcast to (B, H, T, S), added after the scale; -inf hides a key.
+    A query that sees no key yields zeros. InputError where shapes or types do not fit. The scores are not stored
+    (Milakov and Gimelshein 2018; Dao 2023), but for the weights.
+    """
+    arrays = {"query": query_BTHK, "key": key_BSHK, "value": value_BSHK}
+    for name, array in arrays.items():
+        _check_float32(name, array)
+        if array.ndim != 4:
+            axes = "(batch, positions, heads, head width)"
+            raise InputError(f"{name}: expected four axes {axes}, got shape {array.shape}")
+    B, T, H, K = query_BTHK.shape
+    S, G = key_BSHK.shape[1:3]
+    if key_BSHK.shape != (B, S, G, K):
+        raise InputError(f"key: expected batch {B} and head width {K} as in the query, got shape {key_BSHK.shape}")
+    if value_BSHK.shape != key_BSHK.shape:
+        raise InputError(f"value: expected the key's shape {key_BSHK.shape}, got {value_BSHK.shape}")
+    if G == 0 or H % G != 0:
+        raise InputError(f"key: expected a number of heads that divides the query's {H}, got {G}")
+    if not 1 <= K <= MAX_HEAD_WIDTH:
+        raise InputError(f"query: expected a head width of 1 to {MAX_HEAD_WIDTH}, got {K}")
+    scale = K**-0.5 if scale is None else float(scale)
+    if not np.isfinite(scale):
+        raise InputError(f"scale: expected a finite number, got {scale}")
+    lengths_B = _integers("lengths", S if lengths is None else lengths, B)
+    if B and not 0 <= int(lengths_B.min()) <= int(lengths_B.max()) <= S:
+        raise InputError(f"lengths: expected 0 to {S}, the number of keys, got {lengths_B.tolist()}")
+    if offset is not None and not causal:
+        raise InputError("offset: expected only with causal=True")
+    # beyond the queries and keys an offset hides or shows everything
+    offset_B = np.clip(_integers("offset", 0 if offset is None else offset, B), -T, S)
+    bias_BHTS = None if bias is None else _bias(bias, (B, H, T, S))
+    weights_BHTS = np.empty((B, H, T, S), np.float32) if return_weights else None
+
+    query_NE, key_ME, value_ME = (
+        np.ascontiguousarray(array).reshape(-1, array.shape[2] * K) for array in arrays.values()
+    )
+    query_starts_B, key_starts_B = np.arange(B) * T, np.arange(B) * S
+    out_NF = attend_between(
+        query_NE, key_ME, value_ME, query_starts_B, query_starts_B + T, key_starts_B, key_starts_B + lengths_B,
+        heads=H, key_heads=G, head_width=K, causal=bool(causal), offset_B=offset_B if causal and B else None,
+        scale=scale, bias_BHTS=bias_BHTS, weights_BHTS=weights_BHTS,
+    )  # fmt: skip
+    out_BTHK = out_NF.reshape(B, T, H, K)
+    return out_BTHK if weights_BHTS is None else (out_BTHK, weights_BHTS)
+
+
+def _check_float32(name: str, array: Any) -> None:
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+        got = str(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
+        raise InputError(f"{name}: expected a NumPy array of float32, got {got}")
+
+
+def _integers(name: str, values: Any, count: int) -> np.ndarray:
+    """``values``, one for all or one a sentence, as int64 [count]."""
+    array = np.asarray(values)
+    if not np.issubdtype(array.dtype, np.integer) or array.shape not in ((), (count,)):
+        raise InputError(f"{name}: expected an integer or {count} of them, got {array.dtype} of shape {array.shape}")
+    return np.broadcast_to(array.astype(np.int64), (count,))
+
+
+def _bias(bias: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """The bias with four axes, each of length one or as in ``shape``."""
+    _check_float32("bias", bias)
+    full = (1,) * (4 - bias.ndim) + bias.shape
+    if len(full) != 4 or any(axis not in (1, size) for axis, size in zip(full, shape)):
+        raise InputError(f"bias: expected a shape that broadcasts to {shape}, got {bias.shape}")
+    return bias.reshape(full)
