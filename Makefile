@@ -38,7 +38,7 @@ check: setup
 	@$(BIN)/ruff check .
 	@rm -rf build/types && mkdir -p build/types/fastattn
 	@ln -s $(CURDIR)/fastattn/* $(CURDIR)/weights $(CURDIR)/cli build/types/fastattn/
-	@cd build/types && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/setup.cfg --cache-dir $(CURDIR)/.mypy_cache
+	@cd build/types && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/setup.cfg --no-incremental
 	@$(BIN)/python -m pytest tests/test_imports.py
 
 bench: setup
