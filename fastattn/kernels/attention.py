@@ -261,7 +261,7 @@ def attend(
         for first in range(0, queries * group, limit):
             count = min(limit, queries * group - first)
             everything += key_heads * block_cost(first, count, queries, keys, causal, offset_B[b % len(offset_B)])
-    limit = min(limit, (longest + ROWS - 1) // ROWS * ROWS)
+    limit = min(limit, max((longest + ROWS - 1) // ROWS, 1) * ROWS)
     columns = (width + COLUMNS - 1) // COLUMNS * COLUMNS
     bias_strides = strides(bias_BHTS)
     weight_strides = strides(weights_BHTS)
