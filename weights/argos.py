@@ -110,16 +110,15 @@ class Archive:
             raise CheckpointError(f"{self.where(name)}: says it has {entry.compress_size} bytes, more than the archive")
         try:
             with zipfile.ZipFile(self.path) as archive, archive.open(entry) as stream:
-                data = bytearray(entry.file_size)
-                filled = 0
-                while filled < len(data) and (count := stream.readinto(memoryview(data)[filled : filled + (1 << 24)])):
-                    filled += count
+                data = bytearray()
+                while len(data) < entry.file_size and (part := stream.read(min(1 << 24, entry.file_size - len(data)))):
+                    data += part
                 # The checksum is compared when the end is seen.
                 over = stream.read(1)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
             raise CheckpointError(f"{self.where(name)}: cannot be unpacked: {error}") from None
-        if filled != len(data) or over:
-            raise CheckpointError(f"{self.where(name)}: expected {len(data)} bytes, got {filled}")
+        if len(data) != entry.file_size or over:
+            raise CheckpointError(f"{self.where(name)}: expected {entry.file_size} bytes, got {len(data)}")
         return memoryview(data)
 
 

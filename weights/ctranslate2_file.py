@@ -181,7 +181,7 @@ def _listed(known: dict[int, str]) -> str:
 def _to_float32(variable: Variable) -> np.ndarray:
     stored = variable.stored
     if variable.dtype == "float32":
-        return np.require(stored, np.float32, "CAW")
+        return np.require(stored, np.float32, ["C", "A", "W"])
     if variable.dtype == "float16":
         return stored.astype(np.float32)
     if variable.dtype == "bfloat16":

@@ -45,7 +45,7 @@ class JsonObject:
             raise self.error(name, "a string", value)
         return value
 
-    def object(self, name: str) -> "JsonObject":
+    def nested(self, name: str) -> "JsonObject":
         """The object under a name; an empty one where it is absent or null."""
         value = self._value(name, {}, "an object")
         if not isinstance(value, dict):

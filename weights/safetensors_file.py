@@ -46,7 +46,7 @@ class StoredTensor:
         stored = np.ndarray(self.shape, form, self.data if len(self.data) else None)
         if self.dtype == "BF16":
             return np.left_shift(stored, 16, dtype=np.uint32).view(np.float32)
-        return np.require(stored, np.float32, "CAW")
+        return np.require(stored, np.float32, ["C", "A", "W"])
 
 
 def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
@@ -60,7 +60,7 @@ def read_shards(folder: Folder, name: str) -> dict[str, StoredTensor]:
     prefix = name.rpartition("/")[0] + "/" if "/" in name else ""
     files: dict[str, dict[str, StoredTensor]] = {}
     tensors = {}
-    for tensor, shard in index.object("weight_map").values.items():
+    for tensor, shard in index.nested("weight_map").values.items():
         if not isinstance(shard, str) or not shard.endswith(".safetensors") or any(c in shard for c in "/\\:"):
             raise CheckpointError(
                 f"{index.where}: {tensor} should be in a .safetensors file here, is in {shorten(shard)}"

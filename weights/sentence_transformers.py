@@ -116,7 +116,7 @@ def _read_transformer(folder: Folder, prefix: str) -> Checkpoint:
         raise CheckpointError(f"{config.where}: transformer_task {shorten(task)} is not supported")
     if config.string("module_output_name", "token_embeddings") != "token_embeddings":
         raise config.error("module_output_name", "'token_embeddings'", config.values["module_output_name"])
-    output = config.object("modality_config").object("text").string("method_output_name", "last_hidden_state")
+    output = config.nested("modality_config").nested("text").string("method_output_name", "last_hidden_state")
     if output != "last_hidden_state":
         raise CheckpointError(f"{config.where}: method_output_name should be 'last_hidden_state', is {shorten(output)}")
     limit = config.integer("max_seq_length", minimum=1) if config.has("max_seq_length") else None
@@ -198,7 +198,7 @@ def _read_prompts(folder: Folder, text: EncoderText) -> EncoderText:
     kind = config.string("model_type", "SentenceTransformer")
     if kind != "SentenceTransformer":
         raise CheckpointError(f"{config.where}: model_type should be 'SentenceTransformer', is {shorten(kind)}")
-    prompts: dict[str, Any] = config.object("prompts").values
+    prompts: dict[str, Any] = config.nested("prompts").values
     prompts = {name: "" if prompt is None else prompt for name, prompt in prompts.items()}
     if not all(map(is_text, prompts.values())):
         raise config.error("prompts", "strings by name", prompts)

@@ -55,7 +55,7 @@ def emit_tile(emitter: Emitter, rows: int, vectors: int, groups: int, start: str
     b_offset.add_incoming(I64(0), entry)
     sums = [builder.phi(emitter.vector) for _ in starts]
     operands = [emitter.load(builder.add(b_groups[g], builder.add(b_offset, I64(j * lanes * 4)))) for g, j in columns]
-    new = []
+    new: list[ir.Value] = []
     for i in range(rows):
         scalar = builder.load(emitter.pointer(builder.add(a_rows[i], builder.mul(step, I64(4))), F32))
         scalar.align = 4
