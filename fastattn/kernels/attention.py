@@ -10,11 +10,12 @@ Bits: where a key falls into tiles depends on its index in its own sentence only
 a row's result does not depend on the batch, the blocks or the number of threads.
 
 Reached on one Zen 3 core (AVX2), of 102 GFLOP/s that a tile alone does: 78 at (8, 12, 512, 64), 84 at
-(1, 12, 2048, 64), 66 at (32, 12, 128, 32). At the first the exponentials take 9% of the time, packing 6%, maxima 2%.
+(1, 12, 2048, 64), 54 at (32, 12, 128, 32). At the first the exponentials take 9% of the time, packing 6%, maxima 2%.
 70 -> 74  softmax of a tile's rows without divisions and masked stores between them
 74 -> 76  256 keys a block instead of 128 (fewer sums rescaled; both packed blocks still fit L2)
 76 -> 79  one tile's scores in a buffer of 6 KiB instead of 48 rows' in 48 KiB, which left the first cache
-No gain: prefetching what is packed next, blocks of 1024 rows.
+52 -> 54  (at the third, which is bound by memory: 62 where each head lies apart) prefetching two heads ahead
+No gain: prefetching the next keys of a long sentence, blocks of 1024 rows.
 """
 
 import numpy as np
@@ -41,6 +42,7 @@ from fastattn.simd.vector import (
     lane,
     load,
     load_first,
+    prefetch,
     splat,
     store,
 )
@@ -53,6 +55,9 @@ KEYS = 256
 # The keys are packed once for so many query rows of width 64: 1% of the work there; the block's queries and sums
 # take 256 KiB, whatever the length of the sentence.
 BLOCK_FLOATS = 512 * 64
+# Rows of heads side by side lie too far apart for the hardware to foresee: while one head is computed, those of the
+# head so many further on are asked for.
+AHEAD = 2
 
 score_tile = make_tile(ROWS, VECTORS)
 half_score_tile = make_tile(ROWS, 1)  # the last keys, where they fit
@@ -106,6 +111,14 @@ def multiply_keys(query, keys, panel_width, width, count, score):
             score_tile(query, width * 4, panel, COLUMNS * 4, 0, width, score + c * 4, KEYS * 4)
         else:
             half_score_tile(query, width * 4, panel, COLUMNS * 4, 0, width, score + c * 4, KEYS * 4)
+
+
+@inner
+def prefetch_rows(address, row, first, stop, width):
+    """Ask for the cache lines of rows ``first`` to ``stop``."""
+    for s in range(first, stop):
+        for k in range(0, width, 16):
+            prefetch(address + s * row + k * 4)
 
 
 @inner
@@ -175,6 +188,13 @@ def attend_block(
         pack_keys(key + s * key_row, key_row, here, width, key_scratch)
         pack_values(value + s * value_row, value_row, here, width, value_scratch)
         for i in range(0, padded, ROWS):
+            if s + KEYS >= last:
+                ahead, stop = AHEAD * width * 4, min(i + ROWS, queries)
+                prefetch_rows(query + ahead, query_row, i, stop, width)
+                prefetch_rows(out + ahead, out_row, i, stop, width)
+                near, far = min(KEYS, keys) * i // padded, min(KEYS, keys) * (i + ROWS) // padded
+                prefetch_rows(key + ahead, key_row, near, far, width)
+                prefetch_rows(value + ahead, value_row, near, far, width)
             tile_keys = 0
             for n in range(i, i + ROWS):
                 tile_keys = max(tile_keys, min(seen[n] - s, here))

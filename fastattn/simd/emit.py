@@ -181,11 +181,7 @@ class Emitter:
         shift = self.constant(12582912.0)
         shifted = self.add(x, shift)
         f = self.subtract(x, self.subtract(shifted, shift))
-        # Estrin's scheme: half of the wait of Horner's
-        c5, c4, c3, c2, c1 = (self.constant(c) for c in EXP2)
-        square = self.multiply(f, f)
-        low, middle = self.fma(c1, f, self.constant(1.0)), self.fma(c3, f, c2)
-        p = self.fma(square, self.fma(square, self.fma(c5, f, c4), middle), low)
+        p = self.fma(f, self.polynomial(f, EXP2), self.constant(1.0))
         exponent = b.shl(b.bitcast(shifted, self.integers), self.integer(23))
         return b.bitcast(b.add(b.bitcast(p, self.integers), exponent), self.vector)
 

@@ -104,3 +104,12 @@ def _any_above(emitter, a, b):
 load_scalar = _make("load_scalar", _F, (_A,), _load_scalar, "The float32 at an address.")
 any_above = _make("any_above", types.boolean, (_V, _V), _any_above, "Whether any lane of a is larger than b's.")
 lane = _make("lane", _F, (_V,), lambda e, v: e.builder.extract_element(v, ir.IntType(32)(0)), "The first lane.")
+
+
+def _prefetch(emitter, address):
+    pointer, kind = emitter.pointer(address, ir.IntType(8)), ir.IntType(32)
+    read, everywhere, data = kind(0), kind(3), kind(1)
+    emitter.call("llvm.prefetch.p0", ir.VoidType(), pointer, read, everywhere, data)
+
+
+prefetch = _make("prefetch", types.void, (_A,), _prefetch, "Ask for the cache line at an address; it need not be ours.")
