@@ -230,7 +230,7 @@ def _batches(lengths: list[int], threads: int) -> tuple[list[list[int]], bool]:
     core to have batches of its own, all share each.
     """
     total = sum(lengths)
-    whole = threads > 1 and total >= 2 * LEAST_ROWS * threads and len(lengths) >= threads
+    whole = threads > 1 and total >= 2 * LEAST_ROWS * threads
     most = min(MOST_ROWS, max(LEAST_ROWS, total // (4 * threads))) if whole else MOST_ROWS
     batches: list[list[int]] = []
     rows = 0
@@ -240,4 +240,4 @@ def _batches(lengths: list[int], threads: int) -> tuple[list[list[int]], bool]:
             rows = 0
         batches[-1].append(b)
         rows += lengths[b]
-    return batches, whole
+    return batches, whole and len(batches) >= threads
