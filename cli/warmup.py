@@ -28,16 +28,14 @@ def warmup() -> None:
     with Progress() as progress:
         compiling = Compiling(progress)
         from fastattn.encoder import Encoder
-        from fastattn.kernels import thread_limit
         from fastattn.translator import Translator
 
-        # A kernel has a form for one thread and one for several; little models run them all.
-        for threads in sorted({1, thread_limit()}):
-            Encoder.from_checkpoint(_encoder_checkpoint(), threads=threads).encode("word " * _LONG)
-            for variety in ({}, {"positions": "rotary", "norm": "rms", "pre_norm": True, "gated": True}):
-                translator = Translator.from_checkpoint(_translation_checkpoint(**variety), threads=threads)
-                translator.translate("word", beam_size=2, max_decoding_length=4)
-                translator.score(["word"], ["word"])
+        # Little models run every kernel.
+        Encoder.from_checkpoint(_encoder_checkpoint()).encode("word " * _LONG)
+        for variety in ({}, {"positions": "rotary", "norm": "rms", "pre_norm": True, "gated": True}):
+            translator = Translator.from_checkpoint(_translation_checkpoint(**variety))
+            translator.translate("word", beam_size=2, max_decoding_length=4)
+            translator.score(["word"], ["word"])
     seconds = time.monotonic() - start
     click.echo(f"{compiling.kernels} kernels compiled in {seconds:.1f} s" if compiling.kernels else "all was compiled")
 

@@ -5,6 +5,7 @@ import pytest
 from cases import CASES, Case, check
 
 from fastattn import kernels
+from fastattn.kernels import jit
 
 MINE = [case for case in CASES if hasattr(kernels, case.operation)]
 
@@ -15,13 +16,16 @@ def test_agrees_with_reference(case: Case):
 
 
 @pytest.mark.parametrize("case", MINE, ids=lambda case: case.name)
-def test_threads_change_no_bit(case: Case):
+def test_threads_and_forms_change_no_bit(case: Case, monkeypatch):
     with kernels.use_threads(1):
-        serial = case.call(kernels, case.arrays)
+        alone = case.call(kernels, case.arrays)
     with kernels.use_threads(2):
-        parallel = case.call(kernels, case.arrays)
-    for one, other in zip(serial, parallel, strict=True):
-        np.testing.assert_array_equal(one, other)
+        shared = case.call(kernels, case.arrays)
+    monkeypatch.setattr(jit, "_forked", True)  # as in a forked child
+    serial = case.call(kernels, case.arrays)
+    for results in (shared, serial):
+        for one, other in zip(alone, results, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 13, 97, 200])

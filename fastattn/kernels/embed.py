@@ -4,7 +4,7 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.jit import kernel
-from fastattn.kernels.norm import SERIAL_SIZE, load_part, store_part
+from fastattn.kernels.norm import load_part, store_part
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import fma, splat
 
@@ -39,9 +39,8 @@ def embed(
     ids, positions  int32; the caller has checked that they are inside their tables.
     """
     x_ND = np.empty((len(ids_N), table_VD.shape[1]), np.float32)
-    run = _embed.serial if x_ND.size < SERIAL_SIZE else _embed
     if position_table_PD is None:
-        run(ids_N, table_VD, float(scale), _NO_POSITIONS, _NO_TABLE, x_ND)
+        _embed(ids_N, table_VD, float(scale), _NO_POSITIONS, _NO_TABLE, x_ND)
     else:
-        run(ids_N, table_VD, float(scale), positions_N, position_table_PD, x_ND)
+        _embed(ids_N, table_VD, float(scale), positions_N, position_table_PD, x_ND)
     return x_ND

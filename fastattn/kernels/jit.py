@@ -1,9 +1,10 @@
 """The one decorator of all kernels: flags, serial and parallel forms, threads, and the cache of compiled code.
 
-A kernel is one Python function with ``prange`` over its tasks. It is compiled twice at most, when first needed: a
-serial form that releases the GIL (whole sentences on cores, each a Python thread's) and a parallel form (one product
-shared by all cores). Both compute the same bits: a task writes its own part of the output and no order depends on
-the number of threads; fast-math, which could differ between the forms, stays off.
+A kernel is one Python function with ``prange`` over its tasks, compiled when first needed, in parallel form: it
+releases the GIL and serves both one product shared by all cores and whole sentences on cores, each a Python thread's
+with a region of one thread (1.2 us more than a plain call). A serial form is compiled only where that cannot be: in a
+forked child, and for one thread under the workqueue layer. Both compute the same bits: a task writes its own part of
+the output and no order depends on the number of threads; fast-math, which could differ between the forms, stays off.
 """
 
 import contextlib
@@ -38,13 +39,13 @@ def thread_limit() -> int:
 def use_threads(count: int) -> Iterator[None]:
     """Kernels that this Python thread calls inside share their work among ``count`` threads.
 
-    1 runs them here, in serial form: any number of Python threads may do so at once. More than Numba was started
-    with (NUMBA_NUM_THREADS, by default the CPUs) count as that many.
+    With 1 any number of Python threads may run kernels at once. More than Numba was started with (NUMBA_NUM_THREADS,
+    by default the CPUs) count as that many.
     """
     before = getattr(_state, "threads", None)
     count = min(count, numba.config.NUMBA_NUM_THREADS)
     mask = None
-    if count > 1 and not _forked:
+    if not _forked:
         mask = numba.get_num_threads()
         numba.set_num_threads(count)
     _state.threads = count
@@ -52,7 +53,7 @@ def use_threads(count: int) -> Iterator[None]:
         yield
     finally:
         _state.threads = before
-        if mask is not None:
+        if mask is not None and not _forked:
             numba.set_num_threads(mask)
 
 
@@ -105,10 +106,12 @@ class Kernel:
         self.parallel = _compiled(function, parallel=True)
 
     def __call__(self, *arguments):
-        if current_threads() == 1:
+        if _forked:
             return self.serial(*arguments)
         if parallel_is_reentrant():
             return self.parallel(*arguments)
+        if current_threads() == 1:
+            return self.serial(*arguments)
         with _region:
             return self.parallel(*arguments)
 
@@ -120,7 +123,7 @@ def kernel(function: Callable) -> Kernel:
 
 def inner(function: Callable) -> Callable:
     """Compile a helper that kernels call; it is inlined by LLVM into them and never called from Python."""
-    return numba.njit(**FLAGS)(function)
+    return numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **FLAGS)(function)
 
 
 def _compiled(function: Callable, parallel: bool):

@@ -7,8 +7,6 @@ from fastattn.kernels.jit import inner, kernel
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import fma, load, load_first, splat, store, store_first, sum_lanes
 
-# Below this many floats a parallel region costs more than it saves.
-SERIAL_SIZE = 1 << 14
 _NONE, _NO_BIAS = np.empty((0, 0), np.float32), np.empty(0, np.float32)
 
 
@@ -74,9 +72,8 @@ def _normalise(x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
 
 def _run(x_ND, residual_ND, weight_D, bias_D, epsilon, centred):
     y_ND = np.empty_like(x_ND)
-    run = _normalise.serial if x_ND.size < SERIAL_SIZE else _normalise
     residual_ND = _NONE if residual_ND is None else residual_ND
-    run(x_ND, residual_ND, weight_D, _NO_BIAS if bias_D is None else bias_D, float(epsilon), centred, y_ND)
+    _normalise(x_ND, residual_ND, weight_D, _NO_BIAS if bias_D is None else bias_D, float(epsilon), centred, y_ND)
     return y_ND
 
 

@@ -156,7 +156,7 @@ def _run(x_RD, packed, k, suppressed_RJ, targets_R):
     if R:
         panels, bias = packed.panels_PDN, packed.bias
         _project(x_RD, panels, bias, suppressed_RJ, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R)
-        _merge.serial(peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R)
+        _merge(peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R)
     return best_values.reshape(R, k), best_ids.reshape(R, k), logits_R, log_sums_R
 
 
