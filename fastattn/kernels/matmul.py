@@ -14,6 +14,7 @@ from numba import prange
 
 from fastattn.kernels.activation import CODES, activate_all
 from fastattn.kernels.jit import current_threads, inner, kernel
+from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import make_biased_tile
 from fastattn.simd.vector import load, load_first, splat, store, store_first
@@ -58,14 +59,19 @@ def pack_linear(weight_FD: np.ndarray, bias_F: np.ndarray | None = None) -> Pack
 @kernel
 def _pack(weight_FD, panels_PDN):
     outputs, inputs = weight_FD.shape
+    squares = inputs // LANES * LANES
     for p in prange(panels_PDN.shape[0]):
+        whole = (p + 1) * NR <= outputs
+        if whole:
+            for j in range(0, NR, LANES):
+                source = weight_FD.ctypes.data + (p * NR + j) * inputs * 4
+                target = panels_PDN.ctypes.data + (p * inputs * NR + j) * 4
+                for d in range(0, squares, LANES):
+                    transpose(source + d * 4, inputs * 4, LANES, LANES, target + d * NR * 4, NR * 4)
         for j in range(NR):
-            if p * NR + j < outputs:
-                for d in range(inputs):
-                    panels_PDN[p, d, j] = weight_FD[p * NR + j, d]
-            else:
-                for d in range(inputs):
-                    panels_PDN[p, d, j] = np.float32(0)
+            for d in range(squares if whole else 0, inputs):
+                inside = p * NR + j < outputs
+                panels_PDN[p, d, j] = weight_FD[p * NR + j, d] if inside else np.float32(0)
 
 
 @inner
