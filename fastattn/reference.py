@@ -291,32 +291,66 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     return logits
 
 
-def project_top_k(
-    x_RD: np.ndarray, packed: PackedLinear, k: int, suppressed_RJ: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k most probable outputs of softmax(x W' + b): (log_probs_Rk, ids_Rk int32), best first, ties to the lower id.
+def project_all(
+    x_RD: np.ndarray,
+    packed: PackedLinear,
+    suppressed_RJ: np.ndarray | None = None,
+    penalised_RJ: np.ndarray | None = None,
+    penalty: float = 1.0,
+) -> np.ndarray:
+    """Log-softmax of x W' + b over all outputs: log_probs_RV.
 
+    penalised_RJ   ids, each once a row and padded with -1, whose logits are divided by ``penalty`` where they are
+                   positive and multiplied by it where negative (Keskar 2019, section 4.1).
     suppressed_RJ  ids, padded with -1, whose logits count as -inf before the softmax.
     """
     logits_RV = linear(x_RD, packed)
+    if penalised_RJ is not None:
+        rows, ids = _listed(penalised_RJ)
+        before = logits_RV[rows, ids]
+        factor = logits_RV.dtype.type(penalty)
+        logits_RV[rows, ids] = np.where(before < 0, before * factor, before / factor)
     if suppressed_RJ is not None:
-        rows_R1 = np.arange(len(logits_RV))[:, None]
-        rows_RJ = np.broadcast_to(rows_R1, suppressed_RJ.shape)[suppressed_RJ >= 0]
-        logits_RV[rows_RJ, suppressed_RJ[suppressed_RJ >= 0]] = -np.inf
-    log_softmax(logits_RV)
-    ids_Rk = np.empty((len(logits_RV), k), np.int32)
-    for r, row_V in enumerate(logits_RV):
+        logits_RV[_listed(suppressed_RJ)] = -np.inf
+    return log_softmax(logits_RV)
+
+
+def _listed(ids_RJ: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, ids) of what is not padding."""
+    rows, columns = np.nonzero(ids_RJ >= 0)
+    return rows, ids_RJ[rows, columns]
+
+
+def project_top_k(
+    x_RD: np.ndarray,
+    packed: PackedLinear,
+    k: int,
+    suppressed_RJ: np.ndarray | None = None,
+    penalised_RJ: np.ndarray | None = None,
+    penalty: float = 1.0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k most probable of ``project_all``: (log_probs_Rk, ids_Rk int32), best first, ties to the lower id."""
+    log_probs_RV = project_all(x_RD, packed, suppressed_RJ, penalised_RJ, penalty)
+    ids_Rk = np.empty((len(log_probs_RV), k), np.int32)
+    for r, row_V in enumerate(log_probs_RV):
         # argpartition alone would break ties by chance.
         least = np.partition(row_V, len(row_V) - k)[len(row_V) - k]
         candidates = np.flatnonzero(row_V >= least)
         ids_Rk[r] = candidates[np.argsort(-row_V[candidates], kind="stable")[:k]]
-    return np.take_along_axis(logits_RV, ids_Rk.astype(np.int64), axis=1), ids_Rk
+    return np.take_along_axis(log_probs_RV, ids_Rk.astype(np.int64), axis=1), ids_Rk
 
 
-def log_probs(x_ND: np.ndarray, packed: PackedLinear, targets_N: np.ndarray) -> np.ndarray:
-    """Log-softmax of x W' + b at the target ids."""
-    logits_NV = log_softmax(linear(x_ND, packed))
-    return logits_NV[np.arange(len(logits_NV)), targets_N]
+def log_probs(
+    x_ND: np.ndarray,
+    packed: PackedLinear,
+    targets_N: np.ndarray,
+    suppressed_NJ: np.ndarray | None = None,
+    penalised_NJ: np.ndarray | None = None,
+    penalty: float = 1.0,
+) -> np.ndarray:
+    """``project_all`` at one target id a row."""
+    log_probs_NV = project_all(x_ND, packed, suppressed_NJ, penalised_NJ, penalty)
+    return log_probs_NV[np.arange(len(log_probs_NV)), targets_N]
 
 
 @contextmanager

@@ -212,36 +212,48 @@ def attention_step_case(
     return Case(name, "attention_step", arrays, call)
 
 
-def project_top_k_case(rows: int, width: int, vocabulary: int, k: int, suppressed: bool = False) -> Case:
+def _edits(rng: np.random.Generator, rows: int, vocabulary: int, edited: bool) -> dict[str, np.ndarray]:
+    """Ids to suppress and to penalise; every id of the latter once a row, as the operations ask for."""
+    if not edited:
+        return {}
+    penalised = np.stack([rng.permutation(vocabulary)[:5] for _ in range(rows)]).astype(np.int32)
+    penalised[:, 3] = -1
+    return {"suppressed": rng.integers(-1, vocabulary, (rows, 3)).astype(np.int32), "penalised": penalised}
+
+
+def project_top_k_case(rows: int, width: int, vocabulary: int, k: int, edited: bool = False) -> Case:
     """Small whole numbers: the logits are exact in float32, tie often, and the ids must be those of the oracle."""
     rng = np.random.default_rng(rows * 7919 + width * 31 + vocabulary)
     arrays = {
         "x": rng.integers(-1, 2, (rows, width)).astype(np.float32),
         "weight": rng.integers(-1, 2, (vocabulary, width)).astype(np.float32),
         "bias": rng.integers(-1, 2, vocabulary).astype(np.float32),
+        **_edits(rng, rows, vocabulary, edited),
     }
-    if suppressed:
-        arrays["suppressed"] = rng.integers(-1, vocabulary, (rows, 3)).astype(np.int32)
 
     def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-        return ops.project_top_k(a["x"], ops.pack_linear(a["weight"], a["bias"]), k, a.get("suppressed"))
+        edits = a.get("suppressed"), a.get("penalised"), 2.0
+        return ops.project_top_k(a["x"], ops.pack_linear(a["weight"], a["bias"]), k, *edits)
 
-    name = f"project_top_k-{rows}x{width}x{vocabulary}-{k}-{suppressed}"
+    name = f"project_top_k-{rows}x{width}x{vocabulary}-{k}-{edited}"
     return Case(name, "project_top_k", arrays, call, exact=(1,))
 
 
-def log_probs_case(rows: int, width: int, vocabulary: int, size: float = 1.0) -> Case:
+def log_probs_case(rows: int, width: int, vocabulary: int, size: float = 1.0, edited: bool = False) -> Case:
+    """Targets' log-probabilities, and all of them."""
     rng = np.random.default_rng(rows * 7919 + width * 31 + vocabulary)
     arrays = {
         "x": _normal(rng, rows, width) * np.float32(size),
         "weight": _normal(rng, vocabulary, width),
         "targets": rng.integers(0, vocabulary, rows).astype(np.int32),
+        **_edits(rng, rows, vocabulary, edited),
     }
 
     def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-        return (ops.log_probs(a["x"], ops.pack_linear(a["weight"]), a["targets"]),)
+        packed, edits = ops.pack_linear(a["weight"]), (a.get("suppressed"), a.get("penalised"), 1.7)
+        return ops.log_probs(a["x"], packed, a["targets"], *edits), ops.project_all(a["x"], packed, *edits)
 
-    return Case(f"log_probs-{rows}x{width}x{vocabulary}-{size}", "log_probs", arrays, call)
+    return Case(f"log_probs-{rows}x{width}x{vocabulary}-{size}-{edited}", "log_probs", arrays, call)
 
 
 # One, primes, one below, at and above widths of vectors and tiles; no rows at all.
@@ -304,8 +316,9 @@ CASES: list[Case] = [
     project_top_k_case(1, 1, 1, 1),
     project_top_k_case(3, 8, 5, 5),
     project_top_k_case(4, 9, 131, 1),
-    project_top_k_case(5, 16, 257, 10, suppressed=True),
-    project_top_k_case(17, 33, 1000, 7, suppressed=True),
+    project_top_k_case(5, 16, 257, 10, edited=True),
+    project_top_k_case(17, 33, 1000, 7, edited=True),
     *(log_probs_case(*size) for size in ((0, 4, 7), (1, 1, 1), (5, 17, 131), (18, 64, 500))),
     log_probs_case(6, 16, 100, size=1e3),
+    log_probs_case(7, 19, 130, edited=True),
 ]

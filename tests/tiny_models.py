@@ -35,9 +35,16 @@ def _rows_apart(x_ND, packed, activation="none", residual_NF=None, multiply_NF=N
     return y_NF if residual_NF is None else y_NF + residual_NF
 
 
-def _top_k_apart(x_RD, packed, k, suppressed_RJ=None):
+def _top_k_apart(x_RD, packed, k, suppressed_RJ=None, penalised_RJ=None, penalty=1.0):
     rows = [
-        reference.project_top_k(x_RD[r : r + 1], packed, k, None if suppressed_RJ is None else suppressed_RJ[r : r + 1])
+        reference.project_top_k(
+            x_RD[r : r + 1],
+            packed,
+            k,
+            None if suppressed_RJ is None else suppressed_RJ[r : r + 1],
+            None if penalised_RJ is None else penalised_RJ[r : r + 1],
+            penalty,
+        )
         for r in range(len(x_RD))
     ]
     return np.concatenate([row[0] for row in rows]), np.concatenate([row[1] for row in rows])

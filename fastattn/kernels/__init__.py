@@ -7,7 +7,7 @@ from fastattn.kernels.jit import thread_limit, use_threads
 from fastattn.kernels.matmul import linear, pack_linear
 from fastattn.kernels.norm import layer_norm, rms_norm
 from fastattn.kernels.rotary import rotate
-from fastattn.kernels.select import log_probs, project_top_k
+from fastattn.kernels.select import log_probs, project_all, project_top_k
 
 __all__ = [
     "attention",
@@ -17,6 +17,7 @@ __all__ = [
     "linear",
     "log_probs",
     "pack_linear",
+    "project_all",
     "project_top_k",
     "rms_norm",
     "rotate",

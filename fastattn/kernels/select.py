@@ -9,7 +9,7 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.jit import current_threads, inner, kernel
-from fastattn.kernels.matmul import GROUP, MR, NR, PackedLinear, multiply_tile
+from fastattn.kernels.matmul import GROUP, MR, NR, PackedLinear, linear, multiply_tile
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import SIZE, any_above, exp, load, load_scalar, max_lanes, maximum, splat, store, sum_lanes
 
@@ -20,6 +20,7 @@ ROW_BLOCK = 128
 SEGMENT = max(1, 1024 // (GROUP * NR)) * GROUP  # panels
 LOWEST = np.float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
 _NO_TARGETS = np.empty(0, np.int32)
+_TINY = np.finfo(np.float64).tiny
 
 
 @inner
@@ -57,7 +58,8 @@ def scan_row(logits, columns, first_id, peaks, sums, values, ids, start, k):
 
 
 @kernel
-def _project(x_RD, panels_PDN, bias, suppressed_RJ, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R):
+def _project(x_RD, panels_PDN, bias, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R):
+    suppressed_RJ, penalised_RJ, penalty = edits
     R, D = x_RD.shape
     P, S = panels_PDN.shape[0], peaks_SR.shape[0]
     x, w, b = x_RD.ctypes.data, panels_PDN.ctypes.data, bias.ctypes.data
@@ -99,6 +101,12 @@ def _project(x_RD, panels_PDN, bias, suppressed_RJ, targets_R, peaks_SR, sums_SR
                         )
                     for i in range(took):
                         row = first + r + i
+                        for j in range(penalised_RJ.shape[1]):
+                            inside = penalised_RJ[row, j] - p * NR
+                            if 0 <= inside < columns:
+                                logit = scratch_array[i * columns + inside]
+                                changed = logit * penalty if logit < 0 else logit / penalty
+                                scratch_array[i * columns + inside] = changed
                         for j in range(suppressed_RJ.shape[1]):
                             inside = suppressed_RJ[row, j] - p * NR
                             if 0 <= inside < columns:
@@ -142,38 +150,79 @@ def _merge(peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log
         log_sums_R[r] = np.float32(np.float64(peak) + np.log(total))
 
 
-def _run(x_RD, packed, k, suppressed_RJ, targets_R):
+def _run(x_RD, packed, k, edits, targets_R):
     R = x_RD.shape[0]
     S = -(-packed.panels_PDN.shape[0] // SEGMENT)
     # The k best do not depend on the number of lists that they are merged from: as many as keep all threads busy.
     chunks = min(S, current_threads()) if R <= ROW_BLOCK * 4 else 1
-    if suppressed_RJ is None:
-        suppressed_RJ = np.empty((R, 0), np.int32)
     peaks_SR, sums_SR = np.empty((S, R), np.float32), np.empty((S, R), np.float32)
     values, ids = np.full(chunks * R * k, -np.inf, np.float32), np.full(chunks * R * k, -1, np.int32)
     best_values, best_ids = np.full(R * k, -np.inf, np.float32), np.full(R * k, -1, np.int32)
     logits_R, log_sums_R = np.empty(R, np.float32), np.empty(R, np.float32)
     if R:
         panels, bias = packed.panels_PDN, packed.bias
-        _project(x_RD, panels, bias, suppressed_RJ, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R)
+        _project(x_RD, panels, bias, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R)
         _merge(peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R)
     return best_values.reshape(R, k), best_ids.reshape(R, k), logits_R, log_sums_R
 
 
+def _edits(R, suppressed_RJ, penalised_RJ, penalty):
+    """What is done to single logits, as the kernel takes it: empty lists for none."""
+    none = np.empty((R, 0), np.int32)
+    lists = (none if ids_RJ is None else ids_RJ for ids_RJ in (suppressed_RJ, penalised_RJ))
+    return (*lists, np.float32(penalty))
+
+
 def project_top_k(
-    x_RD: np.ndarray, packed: PackedLinear, k: int, suppressed_RJ: np.ndarray | None = None
+    x_RD: np.ndarray,
+    packed: PackedLinear,
+    k: int,
+    suppressed_RJ: np.ndarray | None = None,
+    penalised_RJ: np.ndarray | None = None,
+    penalty: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k best log-probabilities float32 [R, k] and their ids int32 [R, k], best first, ties to the lower id.
 
+    penalised_RJ   int32 ids, each once a row and padded with -1, whose logits are divided by ``penalty`` where they
+                   are positive and multiplied by it where negative (Keskar 2019, section 4.1).
     suppressed_RJ  int32 ids (padded with -1) whose logits count as -inf before the softmax.
     Where fewer than k ids are left, the rest is -inf and -1.
     """
-    values_Rk, ids_Rk, _, log_sums_R = _run(x_RD, packed, k, suppressed_RJ, _NO_TARGETS)
+    edits = _edits(len(x_RD), suppressed_RJ, penalised_RJ, penalty)
+    values_Rk, ids_Rk, _, log_sums_R = _run(x_RD, packed, k, edits, _NO_TARGETS)
     values_Rk -= log_sums_R[:, None]
     return values_Rk, ids_Rk
 
 
-def log_probs(x_ND: np.ndarray, packed: PackedLinear, targets_N: np.ndarray) -> np.ndarray:
-    """The log-probability of one target id (int32, inside the vocabulary) a row; float32 [N]."""
-    _, _, logits_N, log_sums_N = _run(x_ND, packed, 0, None, targets_N)
+def log_probs(
+    x_ND: np.ndarray,
+    packed: PackedLinear,
+    targets_N: np.ndarray,
+    suppressed_NJ: np.ndarray | None = None,
+    penalised_NJ: np.ndarray | None = None,
+    penalty: float = 1.0,
+) -> np.ndarray:
+    """The log-probability of one target id (int32, inside the vocabulary) a row; float32 [N]. The rest as above."""
+    edits = _edits(len(x_ND), suppressed_NJ, penalised_NJ, penalty)
+    _, _, logits_N, log_sums_N = _run(x_ND, packed, 0, edits, targets_N)
     return logits_N - log_sums_N
+
+
+def project_all(
+    x_RD: np.ndarray,
+    packed: PackedLinear,
+    suppressed_RJ: np.ndarray | None = None,
+    penalised_RJ: np.ndarray | None = None,
+    penalty: float = 1.0,
+) -> np.ndarray:
+    """Every log-probability, float32 [R, V], for who samples from all of them: the one place that stores them."""
+    logits_RV = linear(x_RD, packed)
+    suppressed_RJ, penalised_RJ, penalty = _edits(len(x_RD), suppressed_RJ, penalised_RJ, penalty)
+    for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other
+        penalised = penalised_RJ[r][penalised_RJ[r] >= 0]
+        before = logits_V[penalised]
+        logits_V[penalised] = np.where(before < 0, before * penalty, before / penalty)
+        logits_V[suppressed_RJ[r][suppressed_RJ[r] >= 0]] = -np.inf
+        logits_V -= max(logits_V.max(), LOWEST)  # not -inf, should all be ruled out
+        logits_V -= np.log(max(np.exp(logits_V).sum(dtype=np.float64), _TINY)).astype(np.float32)
+    return logits_RV

@@ -290,12 +290,17 @@ class EncoderDecoder:
             reach.keep_in(cache, cache.append(np.repeat(slots_B, lengths_B), positions_N, tokens_N))
         return self.decoder(tokens_N, positions_N, reach), reach.attention_NS
 
-    def top_k(
-        self, hidden_RD: np.ndarray, k: int, suppressed_RJ: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The k most probable next tokens: (log_probs_Rk, ids_Rk), best first."""
-        return self.ops.project_top_k(hidden_RD, self.decoder.projection, k, suppressed_RJ)
+    def top_k(self, hidden_RD: np.ndarray, k: int, *edits: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The k most probable next tokens: (log_probs_Rk, ids_Rk), best first.
 
-    def log_probs(self, hidden_ND: np.ndarray, targets_N: np.ndarray) -> np.ndarray:
+        ``edits`` are suppressed_RJ, penalised_RJ and penalty of the operation ``project_top_k``, here and below.
+        """
+        return self.ops.project_top_k(hidden_RD, self.decoder.projection, k, *edits)
+
+    def all_log_probs(self, hidden_RD: np.ndarray, *edits: Any) -> np.ndarray:
+        """log_probs_RV of every next token."""
+        return self.ops.project_all(hidden_RD, self.decoder.projection, *edits)
+
+    def log_probs(self, hidden_ND: np.ndarray, targets_N: np.ndarray, *edits: Any) -> np.ndarray:
         """The log-probability of each row's target token."""
-        return self.ops.log_probs(hidden_ND, self.decoder.projection, targets_N)
+        return self.ops.log_probs(hidden_ND, self.decoder.projection, targets_N, *edits)
