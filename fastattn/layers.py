@@ -34,6 +34,13 @@ class Parameters:
             self._packed[key] = self.ops.pack_linear(weight_FD, bias_F)
         return self._packed[key]
 
+    def table(self, name: str) -> Any:
+        """An embedding's table; where a projection is tied to it, that one's packed weights: it is held once."""
+        table_VD = self.tensor(name)
+        if self._tensors.get("decoder.projection.weight") is table_VD:
+            return self.packed("decoder.projection")
+        return table_VD
+
 
 class Linear:
     """y = activation(x W' + b) [* multiply] [+ residual]; from the tensors ``name.weight`` and ``name.bias``."""
@@ -146,16 +153,17 @@ class Embedding:
 
     def __init__(self, parameters: Parameters, stack: str, spec: StackSpec):
         self.ops, self.scale = parameters.ops, spec.embedding_scale
-        self.table_VD = parameters.tensor(f"{stack}.embedding.weight")
-        self.positions = POSITIONS[spec.positions](parameters, stack, spec, self.table_VD.dtype)
+        self.table, self.vocabulary = parameters.table(f"{stack}.embedding.weight"), spec.vocabulary
+        self.dtype = parameters.tensor(f"{stack}.embedding.weight").dtype
+        self.positions = POSITIONS[spec.positions](parameters, stack, spec, self.dtype)
         self.norm = Norm(parameters, f"{stack}.embedding_norm", spec) if spec.embedding_norm else None
 
     def __call__(self, ids_N: np.ndarray, positions_N: np.ndarray) -> np.ndarray:
-        if len(ids_N) and not -1 <= int(ids_N.min()) <= int(ids_N.max()) < len(self.table_VD):
+        if len(ids_N) and not -1 <= int(ids_N.min()) <= int(ids_N.max()) < self.vocabulary:
             wrong = ids_N.min() if ids_N.min() < -1 else ids_N.max()
-            raise InputError(f"token id {wrong} is outside the vocabulary of {len(self.table_VD)}")
+            raise InputError(f"token id {wrong} is outside the vocabulary of {self.vocabulary}")
         table_PD = self.positions(int(positions_N.max()) + 1 if len(positions_N) else 0)
-        x_ND = self.ops.embed(ids_N, self.table_VD, self.scale, positions_N, table_PD)
+        x_ND = self.ops.embed(ids_N, self.table, self.scale, positions_N, table_PD)
         return x_ND if self.norm is None else self.norm(x_ND)
 
 

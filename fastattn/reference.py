@@ -124,12 +124,16 @@ def rms_norm(
 
 def embed(
     ids_N: np.ndarray,
-    table_VD: np.ndarray,
+    table: np.ndarray | PackedLinear,
     scale: float = 1.0,
     positions_N: np.ndarray | None = None,
     position_table_PD: np.ndarray | None = None,
 ) -> np.ndarray:
-    """table[ids] * scale + position_table[positions]; the id -1 stands for a row of zeros."""
+    """table[ids] * scale + position_table[positions]; the id -1 stands for a row of zeros.
+
+    table  [V, D], or the weights of the linear layer that is tied to it.
+    """
+    table_VD = table.weight_FD if isinstance(table, PackedLinear) else table
     x_ND = table_VD[ids_N]
     x_ND[ids_N < 0] = 0
     if scale != 1.0:

@@ -91,7 +91,7 @@ def norm_case(operation: str, rows: int, width: int, residual: bool = False, mea
     return Case(f"{operation}-{rows}x{width}-{residual}-{mean}", operation, arrays, call)
 
 
-def embed_case(rows: int, vocabulary: int, width: int, positions: bool = True) -> Case:
+def embed_case(rows: int, vocabulary: int, width: int, positions: bool = True, tied: bool = False) -> Case:
     rng = np.random.default_rng(rows * 7919 + vocabulary * 31 + width)
     arrays = {
         "ids": rng.integers(-1, vocabulary, rows).astype(np.int32),
@@ -102,9 +102,10 @@ def embed_case(rows: int, vocabulary: int, width: int, positions: bool = True) -
 
     def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         where = (a["positions"], a["position_table"]) if positions else ()
-        return (ops.embed(a["ids"], a["table"], 3.5, *where),)
+        table = ops.pack_linear(a["table"]) if tied else a["table"]
+        return (ops.embed(a["ids"], table, 3.5, *where),)
 
-    return Case(f"embed-{rows}x{vocabulary}x{width}-{positions}", "embed", arrays, call)
+    return Case(f"embed-{rows}x{vocabulary}x{width}-{positions}-{tied}", "embed", arrays, call)
 
 
 def rotate_case(rows: int, heads: int, head_width: int, rotary_width: int, interleaved: bool) -> Case:
@@ -285,6 +286,7 @@ CASES: list[Case] = [
     norm_case("layer_norm", 4, 384, mean=1000.0),
     *(embed_case(*size) for size in ((0, 3, 8), (1, 1, 1), (7, 11, 13), (20, 5, 64))),
     embed_case(9, 4, 17, positions=False),
+    *(embed_case(*size, tied=True) for size in ((1, 1, 1), (7, 11, 13), (20, 50, 64))),
     *(
         rotate_case(rows, heads, width, turned, interleaved)
         for rows, heads, width, turned in ((0, 1, 8, 8), (1, 1, 2, 2), (5, 3, 10, 6), (9, 4, 16, 16))

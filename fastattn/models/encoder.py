@@ -49,7 +49,7 @@ class EncoderStack:
         starts_B1 = np.zeros(len(ids_B) + 1, np.int64)
         np.cumsum([len(ids) for ids in ids_B], out=starts_B1[1:])
         if starts_B1[-1] == 0:
-            return np.zeros((0, self.spec.width), self.embedding.table_VD.dtype), starts_B1
+            return np.zeros((0, self.spec.width), self.embedding.dtype), starts_B1
         longest = int(np.diff(starts_B1).max())
         if 0 < self.spec.max_positions < longest:
             raise InputError(f"the model has {self.spec.max_positions} positions, the sequence needs {longest}")

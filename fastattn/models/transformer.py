@@ -234,7 +234,7 @@ class EncoderDecoder:
 
     @property
     def dtype(self) -> np.dtype:
-        return self.decoder.embedding.table_VD.dtype
+        return self.decoder.embedding.dtype
 
     @property
     def layers(self) -> int:
