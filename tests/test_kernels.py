@@ -1,11 +1,14 @@
 """Every compiled operation against reference.py in float64, at awkward sizes; serial and parallel forms bit for bit."""
 
+import itertools
+
 import numpy as np
 import pytest
 from cases import CASES, Case, check
 
 from fastattn import kernels
 from fastattn.kernels import jit
+from fastattn.kernels.matmul import GROUP, NR
 
 MINE = [case for case in CASES if hasattr(kernels, case.operation)]
 
@@ -48,3 +51,15 @@ def test_top_k_of_fewer_ids_than_k():
     values, ids = kernels.project_top_k(np.ones((1, 3), np.float32), packed, 4, suppressed)
     assert ids.tolist() == [[1, -1, -1, -1]]
     assert values[0, 0] == 0 and np.isneginf(values[0, 1:]).all()
+
+
+@pytest.mark.parametrize("outputs", [NR - 1, GROUP * NR - 1, GROUP * NR, 2 * GROUP * NR - 5])
+def test_a_residual_is_added_in_the_same_order_for_any_rows_and_threads(outputs: int):
+    rng = np.random.default_rng(outputs)
+    x_ND, residual_NF = (rng.standard_normal((7, size)).astype(np.float32) for size in (37, outputs))
+    packed = kernels.pack_linear(rng.standard_normal((outputs, 37)).astype(np.float32), residual_NF[0])
+    together = kernels.linear(x_ND, packed, residual_NF=residual_NF)
+    for rows, threads in itertools.product((1, 2, 3, 4), (1, 2)):
+        with kernels.use_threads(threads):
+            few = kernels.linear(x_ND[:rows], packed, residual_NF=residual_NF[:rows])
+        np.testing.assert_array_equal(few, together[:rows])

@@ -155,7 +155,9 @@ def _linear(x_ND, panels_PDN, bias, activation, multiply_NF, residual_NF, row_bl
         zeros_array = np.zeros(GROUP * NR, np.float32)
         scratch, zeros = scratch_array.ctypes.data, zeros_array.ctypes.data
         while p < end:
-            panels = GROUP if last - first < 4 and p + GROUP <= end else 1
+            # panels that are not whole go alone: their residual is added last, however many rows there are
+            grouped = last - first < 4 and p + GROUP <= end and (p + GROUP) * NR <= F
+            panels = GROUP if grouped else 1
             columns = min(panels * NR, F - p * NR)
             whole = direct and columns == panels * NR
             panel, panel_bias, scratch_row = w + p * panel_bytes, b + p * NR * 4, panels * NR * 4
