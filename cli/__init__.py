@@ -3,6 +3,15 @@
 if __name__ != "fastattn.cli":
     raise ImportError("import this package as fastattn.cli (install fastattn first: pip install -e .)")
 
-from fastattn.cli.entry import main
+from fastattn.cli.interrupt import exit_on_signals
+
+
+def main() -> None:
+    """What the ``fastattn`` script calls. Signals come first: an interrupt during the imports ends in silence too."""
+    exit_on_signals()
+    from fastattn.cli.entry import run
+
+    run()
+
 
 __all__ = ["main"]

@@ -14,7 +14,6 @@ import click
 from fastattn._version import VERSION
 from fastattn.cli.encode import encode
 from fastattn.cli.inspect import inspect
-from fastattn.cli.interrupt import exit_on_signals
 from fastattn.cli.pull import pull
 from fastattn.cli.translate import translate
 from fastattn.cli.warmup import warmup
@@ -107,10 +106,9 @@ for _command in (translate, encode, inspect, pull, warmup):
     commands.add_command(_command)
 
 
-def main() -> None:
-    """What the ``fastattn`` script calls: UTF-8 whatever the locale, signals that end at once, then the command."""
+def run() -> None:
+    """The command that the process was started for; UTF-8 whatever the locale."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    exit_on_signals()
     commands.main(prog_name="fastattn")

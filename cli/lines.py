@@ -10,6 +10,8 @@ import click
 from fastattn.errors import FastattnError, InputError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# Bytes. No text has longer lines; an endless file of something else, a device say, would fill the memory.
+LONGEST_LINE = 1 << 26
 
 
 class Lines:
@@ -49,7 +51,7 @@ def open_lines(texts: tuple[str, ...], path: str | None) -> Lines:
     stream = _standard_input()
     if stream.isatty():
         click.echo("fastattn: type or paste lines; Ctrl-D (Windows: Ctrl-Z, Enter) ends", err=True)
-    return Lines(stream, "standard input", terminal=stream.isatty())
+    return Lines(_lines_of(stream, "standard input"), "standard input", terminal=stream.isatty())
 
 
 def _open_file(path: str) -> Lines:
@@ -58,15 +60,27 @@ def _open_file(path: str) -> Lines:
         size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    return Lines(_lines_of(file, path), path, size or None)
+    return Lines(_closing(file, _lines_of(file, path)), path, size or None)
 
 
-def _lines_of(file: BinaryIO, path: str) -> Iterator[bytes]:
-    with file:
+def _lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
+    number = 0
+    while True:
         try:
-            yield from file
+            line = file.readline(LONGEST_LINE + 1)
         except OSError as error:
-            raise FastattnError(f"cannot read {path}: {error.strerror}") from error
+            raise FastattnError(f"cannot read {name}: {error.strerror}") from error
+        if not line:
+            return
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise InputError(f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes, so this is not text")
+        yield line
+
+
+def _closing(file: BinaryIO, lines: Iterator[bytes]) -> Iterator[bytes]:
+    with file:
+        yield from lines
 
 
 def _standard_input() -> BinaryIO:

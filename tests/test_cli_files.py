@@ -55,6 +55,19 @@ def test_what_is_not_text_is_named_by_line(tmp_path, data, message):
         lines_of(tmp_path, data)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="no /dev/zero here")
+def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("fastattn.cli.lines.LONGEST_LINE", 1000)
+    with pytest.raises(InputError, match="/dev/zero, line 1: longer than 1,000 bytes"):
+        list(open_lines((), "/dev/zero"))
+    assert lines_of(tmp_path, b"a\n" + b"x" * 999 + b"\n") == ["a", "x" * 999]
+    with pytest.raises(InputError, match="line 2: longer"):
+        lines_of(tmp_path, b"a\n" + b"x" * 1000 + b"\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"x" * 1001)))
+    with pytest.raises(InputError, match="standard input, line 1: longer"):
+        list(open_lines((), None))
+
+
 def test_lines_before_a_bad_one_come_first(tmp_path):
     path = tmp_path / "input.txt"
     path.write_bytes(b"good\n\xff\n")

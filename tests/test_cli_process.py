@@ -86,6 +86,14 @@ def test_an_interrupted_run_leaves_no_output(model, endless, tmp_path, name, cod
         assert list(tmp_path.iterdir()) == []
 
 
+def test_an_interrupt_during_the_imports_ends_in_silence(tmp_path):
+    """As soon as fastattn's own code runs; here it comes while click is imported."""
+    (tmp_path / "click.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
+    with start("--help", env=os.environ | {"PYTHONPATH": str(tmp_path)}) as process:
+        stdout, stderr = process.communicate()
+    assert (process.returncode, stdout, stderr) == (130, b"", b"")
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 def test_a_full_disk_is_one_line(model):
     with (
