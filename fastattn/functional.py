@@ -8,6 +8,7 @@ from fastattn.errors import InputError
 from fastattn.kernels.attention import attend_between
 
 MAX_HEAD_WIDTH = 4096
+LARGEST_SCALE = float(np.finfo(np.float32).max) / 2  # the kernel takes it times log2(e)
 
 
 def attention(
@@ -45,13 +46,13 @@ def attention(
         raise InputError(f"key: expected batch {B} and head width {K} as in the query, got shape {key_BSHK.shape}")
     if value_BSHK.shape != key_BSHK.shape:
         raise InputError(f"value: expected the key's shape {key_BSHK.shape}, got {value_BSHK.shape}")
+    if H == 0:
+        raise InputError("query: expected at least one head, got none")
     if G == 0 or H % G != 0:
         raise InputError(f"key: expected a number of heads that divides the query's {H}, got {G}")
     if not 1 <= K <= MAX_HEAD_WIDTH:
         raise InputError(f"query: expected a head width of 1 to {MAX_HEAD_WIDTH}, got {K}")
-    scale = K**-0.5 if scale is None else float(scale)
-    if not np.isfinite(scale):
-        raise InputError(f"scale: expected a finite number, got {scale}")
+    scale = K**-0.5 if scale is None else _scale(scale)
     lengths_B = _integers("lengths", S if lengths is None else lengths, B)
     if B and not 0 <= int(lengths_B.min()) <= int(lengths_B.max()) <= S:
         raise InputError(f"lengths: expected 0 to {S}, the number of keys, got {lengths_B.tolist()}")
@@ -62,9 +63,7 @@ def attention(
     bias_BHTS = None if bias is None else _bias(bias, (B, H, T, S))
     weights_BHTS = np.empty((B, H, T, S), np.float32) if return_weights else None
 
-    query_NE, key_ME, value_ME = (
-        np.ascontiguousarray(array).reshape(-1, array.shape[2] * K) for array in arrays.values()
-    )
+    query_NE, key_ME, value_ME = (_usable(array).reshape(-1, array.shape[2] * K) for array in arrays.values())
     query_starts_B, key_starts_B = np.arange(B) * T, np.arange(B) * S
     out_NF = attend_between(
         query_NE, key_ME, value_ME, query_starts_B, query_starts_B + T, key_starts_B, key_starts_B + lengths_B,
@@ -81,10 +80,29 @@ def _check_float32(name: str, array: Any) -> None:
         raise InputError(f"{name}: expected a NumPy array of float32, got {got}")
 
 
+def _usable(array: np.ndarray) -> np.ndarray:
+    """C-contiguous, and writeable: each kernel would be compiled anew for arrays that are not."""
+    return np.require(array, requirements=("C", "W"))
+
+
+def _scale(scale: Any) -> float:
+    try:
+        number = float(scale)
+    except (TypeError, ValueError):
+        raise InputError(f"scale: expected a finite number, got {type(scale).__name__}") from None
+    if not abs(number) <= LARGEST_SCALE:
+        raise InputError(f"scale: expected a finite number in float32, got {number}")
+    return number
+
+
 def _integers(name: str, values: Any, count: int) -> np.ndarray:
     """``values``, one for all or one a sentence, as int64 [count]."""
-    array = np.asarray(values)
-    if not np.issubdtype(array.dtype, np.integer) or array.shape not in ((), (count,)):
+    try:
+        array = np.asarray(values)
+    except ValueError:  # lists of different lengths
+        raise InputError(f"{name}: expected an integer or {count} of them, got nested lists") from None
+    none = array.shape == (0,)  # an empty list is of float64
+    if not (none or np.issubdtype(array.dtype, np.integer)) or array.shape not in ((), (count,)):
         raise InputError(f"{name}: expected an integer or {count} of them, got {array.dtype} of shape {array.shape}")
     return np.broadcast_to(array.astype(np.int64), (count,))
 
@@ -95,4 +113,4 @@ def _bias(bias: Any, shape: tuple[int, ...]) -> np.ndarray:
     full = (1,) * (4 - bias.ndim) + bias.shape
     if len(full) != 4 or any(axis not in (1, size) for axis, size in zip(full, shape)):
         raise InputError(f"bias: expected a shape that broadcasts to {shape}, got {bias.shape}")
-    return bias.reshape(full)
+    return _usable(bias).reshape(full)

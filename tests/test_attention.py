@@ -14,6 +14,7 @@ import fastattn
 from fastattn import kernels, reference
 from fastattn.errors import InputError
 from fastattn.kernels.attention import COLUMNS, KEYS, ROWS
+from fastattn.kernels.attention import attend as attend_kernel
 
 # Lengths around the tile of rows, the panel of keys and the block of keys.
 EDGES = sorted({1, 2, ROWS - 1, ROWS, ROWS + 1, COLUMNS - 1, COLUMNS, COLUMNS + 1, KEYS - 1, KEYS, KEYS + 1, 307})
@@ -189,6 +190,22 @@ def test_nothing_to_attend(shape):
     assert out.shape == key.shape and not out.any() and weights.shape == (shape[0], 2, 5, shape[1])
 
 
+def test_no_sentences_have_no_lengths():
+    nothing = np.ones((0, 3, 2, 8), np.float32)
+    assert fastattn.attention(nothing, nothing, nothing, lengths=[], causal=True, offset=[]).shape == (0, 3, 2, 8)
+
+
+def test_read_only_arrays_compile_nothing():
+    arrays = [normal(60 + n, 2, 3, 4, 8) for n in range(3)]
+    bias = normal(63, 1, 4, 3, 3)
+    expected = fastattn.attention(*arrays, bias=bias)
+    forms = len(attend_kernel.parallel.signatures), len(attend_kernel.serial.signatures)
+    for array in (*arrays, bias):
+        array.flags.writeable = False
+    np.testing.assert_array_equal(fastattn.attention(*arrays, bias=bias), expected)
+    assert (len(attend_kernel.parallel.signatures), len(attend_kernel.serial.signatures)) == forms
+
+
 X = np.zeros((2, 3, 4, 8), np.float32)
 
 
@@ -205,7 +222,11 @@ X = np.zeros((2, 3, 4, 8), np.float32)
         ({"lengths": [1, 4]}, "lengths: expected 0 to 3, the number of keys, got [1, 4]"),
         ({"lengths": [1.0, 2.0]}, "lengths: expected an integer or 2 of them, got float64"),
         ({"offset": 2}, "offset: expected only with causal=True"),
-        ({"scale": float("nan")}, "scale: expected a finite number, got nan"),
+        ({"lengths": [[1], [2, 3]]}, "lengths: expected an integer or 2 of them, got nested lists"),
+        ({"scale": float("nan")}, "scale: expected a finite number in float32, got nan"),
+        ({"scale": 3e38}, "scale: expected a finite number in float32, got 3e+38"),
+        ({"scale": "large"}, "scale: expected a finite number, got str"),
+        ({"query_BTHK": X[:, :, :0]}, "query: expected at least one head, got none"),
         ({"bias": np.zeros((2, 4, 3, 4), np.float32)}, "bias: expected a shape that broadcasts to (2, 4, 3, 3)"),
         ({"bias": np.zeros((1, 2, 4, 3, 3), np.float32)}, "bias: expected a shape that broadcasts"),
         ({"bias": np.zeros(3)}, "bias: expected a NumPy array of float32, got float64"),
