@@ -186,7 +186,7 @@ def attention_step_case(
         "query": _normal(rng, rows, heads * head_width + 3) * np.float32(size),
         "key_value": _normal(rng, 50, 2 * key_heads * head_width + 2),
         "index": rng.integers(0, 50, (rows, longest)).astype(np.int32),
-        "lengths": np.array(lengths, np.int32),
+        "lengths": np.array(lengths, np.int64),
     }
     if bias:
         arrays["bias"] = _normal(rng, rows, heads, longest)

@@ -37,7 +37,7 @@ def test_many_rows_on_one_thread_and_two():
     check(attention_step_case(tuple(range(1, 200)), 2, 2, 8), kernels)
     query_RE, cache_ME = normal(1, 3, 44), normal(2, 200, 44)
     index_RS = np.arange(600, dtype=np.int32).reshape(3, 200) % 200
-    lengths_R = np.array([200, 1, 70], np.int32)
+    lengths_R = np.array([200, 1, 70], np.int64)
     with kernels.use_threads(1):
         serial = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, **SHAPE)
     with kernels.use_threads(2):
@@ -54,7 +54,7 @@ def test_neither_places_nor_neighbours_change_a_bit(lengths, seed):
     query_RE, cache_ME = normal(seed, rows, 44), normal(seed + 1, 60, 44)
     index_RS = rng.integers(0, 60, (rows, longest)).astype(np.int32)
     bias_RHS = normal(seed + 2, rows, 4, longest)
-    lengths_R = np.array(lengths, np.int32)
+    lengths_R = np.array(lengths, np.int64)
     out_RF = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, bias_RHS=bias_RHS, **SHAPE)
 
     places = rng.permutation(90)[:60].astype(np.int32)
@@ -79,7 +79,7 @@ def test_a_row_that_sees_no_key_gives_zeros():
     bias_RHS = np.full((1, 1, 5), -np.inf, np.float32)
     weights_RHS = np.full((2, 4, 5), 7, np.float32)
     out = kernels.attention_step(
-        query_RE, cache_ME, cache_ME, np.zeros((2, 5), np.int32), np.array([5, 0], np.int32), **SHAPE,
+        query_RE, cache_ME, cache_ME, np.zeros((2, 5), np.int32), np.array([5, 0], np.int64), **SHAPE,
         bias_RHS=bias_RHS, weights_RHS=weights_RHS,
     )  # fmt: skip
     assert not out.any() and not weights_RHS.any()
@@ -91,5 +91,5 @@ def test_a_step_is_the_last_row_of_causal_attention():
     columns = {**SHAPE, "key_column": 44, "value_column": 66}
     whole = kernels.attention(rows_NE, rows_NE, rows_NE, starts, starts, causal=True, **columns)
     index_RS = np.broadcast_to(np.arange(37, dtype=np.int32), (37, 37)).copy()
-    step = kernels.attention_step(rows_NE, rows_NE, rows_NE, index_RS, np.arange(1, 38, dtype=np.int32), **columns)
+    step = kernels.attention_step(rows_NE, rows_NE, rows_NE, index_RS, np.arange(1, 38), **columns)
     np.testing.assert_allclose(step, whole, atol=2e-6)

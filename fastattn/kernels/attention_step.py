@@ -180,7 +180,7 @@ def attention_step(
     """Attention of one query a row: row r sees key[index[r, s]] for s < lengths[r]; out_RF float32, F = heads * K.
 
     Beams share and reorder their history through ``index_RS`` (int32 row numbers, also into the values); the keys are
-    never copied in the cache itself. lengths_R is int32. Heads, columns and scale as in ``attention``.
+    never copied in the cache itself. lengths_R is int64. Heads, columns and scale as in ``attention``.
     bias_RHS     added after the scale; rows and heads of length one are broadcast; -inf hides a key.
     weights_RHS  written where given, float32 and C-contiguous: the softmax weights, 0 beyond a row's length.
     A row that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
