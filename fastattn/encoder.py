@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from fastattn import kernels
-from fastattn.errors import CheckpointError, InputError, TokenizerError
+from fastattn.errors import CheckpointError, InputError, TokenizerError, check_count
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.pooling import check_poolings, pool
 from fastattn.similarity import SIMILARITIES, similarity, unit_length
@@ -63,11 +63,9 @@ class Encoder:
             raise CheckpointError(f"an encoder's checkpoint is expected, this one is an {checkpoint.spec.kind} model's")
         if precision not in PRECISIONS:
             raise InputError(f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}")
-        if threads is not None and threads < 1:
-            raise InputError(f"threads must be at least 1, got {threads}")
         self._ops = ops
         limit = self._ops.thread_limit()
-        self._threads = limit if threads is None else min(threads, limit)
+        self._threads = limit if threads is None else min(check_count("threads", threads), limit)
         self._text = text
         self._width = checkpoint.spec.encoder.width
         _check_text(text, self._width)
@@ -111,8 +109,8 @@ class Encoder:
         single = isinstance(texts, str)
         texts = [texts] if isinstance(texts, str) else _checked_texts(texts)
         modes = self._modes(pooling)
-        if truncate_dim is not None and truncate_dim < 1:
-            raise InputError(f"truncate_dim must be at least 1, got {truncate_dim}")
+        if truncate_dim is not None:
+            truncate_dim = check_count("truncate_dim", truncate_dim)
         prefix = self._prompt(prompt)
         skip = 0 if self._text.include_prompt else self._prompt_rows(prefix)
         ids_B = self._tokenizer.encode([prefix + text for text in texts] if prefix else texts, self._threads)
@@ -138,7 +136,12 @@ class Encoder:
     def _modes(self, pooling: str | Sequence[str] | None) -> tuple[str, ...]:
         if pooling is None:
             return self._text.pooling
-        modes = (pooling,) if isinstance(pooling, str) else tuple(pooling)
+        if isinstance(pooling, str):
+            modes: tuple[str, ...] = (pooling,)
+        elif isinstance(pooling, Sequence) and all(isinstance(mode, str) for mode in pooling):
+            modes = tuple(pooling)
+        else:
+            raise InputError(f"pooling must be a str or several, got {pooling!r}")
         check_poolings(modes)
         if self._dense and self._width * len(modes) != self._dense[0][0].inputs:
             raise InputError(
@@ -151,6 +154,8 @@ class Encoder:
         if prompt is None:
             default = self._text.default_prompt
             return "" if default is None else self._text.prompts.get(default, "")
+        if not isinstance(prompt, str):
+            raise InputError(f"prompt must be a str, got {type(prompt).__name__}")
         return self._text.prompts.get(prompt, prompt)
 
     def _prompt_rows(self, prefix: str) -> int:

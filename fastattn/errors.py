@@ -1,5 +1,8 @@
 """The errors that fastattn raises on purpose; each message is one line that a user can act on."""
 
+import operator
+from typing import Any
+
 
 class FastattnError(Exception):
     """Base of all of them; the command line prints its message and exits with ``exit_code``."""
@@ -33,3 +36,16 @@ class DownloadError(FastattnError):
 
 class ForkError(FastattnError):
     """The engine was used in a forked child where its threads no longer exist."""
+
+
+def check_count(name: str, value: Any) -> int:
+    """``value`` as an int; InputError unless it is a whole number of at least 1."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise InputError(f"{name} must be a whole number, got {value!r}") from None
+    if isinstance(value, bool):
+        raise InputError(f"{name} must be a whole number, got {value!r}")
+    if count < 1:
+        raise InputError(f"{name} must be at least 1, got {count}")
+    return count

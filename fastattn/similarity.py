@@ -1,6 +1,7 @@
 """How alike the vectors of two sets are: a matrix, greater where they are more alike."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -48,9 +49,20 @@ def similarity(a: np.ndarray, b: np.ndarray, function: str = "cosine") -> np.nda
     """
     if function not in SIMILARITIES:
         raise InputError(f"unknown similarity {function!r}; known: {', '.join(SIMILARITIES)}")
-    a_AD, b_BD = (np.atleast_2d(np.asarray(x, np.float32)) for x in (a, b))
+    a_AD, b_BD = _vectors(a), _vectors(b)
     if a_AD.ndim != 2 or b_BD.ndim != 2 or a_AD.shape[1] != b_BD.shape[1]:
         raise InputError(f"vectors of one width are expected, got shapes {np.shape(a)} and {np.shape(b)}")
     if not len(a_AD) or not len(b_BD):
         return np.zeros((len(a_AD), len(b_BD)), np.float32)
     return SIMILARITIES[function](a_AD, b_BD).astype(np.float32, copy=False)
+
+
+def _vectors(x: Any) -> np.ndarray:
+    """``x`` as float32 rows."""
+    try:
+        array = np.asarray(x)
+    except ValueError:  # lists of different lengths
+        raise InputError("vectors of one width are expected, got lists of different lengths") from None
+    if array.dtype.kind not in "iuf":
+        raise InputError(f"vectors are expected, got {type(x).__name__} of {array.dtype}")
+    return np.atleast_2d(array.astype(np.float32, copy=False))

@@ -193,6 +193,12 @@ def test_similarity_is_the_checkpoints(function: str, expected: list) -> None:
         encoder.similarity(a, np.zeros((1, 3)))
 
 
+@pytest.mark.parametrize("vectors", ["x", [[1.0], [2.0, 3.0]], np.ones(3) * 1j, None])
+def test_similarity_of_what_are_no_vectors(encoder: Encoder, vectors: object) -> None:
+    with pytest.raises(InputError, match="vectors"):
+        encoder.similarity(vectors, np.ones(3))  # type: ignore[arg-type]
+
+
 def test_similarity_with_a_zero_vector_is_zero(encoder: Encoder) -> None:
     np.testing.assert_array_equal(encoder.similarity(np.zeros(2), np.ones(2)), [[0]])
 
@@ -362,6 +368,13 @@ def test_a_forked_child_answers() -> None:
         ({"texts": "a", "pooling": "median"}, "unknown pooling 'median'; known: cls, max"),
         ({"texts": "a", "pooling": []}, "unknown pooling"),
         ({"texts": "a", "truncate_dim": 0}, "truncate_dim must be at least 1, got 0"),
+        ({"texts": "a", "truncate_dim": "3"}, "truncate_dim must be a whole number, got '3'"),
+        ({"texts": "a", "truncate_dim": 2.5}, "truncate_dim must be a whole number, got 2.5"),
+        ({"texts": "a", "truncate_dim": True}, "truncate_dim must be a whole number, got True"),
+        ({"texts": "a", "pooling": 5}, "pooling must be a str or several, got 5"),
+        ({"texts": "a", "pooling": [["mean"]]}, "pooling must be a str or several"),
+        ({"texts": "a", "prompt": b"query"}, "prompt must be a str, got bytes"),
+        ({"texts": "a", "prompt": ["query"]}, "prompt must be a str, got list"),
     ],
 )
 def test_bad_input_is_one_clear_line(encoder: Encoder, arguments: dict, message: str) -> None:
@@ -392,6 +405,8 @@ def test_arguments_of_the_encoder_itself() -> None:
         Encoder.from_checkpoint(checkpoint, precision="float8", ops=reference)
     with pytest.raises(InputError, match="threads must be at least 1, got 0"):
         Encoder.from_checkpoint(checkpoint, threads=0, ops=reference)
+    with pytest.raises(InputError, match="threads must be a whole number, got '2'"):
+        Encoder.from_checkpoint(checkpoint, threads="2", ops=reference)  # type: ignore[arg-type]
     translation = replace(checkpoint, text=TranslationText(("a",), ("a",)))
     with pytest.raises(CheckpointError, match="an encoder's checkpoint is expected"):
         Encoder.from_checkpoint(translation, ops=reference)
