@@ -53,6 +53,15 @@ def test_top_k_of_fewer_ids_than_k():
     assert values[0, 0] == 0 and np.isneginf(values[0, 1:]).all()
 
 
+def test_nothing_is_probable_where_every_id_is_ruled_out():
+    packed = kernels.pack_linear(np.eye(3, dtype=np.float32))
+    x_RD, suppressed_RJ = np.ones((2, 3), np.float32), np.array([[0, 1, 2], [0, -1, -1]], np.int32)
+    values, ids = kernels.project_top_k(x_RD, packed, 2, suppressed_RJ)
+    assert np.isneginf(values[0]).all() and ids.tolist() == [[-1, -1], [1, 2]]
+    log_probs = kernels.log_probs(x_RD, packed, np.array([1, 1], np.int32), suppressed_RJ)
+    assert np.isneginf(log_probs[0]) and log_probs[1] == values[1, 0]
+
+
 @pytest.mark.parametrize("outputs", [NR - 1, GROUP * NR - 1, GROUP * NR, 2 * GROUP * NR - 5])
 def test_a_residual_is_added_in_the_same_order_for_any_rows_and_threads(outputs: int):
     rng = np.random.default_rng(outputs)

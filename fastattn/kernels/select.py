@@ -147,7 +147,8 @@ def _merge(peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log
             for at in range((chunk * R + r) * k, (chunk * R + r + 1) * k):
                 if values[at] > best_values[r * k + k - 1]:
                     insert(values[at], ids[at], best_values, best_ids, r * k, k)
-        log_sums_R[r] = np.float32(np.float64(peak) + np.log(total))
+        # not 0, whose logarithm from -inf is NaN, where every logit is ruled out
+        log_sums_R[r] = np.float32(np.float64(peak) + np.log(_TINY if total == 0 else total))
 
 
 def _run(x_RD, packed, k, edits, targets_R):
