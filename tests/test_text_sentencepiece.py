@@ -1,7 +1,9 @@
 """SentencePiece against what sentencepiece itself gave (goldens/make_text.py), and its refusals."""
 
+import gc
 import json
 import struct
+import weakref
 from functools import cache
 from pathlib import Path
 
@@ -183,3 +185,16 @@ def test_damage_never_escapes(data):
         model.text(model.pieces("A estac\u0327a\u0303o  haha ｆｕｌｌ \u0915\u093c"))
     except FastattnError as error:
         assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_memory_is_returned_at_once(name):
+    model = SentencePiece((GOLDENS / f"text_{name}.model").read_bytes())
+    model.pieces("a few words")
+    parts = [weakref.ref(part) for part in (model, model._segment, model._normalizer)]
+    gc.disable()
+    try:
+        del model
+        assert [part() for part in parts] == [None] * 3
+    finally:
+        gc.enable()

@@ -124,15 +124,13 @@ class _Bpe:
     """
 
     def __init__(self, spm: SpmFile):
-        self._spm = spm
-        self._pieces = matched_pieces(spm)
-        self._find = _surface_to_id(spm)
-        self._symbols = LongestMatch(user_symbols(spm))
         if UNUSED in spm.types:
             # Releases of sentencepiece differ in how they take such a piece apart again.
             raise TokenizerError(f"{FILE}: BPE piece {spm.pieces[spm.types.index(UNUSED)]!r} is marked unused")
         self._suffix = spm.treat_whitespace_as_suffix
-        self._by_word = not any(len(_split_words(piece, self._suffix)) > 1 for piece in self._pieces)
+        self._by_word = not any(len(_split_words(piece, self._suffix)) > 1 for piece in matched_pieces(spm))
+        # an object of its own: were it a method, the cache and this object would keep each other alive
+        self._merge = _Merges(spm)
         self._remembered = lru_cache(REMEMBERED_WORDS)(self._merge)
 
     def __call__(self, text: str) -> Segments:
@@ -143,13 +141,23 @@ class _Bpe:
             segments += self._remembered(word) if len(word) <= LONGEST_REMEMBERED_WORD else self._merge(word)
         return segments
 
-    def _merge(self, text: str) -> Segments:
+
+class _Merges:
+    """The segments of one stretch of text, merged from its characters."""
+
+    def __init__(self, spm: SpmFile):
+        self._scores = spm.scores
+        self._pieces = matched_pieces(spm)
+        self._find = _surface_to_id(spm)
+        self._symbols = LongestMatch(user_symbols(spm))
+
+    def __call__(self, text: str) -> Segments:
         surfaces, frozen = self._start(text)
         count = len(surfaces)
         before = list(range(-1, count - 1))
         after = [*range(1, count), -1]
         agenda: list[tuple[float, int, int, int]] = []
-        pieces, scores = self._pieces, self._spm.scores
+        pieces, scores = self._pieces, self._scores
 
         def consider(left: int, right: int) -> None:
             if left < 0 or right < 0 or frozen[left] or frozen[right]:
