@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from cases import CASES, Case, check
 
-from fastattn import kernels
+from fastattn import kernels, reference
 from fastattn.kernels import jit
 from fastattn.kernels.matmul import GROUP, NR
+from fastattn.spec import ACTIVATIONS
 
 MINE = [case for case in CASES if hasattr(kernels, case.operation)]
 
@@ -72,3 +73,14 @@ def test_a_residual_is_added_in_the_same_order_for_any_rows_and_threads(outputs:
         with kernels.use_threads(threads):
             few = kernels.linear(x_ND[:rows], packed, residual_NF=residual_NF[:rows])
         np.testing.assert_array_equal(few, together[:rows])
+
+
+@pytest.mark.parametrize("activation", ["none", *ACTIVATIONS])
+def test_activations_keep_nan_and_infinity(activation: str):
+    x_ND = np.array([[np.nan], [np.inf], [1.0]], np.float32)
+    packed = kernels.pack_linear(np.ones((3, 1), np.float32))
+    got, expected = (
+        kernels.linear(x_ND, packed, activation),
+        reference.linear(x_ND, reference.pack_linear(np.ones((3, 1), np.float32)), activation),
+    )
+    np.testing.assert_allclose(got, expected, rtol=1e-6)

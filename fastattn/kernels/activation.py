@@ -26,7 +26,7 @@ def sigmoid(x):
 
 @inner
 def relu(x):
-    return maximum(x, splat(ZERO))
+    return maximum(splat(ZERO), x)  # in this order NaN stays
 
 
 @inner
