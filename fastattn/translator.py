@@ -1,8 +1,8 @@
 """Translator: text in, its translation out."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import chain
 from types import ModuleType
@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.scheduler import Hypothesis, Job, decode
+from fastattn.decoding.jobs import Hypothesis, Job
+from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.scoring import score as score_ids
-from fastattn.errors import CheckpointError, InputError
+from fastattn.decoding.sentences import decode_sentences
+from fastattn.errors import CheckpointError, InputError, check_count
 from fastattn.models.transformer import EncoderDecoder
 from fastattn.spec import Checkpoint, TranslationText
 from fastattn.text.translation import SPLITS, Document, Line, TranslationTokenizer, split_lines
@@ -34,7 +35,7 @@ class TokenTranslation:
 
     source             its tokens, the special ones that the engine adds left out
     hypotheses         tokens of each, without the end token
-    scores             log-probability / length ** length_penalty
+    scores             log-probability / length ** length_penalty, and the coverage penalty
     log_probabilities  each the sum over ``lengths`` tokens, the end token counted; a target prefix counts 0
     attention          where asked for: of each hypothesis, float32 [its tokens, source tokens]
     """
@@ -58,7 +59,8 @@ class Translation:
 
     text        the best hypothesis
     hypotheses  the texts by rank, the best first; perhaps fewer than asked for where the length limit ended the search
-    scores      of each: log-probability / length ** length_penalty over all that was translated; 0 where nothing was
+    scores      of each: log-probability / length ** length_penalty over all that was translated; 0 where nothing was.
+                Of a text in one part it is the part's own score
     parts       the lines, sentences or pieces of them that were translated one by one, with tokens and attention
     """
 
@@ -111,12 +113,10 @@ class Translator:
             )
         if precision not in PRECISIONS:
             raise InputError(f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}")
-        if threads is not None and threads < 1:
-            raise InputError(f"threads must be at least 1, got {threads}")
         # Compiled kernels are imported only where they are used: it takes a while.
         self._ops = ops or import_module("fastattn.kernels")
         limit = self._ops.thread_limit()
-        self._threads = limit if threads is None else min(threads, limit)
+        self._threads = limit if threads is None else min(check_count("threads", threads), limit)
         self._tokenizer = TranslationTokenizer(checkpoint.text)
         self._model = EncoderDecoder(checkpoint, self._ops)
         self._positions = checkpoint.spec.encoder.max_positions
@@ -130,44 +130,28 @@ class Translator:
         self,
         texts: str | Iterable[str],
         *,
-        beam_size: int = 2,
-        patience: float = 1.0,
-        num_hypotheses: int = 1,
-        length_penalty: float = 1.0,
-        min_decoding_length: int = 1,
-        max_decoding_length: int | None = None,
-        disable_unk: bool = False,
         target_prefix: str | Sequence[str] | None = None,
-        return_attention: bool = False,
         split: str = "long",
         details: bool = False,
+        **options: Any,
     ) -> Any:
         """The translation of a text, or the list of translations of several: str, or Translation with ``details``.
 
-        beam_size .. disable_unk, return_attention: see ``DecodingOptions``
-        num_hypotheses, return_attention            need details=True, which alone can show them
         target_prefix  what the translation shall begin with: one for all texts, or one each
         split          "long": only what is over ``max_source_length``, at sentences, then at clauses or words;
                        "sentences": always at sentences; "never": InputError for what is too long
+        options        those of ``DecodingOptions``: beam_size=2, num_hypotheses=1, ...; num_hypotheses above 1 and
+                       return_attention need details=True, which alone can show them. The suppress_sequences are texts
 
         The lines of a text are translated one by one and keep their line ends; an empty line stays as it is.
         Raises InputError for options that cannot be followed and for text that is not Unicode.
         """
-        options = DecodingOptions(
-            beam_size,
-            patience,
-            num_hypotheses,
-            length_penalty,
-            min_decoding_length,
-            max_decoding_length,
-            disable_unk,
-            return_attention,
-        )
-        _check_text_options(options, split, details)
+        decoding = self._decoding_options(options, self._sequence_of_text)
+        _check_text_options(decoding, split, details)
         single = isinstance(texts, str)
         listed = [texts] if isinstance(texts, str) else list(texts)
         documents = [self._read(text, prefix, split) for text, prefix in zip(listed, _prefixes(target_prefix, listed))]
-        results = self._translate_documents(documents, options, details)
+        results = self._translate_documents(documents, decoding, details)
         return results[0] if single else results
 
     def translate_iter(
@@ -179,7 +163,7 @@ class Translator:
         text that causes them is read. ``target_prefix`` is one for all texts.
         """
         details = bool(options.pop("details", False))
-        decoding = _decoding_options(options)
+        decoding = self._decoding_options(options, self._sequence_of_text)
         _check_text_options(decoding, split, details)
         if target_prefix is not None and not isinstance(target_prefix, str):
             raise InputError("target_prefix of translate_iter should be one str for all texts")
@@ -190,15 +174,15 @@ class Translator:
     def _translate_windows(
         self, texts: Iterable[str], split: str, prefix: str | None, options: DecodingOptions, details: bool
     ) -> Iterator[Any]:
-        window, documents, tokens = FIRST_WINDOW, [], 0
+        window, documents, tokens, done = FIRST_WINDOW, [], 0, 0
         for text in texts:
             documents.append(self._read(text, prefix, split))
             # An empty text counts too, or a stream of them would never end a window.
             tokens += 1 + sum(len(part) for line in documents[-1].lines for part in line.parts)
             if tokens >= window:
-                yield from self._translate_documents(documents, options, details)
-                window, documents, tokens = min(2 * window, LAST_WINDOW), [], 0
-        yield from self._translate_documents(documents, options, details)
+                yield from self._translate_documents(documents, options, details, done)
+                window, documents, tokens, done = min(2 * window, LAST_WINDOW), [], 0, done + len(documents)
+        yield from self._translate_documents(documents, options, details, done)
 
     def translate_tokens(
         self,
@@ -206,7 +190,7 @@ class Translator:
         target_prefix: Sequence[Sequence[str]] | None = None,
         **options: Any,
     ) -> list[TokenTranslation]:
-        """Translate sources that are lists of the source vocabulary's tokens; the options are ``DecodingOptions``.
+        """Translate sources that are lists of the source vocabulary's tokens; the options are ``DecodingOptions``' own.
 
         target_prefix  for each source the tokens that its translation begins with; where the checkpoint names no start
                        token, the first of them is it
@@ -219,7 +203,8 @@ class Translator:
                 f"target_prefix should hold one prefix for each source: {len(listed)}, not {len(prefixes)}"
             )
         self._check_sources(listed)
-        return self._translate_parts(listed, prefixes, _decoding_options(options))
+        decoding = self._decoding_options(options, self._sequence_of_tokens)
+        return self._translate_parts(listed, prefixes, decoding, [(number, 0) for number in range(len(listed))])
 
     def score(self, source: str | Sequence[str], target: str | Sequence[str]) -> Score | list[Score]:
         """How probable the model finds a given translation: the log-probability of each token and of its end.
@@ -257,6 +242,27 @@ class Translator:
             log_probs[b] = log_probs_T
         return [Score(self._tokenizer.target_surfaces(target[1:]), row) for target, row in zip(ids, log_probs)]
 
+    def _decoding_options(self, options: dict[str, Any], tokens_of: Callable[[Any], Sequence[str]]) -> DecodingOptions:
+        known = DecodingOptions.__dataclass_fields__
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            raise InputError(f"unknown option {unknown[0]!r}; known: {', '.join(known)}")
+        sequences = options.get("suppress_sequences") or ()
+        if isinstance(sequences, str):
+            raise InputError("suppress_sequences should be a list of what to suppress, got one str")
+        ids = [self._tokenizer.known_target_ids(tokens_of(sequence)) for sequence in sequences]
+        return DecodingOptions(**options | {"suppress_sequences": ids})
+
+    def _sequence_of_text(self, text: Any) -> Sequence[str]:
+        if not isinstance(text, str):
+            raise InputError(f"suppress_sequences should hold texts, got {text!r}")
+        return self._tokenizer.target_tokens(text)
+
+    def _sequence_of_tokens(self, tokens: Any) -> Sequence[str]:
+        if isinstance(tokens, str):
+            raise InputError(f"suppress_sequences should hold lists of tokens, got {tokens!r}")
+        return list(tokens)
+
     def _check_sources(self, sources: list[list[str]]) -> None:
         for number, source in enumerate(sources):
             if self._positions and len(source) > self.max_source_length:
@@ -275,10 +281,15 @@ class Translator:
         prefix_tokens = self._tokenizer.target_tokens(prefix) if prefix else []
         return Document(split_lines(text, self._tokenizer, self.max_source_length, split), prefix_tokens)
 
-    def _translate_documents(self, documents: list[Document], options: DecodingOptions, details: bool) -> list[Any]:
+    def _translate_documents(
+        self, documents: list[Document], options: DecodingOptions, details: bool, first: int = 0
+    ) -> list[Any]:
+        """``first`` is the number of the first of the texts, for the callback."""
         sources = [part for document in documents for line in document.lines for part in line.parts]
         prefixes = chain.from_iterable(document.prefixes() for document in documents)
-        translated = iter(self._translate_parts(sources, list(prefixes), options))
+        counts = (sum(len(line.parts) for line in document.lines) for document in documents)
+        places = [(number, part) for number, count in enumerate(counts, start=first) for part in range(count)]
+        translated = iter(self._translate_parts(sources, list(prefixes), options, places))
         results: list[Any] = []
         for document in documents:
             lines = [[next(translated) for _ in line.parts] for line in document.lines]
@@ -308,33 +319,48 @@ class Translator:
         return Translation(hypotheses[0], hypotheses, scores, parts)
 
     def _translate_parts(
-        self, sources: list[list[str]], prefixes: list[list[str]], options: DecodingOptions
+        self,
+        sources: list[list[str]],
+        prefixes: list[list[str]],
+        options: DecodingOptions,
+        places: list[tuple[int, int]],
     ) -> list[TokenTranslation]:
+        """``places`` is what the callback knows each source by: a text's number and its part's."""
         tokenizer = self._tokenizer
         starts = [tokenizer.target_ids(prefix) for prefix in prefixes]
         chosen = [b for b in range(len(sources)) if not tokenizer.is_empty(sources[b])]
         jobs = [Job(tokenizer.source_ids(sources[b]), starts[b]) for b in chosen]
-        decoded = dict(
-            zip(chosen, decode(self._model, jobs, options, tokenizer.end_id, tokenizer.unk_id, self._threads))
-        )
+        if options.callback is not None:
+            vocabulary = tokenizer.text.target_vocabulary
+            options = replace(options, callback=_named(options.callback, [places[b] for b in chosen], vocabulary))
+        ids = tokenizer.end_id, tokenizer.unk_id
+        decoded = dict(zip(chosen, decode_sentences(self._model, jobs, options, *ids, self._threads)))
         return [
             self._present(source, decoded[b], options) if b in decoded else self._empty(source, starts[b], options)
             for b, source in enumerate(sources)
         ]
 
     def _present(self, source: list[str], hypotheses: list[Hypothesis], options: DecodingOptions) -> TokenTranslation:
-        attention = None
-        if options.return_attention:
-            first = int(self._tokenizer.text.add_source_bos)
-            rows = [h.attention_TS for h in hypotheses if h.attention_TS is not None]
-            attention = [np.ascontiguousarray(row_TS[:, first : first + len(source)]) for row_TS in rows]
+        first = int(self._tokenizer.text.add_source_bos)
+        attention = [
+            np.ascontiguousarray(h.attention_TS[:, first : first + len(source)])
+            for h in hypotheses
+            if h.attention_TS is not None
+        ]
+        tokens = [self._tokenizer.target_surfaces(hypothesis.tokens) for hypothesis in hypotheses]
+        if options.replace_unknowns:
+            unknown = self._tokenizer.text.unk_token
+            for surfaces, attention_TS in zip(tokens, attention):
+                for t, surface in enumerate(surfaces):
+                    if surface == unknown:
+                        surfaces[t] = source[int(attention_TS[t].argmax())]
         return TokenTranslation(
             source,
-            [self._tokenizer.target_surfaces(hypothesis.tokens) for hypothesis in hypotheses],
+            tokens,
             [hypothesis.score for hypothesis in hypotheses],
             [hypothesis.log_probability for hypothesis in hypotheses],
             [hypothesis.length for hypothesis in hypotheses],
-            attention,
+            attention if options.return_attention else None,
         )
 
     def _empty(self, source: list[str], start: list[int], options: DecodingOptions) -> TokenTranslation:
@@ -351,12 +377,16 @@ def _total_score(parts: list[TokenTranslation], rank: int, length_penalty: float
     return total / length**length_penalty if length else 0.0
 
 
-def _decoding_options(options: dict[str, Any]) -> DecodingOptions:
-    known = DecodingOptions.__dataclass_fields__
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        raise InputError(f"unknown option {unknown[0]!r}; known: {', '.join(known)}")
-    return DecodingOptions(**options)
+def _named(
+    callback: Callable[[Step], Any], places: list[tuple[int, int]], vocabulary: Sequence[str]
+) -> Callable[[Step], Any]:
+    """``callback`` as the decoder calls it: by the number of the job, without the token's name."""
+
+    def call(step: Step) -> Any:
+        sentence, part = places[step.sentence]
+        return callback(replace(step, sentence=sentence, part=part, token=vocabulary[step.token_id]))
+
+    return call
 
 
 def _check_text_options(options: DecodingOptions, split: str, details: bool) -> None:

@@ -12,7 +12,7 @@ from fastattn.decoding import scheduler
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.scheduler import Job, Waiting, Worker, decode
 from fastattn.decoding.scoring import score
-from fastattn.decoding.search import HOPELESS, apply_prefix, best_candidates, keep_beams, normalised, suppressed_tokens
+from fastattn.decoding.search import HOPELESS, apply_prefix, best_candidates, keep_beams, normalised
 from fastattn.errors import InputError
 from tests.tiny_models import END, START, UNK, VARIETIES, next_log_probs, random_model, random_sources, steady_ops
 
@@ -319,12 +319,6 @@ def test_ended_beams_go_on_with_the_next_candidates():
     ids_BC = np.array([[END, 4, 5, 6], [END, END, 5, 6], [4, END, END, 6], [4, 5, END, END]])
     kept_BR = keep_beams(ids_BC, ids_BC[:, :2] == END, END)
     assert kept_BR.tolist() == [[2, 1], [2, 3], [0, 3], [0, 1]]
-
-
-def test_suppressed_tokens():
-    assert suppressed_tokens(np.array([1, 2]), 2, 1, END, None) is None
-    assert suppressed_tokens(np.array([0, 2]), 2, 1, END, None).tolist() == [[END], [END], [-1], [-1]]
-    assert suppressed_tokens(np.array([0, 2]), 1, 1, END, UNK).tolist() == [[END, UNK], [-1, UNK]]
 
 
 def test_normalised():

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import CheckpointError, InputError
 from fastattn.spec import EncoderText
 from fastattn.text.translation import TranslationTokenizer, split_lines
@@ -322,11 +321,3 @@ def test_pieces_are_looked_up_by_their_surface():
     assert TranslationTokenizer(twice).target_ids(["a"]) == [START, 3]
     without_start = dataclasses.replace(_checkpoint().text, decoder_start_token="<start>")
     assert TranslationTokenizer(without_start).target_ids([]) == [0]
-
-
-def test_default_options_are_those_of_the_dataclass():
-    import inspect
-
-    parameters = inspect.signature(Translator.translate).parameters
-    for name, option in DecodingOptions.__dataclass_fields__.items():
-        assert parameters[name].default == option.default

@@ -121,6 +121,13 @@ class Cache:
         """The first ``length`` tokens that the slot's history was fed."""
         return self._tokens_M[self.history_RS[slot, :length]]
 
+    def past(self, slots_R: np.ndarray, firsts_R: np.ndarray, lengths_R: np.ndarray) -> np.ndarray:
+        """past_RT: the ``lengths_R`` tokens of each slot from position ``firsts_R`` on, -1 behind them."""
+        columns_T = np.arange(lengths_R.max(initial=0))
+        inside_RT = columns_T < lengths_R[:, None]
+        positions_RT = np.where(inside_RT, firsts_R[:, None] + columns_T, 0)
+        return np.where(inside_RT, self._tokens_M[self.history_RS[slots_R[:, None], positions_RT]], np.int32(-1))
+
     def attention(self, slot: int, length: int) -> np.ndarray:
         """attention_TS of the slot's first ``length`` tokens over its sentence's memory."""
         assert self._attention_MS is not None

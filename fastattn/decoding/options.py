@@ -1,7 +1,9 @@
 """What a caller can ask of the search; names, defaults and limits are CTranslate2's."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -9,54 +11,175 @@ from fastattn.errors import InputError
 
 
 @dataclass(frozen=True)
+class Step:
+    """A token as it is produced, for ``DecodingOptions.callback``.
+
+    sentence     the number of the source it belongs to, from 0; of a Translator's texts the text's number
+    part         where a text was translated in several parts the number of the part, from 0
+    hypothesis   which of the sampled translations it continues, from 0
+    position     in the target, from 0; the tokens of a target prefix come first
+    token_id, token   the token; the end token comes too
+    log_probability   given the source and what came before; 0 for a target prefix
+    is_last      whether it ends the translation
+    """
+
+    sentence: int
+    part: int
+    hypothesis: int
+    position: int
+    token_id: int
+    token: str
+    log_probability: float
+    is_last: bool
+
+
+@dataclass(frozen=True)
 class DecodingOptions:
     """How the target is searched for. Raises InputError for values that no search can follow.
 
-    beam_size            how many hypotheses are kept at each step; 1 is greedy search
+    beam_size            how many hypotheses are kept at each step; 1 is greedy search, or sampling
     patience             the search ends with round(beam_size * patience) finished hypotheses (Kasai 2022)
-    num_hypotheses       how many are returned, best first; at most beam_size * patience
+    num_hypotheses       how many are returned, best first; at most beam_size * patience, but any number of samples and
+                         alternatives
     length_penalty       a score is the sum of log-probabilities / length ** length_penalty, the end token counted
+    coverage_penalty     a score gains this times the sum, over the source tokens, of log(min(attention received, 1));
+                         a weight, 0 for none (Wu 2016, section 7)
+    repetition_penalty   logits of tokens already produced are divided by it where they are positive and multiplied by
+                         it where negative; above 1 discourages them, 1 is none (Keskar 2019, section 4.1)
+    no_repeat_ngram_size  never produce as many tokens in a row twice; 0: no such rule (Paulus 2017, section 2.5)
     min_decoding_length  the end token is ruled out for so many tokens
     max_decoding_length  tokens, a target prefix included; None: the larger of 256 and twice the source
     disable_unk          never produce the unknown token
+    suppress_sequences   never produce these runs of tokens. Here they are ids; a Translator takes them as it takes
+                         target prefixes: texts, or lists of tokens in ``translate_tokens``
+    prefix_bias_beta     0: a target prefix is what the target begins with. From there to below 1: it is wished for
+                         only, with probabilities (1 - beta) p + beta [is the prefix's next token] as long as the beam
+                         has followed it (Dabre and Fujita 2019, section 4.2)
+    return_alternatives  the num_hypotheses most probable tokens after the target prefix, each with its own best
+                         continuation, by that token's probability; a score is the token's log-probability plus the
+                         continuation's score. What penalties and suppressed sequences look back on is the continuation
+    min_alternative_expansion_prob  alternatives less probable than this, 0 to 1, are left out
     return_attention     keep each target token's attention over the source
+    replace_unknowns     put the source token with the highest attention in the place of each unknown token
+    sampling_topk        with beam_size=1, draw each token from so many of the most probable; 1: take the best;
+                         0: draw from all (Fan 2018)
+    sampling_topp        draw from the fewest tokens that together reach this probability, 0 to 1 (Holtzman 2019)
+    sampling_temperature  divides the log-probabilities before drawing: above 1 evens them out, 0 takes the best.
+                         Scores stay the model's own
+    seed                 of the draws, a whole number; the same seed, source and prefix give the same samples in any
+                         batch, with any threads. None: another one each time
+    callback             called with a Step for every token of a greedy search or sampling, by the calling thread;
+                         what it returns, if true, ends that translation with this token
     """
 
     beam_size: int = 2
     patience: float = 1.0
     num_hypotheses: int = 1
     length_penalty: float = 1.0
+    coverage_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
     min_decoding_length: int = 1
     max_decoding_length: int | None = None
     disable_unk: bool = False
+    suppress_sequences: Sequence[Sequence[int]] = ()
+    prefix_bias_beta: float = 0.0
+    return_alternatives: bool = False
+    min_alternative_expansion_prob: float = 0.0
     return_attention: bool = False
+    replace_unknowns: bool = False
+    sampling_topk: int = 1
+    sampling_topp: float = 1.0
+    sampling_temperature: float = 1.0
+    seed: int | None = None
+    callback: Callable[[Step], Any] | None = None
 
     def __post_init__(self) -> None:
-        self._check_count("beam_size", 1)
-        self._check_count("num_hypotheses", 1)
-        self._check_count("min_decoding_length", 0)
-        if self.max_decoding_length is not None:
-            self._check_count("max_decoding_length", 1)
-            if self.min_decoding_length > self.max_decoding_length:
-                raise InputError(
-                    f"min_decoding_length ({self.min_decoding_length}) is greater than "
-                    f"max_decoding_length ({self.max_decoding_length})"
-                )
-        for name in ("patience", "length_penalty"):
+        self._check_numbers()
+        self._check_limits()
+        self._check_combinations()
+
+    def _check_numbers(self) -> None:
+        counts = {
+            "beam_size": 1,
+            "num_hypotheses": 1,
+            "min_decoding_length": 0,
+            "no_repeat_ngram_size": 0,
+            "sampling_topk": 0,
+        }
+        counts |= {
+            name: least for name, least in (("max_decoding_length", 1), ("seed", 0)) if vars(self)[name] is not None
+        }
+        for name, least in counts.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(f"{name} should be a whole number, at least {least}; got {value!r}")
+        for name in (
+            "patience",
+            "length_penalty",
+            "coverage_penalty",
+            "repetition_penalty",
+            "prefix_bias_beta",
+            "min_alternative_expansion_prob",
+            "sampling_topp",
+            "sampling_temperature",
+        ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
                 raise InputError(f"{name} should be a finite number, got {value!r}")
-        if self.patience <= 0:
-            raise InputError(f"patience should be greater than 0, got {self.patience}")
-        if self.num_hypotheses > self.wanted:
+
+    def _check_limits(self) -> None:
+        for name in ("patience", "repetition_penalty", "sampling_topp"):
+            if getattr(self, name) <= 0:
+                raise InputError(f"{name} should be greater than 0, got {getattr(self, name)}")
+        for name in ("min_alternative_expansion_prob", "sampling_temperature"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} should be at least 0, got {getattr(self, name)}")
+        for name in ("min_alternative_expansion_prob", "sampling_topp"):
+            if getattr(self, name) > 1:
+                raise InputError(f"{name} should be at most 1, got {getattr(self, name)}")
+        if self.prefix_bias_beta >= 1:
+            raise InputError(f"prefix_bias_beta should be less than 1, got {self.prefix_bias_beta}")
+        if self.max_decoding_length is not None and self.min_decoding_length > self.max_decoding_length:
+            raise InputError(
+                f"min_decoding_length ({self.min_decoding_length}) is greater than "
+                f"max_decoding_length ({self.max_decoding_length})"
+            )
+        if self.callback is not None and not callable(self.callback):
+            raise InputError(f"callback should be a function, got {self.callback!r}")
+
+    def _check_combinations(self) -> None:
+        many = self.return_alternatives or (self.beam_size == 1 and self.sampling_topk != 1)
+        if self.num_hypotheses > self.wanted and not many:
             raise InputError(
                 f"num_hypotheses ({self.num_hypotheses}) is greater than beam_size * patience ({self.wanted})"
             )
+        if self.return_alternatives and self.biased:
+            raise InputError("return_alternatives does not go with prefix_bias_beta")
+        if self.sampling_topk != 1 and not self.greedy:
+            raise InputError("sampling needs beam_size=1 and no prefix_bias_beta")
+        if self.callback is not None and (not self.greedy or self.return_alternatives):
+            raise InputError("callback needs beam_size=1, and neither prefix_bias_beta nor return_alternatives")
 
-    def _check_count(self, name: str, least: int) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InputError(f"{name} should be a whole number, at least {least}; got {value!r}")
+    @property
+    def biased(self) -> bool:
+        """Whether target prefixes are wished for instead of imposed."""
+        return self.prefix_bias_beta > 0
+
+    @property
+    def greedy(self) -> bool:
+        """Whether one hypothesis is followed to its first end, by the best token or a drawn one."""
+        return self.beam_size == 1 and not self.biased
+
+    @property
+    def sampled(self) -> bool:
+        """Whether tokens are drawn."""
+        return self.sampling_topk != 1 and self.sampling_temperature > 0
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether the search has to keep attention."""
+        return self.return_attention or self.replace_unknowns or self.coverage_penalty != 0
 
     @property
     def wanted(self) -> int:

@@ -1,11 +1,13 @@
-"""Forced decoding: the log-probability of each token of a given target."""
+"""Forced decoding: the log-probability of each token of a given target; passes over batches of sentences."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from fastattn.decoding.scheduler import SENTENCES_A_THREAD, share
+from fastattn.decoding.jobs import share
+from fastattn.decoding.scheduler import SENTENCES_A_THREAD
 from fastattn.models.transformer import EncoderDecoder
 
 # Rows of a pass; at 65,000 words their log-softmax would fill 500 MB were it ever stored whole.
@@ -20,7 +22,27 @@ def score(
     A target is its start token, its tokens and, usually, its end token: int32.
     """
     results: list[np.ndarray] = [np.zeros(0, np.float32) for _ in sources]
-    order = sorted((b for b in range(len(sources)) if len(targets[b]) > 1), key=lambda b: -len(targets[b]))
+    chosen = [b for b in range(len(sources)) if len(targets[b]) > 1]
+
+    def run(batch: list[int]) -> list[np.ndarray]:
+        return _score_batch(model, [sources[b] for b in batch], [targets[b] for b in batch])
+
+    for b, log_probs_T in in_batches(model, chosen, sources, targets, threads, run).items():
+        results[b] = log_probs_T
+    return results
+
+
+def in_batches(
+    model: EncoderDecoder,
+    chosen: list[int],
+    sources: Sequence[np.ndarray],
+    targets: Sequence[Sequence[int]] | Sequence[np.ndarray],
+    threads: int,
+    run: Callable[[list[int]], Iterable],
+) -> dict[int, Any]:
+    """What ``run`` gives for each of the chosen sentences, run in batches of them that are shared among threads."""
+    results: dict[int, Any] = {}
+    order = sorted(chosen, key=lambda b: -len(targets[b]))
     workers = max(1, min(threads, len(order) // SENTENCES_A_THREAD))
     batches = _batches(order, sources, targets, workers)
     lock = threading.Lock()
@@ -32,9 +54,9 @@ def score(
                     if not batches:
                         return
                     batch = batches.pop()
-                scored = _score_batch(model, [sources[b] for b in batch], [targets[b] for b in batch])
-                for b, log_probs_T in zip(batch, scored):
-                    results[b] = log_probs_T
+                done = dict(zip(batch, run(batch)))
+                with lock:
+                    results.update(done)
 
     share(work, workers, threads, batches.clear)
     return results

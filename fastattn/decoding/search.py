@@ -68,22 +68,32 @@ def keep_beams(ids_BC: np.ndarray, ended_BR: np.ndarray, end_id: int) -> np.ndar
 
 
 def normalised(log_probability: float, length: int, length_penalty: float) -> float:
-    """log_probability / length ** length_penalty, in float32."""
+    """log_probability / length ** length_penalty, in float32; 0 where nothing was produced."""
+    if not length:
+        return 0.0
     with np.errstate(over="ignore"):  # a huge penalty makes scores 0 or infinite
         return float(np.float32(log_probability) / np.float32(length) ** np.float32(length_penalty))
 
 
-def suppressed_tokens(
-    steps_B: np.ndarray, rows: int, min_length: int, end_id: int, unk_id: int | None
-) -> np.ndarray | None:
-    """suppressed_RJ (``rows`` rows a sentence) for ``project_top_k``: the end before its time, and ``unk_id`` always.
+def biased(
+    log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, wished_R: np.ndarray, wished_log_probs_R: np.ndarray, beta: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k best of (1 - beta) p + beta [is wished], from the k best of p; in the log domain, best first.
 
-    None where nothing is ruled out. A sentence at step t produces its token t.
+    wished_R, wished_log_probs_R  the wished token and its log p
+    Dabre and Fujita 2019, section 4.2.
     """
-    early_B = steps_B < min_length
-    if unk_id is None and not early_B.any():
-        return None
-    columns = [np.where(early_B, end_id, -1)]
-    if unk_id is not None:
-        columns.append(np.full(len(steps_B), unk_id))
-    return np.repeat(np.stack(columns, axis=1).astype(np.int32), rows, axis=0)
+    k = ids_Rk.shape[1]
+    with np.errstate(divide="ignore"):
+        wished_R1 = np.log((1 - beta) * np.exp(wished_log_probs_R) + beta)[:, None]
+    others_Rk = np.where(ids_Rk == wished_R[:, None], -np.inf, log_probs_Rk + np.log1p(-beta))
+    total_RA = np.concatenate([wished_R1, others_Rk], axis=1).astype(log_probs_Rk.dtype)
+    all_ids_RA = np.concatenate([wished_R[:, None], ids_Rk], axis=1)
+    order_Rk = np.argsort(-total_RA, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(total_RA, order_Rk, axis=1), np.take_along_axis(all_ids_RA, order_Rk, axis=1)
+
+
+def coverage(attention_TS: np.ndarray) -> float:
+    """The sum over source tokens of log(min(attention received, 1)), those that received none left out (Wu 2016)."""
+    received_S = attention_TS.sum(axis=0)
+    return float(np.log(np.minimum(received_S[received_S > 0], 1)).sum())

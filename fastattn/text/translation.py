@@ -85,6 +85,13 @@ class TranslationTokenizer:
             raise InputError("the target should begin with this model's start token (a language's, say); got no tokens")
         return ids
 
+    def known_target_ids(self, tokens: Sequence[str]) -> list[int]:
+        """The tokens' ids alone; InputError for a token that the target vocabulary lacks."""
+        for token in tokens:
+            if token not in self._target_ids:
+                raise InputError(f"{token!r} is no token of the target vocabulary")
+        return [self._target_ids[token] for token in tokens]
+
     def target_surfaces(self, ids: Sequence[int] | np.ndarray) -> list[str]:
         """The tokens of the target vocabulary."""
         return [self.text.target_vocabulary[index] for index in ids]

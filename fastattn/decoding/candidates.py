@@ -1,0 +1,98 @@
+"""The tokens that may come next, row by row: the projection's best, or what the options make of them."""
+
+from typing import Any
+
+import numpy as np
+
+from fastattn.decoding.constraints import (
+    completed_sequences,
+    early_ends,
+    repeated_ngrams,
+    without_repeats,
+)
+from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.sampling import draw, uniform
+from fastattn.decoding.search import biased
+from fastattn.errors import InputError
+from fastattn.models.transformer import EncoderDecoder
+
+
+class Rows:
+    """What the choice may depend on, for each of R rows; what no option asks for stays as it is here.
+
+    steps_R       tokens of the target so far
+    past_RT       those of them that penalties look back on: int32, -1 behind the first ``lengths_R``
+    wished_R      the token that a prefix wishes for, or -1
+    keys_R, hypotheses_R   what samples are keyed by: uint64
+    """
+
+    def __init__(self, steps_R: np.ndarray):
+        R = len(steps_R)
+        self.steps_R = steps_R
+        self.past_RT, self.lengths_R = np.empty((R, 0), np.int32), np.zeros(R, np.int64)
+        self.wished_R = np.full(R, -1, np.int32)
+        self.keys_R, self.hypotheses_R = np.zeros(R, np.uint64), np.zeros(R, np.uint64)
+
+
+class Candidates:
+    """Chooses each row's next tokens under the options. Raises InputError for samples from more than all tokens."""
+
+    def __init__(self, model: EncoderDecoder, options: DecodingOptions, end_id: int, unk_id: int):
+        if options.sampling_topk > model.vocabulary:
+            raise InputError(
+                f"sampling_topk ({options.sampling_topk}) is greater than the vocabulary ({model.vocabulary})"
+            )
+        self.model, self.options, self.end_id = model, options, end_id
+        self.sequences = [sequence for sequence in options.suppress_sequences if len(sequence) > 1]
+        never = {sequence[0] for sequence in options.suppress_sequences if len(sequence) == 1}
+        self.never_1J = np.array([sorted(never | ({unk_id} if options.disable_unk else set()))], np.int32)
+        self.needs_past = options.repetition_penalty != 1 or options.no_repeat_ngram_size > 0 or bool(self.sequences)
+
+    def best(self, hidden_RD: np.ndarray, rows: Rows, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or the one that is drawn."""
+        edits = self.edits(rows)
+        if self.options.sampled:
+            return self._drawn(hidden_RD, rows, edits)
+        log_probs_Rk, ids_Rk = self.model.top_k(hidden_RD, min(count, self.model.vocabulary), *edits)
+        wishing_R = np.flatnonzero(rows.wished_R >= 0)
+        if len(wishing_R):
+            wished_R = rows.wished_R[wishing_R].astype(np.int32)
+            rows_edits = (None if ids_RJ is None else ids_RJ[wishing_R] for ids_RJ in edits[:2])
+            wished_log_probs_R = self.model.log_probs(hidden_RD[wishing_R], wished_R, *rows_edits, edits[2])
+            log_probs_Rk[wishing_R], ids_Rk[wishing_R] = biased(
+                log_probs_Rk[wishing_R],
+                ids_Rk[wishing_R],
+                wished_R,
+                wished_log_probs_R,
+                self.options.prefix_bias_beta,
+            )
+        # Where less is left than asked for, the rest is hopeless; but it is a token, should all else end.
+        return log_probs_Rk, np.maximum(ids_Rk, 0)
+
+    def edits(self, rows: Rows) -> tuple[Any, Any, float]:
+        """(suppressed_RJ, penalised_RJ, penalty) for the projection; None where there is nothing to edit."""
+        options = self.options
+        suppressed = [early_ends(rows.steps_R, options.min_decoding_length, self.end_id)]
+        if self.never_1J.size:
+            suppressed.append(np.repeat(self.never_1J, len(rows.steps_R), axis=0))
+        if options.no_repeat_ngram_size:
+            suppressed.append(repeated_ngrams(rows.past_RT, rows.lengths_R, options.no_repeat_ngram_size))
+        if self.sequences:
+            suppressed.append(completed_sequences(rows.past_RT, rows.lengths_R, self.sequences))
+        suppressed = [ids_RJ for ids_RJ in suppressed if ids_RJ.shape[1]]
+        penalised_RJ = without_repeats(rows.past_RT) if options.repetition_penalty != 1 else None
+        return (np.concatenate(suppressed, axis=1) if suppressed else None), penalised_RJ, options.repetition_penalty
+
+    def _drawn(self, hidden_RD: np.ndarray, rows: Rows, edits: tuple) -> tuple[np.ndarray, np.ndarray]:
+        options = self.options
+        if options.sampling_topk:
+            log_probs_Rk, ids_Rk = self.model.top_k(hidden_RD, options.sampling_topk, *edits)
+        else:
+            log_probs_Rk = self.model.all_log_probs(hidden_RD, *edits)
+            ids_Rk = np.broadcast_to(np.arange(log_probs_Rk.shape[1], dtype=np.int32), log_probs_Rk.shape)
+        assert options.seed is not None
+        uniform_R = uniform(options.seed, rows.keys_R, rows.hypotheses_R, rows.steps_R)
+        columns_R1 = draw(log_probs_Rk, uniform_R, options.sampling_temperature, options.sampling_topp)[:, None]
+        drawn = (np.take_along_axis(values_Rk, columns_R1, axis=1) for values_Rk in (log_probs_Rk, ids_Rk))
+        log_probs_R1, ids_R1 = drawn
+        return log_probs_R1, np.maximum(ids_R1, 0)

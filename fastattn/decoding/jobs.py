@@ -1,0 +1,89 @@
+"""Sentences to translate, what becomes of them, and how they are shared among threads."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Job:
+    """A sentence to translate.
+
+    source      its ids
+    start       the target's start token followed by its prefix
+    context     how many tokens of the prefix count neither for the score nor for what penalties look back on
+    wished      a prefix that the target shall only be drawn towards
+    hypothesis  the number among the samples of one sentence
+    """
+
+    source: np.ndarray
+    start: Sequence[int]
+    context: int = 0
+    wished: Sequence[int] = ()
+    hypothesis: int = 0
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished target sequence without its end token.
+
+    log_probability  the sum over ``length`` tokens, the end token counted and a target prefix counting 0
+    score            log_probability / length ** length_penalty, and the coverage penalty
+    attention_TS     where the options need it: each token's attention over the source ids
+    """
+
+    tokens: np.ndarray
+    log_probability: float
+    length: int
+    score: float
+    attention_TS: np.ndarray | None = None
+
+
+class Waiting:
+    """The sentences no worker has taken yet. Each worker has its own line and, when that is empty, the others'."""
+
+    def __init__(self, jobs: Sequence[Job], workers: int):
+        # The longest first: they last longest, and neighbours are of a length.
+        order = sorted(range(len(jobs)), key=lambda i: -len(jobs[i].source))
+        self._lines = [deque(order[worker::workers]) for worker in range(workers)]
+        self._jobs = jobs
+        self._lock = threading.Lock()
+        self.stopped = False
+
+    def take(self, worker: int, most: int, room: Callable[[Job], bool]) -> list[int]:
+        """Up to ``most`` sentences, as long as ``room`` accepts them."""
+        taken: list[int] = []
+        with self._lock:
+            for line in [self._lines[worker], *self._lines]:
+                while line and len(taken) < most and room(self._jobs[line[0]]):
+                    taken.append(line.popleft())
+        return taken
+
+    def stop(self) -> None:
+        with self._lock:
+            self.stopped = True
+            for line in self._lines:
+                line.clear()
+
+
+def share(work: Callable[[int, int], None], workers: int, threads: int, stop: Callable[[], None]) -> None:
+    """Call ``work(number, threads)``: once with all the threads, or from ``workers`` Python threads with one each.
+
+    Where one fails or Ctrl-C comes, ``stop`` is called and the others are waited for. The threads live only as long as
+    the call, so nothing of them is left to break after a fork.
+    """
+    if workers == 1:
+        work(0, threads)
+        return
+    with ThreadPoolExecutor(workers, thread_name_prefix="fastattn") as pool:
+        futures = [pool.submit(work, number, 1) for number in range(workers)]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            stop()
+            raise

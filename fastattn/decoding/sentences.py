@@ -1,0 +1,117 @@
+"""From sentences to jobs and back: one job a sentence, or one for each of its samples or alternatives."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fastattn.decoding.candidates import Candidates, Rows
+from fastattn.decoding.jobs import Hypothesis, Job
+from fastattn.decoding.options import DecodingOptions, Step
+from fastattn.decoding.scheduler import decode
+from fastattn.decoding.scoring import in_batches
+from fastattn.models.transformer import EncoderDecoder
+
+
+def decode_sentences(
+    model: EncoderDecoder,
+    jobs: Sequence[Job],
+    options: DecodingOptions,
+    end_id: int,
+    unk_id: int,
+    threads: int = 1,
+) -> list[list[Hypothesis]]:
+    """The hypotheses that the options ask for, of each sentence: a source and a target that begins as it shall.
+
+    Raises InputError as ``decode`` does.
+    """
+    ids = end_id, unk_id
+    if options.sampled and options.seed is None:
+        options = replace(options, seed=secrets.randbits(64))
+    if options.return_alternatives:
+        return _decode_alternatives(model, jobs, options, *ids, threads)
+    if options.sampled and options.num_hypotheses > 1:
+        return _decode_samples(model, jobs, options, *ids, threads)
+    if options.biased:
+        jobs = [replace(job, start=job.start[:1], wished=job.start[1:]) for job in jobs]
+    return decode(model, jobs, options, *ids, threads)
+
+
+def _decode_samples(
+    model: EncoderDecoder, jobs: Sequence[Job], options: DecodingOptions, end_id: int, unk_id: int, threads: int
+) -> list[list[Hypothesis]]:
+    """Independent samples of each sentence, by score."""
+    count, callback = options.num_hypotheses, options.callback
+    if callback is not None:
+
+        def renumbered(step: Step) -> object:
+            return callback(replace(step, sentence=step.sentence // count))
+
+        options = replace(options, callback=renumbered)
+    several = [replace(job, hypothesis=number) for job in jobs for number in range(count)]
+    samples = decode(model, several, replace(options, num_hypotheses=1), end_id, unk_id, threads)
+    flat = [hypotheses[0] for hypotheses in samples]
+    return [
+        sorted(flat[first : first + count], key=lambda hypothesis: -hypothesis.score)
+        for first in range(0, len(flat), count)
+    ]
+
+
+def _decode_alternatives(
+    model: EncoderDecoder, jobs: Sequence[Job], options: DecodingOptions, end_id: int, unk_id: int, threads: int
+) -> list[list[Hypothesis]]:
+    """The continuations of each sentence's most probable next tokens. Where there is no room for one: the prefix."""
+    limits = [options.limit(len(job.source), model.positions) for job in jobs]
+    roomy = [b for b, job in enumerate(jobs) if len(job.start) <= limits[b]]
+    expanded = _expand(model, jobs, roomy, options, end_id, unk_id, threads)
+    branches: list[tuple[int, float]] = []
+    followed: list[Job] = []
+    for b, job in enumerate(jobs):
+        for log_probability, token in expanded.get(b, []):
+            branches.append((b, log_probability))
+            followed.append(replace(job, start=[*job.start, token], context=len(job.start)))
+        if b not in expanded:
+            branches.append((b, 0.0))
+            followed.append(replace(job, context=limits[b]))
+    one = replace(options, return_alternatives=False, num_hypotheses=1)
+    results: list[list[Hypothesis]] = [[] for _ in jobs]
+    for (b, first), (rest,) in zip(branches, decode(model, followed, one, end_id, unk_id, threads)):
+        whole = replace(
+            rest,
+            log_probability=first + rest.log_probability,
+            length=rest.length + (b in expanded),
+            score=first + rest.score,
+        )
+        results[b].extend([whole] * (1 if b in expanded else options.num_hypotheses))
+    return results
+
+
+def _expand(
+    model: EncoderDecoder,
+    jobs: Sequence[Job],
+    chosen: list[int],
+    options: DecodingOptions,
+    end_id: int,
+    unk_id: int,
+    threads: int,
+) -> dict[int, list[tuple[float, int]]]:
+    """(log-probability, id) of the tokens that may follow each chosen sentence's start; at least one, not the end."""
+    first = replace(options, min_decoding_length=1, sampling_topk=1)
+    choice = Candidates(model, first, end_id, unk_id)
+
+    def run(batch: list[int]) -> list[list[tuple[float, int]]]:
+        memory_ND, memory_starts_B1 = model.encode([jobs[b].source for b in batch])
+        starts_B1 = np.cumsum([0, *(len(jobs[b].start) for b in batch)])
+        tokens_N = np.concatenate([np.asarray(jobs[b].start, np.int32) for b in batch])
+        hidden_ND, _ = model.decode_rows(tokens_N, starts_B1, model.project_memory(memory_ND), memory_starts_B1)
+        rows = Rows(np.zeros(len(batch), np.int64))
+        found_log_probs_Bk, found_Bk = choice.best(hidden_ND[starts_B1[1:] - 1], rows, options.num_hypotheses)
+        kept_Bk = np.exp(found_log_probs_Bk) >= options.min_alternative_expansion_prob
+        kept_Bk &= found_log_probs_Bk > -np.inf
+        kept_Bk[:, 0] = True  # so that there is a translation
+        both = zip(found_log_probs_Bk, found_Bk, kept_Bk)
+        return [list(zip(log_probs_k[kept_k].tolist(), ids_k[kept_k].tolist())) for log_probs_k, ids_k, kept_k in both]
+
+    starts = [job.start for job in jobs]
+    return in_batches(model, chosen, [job.source for job in jobs], starts, threads, run)
