@@ -69,7 +69,55 @@ OPTIONS: dict[str, dict] = {
     "prefix, 3 hypotheses": {"beam_size": 4, "target_prefix": ["b"], "num_hypotheses": 3},
     "attention": {"beam_size": 4, "return_attention": True},
     "attention, greedy": {"beam_size": 1, "return_attention": True},
-}
+    "coverage penalty": {"beam_size": 4, "coverage_penalty": 0.4, "num_hypotheses": 3},
+    "coverage penalty, greedy": {"beam_size": 1, "coverage_penalty": 0.4, "return_attention": True},
+    "coverage penalty, length penalty 0": {"beam_size": 4, "coverage_penalty": 0.2, "length_penalty": 0.0},
+    "repetition penalty": {"beam_size": 4, "repetition_penalty": 1.5},
+    "repetition penalty, greedy": {"beam_size": 1, "repetition_penalty": 3.0},
+    "repetition reward": {"beam_size": 4, "repetition_penalty": 0.7, "max_decoding_length": 30},
+    "no token twice": {"beam_size": 4, "no_repeat_ngram_size": 1},
+    "no two tokens twice, greedy": {"beam_size": 1, "no_repeat_ngram_size": 2, "min_decoding_length": 9},
+    "no three tokens twice": {"beam_size": 4, "no_repeat_ngram_size": 3, "min_decoding_length": 14},
+    "suppressed": {"beam_size": 4, "suppress_sequences": [["a", "l"], ["e"], ["o", "u", "n"]]},
+    "suppressed, greedy": {"beam_size": 1, "suppress_sequences": [["a"], ["i", "n"]]},
+    "prefix wished for": {"beam_size": 4, "prefix_bias_beta": 0.3, "target_prefix": ["a", "l", "i"]},
+    "prefix wished for strongly": {"beam_size": 2, "prefix_bias_beta": 0.95, "target_prefix": ["b", "a", "r", "a"]},
+    "prefix wished for, beam 1": {"beam_size": 1, "prefix_bias_beta": 0.5, "target_prefix": ["m", "o"]},
+    "alternatives": {"beam_size": 4, "return_alternatives": True, "num_hypotheses": 5},
+    "alternatives, greedy, prefix": {
+        "beam_size": 1, "return_alternatives": True, "num_hypotheses": 4, "target_prefix": ["a", "l"],
+    },
+    "probable alternatives": {
+        "beam_size": 2, "return_alternatives": True, "num_hypotheses": 10, "min_alternative_expansion_prob": 0.001,
+    },
+    "unknowns replaced": {"beam_size": 4, "replace_unknowns": True, "repetition_penalty": 8.0},
+    "unknowns replaced, prefix": {"beam_size": 1, "replace_unknowns": True, "target_prefix": ["a", "<unk>"]},
+    "much at once": {
+        "beam_size": 5, "num_hypotheses": 5, "coverage_penalty": 0.3, "length_penalty": 0.8, "repetition_penalty": 1.2,
+        "no_repeat_ngram_size": 2, "suppress_sequences": [["a", "r"]], "disable_unk": True, "patience": 1.5,
+        "target_prefix": ["a"], "min_decoding_length": 5,
+    },
+    "alternatives, much at once": {
+        "beam_size": 3, "return_alternatives": True, "num_hypotheses": 4, "repetition_penalty": 1.3,
+        "no_repeat_ngram_size": 2, "suppress_sequences": [["a"], ["i", "n"]], "target_prefix": ["b"],
+        "length_penalty": 0.7, "disable_unk": True, "min_decoding_length": 4,
+    },
+    # Not with a beam: the alternatives are a batch to the peer, whose attention is then other sentences'.
+    "alternatives, coverage penalty": {
+        "beam_size": 1, "return_alternatives": True, "num_hypotheses": 3, "coverage_penalty": 0.5,
+        "return_attention": True, "target_prefix": ["b", "a"],
+    },
+    "alternatives where there is room for one token": {
+        "beam_size": 3, "return_alternatives": True, "num_hypotheses": 3, "target_prefix": ["b"],
+        "max_decoding_length": 2,
+    },
+    "prefix wished for, much at once": {
+        "beam_size": 4, "prefix_bias_beta": 0.4, "target_prefix": ["a", "a", "a"], "repetition_penalty": 1.3,
+        "no_repeat_ngram_size": 2, "suppress_sequences": [["a", "l"]], "num_hypotheses": 4, "coverage_penalty": 0.1,
+    },
+}  # fmt: skip
+# What needs attention: over a batch the peer's beam uses other sentences'; alone what forced decoding gives.
+NEED_ATTENTION = {"return_attention", "coverage_penalty", "replace_unknowns"}
 
 
 def _compare(mine, other, options: dict) -> tuple[bool, float]:
@@ -97,8 +145,7 @@ def aren_options(data: Data) -> tuple[bool, str]:
         prefixes = [prefix] * len(words) if prefix else None
         peers_options = {"max_decoding_length": 256, **options}
         mine = ours.translate_tokens(words, prefixes, **options)
-        # Over a batch the peer's beam returns other sentences' attention; alone it returns what forced decoding gives.
-        size = 1 if options.get("return_attention") else len(words)
+        size = 1 if NEED_ATTENTION & set(options) else len(words)
         other = [
             result
             for b in range(0, len(words), size)
