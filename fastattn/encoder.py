@@ -213,7 +213,7 @@ def _special_ids(tokenizer: bytes) -> frozenset[int]:
     try:
         tokens = json.loads(tokenizer).get("added_tokens") or []
         return frozenset(int(token["id"]) for token in tokens if token.get("special"))
-    except (ValueError, AttributeError, KeyError, TypeError):
+    except (ValueError, AttributeError, KeyError, TypeError, OverflowError, RecursionError):
         raise TokenizerError("tokenizer.json does not list its added tokens as expected") from None
 
 

@@ -106,6 +106,12 @@ class ModelSpec:
     encoder: StackSpec
     decoder: StackSpec | None = None
 
+    def __post_init__(self) -> None:
+        if self.decoder is not None and self.decoder.cross_attention and self.decoder.width != self.encoder.width:
+            raise CheckpointError(
+                f"the decoder takes rows of its own width {self.decoder.width}, the encoder gives {self.encoder.width}"
+            )
+
 
 @dataclass(frozen=True)
 class TranslationText:

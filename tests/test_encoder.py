@@ -391,6 +391,8 @@ def test_bad_input_is_one_clear_line(encoder: Encoder, arguments: dict, message:
         ({"dense": ((np.ones((2, WIDTH)), None, "softplus"),)}, CheckpointError, "unknown activation 'softplus'"),
         ({"dense": ((np.ones((2, 5)), None, "none"),)}, CheckpointError, f"5 inputs follows {WIDTH} outputs"),
         ({"tokenizer": b"[]"}, TokenizerError, "tokenizer.json"),
+        ({"tokenizer": b"[" * 100_000}, TokenizerError, "tokenizer.json"),
+        ({"tokenizer": b'{"added_tokens": [{"id": 1e999, "special": true}]}'}, TokenizerError, "tokenizer.json"),
         ({"tokenizer": json.dumps({"added_tokens": [3]}).encode()}, TokenizerError, "tokenizer.json"),
     ],
 )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
 
 from fastattn.errors import InputError, TokenizerError
 from fastattn.text import huggingface
@@ -82,6 +83,15 @@ def test_a_bad_file_is_refused_in_one_line(data):
     with pytest.raises(TokenizerError, match=r"^tokenizer\.json: .+$") as caught:
         HuggingFaceTokenizer(data, 8)
     assert "\n" not in str(caught.value)
+
+
+def test_what_a_file_lacks_for_a_text_is_a_tokenizer_error():
+    words = Tokenizer(models.WordLevel({"known": 0}, unk_token="[UNK]"))  # the unknown token has no id
+    tokenizer = HuggingFaceTokenizer(words.to_str().encode(), 8)
+    assert tokenizer.encode(["known"])[0].tolist() == [0]
+    for texts in (["other"], ["known", "other"]):
+        with pytest.raises(TokenizerError, match="UNK"):
+            tokenizer.encode(texts, threads=64)
 
 
 @pytest.mark.parametrize("limit", [1, 0, -5])

@@ -1,6 +1,7 @@
 """Damaged model.bin files: each fault is one clear line, whatever the bytes, and nothing is allocated on their word."""
 
 import struct
+import tracemalloc
 from pathlib import Path
 
 import ctranslate2_writer as writer
@@ -124,6 +125,51 @@ def test_variables_of_the_wrong_kind(tmp_path: Path, name: str, value: np.ndarra
     variables = writer.random_transformer(np.random.default_rng(0)) | {name: value}
     with pytest.raises(CheckpointError, match=fault):
         weights.read(complete(writer.write_model(tmp_path, variables)))
+
+
+def test_stacks_of_different_widths(tmp_path: Path) -> None:
+    """Each fits its own attributes, but the decoder would read past the encoder's rows."""
+    narrow, wide = (writer.random_transformer(np.random.default_rng(0), width=width) for width in (16, 32))
+    variables = {name: value for name, value in narrow.items() if name.startswith("encoder/")}
+    variables |= {name: value for name, value in wide.items() if name.startswith("decoder/")}
+    with pytest.raises(CheckpointError, match=r"model\.bin: .* its own width 32, the encoder gives 16"):
+        weights.read(complete(writer.write_model(tmp_path, variables)))
+
+
+def test_a_weight_that_is_a_single_value_and_has_no_bias(tmp_path: Path) -> None:
+    variables = writer.random_transformer(np.random.default_rng(0))
+    del variables["encoder/layer_0/ffn/linear_1/bias"]
+    variables["encoder/layer_0/ffn/linear_1/weight"] = np.float32(1)
+    with pytest.raises(CheckpointError, match=r"linear_1|feed_forward.outer"):
+        weights.read(complete(writer.write_model(tmp_path, variables)))
+
+
+def peak_of_refusal(path: Path) -> int:
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError):
+            weights.read(path)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_empty_weights_ask_for_no_biases(tmp_path: Path) -> None:
+    """Arrays of no bytes may state many rows: each such layer would have got a bias for every row."""
+    variables = writer.random_transformer(np.random.default_rng(0), encoder_layers=1)
+    variables["encoder/unused"] = np.zeros(500_000, np.int8)
+    for i in range(300):
+        for name in ("linear_0", "linear_1"):
+            variables[f"encoder/layer_{i}/ffn/{name}/weight"] = np.zeros((500_000, 0), np.float32)
+    path = complete(writer.write_model(tmp_path, variables))
+    assert peak_of_refusal(path) < 4 * (path / "model.bin").stat().st_size + (1 << 20)
+
+
+def test_text_of_the_wrong_type_is_not_written_out(tmp_path: Path) -> None:
+    variables = writer.random_transformer(np.random.default_rng(0))
+    writer.write_model(tmp_path, variables | {"unk_token": np.zeros(1_000_000, np.float32)}, version=5)
+    writer.write_vocabularies(tmp_path, writer.vocabulary(23), writer.vocabulary(19))
+    assert peak_of_refusal(tmp_path) < 1 << 20
 
 
 def tiny_model() -> bytes:

@@ -136,6 +136,7 @@ def test_shards(tmp_path: Path, rng: np.random.Generator) -> None:
         ({"num_attention_heads": 5}, "hidden_size 12 is not a multiple of num_attention_heads 5"),
         ({"num_attention_heads": 0}, "num_attention_heads should be an integer of at least 1"),
         ({"layer_norm_eps": "x"}, "layer_norm_eps should be a finite number"),
+        ({"layer_norm_eps": 10**400}, "layer_norm_eps should be a finite number"),
         ({"num_hidden_layers": 3}, "missing encoder.layer.2.attention.self.query.weight .12, 12."),
         ({"num_hidden_layers": 1}, "unexpected encoder.layer.1.attention.self.query.weight"),
         ({"vocab_size": 18}, r"embeddings.word_embeddings.weight should be \[18, 12\], is \[17, 12\]"),

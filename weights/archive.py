@@ -1,10 +1,11 @@
 """Copies named members out of a zip (wheel) or a gzipped tar (sdist). Only regular files, only where we say."""
 
+import contextlib
 import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -21,18 +22,28 @@ def extract(archive: Path, targets: Mapping[str, Path], limit: int) -> None:
     limit  bytes that all of them may unpack to; past it the copy stops, whatever the archive's headers say.
     Raises ArchiveError; an OSError of writing passes through.
     """
+    if archive.name.endswith((".tar.gz", ".tgz")):
+        _extract_tar(archive, targets, limit)
+    else:
+        _extract_zip(archive, targets, limit)
+
+
+@contextlib.contextmanager
+def _reading(archive: Path) -> Iterator[None]:
+    """Whatever goes wrong inside is the archive's fault: its numbers may even have the file sought out of bounds."""
     try:
-        if archive.name.endswith((".tar.gz", ".tgz")):
-            _extract_tar(archive, targets, limit)
-        else:
-            _extract_zip(archive, targets, limit)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+        yield
+    except (
+        tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError, OSError
+    ) as error:  # fmt: skip
         reason = " ".join(str(error).split())
         raise ArchiveError(f"{archive.name} is damaged or of an unknown kind: {reason}") from None
 
 
 def _extract_zip(archive: Path, targets: Mapping[str, Path], limit: int) -> None:
-    with zipfile.ZipFile(archive) as file:
+    with _reading(archive):
+        file = zipfile.ZipFile(archive)
+    with file:
         names = set(file.namelist())
         for name, target in targets.items():
             if name not in names:
@@ -41,33 +52,41 @@ def _extract_zip(archive: Path, targets: Mapping[str, Path], limit: int) -> None
             kind = stat.S_IFMT(member.external_attr >> 16)
             if kind not in (0, stat.S_IFREG) or member.is_dir():
                 raise ArchiveError(f"{archive.name}: the member {name} is not a regular file")
-            with file.open(member) as source:
-                limit = _copy(source, target, limit, f"{archive.name}: {name}")
+            with _reading(archive):
+                source = file.open(member)
+            with source:
+                limit = _copy(source, target, limit, archive, name)
 
 
 def _extract_tar(archive: Path, targets: Mapping[str, Path], limit: int) -> None:
     missing = dict(targets)
-    with tarfile.open(archive, "r:gz") as file:
-        for member in file:
+    with _reading(archive):
+        file = tarfile.open(archive, "r:gz")
+    with file:
+        while missing:
+            with _reading(archive):
+                member = file.next()
+            if member is None:
+                raise ArchiveError(f"{archive.name} has no member {min(missing)}")
             if member.name not in missing:
                 continue
             source = file.extractfile(member) if member.isreg() else None
             if source is None:
                 raise ArchiveError(f"{archive.name}: the member {member.name} is not a regular file")
             with source:
-                limit = _copy(source, missing.pop(member.name), limit, f"{archive.name}: {member.name}")
-            if not missing:
-                return
-    raise ArchiveError(f"{archive.name} has no member {min(missing)}")
+                limit = _copy(source, missing.pop(member.name), limit, archive, member.name)
 
 
-def _copy(source: IO[bytes], target: Path, limit: int, what: str) -> int:
+def _copy(source: IO[bytes], target: Path, limit: int, archive: Path, name: str) -> int:
     """Returns how much of the limit is left."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target, "xb") as file:
-        while chunk := source.read(_CHUNK):
+        while True:
+            with _reading(archive):
+                chunk = source.read(_CHUNK)
+            if not chunk:
+                return limit
             limit -= len(chunk)
             if limit < 0:
-                raise ArchiveError(f"{what} unpacks to more than it should")
+                raise ArchiveError(f"{archive.name}: {name} unpacks to more than it should")
             file.write(chunk)
-    return limit

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, ModelSpec, StackSpec, check_tensors
+from fastattn.spec import Checkpoint, ModelSpec, StackSpec, check_tensors, tensor_shapes
 from fastattn.weights.ctranslate2_file import ModelFile, Variable, link_scales, parse
 from fastattn.weights.ctranslate2_spec import Attributes, find_unsupported, read_stack
 from fastattn.weights.ctranslate2_text import encoder_text, translation_text
@@ -162,7 +162,10 @@ def _model_spec(file: ModelFile, attributes: Attributes, config: JsonObject) -> 
         problems.append("source features (encoder/embeddings_1)")
     if problems:
         raise CheckpointError(f"{attributes.where}: not supported: {'; '.join(dict.fromkeys(problems))}")
-    return ModelSpec(kind, *stacks)
+    try:
+        return ModelSpec(kind, *stacks)
+    except CheckpointError as error:
+        raise CheckpointError(f"{attributes.where}: {error}") from None
 
 
 def _adds_types(attributes: Attributes, stacks: list[StackSpec]) -> bool:
@@ -231,13 +234,12 @@ def _canonical_name(name: str) -> str | None:
 
 def _fill_biases(tensors: dict[str, np.ndarray], spec: ModelSpec) -> None:
     """Where only some linear layers have a bias, the others get zeros: a StackSpec has one flag for all."""
-    for stack, description in (("encoder", spec.encoder), ("decoder", spec.decoder)):
-        if description is None or not description.biases:
-            continue
-        for name in [name for name in tensors if name.startswith(f"{stack}.layers.") and name.endswith(".weight")]:
-            bias = name.removesuffix("weight") + "bias"
-            if not name.endswith(".norm.weight") and bias not in tensors:
-                tensors[bias] = np.zeros(tensors[name].shape[0], np.float32)
+    for name, shape in tensor_shapes(spec).items():
+        weight = tensors.get(name.removesuffix("bias") + "weight")
+        # Of a weight that has its own shape alone: another's could ask for more than the file's size.
+        if name.endswith(".bias") and ".layers." in name and not name.endswith(".norm.bias"):
+            if name not in tensors and weight is not None and weight.size and weight.shape[:1] == shape:
+                tensors[name] = np.zeros(shape, np.float32)
 
 
 def _join_relative_biases(variables: dict[str, Variable], tensors: dict[str, np.ndarray], spec: ModelSpec) -> None:

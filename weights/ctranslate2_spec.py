@@ -94,7 +94,9 @@ class Attributes:
                 return variable.stored.tobytes().decode()
         except UnicodeDecodeError:
             pass
-        raise CheckpointError(f"{self.where}: {name} should be UTF-8 text, is {shorten(variable.stored.tolist())}")
+        raise CheckpointError(
+            f"{self.where}: {name} should be UTF-8 text, is {shorten(variable.stored.ravel()[:40].tolist())}"
+        )
 
     def shape(self, name: str, rank: int) -> tuple[int, ...]:
         variable = self.variables.get(name)

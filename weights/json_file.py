@@ -1,11 +1,13 @@
 """JSON of strangers: parsed whole, then every field taken by type, with an error that names file and field."""
 
 import json
-import math
+import sys
 from typing import Any
 
 from fastattn.errors import CheckpointError
 from fastattn.weights.folder import Folder
+
+GREATEST = sys.float_info.max  # an integer may be beyond it
 
 
 class JsonObject:
@@ -29,7 +31,7 @@ class JsonObject:
 
     def number(self, name: str, default: float | None = None) -> float:
         value = self._value(name, default, "a number")
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= GREATEST:
             raise self.error(name, "a finite number", value)
         return float(value)
 
@@ -95,13 +97,17 @@ def is_text(value: object) -> bool:
 
 def shorten(value: object) -> str:
     """A value as an error shows it: on one line, and not the whole of a long list."""
-    text = ascii(value)
+    try:
+        text = ascii(value)
+    except RecursionError:
+        text = f"a deeply nested {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the name {shorten(next(n for n in values if names.count(n) > 1))} is given twice")
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise ValueError(f"the name {shorten(twice)} is given twice")
     return values

@@ -1,7 +1,8 @@
 """A Hugging Face tokenizer.json through the ``tokenizers`` library, truncated as sentence-transformers does."""
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from tokenizers import Tokenizer, normalizers
@@ -25,13 +26,11 @@ class HuggingFaceTokenizer:
     def __init__(self, tokenizer_json: bytes, max_length: int, lowercase: bool = False):
         """``lowercase`` puts lower case before the file's own normalisation."""
         try:
-            tokenizer = Tokenizer.from_str(bytes(tokenizer_json).decode("utf-8"))
+            text = bytes(tokenizer_json).decode("utf-8")
         except UnicodeDecodeError:
             raise TokenizerError("tokenizer.json: not a UTF-8 text") from None
-        except BaseException as error:  # the library's panics are no Exceptions
-            if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
-                raise
-            raise TokenizerError(f"tokenizer.json: {' '.join(str(error).split())}") from None
+        with _library_errors():
+            tokenizer = Tokenizer.from_str(text)
         tokenizer.no_truncation()
         tokenizer.no_padding()
         special = tokenizer.num_special_tokens_to_add(False)
@@ -59,10 +58,15 @@ class HuggingFaceTokenizer:
 
         threads  1: this thread alone. More: the library's own pool, only where that has no more threads than this,
                  TOKENIZERS_PARALLELISM does not forbid it, and the process is not a fork.
-        Raises InputError for what is no text or holds a lone surrogate.
+        Raises InputError for what is no text or holds a lone surrogate, TokenizerError where the file turns out to lack
+        what a text needs, an unknown token say.
         """
         for text in texts:
             check_text(text)
+        with _library_errors():
+            return self._encode(texts, threads)
+
+    def _encode(self, texts: Sequence[str], threads: int) -> list[np.ndarray]:
         if len(texts) < 2 or not _may_use_pool(threads):
             return [np.array(self._tokenizer.encode(text).ids, dtype=np.int32) for text in texts]
         ids: list[np.ndarray] = []
@@ -70,6 +74,17 @@ class HuggingFaceTokenizer:
             encodings = self._tokenizer.encode_batch_fast(list(texts[start : start + BATCH]))
             ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
         return ids
+
+
+@contextlib.contextmanager
+def _library_errors() -> Iterator[None]:
+    """What the library raises, and what it panics with, becomes a TokenizerError."""
+    try:
+        yield
+    except BaseException as error:  # its panics are no Exceptions
+        if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)):
+            raise
+        raise TokenizerError(f"tokenizer.json: {' '.join(str(error).split())}") from None
 
 
 def _may_use_pool(threads: int) -> bool:
