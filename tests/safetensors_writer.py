@@ -78,6 +78,13 @@ BERT_CONFIG = {
 }
 
 
+MEAN_POOLING = {
+    "word_embedding_dimension": 12,
+    "pooling_mode_cls_token": False,
+    "pooling_mode_mean_tokens": True,
+}
+
+
 def write_json(path: Path, value: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value), encoding="utf-8")

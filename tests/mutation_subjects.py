@@ -1,0 +1,226 @@
+"""A small sound example of every file that is read, and how it is put to use: what test_mutations.py damages."""
+
+import gzip
+import io
+import json
+import random
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import ctranslate2_writer as writer
+import numpy as np
+import safetensors_writer
+from mutators import Files, mutate, packed
+from safetensors_writer import MEAN_POOLING, safetensors_bytes
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+from fastattn.encoder import Encoder
+from fastattn.errors import DownloadError
+from fastattn.text.sentencepiece import SentencePiece
+from fastattn.translator import Translator
+from fastattn.weights.archive import ArchiveError, extract
+
+GOLDENS = Path(__file__).parent / "goldens"
+TEXTS = ["▁w1 ▁w2", "the garden, 明天 w0!", "", "x" * 40]
+LIMIT = 1 << 16  # bytes that a pulled archive may unpack to
+
+
+@dataclass(frozen=True)
+class Subject:
+    """``load`` reads the files in a folder into whatever uses them; ``use`` puts that to work."""
+
+    files: Files
+    load: Callable[[Path], object]
+    use: Callable[[object], object]
+
+    def damaged(self, seed: int) -> Files:
+        return mutate(self.files, random.Random(seed))
+
+
+def _translate(translator: Translator) -> None:
+    for beam_size in (1, 3):
+        translator.translate(TEXTS, beam_size=beam_size, max_decoding_length=5, details=True, return_attention=True)
+    translator.score(["▁w1 ▁w2"], ["▁w3"])
+
+
+def _encode(encoder: Encoder) -> None:
+    encoder.encode(TEXTS)
+    encoder.encode(TEXTS[:2], prompt="query", normalize=True)
+
+
+def _segment(model: SentencePiece) -> None:
+    for text in TEXTS:
+        model.text(model.pieces(text))
+        model.ids(text)
+
+
+def ctranslate2_files(version: int, precision: str = "float32", **shape) -> Files:
+    """A Transformer in binary ``version``, its vocabularies as that time wrote them."""
+    shape = {"encoder_layers": 1, "decoder_layers": 1, "width": 8, "heads": 2, "inner_width": 8} | shape
+    sizes = {"source_vocabulary": 9, "target_vocabulary": 9}
+    variables = writer.random_transformer(np.random.default_rng(version), **shape, **sizes)
+    spec, revision, aliases = "TransformerSpec", 7, None
+    if version == 1:
+        variables = writer.first_version_names(variables)
+    elif version == 2:
+        spec, revision = "TransformerBase", 4
+    if version > 1:
+        variables = variables if precision == "float32" else writer.quantize(variables, precision)
+    if version >= 3:
+        for name in [name for name in variables if name.startswith("decoder/projection/weight")]:
+            del variables[name]
+        ends = [name.removeprefix("decoder/embeddings/weight") for name in variables if "decoder/embeddings/" in name]
+        aliases = {f"decoder/projection/weight{end}": f"decoder/embeddings/weight{end}" for end in ends}
+    files = {"model.bin": writer.model_bytes(variables, version=version, spec=spec, revision=revision, aliases=aliases)}
+    if version < 6:
+        text = "".join(f"{token}\n" for token in writer.vocabulary(9)).encode()
+        return files | {"source_vocabulary.txt": text, "target_vocabulary.txt": text}
+    config = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "decoder_start_token": "<s>"}
+    config |= {"add_source_bos": True, "add_source_eos": True, "layer_norm_epsilon": 1e-6}
+    return files | {"config.json": _json(config), "shared_vocabulary.json": _json(writer.vocabulary(9))}
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _below(folder: str, files: Files) -> Files:
+    return {f"{folder}/{name}": content for name, content in files.items()}
+
+
+def argos_files(method: int) -> Files:
+    members = _below("top/model", ctranslate2_files(6, "int8"))
+    members["top/metadata.json"] = _json({"from_code": "pt", "to_code": "en", "type": "translate", "from_name": "P"})
+    members["top/sentencepiece.model"] = (GOLDENS / "text_words.model").read_bytes()
+    return {"package.argosmodel": packed(members, method)}
+
+
+def tokenizer_bytes(kind: str) -> bytes:
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    tokens = [*special, "the", "garden", *"abcdeghnrtx", "##x", "▁", "▁w", "th", "the"]
+    vocabulary = {token: i for i, token in enumerate(dict.fromkeys(tokens))}
+    model = {
+        "WordPiece": lambda: models.WordPiece(vocabulary, unk_token="[UNK]"),
+        "WordLevel": lambda: models.WordLevel(vocabulary, unk_token="[UNK]"),
+        "BPE": lambda: models.BPE(vocabulary, [("t", "h"), ("th", "e")], unk_token="[UNK]"),
+        "Unigram": lambda: models.Unigram([(token, -float(i)) for token, i in vocabulary.items()], unk_id=1),
+    }[kind]()
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.BertNormalizer()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace() if kind == "Unigram" else pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", None, [("[CLS]", 2), ("[SEP]", 3)])
+    tokenizer.add_special_tokens(special)
+    return tokenizer.to_str().encode()
+
+
+BERT = {"layers": 1, "width": 8, "inner_width": 8, "vocabulary": 24, "positions": 48}
+BERT_CONFIG = safetensors_writer.BERT_CONFIG | {
+    "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8, "vocab_size": 24,
+    "max_position_embeddings": 48,
+}  # fmt: skip
+
+
+def bert_files(kind: str = "WordPiece", shards: int = 1) -> Files:
+    tensors = safetensors_writer.random_bert(np.random.default_rng(1), **BERT)
+    files = {"config.json": _json(BERT_CONFIG), "tokenizer.json": tokenizer_bytes(kind)}
+    files["tokenizer_config.json"] = _json({"model_max_length": 40})
+    if shards == 1:
+        return files | {"model.safetensors": safetensors_bytes(tensors)}
+    names = sorted(tensors)
+    weight_map = {name: f"model-{i % shards}.safetensors" for i, name in enumerate(names)}
+    for i in range(shards):
+        files[f"model-{i}.safetensors"] = safetensors_bytes({name: tensors[name] for name in names[i::shards]})
+    return files | {"model.safetensors.index.json": _json({"metadata": {}, "weight_map": weight_map})}
+
+
+def sentence_transformer_files() -> Files:
+    path = "sentence_transformers.models."
+    kinds = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense", "Normalize": "3_Normalize"}
+    modules = [{"idx": i, "name": str(i), "path": f, "type": path + k} for i, (k, f) in enumerate(kinds.items())]
+    dense = {
+        "in_features": 8,
+        "out_features": 5,
+        "bias": True,
+        "activation_function": "torch.nn.modules.linear.Identity",
+    }
+    rng = np.random.default_rng(2)
+    weights = {"linear.weight": rng.normal(size=(5, 8)), "linear.bias": rng.normal(size=5)}
+    return bert_files("WordLevel") | {
+        "modules.json": _json(modules),
+        "1_Pooling/config.json": _json(MEAN_POOLING | {"word_embedding_dimension": 8, "include_prompt": False}),
+        "2_Dense/config.json": _json(dense),
+        "2_Dense/model.safetensors": safetensors_bytes({k: v.astype(np.float16) for k, v in weights.items()}),
+        "sentence_bert_config.json": _json({"max_seq_length": 30, "do_lower_case": True}),
+        "config_sentence_transformers.json": _json({"prompts": {"query": "the "}, "default_prompt_name": "query"}),
+    }
+
+
+def encoder_files() -> Files:
+    """A CTranslate2 encoder with its tokenizer beside it."""
+    variables = writer.random_transformer(
+        np.random.default_rng(4), encoder_layers=1, decoder_layers=0, width=8, heads=2, inner_width=8,
+        source_vocabulary=24, position_table=48,
+    )  # fmt: skip
+    model = writer.model_bytes(variables, spec="TransformerEncoderSpec", revision=1)
+    config = _json({"layer_norm_epsilon": None})
+    return {"model.bin": model, "config.json": config, "tokenizer.json": tokenizer_bytes("Unigram")}
+
+
+def archive_files(name: str) -> Files:
+    """What ``pull`` unpacks."""
+    members = {"top/config.json": _json({"a": 1}), "top/model.bin": bytes(range(256)) * 16}
+    if name.endswith(".zip"):
+        return {name: packed(members)}
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for member, content in members.items():
+            info = tarfile.TarInfo(member)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return {name: gzip.compress(buffer.getvalue(), mtime=0)}
+
+
+def _unpack(path: Path) -> None:
+    """As ``pull`` does, with its limit, and its name for a bad archive's error."""
+    for archive in [file for file in path.iterdir() if file.is_file()]:
+        targets = {f"top/{name}": path / "contents" / name for name in ("config.json", "model.bin")}
+        try:
+            extract(archive, targets, LIMIT)
+        except ArchiveError as error:
+            raise DownloadError(str(error)) from None
+        finally:
+            assert sum(file.stat().st_size for file in path.glob("contents/*")) <= LIMIT
+
+
+def _spm(path: Path) -> SentencePiece:
+    return SentencePiece((path / "spm.model").read_bytes())
+
+
+def _checkpoint(files: Files, kind: type = Translator, folder: str = "") -> Subject:
+    use = _translate if kind is Translator else _encode
+    return Subject(files, lambda path: kind(path / folder, threads=1), use)  # type: ignore[arg-type]
+
+
+SUBJECTS: dict[str, Subject] = {
+    "ctranslate2 v1": _checkpoint(ctranslate2_files(1)),
+    "ctranslate2 v2": _checkpoint(ctranslate2_files(2, "int16")),
+    "ctranslate2 v3": _checkpoint(ctranslate2_files(3, "int8")),
+    "ctranslate2 v4": _checkpoint(ctranslate2_files(4, "float16", relative_buckets=8)),
+    "ctranslate2 v5": _checkpoint(ctranslate2_files(5, "bfloat16", position_table=48, pre_norm=False)),
+    "ctranslate2 v6": _checkpoint(ctranslate2_files(6, "int8", rotary=True, gated=True, rms_norm=True, biases=False)),
+    "ctranslate2 v6 alibi": _checkpoint(ctranslate2_files(6, alibi=True, key_heads=1)),
+    "ctranslate2 encoder": _checkpoint(encoder_files(), Encoder),
+    "argos deflated": _checkpoint(argos_files(8), folder="package.argosmodel"),
+    "argos stored": _checkpoint(argos_files(0), folder="package.argosmodel"),
+    "bert": _checkpoint(bert_files(), Encoder),
+    "bert in shards": _checkpoint(bert_files("BPE", shards=2), Encoder),
+    "bert, unigram": _checkpoint(bert_files("Unigram"), Encoder),
+    "sentence-transformers": _checkpoint(sentence_transformer_files(), Encoder),
+    "pulled zip": Subject(archive_files("pulled.zip"), _unpack, lambda nothing: None),
+    "pulled tar": Subject(archive_files("pulled.tar.gz"), _unpack, lambda nothing: None),
+} | {
+    f"spm {kind}": Subject({"spm.model": (GOLDENS / f"text_{kind}.model").read_bytes()}, _spm, _segment)  # type: ignore[arg-type]
+    for kind in ("unigram_symbols", "bpe_bytes", "characters", "words", "unigram_suffix")
+}  # fmt: skip
