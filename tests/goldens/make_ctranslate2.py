@@ -17,6 +17,9 @@ def run(name: str, folder: Path) -> dict:
     sources, prefixes, targets = cases.inputs(name)
     results = []
     for options in cases.OPTIONS:
+        if not cases.comparable(name, options):
+            results.append([])
+            continue
         chosen = cases.LIMIT | options
         prefix = prefixes if chosen.pop("prefix", False) else cases.start_prefixes(name, len(sources))
         # One sentence at a time: in a batch, the attention of a beam's first token is another sentence's (4.8).
