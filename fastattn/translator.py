@@ -13,6 +13,7 @@ import numpy as np
 from fastattn.decoding.jobs import Hypothesis, Job
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.scoring import score as score_ids
+from fastattn.decoding.search import normalised
 from fastattn.decoding.sentences import decode_sentences
 from fastattn.errors import CheckpointError, InputError, check_count
 from fastattn.models.transformer import EncoderDecoder
@@ -149,7 +150,7 @@ class Translator:
         decoding = self._decoding_options(options, self._sequence_of_text)
         _check_text_options(decoding, split, details)
         single = isinstance(texts, str)
-        listed = [texts] if isinstance(texts, str) else list(texts)
+        listed = [texts] if isinstance(texts, str) else _listed("texts", texts)
         documents = [self._read(text, prefix, split) for text, prefix in zip(listed, _prefixes(target_prefix, listed))]
         results = self._translate_documents(documents, decoding, details)
         return results[0] if single else results
@@ -169,6 +170,8 @@ class Translator:
             raise InputError("target_prefix of translate_iter should be one str for all texts")
         if isinstance(texts, str):
             raise InputError("texts should be an iterable of str, got one str")
+        if not isinstance(texts, Iterable):
+            raise InputError(f"texts should be an iterable of str, got {type(texts).__name__}")
         return self._translate_windows(texts, split, target_prefix, decoding, details)
 
     def _translate_windows(
@@ -196,8 +199,8 @@ class Translator:
                        token, the first of them is it
         Nothing is split: a source over ``max_source_length`` is an InputError where the model has such a limit.
         """
-        listed = [list(source) for source in sources]
-        prefixes = [[] for _ in listed] if target_prefix is None else [list(prefix) for prefix in target_prefix]
+        listed = _token_lists("sources", sources)
+        prefixes = [[] for _ in listed] if target_prefix is None else _token_lists("target_prefix", target_prefix)
         if len(prefixes) != len(listed):
             raise InputError(
                 f"target_prefix should hold one prefix for each source: {len(listed)}, not {len(prefixes)}"
@@ -214,8 +217,8 @@ class Translator:
         """
         if isinstance(source, str) != isinstance(target, str):
             raise InputError("score should be given two texts, or two lists of texts")
-        sources = [source] if isinstance(source, str) else list(source)
-        targets = [target] if isinstance(target, str) else list(target)
+        sources = [source] if isinstance(source, str) else _listed("source", source)
+        targets = [target] if isinstance(target, str) else _listed("target", target)
         scores = self.score_tokens(
             [self._tokenizer.source_tokens(text) for text in sources],
             [self._tokenizer.target_tokens(text) for text in targets],
@@ -227,8 +230,10 @@ class Translator:
 
         Where the source is empty the model cannot run, and every token scores 0.
         """
-        listed = [list(source) for source in sources]
-        ids = [[*self._tokenizer.target_ids(tokens), self._tokenizer.end_id] for tokens in targets]
+        listed = _token_lists("sources", sources)
+        ids = [
+            [*self._tokenizer.target_ids(tokens), self._tokenizer.end_id] for tokens in _token_lists("targets", targets)
+        ]
         if len(ids) != len(listed):
             raise InputError(f"score should be given as many targets as sources: {len(listed)}, not {len(ids)}")
         self._check_sources(listed)
@@ -373,8 +378,29 @@ class Translator:
 
 def _total_score(parts: list[TokenTranslation], rank: int, length_penalty: float) -> float:
     length = sum(part.lengths[rank] for part in parts)
-    total = sum(part.log_probabilities[rank] for part in parts)
-    return total / length**length_penalty if length else 0.0
+    return normalised(sum(part.log_probabilities[rank] for part in parts), length, length_penalty)
+
+
+def _listed(name: str, values: Any) -> list[Any]:
+    """``values`` as a list; InputError where there is nothing to go through."""
+    if not isinstance(values, Iterable):
+        raise InputError(f"{name} should be a str or an iterable of them, got {type(values).__name__}")
+    return list(values)
+
+
+def _token_lists(name: str, values: Any) -> list[list[str]]:
+    """``values`` as a list of lists of tokens; InputError for anything else."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"{name} should be a list of lists of tokens, got {type(values).__name__}")
+    listed: list[list[str]] = []
+    for tokens in values:
+        if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+            raise InputError(f"{name} should hold lists of tokens, number {len(listed)} is {type(tokens).__name__}")
+        listed.append(list(tokens))
+        wrong = next((token for token in listed[-1] if not isinstance(token, str)), None)
+        if wrong is not None:
+            raise InputError(f"{name} should hold tokens as str, list {len(listed) - 1} holds {type(wrong).__name__}")
+    return listed
 
 
 def _named(
@@ -402,6 +428,7 @@ def _prefixes(target_prefix: str | Sequence[str] | None, texts: list[str]) -> Se
     """One prefix for each text."""
     if target_prefix is None or isinstance(target_prefix, str):
         return [target_prefix] * len(texts)
+    target_prefix = _listed("target_prefix", target_prefix)
     if len(target_prefix) != len(texts):
         raise InputError(
             f"target_prefix should be one str, or one for each text: {len(texts)}, not {len(target_prefix)}"

@@ -321,3 +321,42 @@ def test_pieces_are_looked_up_by_their_surface():
     assert TranslationTokenizer(twice).target_ids(["a"]) == [START, 3]
     without_start = dataclasses.replace(_checkpoint().text, decoder_start_token="<start>")
     assert TranslationTokenizer(without_start).target_ids([]) == [0]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t: t.translate(None), "texts should be a str or an iterable of them, got NoneType"),
+        (
+            lambda t: t.translate("▁w1", target_prefix=5),
+            "target_prefix should be a str or an iterable of them, got int",
+        ),
+        (lambda t: t.translate_iter(None), "texts should be an iterable of str, got NoneType"),
+        (lambda t: t.score(None, None), "source should be a str or an iterable of them, got NoneType"),
+        (lambda t: t.translate_tokens(None), "sources should be a list of lists of tokens, got NoneType"),
+        (lambda t: t.translate_tokens("ab"), "sources should be a list of lists of tokens, got str"),
+        (lambda t: t.translate_tokens(["ab"]), "sources should hold lists of tokens, number 0 is str"),
+        (lambda t: t.translate_tokens([["a"], [5]]), "sources should hold tokens as str, list 1 holds int"),
+        (lambda t: t.translate("▁w1", patience=1e39), "beam_size [*] patience should be at most 1000000, got 2e[+]39"),
+        (lambda t: Translator(None), "a checkpoint's path or name should be a str or a path, got NoneType"),
+    ],
+)
+def test_arguments_of_wrong_types(call, message):
+    with pytest.raises(InputError, match=f"^{message}$"):
+        call(Translator.from_checkpoint(random_checkpoint(), ops=steady_ops))
+
+
+def test_extreme_penalties_and_numpy_numbers_are_numbers():
+    translator = Translator.from_checkpoint(random_checkpoint(), ops=steady_ops)
+    for penalty in (1000, -1e300):
+        detail = translator.translate("▁w1\n▁w2", details=True, length_penalty=penalty, max_decoding_length=4)
+        assert not np.isnan(detail.scores).any()
+    options = {"beam_size": np.int64(2), "length_penalty": np.float32(1), "max_decoding_length": np.int32(4)}
+    assert translator.translate("▁w1", **options) == translator.translate("▁w1", max_decoding_length=4)
+
+
+def test_weights_that_give_no_numbers_are_an_error_not_a_translation():
+    checkpoint = random_checkpoint()
+    checkpoint.tensors["decoder.projection.weight"][5] = np.nan
+    with pytest.raises(CheckpointError, match="output is not a number"):
+        Translator.from_checkpoint(checkpoint).translate("▁w1")

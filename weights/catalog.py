@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from fastattn.cache import cache_root
-from fastattn.errors import CheckpointError
+from fastattn.errors import CheckpointError, InputError
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,11 @@ def lookup(name: str) -> Entry:
 def resolve(name_or_path: str | os.PathLike[str]) -> Path:
     """The folder or file of a checkpoint: an existing path is itself, a catalog name is pulled when absent.
 
-    Raises CheckpointError for what is neither, DownloadError where the pull fails.
+    Raises InputError for anything but a str or a path, CheckpointError for what is neither, DownloadError where the
+    pull fails.
     """
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise InputError(f"a checkpoint's path or name should be a str or a path, got {type(name_or_path).__name__}")
     name = os.fspath(name_or_path)
     if name and os.path.exists(name):
         return Path(name)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,10 @@ class Step:
     token: str
     log_probability: float
     is_last: bool
+
+
+# More finished hypotheses than this cannot be meant.
+MOST_HYPOTHESES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,7 @@ class DecodingOptions:
         }
         for name, least in counts.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
                 raise InputError(f"{name} should be a whole number, at least {least}; got {value!r}")
         for name in (
             "patience",
@@ -125,7 +130,7 @@ class DecodingOptions:
             "sampling_temperature",
         ):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
                 raise InputError(f"{name} should be a finite number, got {value!r}")
 
     def _check_limits(self) -> None:
@@ -138,6 +143,10 @@ class DecodingOptions:
         for name in ("min_alternative_expansion_prob", "sampling_topp"):
             if getattr(self, name) > 1:
                 raise InputError(f"{name} should be at most 1, got {getattr(self, name)}")
+        if self.beam_size * self.patience > MOST_HYPOTHESES:
+            raise InputError(
+                f"beam_size * patience should be at most {MOST_HYPOTHESES}, got {self.beam_size * self.patience:g}"
+            )
         if self.prefix_bias_beta >= 1:
             raise InputError(f"prefix_bias_beta should be less than 1, got {self.prefix_bias_beta}")
         if self.max_decoding_length is not None and self.min_decoding_length > self.max_decoding_length:

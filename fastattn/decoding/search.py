@@ -71,7 +71,7 @@ def normalised(log_probability: float, length: int, length_penalty: float) -> fl
     """log_probability / length ** length_penalty, in float32; 0 where nothing was produced."""
     if not length:
         return 0.0
-    with np.errstate(over="ignore"):  # a huge penalty makes scores 0 or infinite
+    with np.errstate(over="ignore", divide="ignore"):  # a huge penalty makes scores 0 or infinite
         return float(np.float32(log_probability) / np.float32(length) ** np.float32(length_penalty))
 
 

@@ -294,8 +294,12 @@ class EncoderDecoder:
         """The k most probable next tokens: (log_probs_Rk, ids_Rk), best first.
 
         ``edits`` are suppressed_RJ, penalised_RJ and penalty of the operation ``project_top_k``, here and below.
+        Raises CheckpointError where the weights give no numbers.
         """
-        return self.ops.project_top_k(hidden_RD, self.decoder.projection, k, *edits)
+        log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, self.decoder.projection, k, *edits)
+        if np.isnan(log_probs_Rk).any():
+            raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
+        return log_probs_Rk, ids_Rk
 
     def all_log_probs(self, hidden_RD: np.ndarray, *edits: Any) -> np.ndarray:
         """log_probs_RV of every next token."""
