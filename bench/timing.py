@@ -1,6 +1,7 @@
 """Timing of competitors in one run: they alternate, so that a noisy machine is noisy for all; medians and ratios."""
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 
@@ -21,6 +22,43 @@ def alternate(calls: dict[str, Callable[[], object]], rounds: int = 5, seconds: 
         if done >= 2 and time.perf_counter() - begun > seconds:
             break
     return {name: float(np.median(values)) for name, values in times.items()}
+
+
+BLOCK = 0.02  # seconds: what is quicker is called several times in a row
+
+
+def sample(
+    calls: dict[str, Callable[[], object]],
+    known: dict[str, float],
+    rounds: int,
+    seconds: float,
+    pause: float = 0.0,
+) -> dict[str, list[float]]:
+    """Seconds of one call, a list for each competitor; they alternate.
+
+    known    seconds of one call of each, which has run before. Where that is a quarter of ``seconds`` or more, it is
+             the only sample of that competitor.
+    seconds  after which rounds end: three are run at least, or what fits into twice that time.
+    pause    seconds of rest before each, in which the threads of the one before stop waiting for work on their cores;
+             what is quick is then called once more untimed, which wakes its own.
+    """
+    times = {name: [known[name]] if known[name] >= seconds / 4 else [] for name in calls}
+    repeats = {name: max(1, math.ceil(BLOCK / known[name])) for name in calls if not times[name]}
+    begun = time.perf_counter()
+    for done in range(rounds):
+        for name, count in repeats.items():
+            if pause:
+                time.sleep(pause)
+                if count > 1:
+                    calls[name]()
+            start = time.perf_counter()
+            for _ in range(count):
+                calls[name]()
+            times[name].append((time.perf_counter() - start) / count)
+        spent = time.perf_counter() - begun
+        if spent > 2 * seconds or (done >= 2 and spent > seconds):
+            break
+    return times
 
 
 @contextlib.contextmanager

@@ -1,0 +1,97 @@
+"""Benchmarks of fastattn against NumPy and, where they are installed, other engines.
+
+    python -m bench [PART...]                 run all parts, or those named; print the tables and write them
+    python -m bench --list                    the parts
+    python -m bench report RESULTS.json       write RESULTS.md and the plots from an earlier run's results alone
+
+Competitors alternate in one process; a figure is the median, a ratio is of medians of one run. Peak arithmetic and
+memory bandwidth are measured in the same process. Progress goes to stderr, the tables to stdout. The exit status is 1
+where a part failed or where two engines' results differ.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LARGEST = 256
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    parser.add_argument("--list", action="store_true", help="list the parts")
+    parser.add_argument("--quick", action="store_true", help="a minute in all, few rounds")
+    parser.add_argument("--toy", action="store_true", help="next to nothing: only that everything works")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name contains it")
+    parser.add_argument("--threads", type=_counts, metavar="N,N", help="numbers of threads (default 1, 2, 4 .. CPUs)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where results go (default build/bench)")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="holds flores-dev/flores-dev.{en,zh}")
+    parser.add_argument("--encoder", default="minilm", metavar="MODEL", help="a BERT encoder (default minilm)")
+    parser.add_argument("--translator", default="zh-en", metavar="MODEL", help="a translator (default zh-en)")
+    options = parser.parse_args()
+    from bench.parts import PARTS
+
+    if options.list:
+        for part in PARTS.values():
+            print(f"{part.name:12} {part.claim}")
+        return 0
+    if options.parts[:1] == ["report"]:
+        return _report(parser, options)
+    unknown = [name for name in options.parts if name not in PARTS]
+    if unknown:
+        parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}, and report")
+    if options.data is not None and not (options.data / "flores-dev").is_dir():
+        parser.error(f"--data should name a folder that holds flores-dev, got {options.data}")
+    return _run(options)
+
+
+def _counts(text: str) -> list[int]:
+    counts = sorted({int(part) for part in text.split(",")})
+    if not counts or not 1 <= counts[0] <= counts[-1] <= LARGEST:
+        raise argparse.ArgumentTypeError(f"expected numbers from 1 to {LARGEST}, got {text!r}")
+    return counts
+
+
+def _run(options: argparse.Namespace) -> int:
+    from bench.machine import describe
+    from bench.orchestra import run_parts
+    from bench.parts import PARTS
+    from bench.report import markdown, write
+
+    begun = time.monotonic()
+    results = {"quick": options.quick or options.toy, **describe(), "runs": []}
+    results |= run_parts(options, [PARTS[name] for name in options.parts or PARTS])
+    results["seconds"] = round(time.monotonic() - begun, 1)
+    folder = options.out or ROOT / "build" / "bench"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
+    write(results, folder)
+    print(markdown(results))
+    print(f"written: {', '.join(sorted(str(path) for path in folder.iterdir() if path.is_file()))}", file=sys.stderr)
+    return int(bool(results["failures"]))
+
+
+def _report(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    from bench.report import write
+
+    if len(options.parts) != 2:
+        parser.error("report takes one results.json")
+    source = Path(options.parts[1])
+    try:
+        results = json.loads(source.read_text(encoding="utf-8"))
+        results["runs"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        parser.error(f"expected the results.json of an earlier run, got {source} ({error})")
+    folder = options.out or source.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    write(results, folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""Sentence encoders: each engine as a function from texts to vectors, tokenising included, one for each setting."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Encode = Callable[[list[str]], np.ndarray]
+BATCHES = (16, 32, 64)
+
+
+class Setting(NamedTuple):
+    """What a competitor is tried at; nothing for what chooses by itself."""
+
+    batch: int = 0
+    threads: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(part for part in (f"batches of {self.batch}" if self.batch else "", self.threads) if part)
+
+
+def alone(calls: dict[Setting, Any]) -> dict[Setting, Any]:
+    """The settings that differ where one text comes at a time: batches do not matter."""
+    return {Setting(0, setting.threads): call for setting, call in calls.items()}
+
+
+def ours(folder: Path, threads: int, cache: Path) -> dict[Setting, Encode]:
+    from fastattn import Encoder
+
+    return {Setting(): Encoder(folder, threads=threads).encode}
+
+
+def naive(folder: Path, threads: int, cache: Path) -> dict[Setting, Encode]:
+    """The same model on fastattn.reference: NumPy, whose BLAS has as many threads."""
+    from fastattn import Encoder, reference
+    from fastattn.weights import read
+
+    return {Setting(): Encoder.from_checkpoint(read(folder), threads=1, ops=reference).encode}
+
+
+def sentence_transformers(folder: Path, threads: int, cache: Path) -> dict[Setting, Encode]:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu")
+
+    def encode(size: int) -> Encode:
+        return lambda texts: model.encode(texts, batch_size=size, show_progress_bar=False)
+
+    return {Setting(size): encode(size) for size in BATCHES}
+
+
+class Tokenizer:
+    """tokenizer.json through its own library, cut as the model asks; batches of neighbours in length."""
+
+    def __init__(self, folder: Path):
+        from tokenizers import Tokenizer as Library
+
+        limits = json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))
+        self._library = Library.from_file(str(folder / "tokenizer.json"))
+        self._library.no_padding()
+        self._library.enable_truncation(limits["max_seq_length"])
+
+    def batches(self, texts: list[str], size: int) -> Iterator[tuple[list[int], list[list[int]]]]:
+        """(numbers of the texts, their ids)."""
+        ids = [encoding.ids for encoding in self._library.encode_batch(texts)]
+        order = sorted(range(len(ids)), key=lambda b: -len(ids[b]))
+        for start in range(0, len(order), size):
+            chosen = order[start : start + size]
+            yield chosen, [ids[b] for b in chosen]
+
+
+def _mean(rows_BTD: np.ndarray, lengths_B: np.ndarray) -> np.ndarray:
+    """The mean of each sentence's rows, at unit length: the pooling of MiniLM."""
+    seen_BT1 = (np.arange(rows_BTD.shape[1]) < lengths_B[:, None])[:, None].astype(np.float32)
+    sums_BD = (seen_BT1 @ rows_BTD)[:, 0]
+    return sums_BD / np.linalg.norm(sums_BD, axis=1, keepdims=True)
+
+
+def _encode_batches(
+    tokenizer: Tokenizer, size: int, width: int, run: Callable[[list[list[int]]], np.ndarray], workers: int = 1
+) -> Encode:
+    def encode(texts: list[str]) -> np.ndarray:
+        vectors = np.empty((len(texts), width), np.float32)
+
+        def one(batch: tuple[list[int], list[list[int]]]) -> None:
+            numbers, ids = batch
+            vectors[numbers] = _mean(run(ids), np.array([len(row) for row in ids]))
+
+        if workers == 1:
+            for batch in tokenizer.batches(texts, size):
+                one(batch)
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                list(pool.map(one, tokenizer.batches(texts, size)))
+        return vectors
+
+    return encode
+
+
+def ctranslate2(folder: Path, threads: int, cache: Path) -> dict[Setting, Encode]:
+    import ctranslate2
+
+    model = _converted(folder, cache)
+    tokenizer = Tokenizer(folder)
+    width = json.loads((folder / "config.json").read_text(encoding="utf-8"))["hidden_size"]
+
+    def encoders(inter: int, intra: int) -> dict[Setting, Encode]:
+        encoder = ctranslate2.Encoder(str(model), compute_type="float32", inter_threads=inter, intra_threads=intra)
+
+        def run(ids: list[list[int]]) -> np.ndarray:
+            return np.asarray(encoder.forward_batch(ids).last_hidden_state)
+
+        return {
+            Setting(size, f"inter {inter}, intra {intra}"): _encode_batches(tokenizer, size, width, run, inter)
+            for size in BATCHES
+        }
+
+    return {name: call for pair in thread_pairs(threads) for name, call in encoders(*pair).items()}
+
+
+def thread_pairs(threads: int) -> list[tuple[int, int]]:
+    """CTranslate2's inter and intra threads whose product is ``threads``, the two extremes."""
+    return list(dict.fromkeys([(1, threads), (threads, 1)]))
+
+
+def _converted(folder: Path, cache: Path) -> Path:
+    """CTranslate2's own conversion of the checkpoint, made once in ``cache``."""
+    from ctranslate2.converters import TransformersConverter
+
+    target = cache / f"{folder.name}-ctranslate2"
+    if not target.exists():
+        partial = target.with_name(f"{target.name}.{os.getpid()}")
+        TransformersConverter(str(folder)).convert(str(partial))
+        partial.rename(target)
+    return target
+
+
+def onnx_runtime(folder: Path, threads: int, cache: Path) -> dict[Setting, Encode]:
+    from bench.onnx_bert import bert_session
+
+    session, width = bert_session(folder, threads)
+    tokenizer = Tokenizer(folder)
+
+    def run(ids: list[list[int]]) -> np.ndarray:
+        padded = np.zeros((len(ids), max(map(len, ids))), np.int32)
+        for row, sentence in zip(padded, ids, strict=True):
+            row[: len(sentence)] = sentence
+        return session.run(None, {"ids": padded, "lengths": np.array([len(s) for s in ids], np.int32)})[0]
+
+    return {Setting(size): _encode_batches(tokenizer, size, width, run) for size in (8, *BATCHES)}
+
+
+# Engine -> the libraries that it needs beside fastattn, and what makes it.
+ENCODERS: dict[str, tuple[tuple[str, ...], Callable[[Path, int, Path], dict[Setting, Encode]]]] = {
+    "fastattn": ((), ours),
+    "NumPy": ((), naive),
+    "sentence-transformers": (("sentence_transformers",), sentence_transformers),
+    "CTranslate2": (("ctranslate2", "transformers", "torch"), ctranslate2),
+    "ONNX Runtime": (("onnx", "onnxruntime"), onnx_runtime),
+}

@@ -1,0 +1,125 @@
+"""Whole models as cases: texts in, vectors or translations out, tokenising included on every side."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.case import NOT_INSTALLED, Case, Side, installed
+from bench.encoders import ENCODERS, Tokenizer, alone
+from bench.request import Request
+from bench.sentences import sentences
+from bench.translators import TRANSLATORS
+from fastattn.spec import Checkpoint, StackSpec
+from fastattn.weights import read
+
+FLOAT = 4  # bytes
+TOKENS = "tokens/s"
+
+
+def _side(libraries: tuple[str, ...], make: Callable[[], dict[Any, Any]], warm_up: tuple[Any, ...]) -> dict[Any, Any]:
+    """The calls of one engine by setting, each run once on something small; nothing where a library is missing."""
+    calls = make() if installed(libraries) else {}
+    for call in calls.values():
+        call(*warm_up)
+    return calls
+
+
+def _sides(calls: dict[str, dict[Any, Any]], bind: Callable[[str, Any], Callable[[], Any]], **fields: Any) -> Any:
+    """``bind(engine, call)`` gives the call of a case without arguments."""
+    return {
+        name: Side({setting: bind(name, call) for setting, call in by_setting.items()}, **fields)
+        if by_setting
+        else Side(absent=NOT_INSTALLED)
+        for name, by_setting in calls.items()
+    }
+
+
+def _layer_weights(checkpoint: Checkpoint, stack: str, each_token: bool = True) -> int:
+    """Weights of a stack's matrices that a token meets (its layers and projection), or a memory's token."""
+    memory = ".cross_attention.key_value."
+    return sum(
+        tensor.size
+        for name, tensor in checkpoint.tensors.items()
+        if name.startswith((f"{stack}.layers.", f"{stack}.projection."))
+        and tensor.ndim == 2
+        and (memory not in name) == each_token
+    )
+
+
+def _attention_flops(spec: StackSpec, lengths: list[int]) -> float:
+    return 4.0 * spec.layers * spec.heads * spec.head_width * float(np.square(lengths, dtype=np.float64).sum())
+
+
+def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
+    folder = Path(request.encoder)
+    texts = sentences("en", request.choose(256, 48, 4), request.corpora)
+    checkpoint = read(folder)
+    calls = {
+        name: _side(libraries, partial(make, folder, request.threads, Path(request.cache)), (texts[:2],))
+        for name, (libraries, make) in ENCODERS.items()
+    }
+
+    def case(name: str, texts: list[str], calls: Any, one_by_one: bool) -> Case:
+        def bind(_: str, call: Any) -> Callable[[], np.ndarray]:
+            return lambda: np.stack([call([text])[0] for text in texts]) if one_by_one else call(texts)
+
+        lengths = [len(ids) for _, batch in Tokenizer(folder).batches(texts, 1) for ids in batch]
+        flops = 2.0 * _layer_weights(checkpoint, "encoder") * sum(lengths)
+        flops += _attention_flops(checkpoint.spec.encoder, lengths)
+        return Case(name, sum(lengths), TOKENS, _sides(calls, bind), flops, warm=True)
+
+    yield partial(case, f"encode {len(texts)} sentences", texts, calls, False)
+    if not request.scaling:
+        few = texts[:: max(1, len(texts) // request.choose(32, 8, 2))]
+        single = {name: alone(by_setting) for name, by_setting in calls.items()}
+        yield partial(case, f"encode {len(few)} sentences one at a time", few, single, True)
+
+
+def _agree(ours: list[str], other: list[str]) -> tuple[bool, str]:
+    """Texts that are equal; near ties may fall either way, but not many."""
+    equal = sum(a == b for a, b in zip(ours, other, strict=False))
+    return equal >= 0.9 * len(other), f"{equal} of {len(other)} equal"
+
+
+def translate_cases(request: Request) -> Iterator[Callable[[], Case]]:
+    folder = Path(request.translator)
+    texts = sentences("zh", request.choose(64, 8, 2), request.corpora)
+    checkpoint = read(folder)
+    calls = {
+        name: _side(libraries, partial(make, folder, request.threads), (texts[:1], 2))
+        for name, (libraries, make) in TRANSLATORS.items()
+    }
+    (ours,) = calls["fastattn"].values()
+    translator = ours.translator
+
+    def case(name: str, texts: list[str], calls: Any, beam: int, naive: int, one_by_one: bool) -> Case:
+        """``naive``: how many texts NumPy translates."""
+        found = translator.translate(texts, beam_size=beam, details=True)
+        produced = [sum(part.lengths[0] for part in translation.parts) for translation in found]
+        sources = sum(len(part.source) + 1 for translation in found for part in translation.parts)
+
+        def bind(engine: str, call: Any) -> Callable[[], list[str]]:
+            mine = texts[:naive] if engine == "NumPy" else texts
+            return lambda: [call([text], beam)[0] for text in mine] if one_by_one else call(mine, beam)
+
+        sides = _sides(calls, bind)
+        sides["NumPy"].share = sum(produced[:naive]) / sum(produced)
+        a_step, a_memory = (_layer_weights(checkpoint, "decoder", each) for each in (True, False))
+        a_source = _layer_weights(checkpoint, "encoder") + a_memory
+        flops = 2.0 * (a_source * sources + a_step * sum(produced) * beam)
+        # one at a time every step reads all weights that a token meets; of batches nothing so simple can be said
+        moved = FLOAT * float(a_source * len(texts) + a_step * sum(produced)) if one_by_one else None
+        return Case(name, sum(produced), TOKENS, sides, flops, moved, _agree, warm=True)
+
+    few = texts[:: max(1, len(texts) // request.choose(12, 2, 1))]
+    single = {name: alone(by_setting) for name, by_setting in calls.items()}
+    for beam, title in ((1, "greedy"), (4, "beam 4")):
+        naive = request.choose({1: 32, 4: 8}[beam], 2, 1)
+        yield partial(case, f"translate {len(texts)} sentences, {title}", texts, calls, beam, naive, False)
+        if not request.scaling:
+            yield partial(
+                case, f"translate {len(few)} one at a time, {title}", few, single, beam, naive // 4 or 1, True
+            )

@@ -1,0 +1,60 @@
+"""A BERT encoder as an ONNX graph of the fused operators that ONNX Runtime's own optimiser makes of one."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.onnx_graph import MICROSOFT, Graph
+from fastattn.weights import read
+
+
+def bert_session(folder: Path, threads: int) -> tuple[Any, int]:
+    """(a session from ids [B, T] and lengths [B], int32, to the last layer's rows [B, T, D]; D).
+
+    Attention over packed projections (com.microsoft.Attention), gelu with its bias, layer norm with its residual.
+    """
+    checkpoint = read(folder)
+    spec, tensors = checkpoint.spec.encoder, checkpoint.tensors
+    if spec.pre_norm or spec.activation != "gelu" or spec.positions != "table" or not spec.embedding_norm:
+        raise ValueError(f"expected a BERT encoder, got {spec}")
+    graph = Graph()
+    ids, lengths = graph.input("ids", "int32", ["B", "T"]), graph.input("lengths", "int32", ["B"])
+
+    def constant(values: list[int]) -> str:
+        return graph.weight(np.array(values, np.int64))
+
+    def norm(operator: str, name: str, *inputs: str, bias: str = "") -> str:
+        weights = [graph.weight(tensors[f"{name}.{part}"]) for part in ("weight", "bias")]
+        if operator == "LayerNormalization":
+            return graph.add(operator, *inputs, *weights, epsilon=spec.norm_epsilon)
+        return graph.add(operator, *inputs, *weights, bias, domain=MICROSOFT, epsilon=spec.norm_epsilon)
+
+    def product(x: str, name: str) -> tuple[str, str]:
+        """x W', and the bias that the next operator adds."""
+        return (
+            graph.add("MatMul", x, graph.weight(tensors[f"{name}.weight"].T)),
+            graph.weight(tensors[f"{name}.bias"]),
+        )
+
+    tokens = graph.add("Gather", graph.weight(tensors["encoder.embedding.weight"]), ids)
+    length = graph.add("Shape", ids, start=1, end=2)
+    positions = graph.add("Slice", graph.weight(tensors["encoder.positions"]), constant([0]), length, constant([0]))
+    x = norm("LayerNormalization", "encoder.embedding_norm", graph.add("Add", tokens, positions))
+    for i in range(spec.layers):
+        layer = f"encoder.layers.{i}"
+        qkv = [tensors[f"{layer}.self_attention.qkv.{part}"] for part in ("weight", "bias")]
+        seen = graph.add(
+            "Attention",
+            x,
+            *(graph.weight(array) for array in (qkv[0].T, qkv[1])),
+            lengths,
+            domain=MICROSOFT,
+            num_heads=spec.heads,
+        )
+        output, bias = product(seen, f"{layer}.self_attention.output")
+        x = norm("SkipLayerNormalization", f"{layer}.self_attention.norm", output, x, bias=bias)
+        inner, bias = product(x, f"{layer}.feed_forward.inner")
+        outer, outer_bias = product(graph.add("BiasGelu", inner, bias, domain=MICROSOFT), f"{layer}.feed_forward.outer")
+        x = norm("SkipLayerNormalization", f"{layer}.feed_forward.norm", outer, x, bias=outer_bias)
+    return graph.session(x, threads), spec.width

@@ -1,0 +1,41 @@
+"""The operations as ONNX Runtime has them: each function takes our arrays and gives the side of a case."""
+
+from typing import Any
+
+import numpy as np
+
+from bench.case import Side
+from bench.onnx_graph import MICROSOFT, Graph
+from fastattn.kernels import thread_limit
+
+
+def _side(graph: Graph, output: str, feeds: dict[str, Any]) -> Side:
+    session = graph.session(output, thread_limit())
+    return Side({"": lambda: session.run(None, feeds)[0]}, view=lambda out: out.reshape(-1, out.shape[-1]))
+
+
+def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, activation: str) -> Side:
+    graph = Graph()
+    product = graph.add("MatMul", graph.input("x", "float32", list(x.shape)), graph.weight(weight.T))
+    if activation == "none":
+        output = graph.add("Add", product, graph.weight(bias))
+    else:
+        output = graph.add({"gelu": "BiasGelu"}[activation], product, graph.weight(bias), domain=MICROSOFT)
+    return _side(graph, output, {"x": x})
+
+
+def layer_norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, epsilon: float, residual: np.ndarray) -> Side:
+    graph = Graph()
+    inputs = [graph.input(name, "float32", [1, *x.shape]) for name in ("x", "residual")]
+    weights = [graph.weight(weight), graph.weight(bias)]
+    output = graph.add("SkipLayerNormalization", *inputs, *weights, domain=MICROSOFT, epsilon=epsilon)
+    return _side(graph, output, {"x": x[None], "residual": residual[None]})
+
+
+def attention(query: np.ndarray, key: np.ndarray, value: np.ndarray, causal: bool) -> Side:
+    B, T, H, K = query.shape
+    graph = Graph()
+    feeds = {"query": query, "key": key, "value": value}
+    inputs = [graph.input(name, "float32", [B, T, H * K]) for name in feeds]
+    output = graph.add("MultiHeadAttention", *inputs, domain=MICROSOFT, num_heads=H, unidirectional=int(causal))
+    return _side(graph, output, {name: array.reshape(B, T, H * K) for name, array in feeds.items()})

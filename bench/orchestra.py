@@ -1,0 +1,127 @@
+"""Runs the parts: each request in a child process whose environment sets every library's number of threads."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.machine import ROOT, processors
+from bench.parts import Part
+from bench.request import Request, say
+from bench.sentences import BUILT_IN
+from fastattn.cache import cache_root
+from fastattn.errors import FastattnError
+from fastattn.weights import catalog
+
+THREADS = (
+    "NUMBA_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "RAYON_NUM_THREADS",
+)
+
+
+def thread_counts(most: int) -> list[int]:
+    """1, 2, 4 and so on, and ``most`` itself."""
+    return sorted({most, *(1 << power for power in range(most.bit_length()) if 1 << power <= most)})
+
+
+def run_parts(options: argparse.Namespace, parts: list[Part]) -> dict[str, Any]:
+    """The runs of all parts' requests, what failed, and which texts were used."""
+    counts = options.threads or thread_counts(processors())
+    if options.quick or options.toy:
+        counts = counts[:2]
+    size = "toy" if options.toy else "quick" if options.quick else "full"
+    peers = cache_root() / "bench"
+    peers.mkdir(parents=True, exist_ok=True)
+    base = Request("", 1, size=size, only=options.only, data=str(options.data or ""), cache=str(peers))
+    runs: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="fastattn-bench-") as scratch:
+        for part in parts:
+            try:
+                models = {name: str(catalog.resolve(getattr(options, name)).absolute()) for name in part.models}
+            except FastattnError as error:
+                runs.append({"part": part.name, "failed": f"no model: {error}"})
+                say(f"{part.name}: {runs[-1]['failed']}")
+                continue
+            for request in part.requests(replace(base, part=part.name, **models), counts):
+                runs += _run_request(request, Path(scratch))
+    return {"data": str(options.data.name) if options.data else BUILT_IN, "runs": runs, "failures": _failures(runs)}
+
+
+def _run_request(request: Request, scratch: Path) -> list[dict[str, Any]]:
+    if request.part != "compiling":
+        return [_run_child(request, scratch)]
+    with tempfile.TemporaryDirectory(dir=scratch) as cache:
+        environment = {"FASTATTN_CACHE": cache}
+        if request.item == "warmup":
+            return [_run_warmup(request, environment, state) for state in ("cold", "warm")]
+        alike = replace(request, part="resources", size="toy")
+        runs = [_run_child(alike, scratch, environment) for _ in ("cold", "warm")]
+        return [run | {"part": "compiling", "state": state} for run, state in zip(runs, ("cold", "warm"), strict=True)]
+
+
+def _environment(request: Request, scratch: Path) -> dict[str, str]:
+    count = str(request.threads)
+    return {
+        **os.environ,
+        **dict.fromkeys(THREADS, count),
+        "TOKENIZERS_PARALLELISM": "true" if request.threads > 1 else "false",
+        "NUMBA_CACHE_DIR": str(scratch / "numba"),
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONWARNINGS": "ignore",  # the peers' own
+    }
+
+
+def _run_child(request: Request, scratch: Path, more: dict[str, str] | None = None) -> dict[str, Any]:
+    say(request.title)
+    source, target = scratch / "request.json", scratch / "result.json"
+    source.write_text(json.dumps(request.as_dict()), encoding="utf-8")
+    target.unlink(missing_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.child", str(source), str(target)],
+        env=_environment(request, scratch) | (more or {}),
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+    )
+    run = {"part": request.part, "item": request.item, "threads": request.threads, "scaling": request.scaling}
+    if done.returncode != 0 or not target.exists():
+        return run | {"failed": f"the process ended with status {done.returncode}"}
+    return run | json.loads(target.read_text(encoding="utf-8"))
+
+
+def _run_warmup(request: Request, more: dict[str, str], state: str) -> dict[str, Any]:
+    """``fastattn warmup``: all kernels there are, in all forms that this machine uses."""
+    say(f"warmup, {state} cache")
+    begun = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "fastattn.cli", "warmup"],
+        env=os.environ | more,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    run = {"part": "compiling", "item": "warmup", "threads": request.threads, "state": state}
+    if done.returncode != 0:
+        return run | {"failed": done.stderr.strip().rpartition("\n")[2]}
+    return run | {"total": time.perf_counter() - begun, "said": done.stdout.strip()}
+
+
+def _failures(runs: list[dict[str, Any]]) -> list[str]:
+    """What went wrong: processes that failed, results that differ between engines."""
+    failures = [f"{run['part']} {run.get('item', '')}: {run['failed']}" for run in runs if "failed" in run]
+    return failures + [
+        f"{row['name']}, {name}: {side['agreement']}"
+        for run in runs
+        for row in run.get("rows", [])
+        for name, side in row["sides"].items()
+        if not side.get("agrees", True)
+    ]

@@ -1,0 +1,62 @@
+"""The parts of the benchmark and the child processes that each takes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from bench.request import Request
+
+ENGINES = {
+    "encode": ("fastattn", "sentence-transformers", "CTranslate2", "ONNX Runtime"),
+    "translate": ("fastattn", "CTranslate2"),
+    "attention": ("fastattn", "NumPy", "PyTorch"),
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """``requests(base, counts)``: what is run; base holds what all share, counts the numbers of threads."""
+
+    name: str
+    claim: str
+    models: tuple[str, ...]  # fields of Request that must name a folder
+    requests: Callable[[Request, list[int]], list[Request]]
+
+
+def _each(base: Request, counts: list[int]) -> list[Request]:
+    """All at one and two threads; beyond, and that only in full, what the plot over threads shows."""
+    if base.size == "quick" and base.part != "kernels":
+        counts = counts[-1:]
+    return [replace(base, threads=count, scaling=count > 2) for count in counts]
+
+
+def _extremes(base: Request, counts: list[int]) -> list[Request]:
+    ends = sorted({counts[0], counts[-1]})[-1:] if base.size == "quick" else sorted({counts[0], counts[-1]})
+    return [replace(base, threads=count) for count in ends]
+
+
+def _resources(base: Request, counts: list[int]) -> list[Request]:
+    engines = {"attention": ENGINES["attention"]} if base.size == "toy" else ENGINES
+    items = [f"{task} {engine}" for task, names in engines.items() for engine in names]
+    if base.size == "quick":
+        items = [item for item in items if item.endswith("fastattn")]
+    return [replace(base, threads=1, item=item) for item in items]
+
+
+def _compiling(base: Request, counts: list[int]) -> list[Request]:
+    """Compile time: the same with an empty cache of kernels, then with the cache that this filled."""
+    items = ("encode fastattn", "translate fastattn", "warmup")
+    return [replace(base, threads=counts[-1], item=item) for item in items]
+
+
+MODELS = ("encoder", "translator")
+PARTS = {
+    part.name: part
+    for part in (
+        Part("kernels", "every kernel against NumPy, PyTorch and ONNX Runtime", (), _each),
+        Part("lengths", "attention over the number of positions", (), _extremes),
+        Part("encode", "MiniLM from text to vectors against four engines", ("encoder",), _each),
+        Part("translate", "zh-en from text to text, greedy and beam 4, against two engines", ("translator",), _each),
+        Part("resources", "imports, loading, first text, peak memory of each engine", MODELS, _resources),
+        Part("compiling", "the time that compiling takes with an empty cache", MODELS, _compiling),
+    )
+}

@@ -1,0 +1,63 @@
+"""The two plots of the results: speed over threads, speed of attention over the number of positions."""
+
+import re
+from typing import Any
+
+from bench.case import OURS
+from bench.svg import Panel, plot
+
+Run = dict[str, Any]
+
+
+def threads_plot(runs: list[Run]) -> str | None:
+    """A panel for each case that was run on every number of threads, at most four."""
+    runs = [run for run in runs if run["part"] in ("kernels", "encode", "translate") and run.get("rows")]
+    panels = []
+    for part in ("kernels", "encode", "translate"):
+        mine = sorted((run for run in runs if run["part"] == part), key=lambda run: run["threads"])
+        if len(mine) > 1:
+            panels += [_threads_panel(row["name"], mine) for row in mine[-1]["rows"] if _everywhere(row["name"], mine)]
+    chosen = [panel for panel in panels if panel.title.startswith(("linear 1024", "linear 16", "attention", "encode"))]
+    chosen = [*chosen[:3], *(panel for panel in panels if panel.title.startswith("translate"))]
+    return plot(chosen[:4]) if chosen else None
+
+
+def _everywhere(name: str, runs: list[Run]) -> bool:
+    return all(any(row["name"] == name for row in run["rows"]) for run in runs)
+
+
+def _threads_panel(name: str, runs: list[Run]) -> Panel:
+    rows = [(run["threads"], next(row for row in run["rows"] if row["name"] == name)) for run in runs]
+    series = _series(rows)
+    first, ours = series[OURS][0]
+    ideal = [(threads, ours * threads / first) for threads, _ in rows]
+    return Panel(name, "threads", rows[0][1]["unit"], series, {f"{OURS}, perfect scaling": ideal})
+
+
+def lengths_plot(runs: list[Run]) -> str | None:
+    """A panel for each number of threads."""
+    panels = []
+    for run in runs:
+        if run["part"] == "lengths" and run.get("rows"):
+            rows = [(_length(row["name"]), row) for row in run["rows"]]
+            peak = run["peak_flops"] / 1e9
+            limit = [(float(x), peak) for x in (rows[0][0], rows[-1][0])]
+            title = f"attention (1, 12, n, 64), threads: {run['threads']}"
+            panels.append(Panel(title, "n", "GFLOP/s", _series(rows), {"peak": limit}))
+    return plot(panels) if panels else None
+
+
+def _length(name: str) -> int:
+    match = re.search(r"\(\d+, \d+, (\d+), \d+\)", name)
+    assert match is not None
+    return int(match[1])
+
+
+def _series(rows: list[tuple[int, Any]]) -> dict[str, list[tuple[float, float]]]:
+    """Engine -> (x, rate) where it was measured."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    for x, row in rows:
+        for name, side in row["sides"].items():
+            if "seconds" in side:
+                series.setdefault(name, []).append((float(x), row["work"] / side["seconds"]))
+    return series

@@ -1,0 +1,46 @@
+"""What one child process is asked to measure."""
+
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Request:
+    """part  of bench.parts.PARTS, and ``item`` what of it where a part takes several processes
+
+    size     "full", "quick" (a minute in all) or "toy" (only that everything works)
+    scaling  only what the plot over threads needs
+    only     cases whose name contains it
+    data     a folder of corpora, "" for built-in sentences; cache: where peers' copies of models are kept
+    """
+
+    part: str
+    threads: int
+    item: str = ""
+    size: str = "full"
+    scaling: bool = False
+    only: str = ""
+    encoder: str = ""  # folders of the models
+    translator: str = ""
+    data: str = ""
+    cache: str = ""
+
+    def choose(self, full: Any, quick: Any, toy: Any) -> Any:
+        return {"full": full, "quick": quick, "toy": toy}[self.size]
+
+    @property
+    def corpora(self) -> Path | None:
+        return Path(self.data) if self.data else None
+
+    @property
+    def title(self) -> str:
+        return f"{self.part}{' ' + self.item if self.item else ''}, {self.threads} thread{'s'[: self.threads > 1]}"
+
+    as_dict = asdict
+
+
+def say(message: str) -> None:
+    """Progress."""
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,104 @@
+"""Start-up and memory of one engine in a process of its own: imports, loading, the first text, the rest.
+
+Every import is inside, after its clock has started. One thread, so that no engine has several copies of its weights.
+"""
+
+import importlib
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.memory import extra_resident, resident
+from bench.request import Request
+
+# What an engine's user imports.
+IMPORTS = {
+    ("encode", "fastattn"): ("fastattn.encoder",),
+    ("encode", "sentence-transformers"): ("sentence_transformers",),
+    ("encode", "CTranslate2"): ("ctranslate2", "tokenizers"),
+    ("encode", "ONNX Runtime"): ("onnxruntime", "tokenizers"),
+    ("translate", "fastattn"): ("fastattn.translator",),
+    ("translate", "CTranslate2"): ("ctranslate2", "sentencepiece"),
+}
+
+
+def resources(request: Request) -> Any:
+    """``request.item`` is "encode ENGINE", "translate ENGINE" or "attention ENGINE"."""
+    task, engine = request.item.split(" ", 1)
+    return (
+        attention_memory(engine, request.choose(8192, 8192, 256))
+        if task == "attention"
+        else start(request, task, engine)
+    )
+
+
+def start(request: Request, task: str, engine: str) -> Any:
+    clock = time.perf_counter()
+    try:
+        for module in IMPORTS[task, engine]:
+            importlib.import_module(module)
+    except ImportError as error:
+        return {"absent": f"not installed: {error.name}"}
+    imported = time.perf_counter() - clock
+    kernels = _count_compiled() if engine == "fastattn" else []
+    from bench.encoders import ENCODERS
+    from bench.sentences import sentences
+    from bench.translators import TRANSLATORS
+
+    if task == "encode":
+        texts = sentences("en", request.choose(256, 32, 2), request.corpora)
+        make = ENCODERS[engine][1]
+        folder, arguments, options = Path(request.encoder), (Path(request.cache),), ()
+    else:
+        texts = sentences("zh", request.choose(64, 4, 1), request.corpora)
+        make = TRANSLATORS[engine][1]
+        folder, arguments, options = Path(request.translator), (), (1,)
+    if engine == "CTranslate2" and task == "encode":
+        make(folder, 1, *arguments)  # converted beforehand
+    clock = time.perf_counter()
+    calls = make(folder, 1, *arguments)
+    loaded = time.perf_counter() - clock
+    call = next(iter(calls.values()))
+    clock = time.perf_counter()
+    call(texts[:1], *options)
+    first = time.perf_counter() - clock
+    compiled = len(kernels)
+    call(texts, *options)
+    return {
+        "import": imported,
+        "load": loaded,
+        "first": first,
+        "compiled": compiled,
+        "resident": resident(peak=True),
+        "weights": _weight_bytes(folder) if engine == "fastattn" else None,
+    }
+
+
+def _count_compiled() -> list[str]:
+    """A list that grows by the name of each kernel that is compiled from now on."""
+    from fastattn.kernels.jit import on_compile
+
+    names: list[str] = []
+    on_compile(names.append)
+    return names
+
+
+def _weight_bytes(folder: Path) -> int:
+    """The model's weights in float32, tied ones once."""
+    from fastattn.weights import read
+
+    return sum({id(tensor): 4 * tensor.size for tensor in read(folder).tensors.values()}.values())
+
+
+def attention_memory(engine: str, length: int) -> Any:
+    """How far the process grows during attention over ``length`` positions of one head, beyond the result."""
+    from bench.kernel_cases import attention
+
+    small, large = attention(1, 1, 64, 64), attention(1, 1, length, 64)
+    if large.sides[engine].absent:
+        return {"absent": large.sides[engine].absent}
+    for call in small.sides[engine].calls.values():
+        call()  # compiled, threads started
+    (call,) = large.sides[engine].calls.values()
+    extra = extra_resident(call)
+    return {"length": length, "extra": None if extra is None else max(0, extra - length * 64 * 4)}
