@@ -35,25 +35,24 @@ def _rows_apart(x_ND, packed, activation="none", residual_NF=None, multiply_NF=N
     return y_NF if residual_NF is None else y_NF + residual_NF
 
 
-def _top_k_apart(x_RD, packed, k, suppressed_RJ=None, penalised_RJ=None, penalty=1.0):
-    rows = [
-        reference.project_top_k(
-            x_RD[r : r + 1],
-            packed,
-            k,
-            None if suppressed_RJ is None else suppressed_RJ[r : r + 1],
-            None if penalised_RJ is None else penalised_RJ[r : r + 1],
-            penalty,
-        )
-        for r in range(len(x_RD))
-    ]
-    return np.concatenate([row[0] for row in rows]), np.concatenate([row[1] for row in rows])
+def _top_k_apart(x_RD, packed, k, *edits):
+    log_probs_RV = _all_apart(x_RD, packed, *edits)
+    ids_Rk = np.argsort(-log_probs_RV, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(log_probs_RV, ids_Rk, axis=1), ids_Rk.astype(np.int32)
+
+
+def _all_apart(x_RD, packed, suppressed_RJ=None, penalised_RJ=None, penalty=1.0):
+    lists = [[None] * len(x_RD) if ids_RJ is None else ids_RJ[:, None] for ids_RJ in (suppressed_RJ, penalised_RJ)]
+    return np.concatenate(
+        [reference.project_all(x_D[None], packed, *edits, penalty) for x_D, *edits in zip(x_RD, *lists)]
+    )
 
 
 # The reference operations with the engine's promise: a row's bits do not depend on the other rows.
 steady_ops = SimpleNamespace(**vars(reference))
 steady_ops.linear = _rows_apart
 steady_ops.project_top_k = _top_k_apart
+steady_ops.project_all = _all_apart
 
 
 def vocabulary(size: int) -> tuple[str, ...]:
@@ -90,7 +89,9 @@ def random_sources(count: int, seed: int = 0, shortest: int = 1, longest: int = 
     return [rng.integers(3, size, length).astype(np.int32) for length in lengths]
 
 
-def next_log_probs(model: EncoderDecoder, source: np.ndarray, tokens: list[int], suppressed=()) -> np.ndarray:
+def next_log_probs(
+    model: EncoderDecoder, source: np.ndarray, tokens: list[int], suppressed=(), penalised=(), penalty=1.0
+) -> np.ndarray:
     """log_probs_V of the token after ``tokens`` (start token included), with nothing cached."""
     memory_ND, memory_starts_B1 = model.encode([source])
     starts_B1 = np.array([0, len(tokens)], np.int64)
@@ -98,5 +99,7 @@ def next_log_probs(model: EncoderDecoder, source: np.ndarray, tokens: list[int],
         np.array(tokens, np.int32), starts_B1, model.project_memory(memory_ND), memory_starts_B1
     )
     logits_1V = reference.linear(hidden_ND[-1:], model.decoder.projection)
+    for token in penalised:
+        logits_1V[0, token] *= penalty if logits_1V[0, token] < 0 else 1 / penalty
     logits_1V[:, list(suppressed)] = -np.inf
     return reference.log_softmax(logits_1V)[0]
