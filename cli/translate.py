@@ -29,6 +29,7 @@ Examples:
   fastattn translate -m zh-en -i chinese.txt -o english.txt -v
   zcat big.gz | fastattn translate -m zh-en --beam-size 1 | head
   fastattn translate -m zh-en --beam-size 5 -n 5 --scores "你好"
+  fastattn translate -m zh-en -b 1 --sampling-topk 10 --seed 7 -n 3 "你好"
   fastattn translate -m ./my-model --json < input.txt
 
 \b
@@ -47,10 +48,26 @@ Without --json one input line gives one output line; an empty line stays empty.
 @click.option("--scores", is_flag=True, help="Print each hypothesis' score.")
 @click.option("--patience", type=float, help="Go on until beam size x patience hypotheses have ended.")
 @click.option("--length-penalty", type=float, help="Divide scores by length to this power.")
+@click.option("--coverage-penalty", type=float, help="Weight of what is left untranslated in scores; 0: none.")
+@click.option("--repetition-penalty", type=float, help="Above 1: discourage tokens that came already.")
+@click.option(
+    "--no-repeat-ngram", "no_repeat_ngram_size", type=int, help="Never produce so many tokens in a row twice."
+)
 @click.option("--min-length", "min_decoding_length", type=int, help="Least tokens of a translation.")
 @click.option("--max-length", "max_decoding_length", type=int, help="Most tokens of a translation.")
 @click.option("--target-prefix", metavar="TEXT", help="What every translation shall begin with.")
+@click.option("--prefix-bias", "prefix_bias_beta", type=float, help="Only wish for the prefix: 0 (no) to below 1.")
+@click.option("--alternatives", "return_alternatives", is_flag=True, help="With -n: branch after the target prefix.")
+@click.option(
+    "--min-alternative-prob", "min_alternative_expansion_prob", type=float, help="Drop alternatives less probable."
+)
 @click.option("--disable-unk", is_flag=True, help="Never produce the unknown token.")
+@click.option("--replace-unknowns", is_flag=True, help="Put source words in the place of unknown tokens.")
+@click.option("--suppress", "suppress_sequences", metavar="TEXT", multiple=True, help="Never produce TEXT; repeatable.")
+@click.option("--sampling-topk", type=int, help="With -b 1: draw from so many best tokens; 0: from all.")
+@click.option("--sampling-topp", type=float, help="Draw from the best tokens of this probability in all.")
+@click.option("--sampling-temperature", type=float, help="Above 1 evens the draw out, below 1 sharpens it.")
+@click.option("--seed", type=int, help="Of the draws; the same seed gives the same samples.")
 @click.option(
     "--split",
     type=click.Choice(["long", "sentences", "never"]),
@@ -65,7 +82,6 @@ def translate(
     output_path: str | None,
     as_json: bool,
     scores: bool,
-    disable_unk: bool,
     threads: int | None,
     verbose: bool,
     **search: Any,
@@ -81,7 +97,7 @@ def translate(
         from fastattn.translator import Translator
 
         translator = Translator(name, **given(threads=threads))
-        options = given(**search) | {"disable_unk": disable_unk, "details": True}
+        options = given(**search) | {"details": True}
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
         printing = Printing(output, as_json, scores, search["num_hypotheses"] or 1)

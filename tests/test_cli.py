@@ -66,6 +66,26 @@ def test_translate_gives_a_line_for_a_line(model, tmp_path):
     assert succeed("translate", "-m", model) == ""
 
 
+def test_translate_hands_the_penalties_and_the_samples_on(model):
+    def texts(*options):
+        return json.loads(succeed("translate", "-m", model, *SHORT, *options, "-n", 2, "--json", "▁w1"))["hypotheses"]
+
+    def expected(**options):
+        return Translator(model).translate("▁w1", max_decoding_length=5, num_hypotheses=2, details=True, **options)
+
+    rules = ("--no-repeat-ngram", 2, "--suppress", "▁w1 ▁w2", "--suppress", "▁w3", "--repetition-penalty", 1.2)
+    rules = (*rules, "--coverage-penalty", 0.3, "--replace-unknowns", "--target-prefix", "▁w5", "--prefix-bias", 0.2)
+    ruled = {"no_repeat_ngram_size": 2, "suppress_sequences": ["▁w1 ▁w2", "▁w3"], "repetition_penalty": 1.2}
+    ruled |= {"coverage_penalty": 0.3, "replace_unknowns": True, "target_prefix": "▁w5", "prefix_bias_beta": 0.2}
+    drawn = ("-b", 1, "--sampling-topk", 9, "--sampling-topp", 0.9, "--sampling-temperature", 1.5, "--seed", 4)
+    draws = {"beam_size": 1, "sampling_topk": 9, "sampling_topp": 0.9, "sampling_temperature": 1.5, "seed": 4}
+    branched = ("--alternatives", "--min-alternative-prob", 0.01)
+    branches = {"return_alternatives": True, "min_alternative_expansion_prob": 0.01}
+    for options, named in ((rules, ruled), (drawn, draws), (branched, branches)):
+        assert [hypothesis["text"] for hypothesis in texts(*options)] == expected(**named).hypotheses
+    assert "sampling needs beam_size=1" in fail(2, "translate", "-m", model, "--sampling-topk", 9, "▁w1")
+
+
 def test_translate_hands_its_options_on(model):
     options = ("--beam-size", 4, "--length-penalty", 0.5, "--min-length", 2, "--patience", 2, "--target-prefix", "▁w7")
     got = json.loads(succeed("translate", "-m", model, *SHORT, *options, "-n", 3, "--json", "--threads", 1, "▁w1 ▁w2"))

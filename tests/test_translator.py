@@ -360,3 +360,68 @@ def test_weights_that_give_no_numbers_are_an_error_not_a_translation():
     checkpoint.tensors["decoder.projection.weight"][5] = np.nan
     with pytest.raises(CheckpointError, match="output is not a number"):
         Translator.from_checkpoint(checkpoint).translate("▁w1")
+
+
+def test_sequences_are_texts_for_texts_and_tokens_for_tokens():
+    translator = _translator()
+    tokens = translator.translate("a b", **SHORT).split()
+    assert len(tokens) > 2
+    for banned in (tokens[:2], tokens[1:2]):
+        text = translator.translate("a b", suppress_sequences=[" ".join(banned)], **SHORT)
+        assert f" {' '.join(banned)} " not in f" {text} "
+        (result,) = translator.translate_tokens([["a", "b"]], suppress_sequences=[banned], **SHORT)
+        assert " ".join(result.tokens) == text
+    for wrong, message in ((["zzz"], "'zzz' is no token"), ("a b", "a list"), ([["a"]], "should hold texts")):
+        with pytest.raises(InputError, match=message):
+            translator.translate("a", suppress_sequences=wrong)
+    with pytest.raises(InputError, match="should hold lists of tokens"):
+        translator.translate_tokens([["a"]], suppress_sequences=["a b"])
+
+
+def test_unknown_tokens_are_replaced_by_what_they_attend_to():
+    translator = _translator({"add_source_bos": True})
+    source, prefix = ["c", "d", "nowhere"], ["k", "<unk>", "l", "<unk>"]
+    options = {"max_decoding_length": 8, "disable_unk": True}
+    (plain,) = translator.translate_tokens([source], [prefix], return_attention=True, **options)
+    (replaced,) = translator.translate_tokens([source], [prefix], replace_unknowns=True, **options)
+    assert plain.tokens[:4] == prefix and replaced.attention is None
+    expected = [
+        source[int(row_S.argmax())] if token == "<unk>" else token
+        for token, row_S in zip(plain.tokens, plain.attention[0], strict=True)
+    ]
+    assert replaced.tokens == expected and "<unk>" not in expected
+
+
+def test_a_callback_knows_texts_parts_and_tokens_by_name():
+    translator = _translator()
+    texts, seen = ["a b", "", "c d\ne", "f"], []
+    plain = translator.translate(texts, beam_size=1, details=True, **SHORT)
+    streamed = translator.translate(texts, beam_size=1, callback=seen.append, **SHORT)
+    assert streamed == [translation.text for translation in plain]
+    told = {}
+    for step in seen:
+        told.setdefault((step.sentence, step.part), []).append(step.token)
+    expected = {
+        (number, part): [*tokens.tokens, *["</s>"] * (tokens.lengths[0] - len(tokens.tokens))]
+        for number, translation in enumerate(plain)
+        for part, tokens in enumerate(translation.parts)
+    }
+    assert told == expected and sorted(told) == [(0, 0), (2, 0), (2, 1), (3, 0)]
+    numbers = set()
+    many = list(
+        translator.translate_iter(["a"] * 600, beam_size=1, callback=lambda s: numbers.add(s.sentence), **SHORT)
+    )
+    assert numbers == set(range(600)) and set(many) == {translator.translate("a", beam_size=1, **SHORT)}
+
+
+def test_samples_of_a_text_do_not_depend_on_the_other_texts():
+    translator = _translator()
+    options = SHORT | {"beam_size": 1, "sampling_topk": 0, "sampling_temperature": 4.0, "seed": 11}
+    texts = ["a b c", "d", "e f"]
+    together = translator.translate(texts, **options)
+    assert together == [translator.translate(text, **options) for text in texts]
+    assert together == list(translator.translate_iter(texts, **options))
+    assert together != translator.translate(texts, **options | {"seed": 12})
+    drawn = translator.translate("a b c", num_hypotheses=30, details=True, **options)
+    assert len(drawn.hypotheses) == 30 and drawn.scores == sorted(drawn.scores, reverse=True)
+    assert drawn.text == drawn.hypotheses[0] and len(set(drawn.hypotheses)) > 5
