@@ -55,12 +55,15 @@ def _attention_flops(spec: StackSpec, lengths: list[int]) -> float:
 
 def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
     folder = Path(request.encoder)
-    texts = sentences("en", request.choose(256, 48, 4), request.corpora)
+    texts = sentences("en", request.choose(256, 24, 4), request.corpora)
     checkpoint = read(folder)
     calls = {
         name: _side(libraries, partial(make, folder, request.threads, Path(request.cache)), (texts[:2],))
         for name, (libraries, make) in ENCODERS.items()
     }
+    single = {name: alone(by_setting) for name, by_setting in calls.items()}
+    if request.size != "full":
+        calls = single  # so few texts are one batch
 
     def case(name: str, texts: list[str], calls: Any, one_by_one: bool) -> Case:
         def bind(_: str, call: Any) -> Callable[[], np.ndarray]:
@@ -73,8 +76,7 @@ def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
 
     yield partial(case, f"encode {len(texts)} sentences", texts, calls, False)
     if not request.scaling:
-        few = texts[:: max(1, len(texts) // request.choose(32, 8, 2))]
-        single = {name: alone(by_setting) for name, by_setting in calls.items()}
+        few = texts[:: max(1, len(texts) // request.choose(32, 4, 2))]
         yield partial(case, f"encode {len(few)} sentences one at a time", few, single, True)
 
 
@@ -91,7 +93,11 @@ def translate_cases(request: Request) -> Iterator[Callable[[], Case]]:
     calls = {
         name: _side(libraries, partial(make, folder, request.threads), (texts[:1], 2))
         for name, (libraries, make) in TRANSLATORS.items()
+        if name != "NumPy" or request.size != "quick"  # which takes several seconds a sentence
     }
+    single = {name: alone(by_setting) for name, by_setting in calls.items()}
+    if request.size != "full":
+        calls = single
     (ours,) = calls["fastattn"].values()
     translator = ours.translator
 
@@ -106,7 +112,8 @@ def translate_cases(request: Request) -> Iterator[Callable[[], Case]]:
             return lambda: [call([text], beam)[0] for text in mine] if one_by_one else call(mine, beam)
 
         sides = _sides(calls, bind)
-        sides["NumPy"].share = sum(produced[:naive]) / sum(produced)
+        if "NumPy" in sides:
+            sides["NumPy"].share = sum(produced[:naive]) / sum(produced)
         a_step, a_memory = (_layer_weights(checkpoint, "decoder", each) for each in (True, False))
         a_source = _layer_weights(checkpoint, "encoder") + a_memory
         flops = 2.0 * (a_source * sources + a_step * sum(produced) * beam)
@@ -115,9 +122,8 @@ def translate_cases(request: Request) -> Iterator[Callable[[], Case]]:
         return Case(name, sum(produced), TOKENS, sides, flops, moved, _agree, warm=True)
 
     few = texts[:: max(1, len(texts) // request.choose(12, 2, 1))]
-    single = {name: alone(by_setting) for name, by_setting in calls.items()}
     for beam, title in ((1, "greedy"), (4, "beam 4")):
-        naive = request.choose({1: 32, 4: 8}[beam], 2, 1)
+        naive = request.choose({1: 16, 4: 4}[beam], 1, 1)  # as many rows at a time
         yield partial(case, f"translate {len(texts)} sentences, {title}", texts, calls, beam, naive, False)
         if not request.scaling:
             yield partial(

@@ -77,7 +77,10 @@ def _environment(request: Request, scratch: Path) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "true" if request.threads > 1 else "false",
         "NUMBA_CACHE_DIR": str(scratch / "numba"),
         "HF_HUB_OFFLINE": "1",
-        "PYTHONWARNINGS": "ignore",  # the peers' own
+        # the peers' own messages
+        "PYTHONWARNINGS": "ignore",
+        "TQDM_DISABLE": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
     }
 
 

@@ -30,7 +30,7 @@ def _each(base: Request, counts: list[int]) -> list[Request]:
 
 
 def _extremes(base: Request, counts: list[int]) -> list[Request]:
-    ends = sorted({counts[0], counts[-1]})[-1:] if base.size == "quick" else sorted({counts[0], counts[-1]})
+    ends = sorted({counts[0], counts[-1]})[-1:] if base.size != "full" else sorted({counts[0], counts[-1]})
     return [replace(base, threads=count) for count in ends]
 
 
@@ -43,7 +43,9 @@ def _resources(base: Request, counts: list[int]) -> list[Request]:
 
 
 def _compiling(base: Request, counts: list[int]) -> list[Request]:
-    """Compile time: the same with an empty cache of kernels, then with the cache that this filled."""
+    """Compile time: the same with an empty cache of kernels, then with the cache that this filled. Not in a hurry."""
+    if base.size != "full":
+        return []
     items = ("encode fastattn", "translate fastattn", "warmup")
     return [replace(base, threads=counts[-1], item=item) for item in items]
 

@@ -46,10 +46,10 @@ def lengths(request: Request) -> Any:
 def encode(request: Request) -> Any:
     from bench.model_cases import encode_cases
 
-    return measured(request, encode_cases(request), request.choose(7, 3, 2), request.choose(12.0, 1.5, 0.1), 0.3)
+    return measured(request, encode_cases(request), request.choose(7, 3, 2), request.choose(12.0, 0.5, 0.1), 0.3)
 
 
 def translate(request: Request) -> Any:
     from bench.model_cases import translate_cases
 
-    return measured(request, translate_cases(request), request.choose(5, 3, 2), request.choose(15.0, 2.0, 0.1), 0.3)
+    return measured(request, translate_cases(request), request.choose(5, 3, 2), request.choose(15.0, 0.5, 0.1), 0.3)

@@ -118,7 +118,7 @@ def translation_work(model: str) -> Work:
 
         return run
 
-    return Work("translations", [engine(1), engine(None)], texts_of(CHINESE, "", 16, 5), TRANSLATION_OPTIONS)
+    return Work("translations", [engine(1), engine(None)], texts_of(CHINESE, "", 12, 4), TRANSLATION_OPTIONS)
 
 
 def encoding_work(model: str) -> Work:
@@ -211,7 +211,7 @@ def main() -> int:
     for work in works:
         work.prepare()
     tally, samples = soak(works, options.minutes, options.seed)
-    what = f"{options.minutes:g} minutes, {THREADS} threads, {threading_layer()}"
+    what = f"{options.minutes:g} min, {THREADS} threads, {threading_layer()}"
     return 0 if verdict(tally, samples, what) else 1
 
 
