@@ -63,7 +63,13 @@ Without --json one input line gives one output line; an empty line stays empty.
 )
 @click.option("--disable-unk", is_flag=True, help="Never produce the unknown token.")
 @click.option("--replace-unknowns", is_flag=True, help="Put source words in the place of unknown tokens.")
-@click.option("--suppress", "suppress_sequences", metavar="TEXT", multiple=True, help="Never produce TEXT; repeatable.")
+@click.option(
+    "--suppress",
+    "suppress_sequences",
+    metavar="TEXT",
+    multiple=True,
+    help="Never produce TEXT, as the tokenizer splits it.",
+)
 @click.option("--sampling-topk", type=int, help="With -b 1: draw from so many best tokens; 0: from all.")
 @click.option("--sampling-topp", type=float, help="Draw from the best tokens of this probability in all.")
 @click.option("--sampling-temperature", type=float, help="Above 1 evens the draw out, below 1 sharpens it.")

@@ -56,7 +56,8 @@ class DecodingOptions:
     max_decoding_length  tokens, a target prefix included; None: the larger of 256 and twice the source
     disable_unk          never produce the unknown token
     suppress_sequences   never produce these runs of tokens. Here they are ids; a Translator takes them as it takes
-                         target prefixes: texts, or lists of tokens in ``translate_tokens``
+                         target prefixes: texts, or lists of tokens in ``translate_tokens``. Of a text the tokenizer's
+                         own split into tokens is meant; the same letters in other tokens may still come
     prefix_bias_beta     0: a target prefix is what the target begins with. From there to below 1: it is wished for
                          only, with probabilities (1 - beta) p + beta [is the prefix's next token] as long as the beam
                          has followed it (Dabre and Fujita 2019, section 4.2)
