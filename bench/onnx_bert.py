@@ -12,7 +12,7 @@ from fastattn.weights import read
 def bert_session(folder: Path, threads: int) -> tuple[Any, int]:
     """(a session from ids [B, T] and lengths [B], int32, to the last layer's rows [B, T, D]; D).
 
-    Attention over packed projections (com.microsoft.Attention), gelu with its bias, layer norm with its residual.
+    Attention over packed projections (com.microsoft.Attention), gelu with its bias.
     """
     checkpoint = read(folder)
     spec, tensors = checkpoint.spec.encoder, checkpoint.tensors
@@ -24,23 +24,23 @@ def bert_session(folder: Path, threads: int) -> tuple[Any, int]:
     def constant(values: list[int]) -> str:
         return graph.weight(np.array(values, np.int64))
 
-    def norm(operator: str, name: str, *inputs: str, bias: str = "") -> str:
+    def norm(x: str, name: str) -> str:
         weights = [graph.weight(tensors[f"{name}.{part}"]) for part in ("weight", "bias")]
-        if operator == "LayerNormalization":
-            return graph.add(operator, *inputs, *weights, epsilon=spec.norm_epsilon)
-        return graph.add(operator, *inputs, *weights, bias, domain=MICROSOFT, epsilon=spec.norm_epsilon)
+        return graph.add("LayerNormalization", x, *weights, epsilon=spec.norm_epsilon)
 
     def product(x: str, name: str) -> tuple[str, str]:
         """x W', and the bias that the next operator adds."""
-        return (
-            graph.add("MatMul", x, graph.weight(tensors[f"{name}.weight"].T)),
-            graph.weight(tensors[f"{name}.bias"]),
-        )
+        weight = graph.weight(tensors[f"{name}.weight"].T)
+        return graph.add("MatMul", x, weight), graph.weight(tensors[f"{name}.bias"])
+
+    def added(x: str, name: str) -> str:
+        """x W' + b."""
+        return graph.add("Add", *product(x, name))
 
     tokens = graph.add("Gather", graph.weight(tensors["encoder.embedding.weight"]), ids)
     length = graph.add("Shape", ids, start=1, end=2)
     positions = graph.add("Slice", graph.weight(tensors["encoder.positions"]), constant([0]), length, constant([0]))
-    x = norm("LayerNormalization", "encoder.embedding_norm", graph.add("Add", tokens, positions))
+    x = norm(graph.add("Add", tokens, positions), "encoder.embedding_norm")
     for i in range(spec.layers):
         layer = f"encoder.layers.{i}"
         qkv = [tensors[f"{layer}.self_attention.qkv.{part}"] for part in ("weight", "bias")]
@@ -52,9 +52,9 @@ def bert_session(folder: Path, threads: int) -> tuple[Any, int]:
             domain=MICROSOFT,
             num_heads=spec.heads,
         )
-        output, bias = product(seen, f"{layer}.self_attention.output")
-        x = norm("SkipLayerNormalization", f"{layer}.self_attention.norm", output, x, bias=bias)
-        inner, bias = product(x, f"{layer}.feed_forward.inner")
-        outer, outer_bias = product(graph.add("BiasGelu", inner, bias, domain=MICROSOFT), f"{layer}.feed_forward.outer")
-        x = norm("SkipLayerNormalization", f"{layer}.feed_forward.norm", outer, x, bias=outer_bias)
+        output = added(seen, f"{layer}.self_attention.output")
+        x = norm(graph.add("Add", output, x), f"{layer}.self_attention.norm")
+        inner = graph.add("BiasGelu", *product(x, f"{layer}.feed_forward.inner"), domain=MICROSOFT)
+        outer = added(inner, f"{layer}.feed_forward.outer")
+        x = norm(graph.add("Add", outer, x), f"{layer}.feed_forward.norm")
     return graph.session(x, threads), spec.width

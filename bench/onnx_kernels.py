@@ -25,11 +25,12 @@ def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, activation: str)
 
 
 def layer_norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, epsilon: float, residual: np.ndarray) -> Side:
+    feeds = {"x": x, "residual": residual}
     graph = Graph()
-    inputs = [graph.input(name, "float32", [1, *x.shape]) for name in ("x", "residual")]
+    inputs = [graph.input(name, "float32", list(array.shape)) for name, array in feeds.items()]
     weights = [graph.weight(weight), graph.weight(bias)]
-    output = graph.add("SkipLayerNormalization", *inputs, *weights, domain=MICROSOFT, epsilon=epsilon)
-    return _side(graph, output, {"x": x[None], "residual": residual[None]})
+    output = graph.add("LayerNormalization", graph.add("Add", *inputs), *weights, epsilon=epsilon)
+    return _side(graph, output, feeds)
 
 
 def attention(query: np.ndarray, key: np.ndarray, value: np.ndarray, causal: bool) -> Side:

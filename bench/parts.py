@@ -23,10 +23,11 @@ class Part:
 
 
 def _each(base: Request, counts: list[int]) -> list[Request]:
-    """All at one and two threads; beyond, and that only in full, what the plot over threads shows."""
+    """All at one and two threads; beyond, or where it has to be quick, only what the plot over threads shows."""
     if base.size == "quick" and base.part != "kernels":
         counts = counts[-1:]
-    return [replace(base, threads=count, scaling=count > 2) for count in counts]
+    most = 1 if base.size == "quick" else 2
+    return [replace(base, threads=count, scaling=count > most and base.part == "kernels") for count in counts]
 
 
 def _extremes(base: Request, counts: list[int]) -> list[Request]:
