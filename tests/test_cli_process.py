@@ -89,7 +89,8 @@ def test_an_interrupted_run_leaves_no_output(model, endless, tmp_path, name, cod
 def test_an_interrupt_during_the_imports_ends_in_silence(tmp_path):
     """As soon as fastattn's own code runs; here it comes while click is imported."""
     (tmp_path / "click.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
-    with start("--help", env=os.environ | {"PYTHONPATH": str(tmp_path)}) as process:
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    with start("--help", env=os.environ | {"PYTHONPATH": path}) as process:
         stdout, stderr = process.communicate()
     assert (process.returncode, stdout, stderr) == (130, b"", b"")
 
@@ -103,3 +104,16 @@ def test_a_full_disk_is_one_line(model):
         _, stderr = run.communicate()
     assert run.returncode == 1
     assert without_notice(stderr) == ["fastattn: cannot write standard output: No space left on device"]
+
+
+def test_a_disk_that_fills_up_leaves_no_file(model, tmp_path):
+    """A limit on a file's size fails a write as a full disk does, half way."""
+    source, output = tmp_path / "in.txt", tmp_path / "out" / "out.txt"
+    source.write_text("▁w1 ▁w2\n" * 1000, encoding="utf-8")
+    output.parent.mkdir()
+    command = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *COMMAND]
+    command += ["translate", "-m", model, "--max-length", "3", "-i", str(source), "-o", str(output)]
+    done = subprocess.run(command, capture_output=True)
+    assert done.returncode == 1
+    assert without_notice(done.stderr) == [f"fastattn: cannot write {output}: File too large"]
+    assert list(output.parent.iterdir()) == []

@@ -1,0 +1,76 @@
+"""Memory comes back when an engine is dropped: resident memory of a child process, in which nothing else happens."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ctranslate2_writer import random_transformer, vocabulary, write_config, write_model, write_vocabularies
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not tell")
+
+# glibc by itself keeps up to 64 MB of freed memory for what will be asked for next; this makes it keep little.
+ENVIRONMENT = {"PYTHONIOENCODING": "utf-8", "MALLOC_TRIM_THRESHOLD_": "131072"}
+# Engines are made and dropped in turn; what the process holds is sampled before, with and after each.
+CHILD = """
+import gc, json, os, sys
+from fastattn import Encoder, Translator
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+def use(name):
+    engine = {"Translator": Translator, "Encoder": Encoder}[sys.argv[1]](name)
+    if sys.argv[1] == "Translator":
+        engine.translate([sys.argv[3]] * 40, max_decoding_length=8)
+    else:
+        engine.encode([sys.argv[3]] * 40)
+    return resident()
+
+use(sys.argv[2])  # compiles, imports, and starts what stays: threads, their stacks
+gc.collect()
+empty, held = [resident()], []
+for _ in range(3):
+    held.append(use(sys.argv[2]))
+    gc.collect()
+    empty.append(resident())
+print(json.dumps([empty, held]))
+"""
+
+
+def sample(kind: str, model: Path, text: str) -> tuple[list[int], list[int]]:
+    """(bytes without an engine, bytes with one), each time."""
+    command = [sys.executable, "-c", CHILD, kind, str(model), text]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    empty, held = json.loads(done.stdout)
+    return empty, held
+
+
+def check(empty: list[int], held: list[int], weights: int) -> None:
+    """An engine takes what its weights take, and leaves at most a fifth of that, and nothing more each time."""
+    assert max(held) - empty[0] > 0.8 * weights, "the samples do not show the engine"
+    assert max(empty[1:]) - empty[0] < 0.2 * weights, (empty, held, weights)
+    assert empty[-1] - empty[1] < 0.1 * weights, (empty, held, weights)
+
+
+def test_a_dropped_translator_gives_its_memory_back(tmp_path: Path) -> None:
+    """A random model of some 40 MB."""
+    variables = random_transformer(
+        np.random.default_rng(0), width=512, heads=8, inner_width=2048, encoder_layers=1, decoder_layers=1,
+        source_vocabulary=4000, target_vocabulary=4000,
+    )  # fmt: skip
+    write_model(tmp_path, variables)
+    write_vocabularies(tmp_path, vocabulary(4000), vocabulary(4000))
+    write_config(tmp_path)
+    weights = sum(value.nbytes for value in variables.values())
+    assert weights > 30e6
+    check(*sample("Translator", tmp_path, "▁w1 ▁w2 ▁w3"), weights)
+
+
+@pytest.mark.parametrize(("kind", "name", "weights"), [("Translator", "zh-en", 308e6), ("Encoder", "minilm", 87e6)])
+def test_a_real_one_too(pulled, kind: str, name: str, weights: float) -> None:
+    check(*sample(kind, pulled(name), "你好 world"), int(weights))
