@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from itertools import chain
 from types import ModuleType
@@ -17,6 +17,7 @@ from fastattn.decoding.search import normalised
 from fastattn.decoding.sentences import decode_sentences
 from fastattn.errors import CheckpointError, InputError, check_count
 from fastattn.models.transformer import EncoderDecoder
+from fastattn.results import Score, TokenTranslation, Translation
 from fastattn.spec import Checkpoint, TranslationText
 from fastattn.text.translation import SPLITS, Document, Line, TranslationTokenizer, split_lines
 from fastattn.weights import catalog, read
@@ -28,55 +29,6 @@ UNLIMITED = 1024
 # Source tokens that translate_iter reads ahead: few at first, so that the first translations come soon.
 FIRST_WINDOW = 1024
 LAST_WINDOW = 16384
-
-
-@dataclass(frozen=True)
-class TokenTranslation:
-    """What the model made of one source: hypotheses by rank, the best first.
-
-    source             its tokens, the special ones that the engine adds left out
-    hypotheses         tokens of each, without the end token
-    scores             log-probability / length ** length_penalty, and the coverage penalty
-    log_probabilities  each the sum over ``lengths`` tokens, the end token counted; a target prefix counts 0
-    attention          where asked for: of each hypothesis, float32 [its tokens, source tokens]
-    """
-
-    source: list[str]
-    hypotheses: list[list[str]]
-    scores: list[float]
-    log_probabilities: list[float]
-    lengths: list[int]
-    attention: list[np.ndarray] | None = None
-
-    @property
-    def tokens(self) -> list[str]:
-        """The best hypothesis."""
-        return self.hypotheses[0]
-
-
-@dataclass(frozen=True)
-class Translation:
-    """A text's translation with its alternatives and scores: what ``translate(..., details=True)`` returns.
-
-    text        the best hypothesis
-    hypotheses  the texts by rank, the best first; perhaps fewer than asked for where the length limit ended the search
-    scores      of each: log-probability / length ** length_penalty over all that was translated; 0 where nothing was.
-                Of a text in one part it is the part's own score
-    parts       the lines, sentences or pieces of them that were translated one by one, with tokens and attention
-    """
-
-    text: str
-    hypotheses: list[str]
-    scores: list[float]
-    parts: list[TokenTranslation]
-
-
-@dataclass(frozen=True)
-class Score:
-    """Forced decoding of one target: its tokens, the end token last, and the log-probability of each (float32)."""
-
-    tokens: list[str]
-    log_probs: np.ndarray
 
 
 class Translator:
@@ -253,8 +205,8 @@ class Translator:
         if unknown:
             raise InputError(f"unknown option {unknown[0]!r}; known: {', '.join(known)}")
         sequences = options.get("suppress_sequences") or ()
-        if isinstance(sequences, str):
-            raise InputError("suppress_sequences should be a list of what to suppress, got one str")
+        if isinstance(sequences, str) or not isinstance(sequences, Iterable):
+            raise InputError(f"suppress_sequences should be a list of what to suppress, got {sequences!r}")
         ids = [self._tokenizer.known_target_ids(tokens_of(sequence)) for sequence in sequences]
         return DecodingOptions(**options | {"suppress_sequences": ids})
 
@@ -264,9 +216,9 @@ class Translator:
         return self._tokenizer.target_tokens(text)
 
     def _sequence_of_tokens(self, tokens: Any) -> Sequence[str]:
-        if isinstance(tokens, str):
+        if not isinstance(tokens, list | tuple) or not all(isinstance(token, str) for token in tokens):
             raise InputError(f"suppress_sequences should hold lists of tokens, got {tokens!r}")
-        return list(tokens)
+        return tokens
 
     def _check_sources(self, sources: list[list[str]]) -> None:
         for number, source in enumerate(sources):

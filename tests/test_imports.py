@@ -14,7 +14,19 @@ ROOMS = {"fastattn": ROOT / "fastattn", "fastattn.weights": ROOT / "weights", "f
 
 # Room -> the rooms that it may import, beside itself and ANYBODY's. Model code takes its operations as an argument.
 ANYBODY = {"errors", "cache", "_version"}
-ABOVE_ALL = {"simd", "kernels", "spec", "reference", "layers", "similarity", "models", "decoding", "weights", "text"}
+ABOVE_ALL = {
+    "simd",
+    "kernels",
+    "spec",
+    "reference",
+    "layers",
+    "results",
+    "similarity",
+    "models",
+    "decoding",
+    "weights",
+    "text",
+}
 TABLE = {
     "": {"encoder", "translator", "functional"},
     "_version": set(),
@@ -24,6 +36,7 @@ TABLE = {
     "spec": set(),
     "kernels": {"simd", "spec"},  # spec for the activations' names
     "reference": {"spec"},
+    "results": set(),
     "similarity": set(),
     "layers": {"spec"},
     "models": {"layers", "spec"},

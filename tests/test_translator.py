@@ -371,7 +371,12 @@ def test_sequences_are_texts_for_texts_and_tokens_for_tokens():
         assert f" {' '.join(banned)} " not in f" {text} "
         (result,) = translator.translate_tokens([["a", "b"]], suppress_sequences=[banned], **SHORT)
         assert " ".join(result.tokens) == text
-    for wrong, message in ((["zzz"], "'zzz' is no token"), ("a b", "a list"), ([["a"]], "should hold texts")):
+    for wrong, message in (
+        (["zzz"], "'zzz' is no token"),
+        ("a b", "a list"),
+        (5, "a list"),
+        ([["a"]], "should hold texts"),
+    ):
         with pytest.raises(InputError, match=message):
             translator.translate("a", suppress_sequences=wrong)
     with pytest.raises(InputError, match="should hold lists of tokens"):

@@ -144,6 +144,8 @@ class DecodingOptions:
         for name in ("min_alternative_expansion_prob", "sampling_topp"):
             if getattr(self, name) > 1:
                 raise InputError(f"{name} should be at most 1, got {getattr(self, name)}")
+        if self.num_hypotheses > MOST_HYPOTHESES:
+            raise InputError(f"num_hypotheses should be at most {MOST_HYPOTHESES}, got {self.num_hypotheses}")
         if self.beam_size * self.patience > MOST_HYPOTHESES:
             raise InputError(
                 f"beam_size * patience should be at most {MOST_HYPOTHESES}, got {self.beam_size * self.patience:g}"

@@ -1,0 +1,54 @@
+"""What a Translator returns."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class TokenTranslation:
+    """What the model made of one source: hypotheses by rank, the best first.
+
+    source             its tokens, the special ones that the engine adds left out
+    hypotheses         tokens of each, without the end token
+    scores             log-probability / length ** length_penalty, and the coverage penalty
+    log_probabilities  each the sum over ``lengths`` tokens, the end token counted; a target prefix counts 0
+    attention          where asked for: of each hypothesis, float32 [its tokens, source tokens]
+    """
+
+    source: list[str]
+    hypotheses: list[list[str]]
+    scores: list[float]
+    log_probabilities: list[float]
+    lengths: list[int]
+    attention: list[np.ndarray] | None = None
+
+    @property
+    def tokens(self) -> list[str]:
+        """The best hypothesis."""
+        return self.hypotheses[0]
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A text's translation with its alternatives and scores: what ``translate(..., details=True)`` returns.
+
+    text        the best hypothesis
+    hypotheses  the texts by rank, the best first; perhaps fewer than asked for where the length limit ended the search
+    scores      of each: log-probability / length ** length_penalty over all that was translated; 0 where nothing was.
+                Of a text in one part it is the part's own score
+    parts       the lines, sentences or pieces of them that were translated one by one, with tokens and attention
+    """
+
+    text: str
+    hypotheses: list[str]
+    scores: list[float]
+    parts: list[TokenTranslation]
+
+
+@dataclass(frozen=True)
+class Score:
+    """Forced decoding of one target: its tokens, the end token last, and the log-probability of each (float32)."""
+
+    tokens: list[str]
+    log_probs: np.ndarray
