@@ -1,13 +1,14 @@
 """Sentence encoders: each engine as a function from texts to vectors, tokenising included, one for each setting."""
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from bench.convert import converted
 
 Encode = Callable[[list[str]], np.ndarray]
 BATCHES = (16, 32, 64)
@@ -104,9 +105,8 @@ def _encode_batches(
 def ctranslate2(folder: Path, threads: int, cache: Path) -> dict[Setting, Encode]:
     import ctranslate2
 
-    model = _converted(folder, cache)
-    tokenizer = Tokenizer(folder)
-    width = json.loads((folder / "config.json").read_text(encoding="utf-8"))["hidden_size"]
+    model = converted(folder, cache, "CTranslate2")
+    tokenizer, width = Tokenizer(folder), _width(folder)
 
     def encoders(inter: int, intra: int) -> dict[Setting, Encode]:
         encoder = ctranslate2.Encoder(str(model), compute_type="float32", inter_threads=inter, intra_threads=intra)
@@ -127,31 +127,23 @@ def thread_pairs(threads: int) -> list[tuple[int, int]]:
     return list(dict.fromkeys([(1, threads), (threads, 1)]))
 
 
-def _converted(folder: Path, cache: Path) -> Path:
-    """CTranslate2's own conversion of the checkpoint, made once in ``cache``."""
-    from ctranslate2.converters import TransformersConverter
-
-    target = cache / f"{folder.name}-ctranslate2"
-    if not target.exists():
-        partial = target.with_name(f"{target.name}.{os.getpid()}")
-        TransformersConverter(str(folder)).convert(str(partial))
-        partial.rename(target)
-    return target
-
-
 def onnx_runtime(folder: Path, threads: int, cache: Path) -> dict[Setting, Encode]:
-    from bench.onnx_bert import bert_session
+    from bench.onnx_session import session
 
-    session, width = bert_session(folder, threads)
-    tokenizer = Tokenizer(folder)
+    runner = session(str(converted(folder, cache, "ONNX Runtime")), threads)
 
     def run(ids: list[list[int]]) -> np.ndarray:
         padded = np.zeros((len(ids), max(map(len, ids))), np.int32)
         for row, sentence in zip(padded, ids, strict=True):
             row[: len(sentence)] = sentence
-        return session.run(None, {"ids": padded, "lengths": np.array([len(s) for s in ids], np.int32)})[0]
+        return runner.run(None, {"ids": padded, "lengths": np.array([len(s) for s in ids], np.int32)})[0]
 
+    tokenizer, width = Tokenizer(folder), _width(folder)
     return {Setting(size): _encode_batches(tokenizer, size, width, run) for size in (8, *BATCHES)}
+
+
+def _width(folder: Path) -> int:
+    return json.loads((folder / "config.json").read_text(encoding="utf-8"))["hidden_size"]
 
 
 # Engine -> the libraries that it needs beside fastattn, and what makes it.

@@ -1,7 +1,6 @@
 """A BERT encoder as an ONNX graph of the fused operators that ONNX Runtime's own optimiser makes of one."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -9,8 +8,8 @@ from bench.onnx_graph import MICROSOFT, Graph
 from fastattn.weights import read
 
 
-def bert_session(folder: Path, threads: int) -> tuple[Any, int]:
-    """(a session from ids [B, T] and lengths [B], int32, to the last layer's rows [B, T, D]; D).
+def bert_model(folder: Path) -> bytes:
+    """The .onnx file from ids [B, T] and lengths [B], int32, to the last layer's rows [B, T, D].
 
     Attention over packed projections (com.microsoft.Attention), gelu with its bias.
     """
@@ -57,4 +56,4 @@ def bert_session(folder: Path, threads: int) -> tuple[Any, int]:
         inner = graph.add("BiasGelu", *product(x, f"{layer}.feed_forward.inner"), domain=MICROSOFT)
         outer = added(inner, f"{layer}.feed_forward.outer")
         x = norm(graph.add("Add", outer, x), f"{layer}.feed_forward.norm")
-    return graph.session(x, threads), spec.width
+    return graph.model(x)

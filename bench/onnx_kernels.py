@@ -6,12 +6,13 @@ import numpy as np
 
 from bench.case import Side
 from bench.onnx_graph import MICROSOFT, Graph
+from bench.onnx_session import session
 from fastattn.kernels import thread_limit
 
 
 def _side(graph: Graph, output: str, feeds: dict[str, Any]) -> Side:
-    session = graph.session(output, thread_limit())
-    return Side({"": lambda: session.run(None, feeds)[0]}, view=lambda out: out.reshape(-1, out.shape[-1]))
+    runner = session(graph.model(output), thread_limit())
+    return Side({"": lambda: runner.run(None, feeds)[0]}, view=lambda out: out.reshape(-1, out.shape[-1]))
 
 
 def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, activation: str) -> Side:
