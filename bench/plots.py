@@ -9,17 +9,22 @@ from bench.svg import Panel, plot
 Run = dict[str, Any]
 
 
+SHOWN = ("linear", "attention (", "encode", "translate")
+
+
 def threads_plot(runs: list[Run]) -> str | None:
-    """A panel for each case that was run on every number of threads, at most four."""
-    runs = [run for run in runs if run["part"] in ("kernels", "encode", "translate") and run.get("rows")]
+    """A panel for the first case of each kind in SHOWN that was run on every number of threads."""
     panels = []
-    for part in ("kernels", "encode", "translate"):
-        mine = sorted((run for run in runs if run["part"] == part), key=lambda run: run["threads"])
-        if len(mine) > 1:
-            panels += [_threads_panel(row["name"], mine) for row in mine[-1]["rows"] if _everywhere(row["name"], mine)]
-    chosen = [panel for panel in panels if panel.title.startswith(("linear 1024", "linear 16", "attention", "encode"))]
-    chosen = [*chosen[:3], *(panel for panel in panels if panel.title.startswith("translate"))]
-    return plot(chosen[:4]) if chosen else None
+    for kind in SHOWN:
+        mine = [run for run in runs if run["part"] != "lengths" and _names(run, kind)]
+        mine.sort(key=lambda run: run["threads"])
+        common = [name for name in _names(mine[0], kind) if _everywhere(name, mine)] if len(mine) > 1 else []
+        panels += [_threads_panel(name, mine) for name in common[:1]]
+    return plot(panels) if panels else None
+
+
+def _names(run: Run, kind: str) -> list[str]:
+    return [row["name"] for row in run.get("rows", []) if row["name"].startswith(kind)]
 
 
 def _everywhere(name: str, runs: list[Run]) -> bool:

@@ -25,22 +25,24 @@ def plot(panels: list[Panel]) -> str:
     names = list(dict.fromkeys(name for panel in panels for name in (*panel.series, *panel.dashed)))
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
     step = LEFT + PANEL + RIGHT
-    width, height = step * len(panels), TOP + HEIGHT + BOTTOM + 22
+    legend, legend_width = _legend(colours, TOP + HEIGHT + BOTTOM + 10)
+    width, height = max(step * len(panels), math.ceil(legend_width)), TOP + HEIGHT + BOTTOM + 22
     body = [_panel(panel, colours, i * step) for i, panel in enumerate(panels)]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'font-family="sans-serif" font-size="12" fill="#222">\n<rect width="{width}" height="{height}" fill="#fff"/>\n'
-        + "\n".join([*body, _legend(colours, height - 12)])
+        + "\n".join([*body, legend])
         + "\n</svg>\n"
     )
 
 
-def _legend(colours: dict[str, str], y: float) -> str:
+def _legend(colours: dict[str, str], y: float) -> tuple[str, float]:
+    """The legend and where it ends."""
     parts, x = [], float(LEFT)
     for name, colour in colours.items():
         parts.append(_line([(x, y - 4), (x + 18, y - 4)], colour) + _text(x + 23, y, name))
         x += 23 + 7 * len(name) + 20
-    return "\n".join(parts)
+    return "\n".join(parts), x
 
 
 def _panel(panel: Panel, colours: dict[str, str], left: float) -> str:
@@ -56,8 +58,7 @@ def _panel(panel: Panel, colours: dict[str, str], left: float) -> str:
 
     parts = [_text(left + LEFT, TOP - 14, panel.title, weight="bold")]
     for tick in ticks:
-        start, y = place(2**low, tick)[0], place(2**low, tick)[1]
-        start = left + LEFT
+        start, y = left + LEFT, place(2**low, tick)[1]
         parts.append(_line([(start, y), (start + PANEL, y)], "#ddd", thickness=1))
         parts.append(_text(start - 6, y + 4, f"{tick:,.10g}", anchor="end"))
     for x in sorted({x for x, _ in points}):
