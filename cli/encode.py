@@ -90,7 +90,7 @@ def encode(
         from fastattn.encoder import Encoder
 
         encoder = Encoder(name, **given(threads=threads))
-        chosen = given(**options, pooling=tuple(pooling.split(",")) if pooling else None)
+        chosen = given(**options, pooling=None if pooling is None else tuple(pooling.split(",")))
         loaded = time.monotonic()
         done = 0
 

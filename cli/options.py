@@ -40,7 +40,9 @@ def located(model: str, progress: Progress) -> str:
 
     if os.path.exists(model) or model not in CATALOG:
         return model
-    if not CATALOG[model].folder.is_dir():
+    from fastattn.weights.pull import is_offline
+
+    if not CATALOG[model].folder.is_dir() and not is_offline():
         click.echo(f"fastattn: fetching {model}, {CATALOG[model].title}; licence {CATALOG[model].licence}", err=True)
     return str(fetched(model, progress))
 

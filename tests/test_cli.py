@@ -230,6 +230,7 @@ def test_encode_hands_its_options_on(encoder):
     chosen = {"normalize": False, "pooling": ("cls", "max"), "truncate_dim": 3, "prompt": "query"}
     np.testing.assert_array_equal(np.array(line.split(","), np.float32), encoder.encode(TEXTS[0], **chosen))
     assert "pooling" in fail(2, "encode", "-m", "any", "--pooling", "best", "a")
+    assert "pooling" in fail(2, "encode", "-m", "any", "--pooling", "", "a")
 
 
 # pull -----------------------------------------------------------------------------------------------------------
@@ -250,6 +251,7 @@ def test_pull_and_its_failures(monkeypatch, tmp_path):
     assert fail(4, "pull", "tiny")  # nothing listens there
     monkeypatch.setenv("FASTATTN_OFFLINE", "1")
     assert "FASTATTN_OFFLINE" in fail(4, "pull", "tiny")
+    assert "FASTATTN_OFFLINE" in fail(4, "translate", "-m", "tiny", "a")
     result = run("translate", "-m", "tiny", "w1")
     assert result.exit_code == 4 and result.stderr.splitlines()[-1].startswith("fastattn: tiny is not in the cache")
     monkeypatch.delenv("FASTATTN_OFFLINE")

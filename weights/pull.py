@@ -44,7 +44,7 @@ def pull_entry(entry: Entry, progress: Progress | None = None) -> Path:
     folder = entry.folder
     if folder.is_dir():
         return folder
-    if _is_offline():
+    if is_offline():
         raise DownloadError(
             f"{entry.name} is not in the cache ({folder.parent}) and FASTATTN_OFFLINE forbids the network; "
             f"when online, run: fastattn pull {entry.name}"
@@ -64,7 +64,8 @@ def pull_entry(entry: Entry, progress: Progress | None = None) -> Path:
     return folder
 
 
-def _is_offline() -> bool:
+def is_offline() -> bool:
+    """Whether FASTATTN_OFFLINE forbids the network."""
     return os.environ.get("FASTATTN_OFFLINE", "").strip().lower() not in ("", "0", "no", "off", "false")
 
 
