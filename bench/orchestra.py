@@ -47,7 +47,9 @@ def run_parts(options: argparse.Namespace, parts: list[Part]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="fastattn-bench-") as scratch:
         for part in parts:
             try:
-                models = {name: str(catalog.resolve(getattr(options, name)).absolute()) for name in part.models}
+                models: dict[str, Any] = {
+                    name: str(catalog.resolve(getattr(options, name)).absolute()) for name in part.models
+                }
             except FastattnError as error:
                 runs.append({"part": part.name, "failed": f"no model: {error}"})
                 say(f"{part.name}: {runs[-1]['failed']}")

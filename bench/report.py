@@ -189,7 +189,7 @@ def _compiling(runs: list[Run]) -> list[str]:
         times = {run["state"]: run.get("total") or sum(run[k] for k in ("import", "load", "first")) for run in runs
                  if run.get("item") == item and "failed" not in run}  # fmt: skip
         if len(times) == 2:
-            name = {"warmup": "all kernels (fastattn warmup)"}.get(item, f"{item}, one text")
+            name = {"warmup": "all kernels (fastattn warmup)"}.get(str(item), f"{item}, one text")
             rows.append([name, *(_seconds(times[state]) for state in ("cold", "warm")),
                          _seconds(times["cold"] - times["warm"])])  # fmt: skip
     return [*lines, *_table(["", "empty cache", "warm cache", "compiling"], rows)] if rows else lines

@@ -7,6 +7,7 @@ import importlib
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,19 +48,21 @@ def start(request: Request, task: str, engine: str) -> Any:
     from bench.sentences import sentences
     from bench.translators import TRANSLATORS
 
+    make: Any
+    options: tuple[int, ...]
     if task == "encode":
         texts = sentences("en", request.choose(256, 32, 2), request.corpora)
-        make = ENCODERS[engine][1]
-        folder, arguments, options = Path(request.encoder), (Path(request.cache),), ()
+        folder, options = Path(request.encoder), ()
+        make = partial(ENCODERS[engine][1], folder, 1, Path(request.cache))
     else:
         texts = sentences("zh", request.choose(64, 4, 1), request.corpora)
-        make = TRANSLATORS[engine][1]
-        folder, arguments, options = Path(request.translator), (), (1,)
+        folder, options = Path(request.translator), (1,)  # greedy
+        make = partial(TRANSLATORS[engine][1], folder, 1)
     if task == "encode" and engine in ("CTranslate2", "ONNX Runtime"):
         command = [sys.executable, "-m", "bench.convert", str(folder), request.cache, engine]
         subprocess.run(command, check=True)
     clock = time.perf_counter()
-    calls = make(folder, 1, *arguments)
+    calls = make()
     loaded = time.perf_counter() - clock
     call = next(iter(calls.values()))
     clock = time.perf_counter()
