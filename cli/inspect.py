@@ -124,7 +124,7 @@ def _machine_facts() -> _Facts:
     yield "features", " ".join(name for name in _NOTABLE if name in features) or "none of note"
     fma = "with" if TARGET.fma else "without"
     yield "compiled for", f"{TARGET.name}: vectors of {TARGET.lanes} float32, {fma} fused multiply-add"
-    yield "threads", f"{min(thread_limit(), numba.config.NUMBA_NUM_THREADS)} by default"
+    yield "threads", f"{thread_limit()} by default"
     yield "threading", _threading_layer()
     yield "cache", str(cache_root())
     versions = {"fastattn": VERSION, "numba": numba.__version__, "llvmlite": llvmlite.__version__}

@@ -34,10 +34,6 @@ class DownloadError(FastattnError):
     exit_code = 4
 
 
-class ForkError(FastattnError):
-    """The engine was used in a forked child where its threads no longer exist."""
-
-
 def check_count(name: str, value: Any) -> int:
     """``value`` as an int; InputError unless it is a whole number of at least 1."""
     try:
