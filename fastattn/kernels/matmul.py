@@ -14,9 +14,11 @@ from numba import prange
 
 from fastattn.kernels.activation import CODES, activate_all
 from fastattn.kernels.jit import current_threads, inner, kernel
+from fastattn.kernels.staging import stage_rows, staged_bytes
+from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.tile import make_biased_tile
+from fastattn.simd.tile import make_linear_tile
 from fastattn.simd.vector import load, load_first, splat, store, store_first
 
 MR, NR = TARGET.rows, TARGET.columns
@@ -27,33 +29,59 @@ ROW_BLOCK = 48
 # enough to hide the latency of the multiply-add, and memory sees more than one stream.
 GROUP = 4
 
-tile_full, tile_4, tile_2, tile_1 = (make_biased_tile(rows) for rows in (MR, 4, 2, 1))
-tile_2_pair, tile_1_group = make_biased_tile(2, groups=2), make_biased_tile(1, groups=GROUP)
+tile_full, tile_4, tile_2, tile_1 = (make_linear_tile(rows) for rows in (MR, 4, 2, 1))
+tile_2_pair, tile_1_group = make_linear_tile(2, groups=2), make_linear_tile(1, groups=GROUP)
 
 
 class PackedLinear:
     """Weights and bias of a linear layer in the product's layout.
 
-    panels_PDN  float32 [panels, inputs, NR], columns past ``outputs`` zero.
-    bias        float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
+    panels_PSN     [panels, steps, group * NR] of float32, uint16 (bfloat16's bits) or int8: a step takes ``group``
+                   values of the inner dimension, a column's side by side; zeros beyond outputs and inputs.
+    bias           float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
+    factors        int8 only: float32 [panels * NR], what a column's integers stand for.
+    corrections    int8 only: int32 [panels * NR], minus the offset of A's values times a column's sum.
     """
 
-    def __init__(self, panels_PDN: np.ndarray, bias: np.ndarray, outputs: int):
-        self.panels_PDN = panels_PDN
+    def __init__(self, panels_PSN, bias, outputs, inputs, factors=None, corrections=None):
+        self.panels_PSN = panels_PSN
         self.bias = bias
         self.outputs = outputs
-        self.inputs = panels_PDN.shape[1]
+        self.inputs = inputs
+        self.factors = NO_FACTORS if factors is None else factors
+        self.corrections = NO_CORRECTIONS if corrections is None else corrections
 
 
-def pack_linear(weight_FD: np.ndarray, bias_F: np.ndarray | None = None) -> PackedLinear:
-    """Pack float32 weights [outputs, inputs] and bias [outputs] (none: zero)."""
+NO_FACTORS, NO_CORRECTIONS = np.empty(0, np.float32), np.empty(0, np.int32)
+
+
+def pack_linear(weight_FD, bias_F=None, precision="float32") -> PackedLinear:
     outputs, inputs = weight_FD.shape
     panels = -(-outputs // NR)
-    panels_PDN = np.empty((panels, inputs, NR), np.float32)
-    _pack(np.ascontiguousarray(weight_FD, np.float32), panels_PDN)
     bias = np.full(panels * NR, -np.inf, np.float32)
     bias[:outputs] = 0 if bias_F is None else bias_F
-    return PackedLinear(panels_PDN, bias, outputs)
+    if precision == "float32":
+        panels_PSN = np.empty((panels, inputs, NR), np.float32)
+        _pack(np.ascontiguousarray(weight_FD, np.float32), panels_PSN)
+        return PackedLinear(panels_PSN, bias, outputs, inputs)
+    arithmetic = arithmetic_for(precision)
+    G = arithmetic.group
+    steps = -(-inputs // G)
+    if precision == "bfloat16":
+        bits = np.ascontiguousarray(weight_FD, np.float32).view(np.uint32)
+        values = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+        factors = corrections = None
+    else:
+        peak = np.abs(weight_FD).max(1)
+        values = np.rint(weight_FD * (127 / np.maximum(peak, 1e-30))[:, None]).astype(np.int8)
+        factors = np.zeros(panels * NR, np.float32)
+        factors[:outputs] = peak / np.float32(127)
+        corrections = np.zeros(panels * NR, np.int32)
+        corrections[:outputs] = values.sum(1, dtype=np.int32) * -arithmetic.offset
+    padded = np.zeros((panels * NR, steps * G), values.dtype)
+    padded[:outputs, :inputs] = values
+    panels_PSN = np.ascontiguousarray(padded.reshape(panels, NR, steps, G).transpose(0, 2, 1, 3)).reshape(panels, steps, NR * G)
+    return PackedLinear(panels_PSN, bias, outputs, inputs, factors, corrections)
 
 
 @kernel
@@ -75,41 +103,48 @@ def _pack(weight_FD, panels_PDN):
 
 
 @inner
-def multiply_tile(x, x_row, left, panel, panel_bytes, panels, steps, out, out_row, bias, residual, residual_row):
+def multiply_tile(panels, x, x_row, row_factor, left, panel, panel_bytes, count, steps, out, out_row, bias, factors, corrections, residual, residual_row):
     """One tile of at most ``left`` rows times 1 or GROUP panels, plus bias and residual, to ``out``.
 
-    Returns how many rows it took. Everything but left, panels and steps is an address or a stride in bytes.
+    Returns how many rows it took. Everything but panels, left, count and steps is an address or a stride in bytes.
     """
-    step = NR * 4
-    if panels == GROUP:
+    size = NR * 4
+    if count == GROUP:
         if left >= 2:
             for half in range(0, GROUP, 2):
+                skip = half * size
                 tile_2_pair(
-                    x,
-                    x_row,
-                    panel + half * panel_bytes,
-                    step,
-                    panel_bytes,
-                    steps,
-                    out + half * step,
-                    out_row,
-                    bias + half * step,
-                    residual + half * step,
-                    residual_row,
-                )
+                    panels, x, x_row, row_factor, panel + half * panel_bytes, panel_bytes, steps, out + skip, out_row,
+                    bias + skip, factors + skip, corrections + skip, residual + skip, residual_row,
+                )  # fmt: skip
             return 2
-        tile_1_group(x, x_row, panel, step, panel_bytes, steps, out, out_row, bias, residual, residual_row)
+        tile_1_group(
+            panels, x, x_row, row_factor, panel, panel_bytes, steps, out, out_row,
+            bias, factors, corrections, residual, residual_row,
+        )  # fmt: skip
         return 1
     if left >= MR:
-        tile_full(x, x_row, panel, step, 0, steps, out, out_row, bias, residual, residual_row)
+        tile_full(
+            panels, x, x_row, row_factor, panel, 0, steps, out, out_row,
+            bias, factors, corrections, residual, residual_row,
+        )  # fmt: skip
         return MR
     if left >= 4:
-        tile_4(x, x_row, panel, step, 0, steps, out, out_row, bias, residual, residual_row)
+        tile_4(
+            panels, x, x_row, row_factor, panel, 0, steps, out, out_row,
+            bias, factors, corrections, residual, residual_row,
+        )  # fmt: skip
         return 4
     if left >= 2:
-        tile_2(x, x_row, panel, step, 0, steps, out, out_row, bias, residual, residual_row)
+        tile_2(
+            panels, x, x_row, row_factor, panel, 0, steps, out, out_row,
+            bias, factors, corrections, residual, residual_row,
+        )  # fmt: skip
         return 2
-    tile_1(x, x_row, panel, step, 0, steps, out, out_row, bias, residual, residual_row)
+    tile_1(
+        panels, x, x_row, row_factor, panel, 0, steps, out, out_row,
+        bias, factors, corrections, residual, residual_row,
+    )  # fmt: skip
     return 1
 
 
@@ -138,14 +173,18 @@ def finish_tile(scratch, scratch_row, rows, columns, multiply, residual, y, y_ro
 
 
 @kernel
-def _linear(x_ND, panels_PDN, bias, activation, multiply_NF, residual_NF, row_block, column_blocks, y_NF):
+def _linear(x_ND, panels_PSN, columns, activation, multiply_NF, residual_NF, row_block, column_blocks, y_NF):
+    bias, factors, corrections = columns
     N, D = x_ND.shape
-    P, F = panels_PDN.shape[0], y_NF.shape[1]
-    x, w, b, y = x_ND.ctypes.data, panels_PDN.ctypes.data, bias.ctypes.data, y_NF.ctypes.data
+    P, steps, F = panels_PSN.shape[0], panels_PSN.shape[1], y_NF.shape[1]
+    x, w, b, y = x_ND.ctypes.data, panels_PSN.ctypes.data, bias.ctypes.data, y_NF.ctypes.data
+    column_factors, column_corrections = factors.ctypes.data, corrections.ctypes.data
     multiply, has_multiply = multiply_NF.ctypes.data, multiply_NF.size > 0
     residual, has_residual = residual_NF.ctypes.data, residual_NF.size > 0
     direct = activation == 0 and not has_multiply
-    x_row, y_row, panel_bytes = D * 4, F * 4, D * NR * 4
+    y_row, panel_bytes = F * 4, panels_PSN.strides[0]
+    staged_row = staged_bytes(panels_PSN, D)
+    a_row = staged_row if staged_row else D * 4
     for task in prange((N + row_block - 1) // row_block * column_blocks):
         first = task // column_blocks * row_block
         last = min(N, first + row_block)
@@ -153,41 +192,35 @@ def _linear(x_ND, panels_PDN, bias, activation, multiply_NF, residual_NF, row_bl
         p, end = column_block * P // column_blocks, (column_block + 1) * P // column_blocks
         scratch_array = np.empty(max(MR, 2 * GROUP) * NR, np.float32)
         zeros_array = np.zeros(GROUP * NR, np.float32)
+        staged_array = np.empty((last - first) * staged_row, np.uint8)
+        row_factors = np.empty(last - first, np.float32)
         scratch, zeros = scratch_array.ctypes.data, zeros_array.ctypes.data
+        a = stage_rows(panels_PSN, x + first * D * 4, D * 4, last - first, D, staged_array.ctypes.data, row_factors)
         while p < end:
             # panels that are not whole go alone: their residual is added last, however many rows there are
             grouped = last - first < 4 and p + GROUP <= end and (p + GROUP) * NR <= F
             panels = GROUP if grouped else 1
-            columns = min(panels * NR, F - p * NR)
-            whole = direct and columns == panels * NR
-            panel, panel_bias, scratch_row = w + p * panel_bytes, b + p * NR * 4, panels * NR * 4
+            columns_here = min(panels * NR, F - p * NR)
+            whole = direct and columns_here == panels * NR
+            skip, scratch_row = p * NR * 4, panels * NR * 4
             r = first
             while r < last:
-                at = r * y_row + p * NR * 4
+                at = r * y_row + skip
                 # a whole tile without activation goes straight from the registers to y
                 out, out_row = (y + at, y_row) if whole else (scratch, scratch_row)
                 start, start_row = (residual + at, y_row) if whole and has_residual else (zeros, 0)
                 took = multiply_tile(
-                    x + r * x_row,
-                    x_row,
-                    last - r,
-                    panel,
-                    panel_bytes,
-                    panels,
-                    D,
-                    out,
-                    out_row,
-                    panel_bias,
-                    start,
-                    start_row,
-                )
+                    panels_PSN, a + (r - first) * a_row, a_row, row_factors.ctypes.data + (r - first) * 4, last - r,
+                    w + p * panel_bytes, panel_bytes, panels, steps, out, out_row,
+                    b + skip, column_factors + skip, column_corrections + skip, start, start_row,
+                )  # fmt: skip
                 if not whole:
                     activate_all(activation, scratch, took * scratch_row)
                     finish_tile(
                         scratch,
                         scratch_row,
                         took,
-                        columns,
+                        columns_here,
                         multiply + at if has_multiply else 0,
                         residual + at if has_residual else 0,
                         y + at,
@@ -223,11 +256,11 @@ def linear(
     N = x_ND.shape[0]
     y_NF = np.empty((N, packed.outputs), np.float32)
     if N:
-        row_block, column_blocks = blocks_for(N, packed.panels_PDN.shape[0])
+        row_block, column_blocks = blocks_for(N, packed.panels_PSN.shape[0])
         _linear(
             x_ND,
-            packed.panels_PDN,
-            packed.bias,
+            packed.panels_PSN,
+            (packed.bias, packed.factors, packed.corrections),
             CODES[activation],
             _NONE if multiply_NF is None else multiply_NF,
             _NONE if residual_NF is None else residual_NF,

@@ -82,8 +82,37 @@ class Emitter:
         value.align = 4
         return value
 
+    def load_integers(self, address):
+        value = self.builder.load(self.pointer(address, self.integers))
+        value.align = 4
+        return value
+
+    def load_scalar(self, address):
+        value = self.builder.load(self.pointer(address, F32))
+        value.align = 4
+        return value
+
     def store(self, value, address):
         self.builder.store(value, self.pointer(address, self.vector)).align = 4
+
+    def round_to_integers(self, value):
+        """The nearest integers, ties to even; |value| < 2**22. Adding 1.5 * 2**23 leaves them in the low bits."""
+        shifted = self.add(value, self.constant(12582912.0))
+        return self.builder.sub(self.builder.bitcast(shifted, self.integers), self.integer(0x4B400000))
+
+    def store_narrow(self, integers, address, bits: int):
+        """Write the low 8 or 16 bits of every lane, side by side."""
+        kind = ir.VectorType(ir.IntType(bits), self.target.lanes)
+        self.builder.store(self.builder.trunc(integers, kind), self.pointer(address, kind)).align = 1
+
+    def round_to_bfloat16(self, value):
+        """The bits of the nearest bfloat16, ties to even, in the upper half of every lane; NaN stays NaN."""
+        b = self.builder
+        bits = b.bitcast(value, self.integers)
+        odd = b.and_(b.lshr(bits, self.integer(16)), self.integer(1))
+        rounded = b.add(bits, b.add(odd, self.integer(0x7FFF)))
+        unordered = b.fcmp_unordered("uno", value, value)
+        return b.and_(b.select(unordered, self.integer(0x7FC00000), rounded), self.integer(-65536))
 
     def first_lanes(self, count):
         """Mask of the lanes below ``count`` (i64)."""

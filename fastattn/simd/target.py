@@ -4,7 +4,7 @@ The features are those of the compilation (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES), 
 that the limited target lacks would abort the process.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import llvmlite.binding as llvm
 from numba.core import config
@@ -18,6 +18,7 @@ class Target:
     rows     rows of a register tile.
     vectors  vectors across a register tile; rows * vectors accumulators, vectors + 1 operands must fit the registers.
     fma      whether a fused multiply-add is one instruction (else it would be a library call).
+    int8     how int8 is multiplied, bfloat16 how that is; names of fastattn.simd.arithmetic.
     """
 
     name: str
@@ -25,6 +26,8 @@ class Target:
     rows: int
     vectors: int
     fma: bool
+    int8: str = "widened"
+    bfloat16: str = "widened"
 
     @property
     def columns(self) -> int:
@@ -33,10 +36,10 @@ class Target:
 
 
 # 8x48 keeps 24 of 32 registers as accumulators; 6x16 keeps 12 of 16 (8x48 spills there: 69 GFLOP/s against 117).
-AVX512 = Target("avx512", 16, 8, 3, True)
-AVX2 = Target("avx2", 8, 6, 2, True)
+AVX512 = Target("avx512", 16, 8, 3, True, "pairs")
+AVX2 = Target("avx2", 8, 6, 2, True, "pairs")
 AVX = Target("avx", 8, 4, 2, False)
-SSE = Target("sse", 4, 4, 2, False)
+SSE = Target("sse", 4, 4, 2, False, "pairs")
 NEON = Target("neon", 4, 8, 3, True)
 GENERIC = Target("generic", 4, 4, 2, False)
 
@@ -44,13 +47,14 @@ GENERIC = Target("generic", 4, 4, 2, False)
 def choose_target(architecture: str, features: set[str]) -> Target:
     """The tile sizes for an LLVM architecture name (``x86_64``, ``aarch64``) and its enabled features."""
     if architecture in ("aarch64", "arm64"):
-        return NEON
+        return replace(NEON, int8="sdot") if "dotprod" in features else NEON
     if not architecture.startswith(("x86", "i386", "i686", "amd64")):
         return GENERIC
-    if "avx512f" in features and "avx512vl" in features:
-        return AVX512
+    if {"avx512f", "avx512vl", "avx512bw"} <= features:
+        int8 = "vnni" if "avx512vnni" in features else "pairs"
+        return replace(AVX512, int8=int8, bfloat16="dot" if "avx512bf16" in features else "widened")
     if "avx2" in features and "fma" in features:
-        return AVX2
+        return replace(AVX2, int8="vnni") if "avxvnni" in features else AVX2
     return AVX if "avx" in features else SSE
 
 

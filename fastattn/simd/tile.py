@@ -4,45 +4,26 @@ A tile holds rows x (groups * vectors) accumulators in registers and adds ``step
 
     c[i, :] (+)= sum over p of a[i, p] * b[p, :]
 
-Each element is summed over p in order by one fused multiply-add a step, so its bits do not depend on the tile it
-falls into. Written with the operands that its loop keeps in registers: rows of A are broadcast, B is read in vectors.
+in one of the precisions of ``fastattn.simd.arithmetic``. Each element is summed over p in order, so its bits do not
+depend on the tile it falls into. Written with the operands that its loop keeps in registers: rows of A are broadcast,
+B is read in vectors.
 """
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fastattn.simd.emit import F32, I64, Emitter
+from fastattn.simd.arithmetic import FLOAT32, Arithmetic, arithmetic_for
+from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.target import TARGET, Target
 
+PRECISIONS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8"}
 
-def emit_tile(emitter: Emitter, rows: int, vectors: int, groups: int, start: str, arguments) -> None:
-    """Emit one tile. arguments: the i64 values of make_tile's signature; start: zero, the sums in c, or a bias row."""
+
+def emit_sums(emitter: Emitter, arithmetic: Arithmetic, a_rows, b_groups, b_step, steps, starts, vectors: int) -> list:
+    """The loop over the inner dimension: ``starts``, row by row, plus the products; the same list at its end."""
     builder, lanes = emitter.builder, emitter.target.lanes
-    a, a_row, b, b_step, b_group, steps, c, c_row, *rest = arguments
-    columns = [(g, j) for g in range(groups) for j in range(vectors)]
-
-    def c_address(i, g, j):
-        offset = builder.add(builder.mul(c_row, I64(i)), I64((g * vectors + j) * lanes * 4))
-        return builder.add(c, offset)
-
-    a_rows = [builder.add(a, builder.mul(a_row, I64(i))) for i in range(rows)]
-    b_groups = [builder.add(b, builder.mul(b_group, I64(g))) for g in range(groups)]
-    if start == "sums":
-        starts = [emitter.load(c_address(i, g, j)) for i in range(rows) for g, j in columns]
-    elif start == "bias":
-        bias, residual, residual_row = rest
-        offsets = [I64(n * lanes * 4) for n in range(len(columns))]
-        row_addresses = [builder.add(residual, builder.mul(residual_row, I64(i))) for i in range(rows)]
-        biases = [emitter.load(builder.add(bias, offset)) for offset in offsets]
-        starts = [
-            emitter.add(value, emitter.load(builder.add(row, offset)))
-            for row in row_addresses
-            for value, offset in zip(biases, offsets, strict=True)
-        ]
-    else:
-        starts = [emitter.constant(0.0)] * (rows * len(columns))
-
+    b_vector = lanes * arithmetic.group * arithmetic.b_bytes
     entry = builder.block
     loop = builder.append_basic_block("tile.step")
     done = builder.append_basic_block("tile.done")
@@ -53,15 +34,18 @@ def emit_tile(emitter: Emitter, rows: int, vectors: int, groups: int, start: str
     step.add_incoming(I64(0), entry)
     b_offset = builder.phi(I64)
     b_offset.add_incoming(I64(0), entry)
-    sums = [builder.phi(emitter.vector) for _ in starts]
-    operands = [emitter.load(builder.add(b_groups[g], builder.add(b_offset, I64(j * lanes * 4)))) for g, j in columns]
+    sums = [builder.phi(start.type) for start in starts]
+    operands = [
+        arithmetic.operand(emitter, builder.add(group, builder.add(b_offset, I64(j * b_vector))))
+        for group in b_groups
+        for j in range(vectors)
+    ]
+    a_offset = builder.mul(step, I64(arithmetic.group * arithmetic.a_bytes))
     new: list[ir.Value] = []
-    for i in range(rows):
-        scalar = builder.load(emitter.pointer(builder.add(a_rows[i], builder.mul(step, I64(4))), F32))
-        scalar.align = 4
-        spread = emitter.splat(scalar)
+    for row in a_rows:
+        spread = arithmetic.spread(emitter, builder.add(row, a_offset))
         for operand in operands:
-            new.append(emitter.fma(spread, operand, sums[len(new)]))
+            new.append(arithmetic.add(emitter, spread, operand, sums[len(new)]))
     following = builder.add(step, I64(1))
     step.add_incoming(following, loop)
     b_offset.add_incoming(builder.add(b_offset, b_step), loop)
@@ -73,54 +57,115 @@ def emit_tile(emitter: Emitter, rows: int, vectors: int, groups: int, start: str
     builder.position_at_end(done)
     results = []
     for start, value in zip(starts, new, strict=True):
-        phi = builder.phi(emitter.vector)
+        phi = builder.phi(start.type)
         phi.add_incoming(start, entry)
         phi.add_incoming(value, loop)
         results.append(phi)
-    for n, (i, (g, j)) in enumerate((i, column) for i in range(rows) for column in columns):
-        emitter.store(results[n], c_address(i, g, j))
+    return results
 
 
-def make_tile(rows: int, vectors: int = TARGET.vectors, groups: int = 1, accumulate: bool = False):
-    """The intrinsic ``tile(a, a_row, b, b_step, b_group, steps, c, c_row)``; all are addresses or strides in bytes.
+def emit_tile(emitter: Emitter, rows: int, vectors: int, accumulate: bool, arguments) -> None:
+    """Emit one float32 tile. arguments: the i64 values of make_tile's signature."""
+    builder, size = emitter.builder, emitter.target.lanes * 4
+    a, a_row, b, b_step, steps, c, c_row = arguments
+    a_rows, c_rows = (
+        [builder.add(start, builder.mul(row, I64(i))) for i in range(rows)] for start, row in ((a, a_row), (c, c_row))
+    )
+    places = [builder.add(row, I64(j * size)) for row in c_rows for j in range(vectors)]
+    starts = [emitter.load(place) if accumulate else emitter.constant(0.0) for place in places]
+    for value, place in zip(emit_sums(emitter, FLOAT32, a_rows, [b], b_step, steps, starts, vectors), places):
+        emitter.store(value, place)
+
+
+def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False):
+    """The intrinsic ``tile(a, a_row, b, b_step, steps, c, c_row)`` in float32; all are addresses or strides in bytes.
 
     a        first row of A; a_row from row to row; its elements are adjacent.
-    b        first row of B; b_step from row to row, b_group from one group of ``vectors`` vectors to the next.
+    b        first row of B; b_step from row to row.
     steps    the length of the sums; 0 leaves c at zero (or as it is, when it accumulates).
-    c        written (read first when ``accumulate``); rows c_row apart, groups * vectors vectors each.
+    c        written (read first when ``accumulate``); rows c_row apart, ``vectors`` vectors each.
     """
-    start = "sums" if accumulate else "zero"
 
     @intrinsic
-    def tile(typing_context, a, a_row, b, b_step, b_group, steps, c, c_row):
+    def tile(typing_context, a, a_row, b, b_step, steps, c, c_row):
         def generate(context, builder, kind, arguments):
-            emit_tile(Emitter(builder, TARGET), rows, vectors, groups, start, arguments)
+            emit_tile(Emitter(builder, TARGET), rows, vectors, accumulate, arguments)
             return context.get_dummy_value()
 
-        return types.void(*[types.intp] * 8), generate
+        return types.void(*[types.intp] * 7), generate
 
     return tile
 
 
-def make_biased_tile(rows: int, groups: int = 1):
-    """make_tile with three more arguments, ``bias, residual, residual_row``: its sums start from bias + residual.
+def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, vectors: int, groups: int, arguments) -> None:
+    """Emit one tile of a linear layer. arguments: the i64 values of make_linear_tile's signature.
 
-    bias      a row of groups * vectors vectors.
-    residual  rows like c's, residual_row bytes apart; 0 bytes repeat one row.
+    Float sums start from bias + residual. Integer ones start from ``correction``; in the end they are taken times
+    their row's and their column's factor, and bias and residual are added.
+    """
+    builder, lanes = emitter.builder, emitter.target.lanes
+    a, a_row, row_factor, b, b_group, steps, c, c_row, bias, column_factor, correction, residual, residual_row = arguments
+    columns = [I64(n * lanes * 4) for n in range(groups * vectors)]
+    a_rows, c_rows, residual_rows = (
+        [builder.add(start, builder.mul(row, I64(i))) for i in range(rows)]
+        for start, row in ((a, a_row), (c, c_row), (residual, residual_row))
+    )
+    b_groups = [builder.add(b, builder.mul(b_group, I64(g))) for g in range(groups)]
+    b_step = I64(vectors * lanes * arithmetic.group * arithmetic.b_bytes)
+
+    def line(address, load=emitter.load):
+        return [load(builder.add(address, column)) for column in columns]
+
+    if arithmetic.integer:
+        starts = line(correction, emitter.load_integers) * rows
+    else:
+        biases = line(bias)
+        starts = [emitter.add(v, r) for row in residual_rows for v, r in zip(biases, line(row))]
+    sums = emit_sums(emitter, arithmetic, a_rows, b_groups, b_step, steps, starts, vectors)
+    if arithmetic.integer:
+        biases, factors = line(bias), line(column_factor)
+        for i in range(rows):
+            factor = emitter.splat(emitter.load_scalar(builder.add(row_factor, I64(i * 4))))
+            residuals = line(residual_rows[i])
+            for j in range(len(columns)):
+                n = i * len(columns) + j
+                value = emitter.multiply(builder.sitofp(sums[n], emitter.vector), factor)
+                sums[n] = emitter.add(emitter.fma(value, factors[j], biases[j]), residuals[j])
+    for i, row in enumerate(c_rows):
+        for j, column in enumerate(columns):
+            emitter.store(sums[i * len(columns) + j], builder.add(row, column))
+
+
+def make_linear_tile(rows: int, groups: int = 1):
+    """The intrinsic ``tile(panels, ...)`` of a linear layer in the precision of ``panels``, an array of packed weights.
+
+    The other arguments are addresses, or strides in bytes:
+    a, a_row          rows as ``stage_rows`` leaves them.
+    row_factor        float32 a row, integer arithmetic only, like column_factor and correction (int32).
+    b, b_group        a panel, and the distance to the next of ``groups`` panels.
+    steps             of the inner dimension, ``arithmetic.group`` values each.
+    c, c_row          written: groups * vectors vectors of float32 a row.
+    bias, column_factor, correction    a row of groups * vectors vectors.
+    residual          rows like c's, residual_row bytes apart; 0 bytes repeat one row.
     """
 
     @intrinsic
-    def tile(typing_context, a, a_row, b, b_step, b_group, steps, c, c_row, bias, residual, residual_row):
+    def tile(
+        typing_context, panels, a, a_row, row_factor, b, b_group, steps, c, c_row,
+        bias, column_factor, correction, residual, residual_row,
+    ):  # fmt: skip
+        arithmetic = arithmetic_for(PRECISIONS[panels.dtype])
+
         def generate(context, builder, kind, arguments):
-            emit_tile(Emitter(builder, TARGET), rows, TARGET.vectors, groups, "bias", arguments)
+            emit_linear_tile(Emitter(builder, TARGET), arithmetic, rows, TARGET.vectors, groups, arguments[1:])
             return context.get_dummy_value()
 
-        return types.void(*[types.intp] * 11), generate
+        return types.void(panels, *[types.intp] * 13), generate
 
     return tile
 
 
-def tile_assembly(target: Target, triple: str, cpu: str, features: str) -> str:
+def tile_assembly(target: Target, triple: str, cpu: str, features: str, precision: str = "float32") -> str:
     """Assembly of the full tile for a CPU that need not be this one: what it compiles to is seen, not run."""
     import llvmlite.binding as llvm
 
@@ -128,9 +173,10 @@ def tile_assembly(target: Target, triple: str, cpu: str, features: str) -> str:
     llvm.initialize_all_asmprinters()
     module = ir.Module("tile")
     module.triple = triple
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 8), "tile")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 13), "tile")
     builder = ir.IRBuilder(function.append_basic_block())
-    emit_tile(Emitter(builder, target), target.rows, target.vectors, 1, "sums", function.args)
+    arithmetic = arithmetic_for(precision, target)
+    emit_linear_tile(Emitter(builder, target), arithmetic, target.rows, target.vectors, 1, function.args)
     builder.ret_void()
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features, opt=3)
     return machine.emit_assembly(llvm.parse_assembly(str(module)))

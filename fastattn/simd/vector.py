@@ -49,7 +49,7 @@ _register_operator(operator.mul, Emitter.multiply)
 _register_operator(operator.truediv, Emitter.divide)
 
 
-def _make(name, result, parameters, emit, documentation):
+def make_intrinsic(name, result, parameters, emit, documentation):
     """An intrinsic of fixed types from ``emit(emitter, *llvm values)``."""
 
     def typer(typing_context, *actual):
@@ -68,30 +68,25 @@ def _make(name, result, parameters, emit, documentation):
 
 
 _V, _A, _F = VECTOR, types.intp, types.float32
-load = _make("load", _V, (_A,), Emitter.load, "The vector at an address.")
-store = _make("store", types.void, (_V, _A), Emitter.store, "Write a vector to an address.")
-load_first = _make(
+load = make_intrinsic("load", _V, (_A,), Emitter.load, "The vector at an address.")
+store = make_intrinsic("store", types.void, (_V, _A), Emitter.store, "Write a vector to an address.")
+load_first = make_intrinsic(
     "load_first", _V, (_A, _A, _V), Emitter.load_first, "The first ``count`` lanes at an address, the rest from fill."
 )
-store_first = _make(
+store_first = make_intrinsic(
     "store_first", types.void, (_V, _A, _A), Emitter.store_first, "Write the first ``count`` lanes to an address."
 )
-splat = _make("splat", _V, (_F,), Emitter.splat, "A scalar in every lane.")
-fma = _make("fma", _V, (_V, _V, _V), Emitter.fma, "a * b + c, fused where the CPU can.")
-maximum = _make("maximum", _V, (_V, _V), Emitter.maximum, "The larger, lane by lane.")
-minimum = _make("minimum", _V, (_V, _V), Emitter.minimum, "The smaller, lane by lane.")
-exp = _make("exp", _V, (_V,), Emitter.exp, "e**x; see Emitter.exp.")
-exp2 = _make("exp2", _V, (_V,), Emitter.exp2, "2**x for x <= 127, 0 below -127; see Emitter.exp2.")
-erf = _make("erf", _V, (_V,), Emitter.erf, "The error function; see Emitter.erf.")
-tanh = _make("tanh", _V, (_V,), Emitter.tanh, "The hyperbolic tangent; see Emitter.tanh.")
-sum_lanes = _make("sum_lanes", _F, (_V,), lambda e, v: e.fold(v, e.add), "The sum of all lanes, in a fixed order.")
-max_lanes = _make("max_lanes", _F, (_V,), lambda e, v: e.fold(v, e.maximum), "The largest lane.")
-
-
-def _load_scalar(emitter, address):
-    value = emitter.builder.load(emitter.pointer(address, F32))
-    value.align = 4
-    return value
+absolute = make_intrinsic("absolute", _V, (_V,), Emitter.absolute, "The magnitude, lane by lane.")
+splat = make_intrinsic("splat", _V, (_F,), Emitter.splat, "A scalar in every lane.")
+fma = make_intrinsic("fma", _V, (_V, _V, _V), Emitter.fma, "a * b + c, fused where the CPU can.")
+maximum = make_intrinsic("maximum", _V, (_V, _V), Emitter.maximum, "The larger, lane by lane.")
+minimum = make_intrinsic("minimum", _V, (_V, _V), Emitter.minimum, "The smaller, lane by lane.")
+exp = make_intrinsic("exp", _V, (_V,), Emitter.exp, "e**x; see Emitter.exp.")
+exp2 = make_intrinsic("exp2", _V, (_V,), Emitter.exp2, "2**x for x <= 127, 0 below -127; see Emitter.exp2.")
+erf = make_intrinsic("erf", _V, (_V,), Emitter.erf, "The error function; see Emitter.erf.")
+tanh = make_intrinsic("tanh", _V, (_V,), Emitter.tanh, "The hyperbolic tangent; see Emitter.tanh.")
+sum_lanes = make_intrinsic("sum_lanes", _F, (_V,), lambda e, v: e.fold(v, e.add), "The sum of all lanes, in a fixed order.")
+max_lanes = make_intrinsic("max_lanes", _F, (_V,), lambda e, v: e.fold(v, e.maximum), "The largest lane.")
 
 
 def _any_above(emitter, a, b):
@@ -101,9 +96,9 @@ def _any_above(emitter, a, b):
     return builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(LANES), 0))
 
 
-load_scalar = _make("load_scalar", _F, (_A,), _load_scalar, "The float32 at an address.")
-any_above = _make("any_above", types.boolean, (_V, _V), _any_above, "Whether any lane of a is larger than b's.")
-lane = _make("lane", _F, (_V,), lambda e, v: e.builder.extract_element(v, ir.IntType(32)(0)), "The first lane.")
+load_scalar = make_intrinsic("load_scalar", _F, (_A,), Emitter.load_scalar, "The float32 at an address.")
+any_above = make_intrinsic("any_above", types.boolean, (_V, _V), _any_above, "Whether any lane of a is larger than b's.")
+lane = make_intrinsic("lane", _F, (_V,), lambda e, v: e.builder.extract_element(v, ir.IntType(32)(0)), "The first lane.")
 
 
 def _prefetch(emitter, address):
@@ -112,4 +107,4 @@ def _prefetch(emitter, address):
     emitter.call("llvm.prefetch.p0", ir.VoidType(), pointer, read, everywhere, data)
 
 
-prefetch = _make("prefetch", types.void, (_A,), _prefetch, "Ask for the cache line at an address; it need not be ours.")
+prefetch = make_intrinsic("prefetch", types.void, (_A,), _prefetch, "Ask for the cache line at an address; it need not be ours.")

@@ -1,0 +1,116 @@
+"""Rows of A in the form that a register tile multiplies: as they are, rounded to bfloat16, or quantised to int8.
+
+int8 is symmetric with one factor a row, 127 / max |x|, found as the row passes: it fits in L1, so the second look at it
+is free, and a row's integers depend on nothing but the row. Where the instruction wants unsigned bytes, 128 is added,
+for which packed weights carry the correction.
+"""
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from fastattn.kernels.jit import FLAGS, inner
+from fastattn.simd.arithmetic import arithmetic_for
+from fastattn.simd.target import LANES
+from fastattn.simd.tile import PRECISIONS
+from fastattn.simd.vector import VECTOR, absolute, load, load_first, make_intrinsic, max_lanes, maximum, splat
+
+INT8, BFLOAT16 = arithmetic_for("int8"), arithmetic_for("bfloat16")
+INT8_BYTES, BFLOAT16_BYTES = INT8.a_bytes, BFLOAT16.a_bytes
+
+
+def _store_int8(emitter, value, address):
+    integers = emitter.builder.add(emitter.round_to_integers(value), emitter.integer(INT8.offset))
+    emitter.store_narrow(integers, address, 8 * INT8.a_bytes)
+
+
+def _store_bfloat16(emitter, value, address):
+    upper = emitter.round_to_bfloat16(value)
+    if BFLOAT16.a_bytes == 4:
+        emitter.store(emitter.builder.bitcast(upper, emitter.vector), address)
+    else:
+        emitter.store_narrow(emitter.builder.lshr(upper, emitter.integer(16)), address, 16)
+
+
+store_int8 = make_intrinsic(
+    "store_int8", types.void, (VECTOR, types.intp), _store_int8, "Write the nearest integers as int8 operands."
+)
+store_bfloat16 = make_intrinsic(
+    "store_bfloat16", types.void, (VECTOR, types.intp), _store_bfloat16, "Write the nearest bfloat16 operands."
+)
+
+
+@inner
+def quantise_row(x, width, staged):
+    """A row of ``width`` floats as int8 operands, zeros up to whole vectors; returns what an integer stands for."""
+    zero = splat(np.float32(0))
+    whole = width - width % LANES
+    peaks = zero
+    for d in range(0, whole, LANES):
+        peaks = maximum(absolute(load(x + d * 4)), peaks)
+    if whole < width:
+        peaks = maximum(absolute(load_first(x + whole * 4, width - whole, zero)), peaks)
+    peak = max_lanes(peaks)
+    factor = splat(np.float32(127) / peak if peak > 0 else np.float32(0))
+    for d in range(0, whole, LANES):
+        store_int8(load(x + d * 4) * factor, staged + d * INT8_BYTES)
+    if whole < width:
+        store_int8(load_first(x + whole * 4, width - whole, zero) * factor, staged + whole * INT8_BYTES)
+    return peak / np.float32(127)
+
+
+@inner
+def round_row(x, width, staged):
+    """A row of ``width`` floats as bfloat16 operands, zeros up to whole vectors."""
+    zero = splat(np.float32(0))
+    whole = width - width % LANES
+    for d in range(0, whole, LANES):
+        store_bfloat16(load(x + d * 4), staged + d * BFLOAT16_BYTES)
+    if whole < width:
+        store_bfloat16(load_first(x + whole * 4, width - whole, zero), staged + whole * BFLOAT16_BYTES)
+
+
+def staged_bytes(panels, width):
+    """Bytes between staged rows; 0 where the rows are multiplied as they are."""
+    raise NotImplementedError("compiled code only")
+
+
+def stage_rows(panels, x, x_row, rows, width, staged, factors):
+    """Stage ``rows`` float32 rows (addresses, bytes) at ``staged`` for the precision of ``panels``.
+
+    Written in int8: factors[:rows]. Returns the address of the first row that a tile shall read.
+    """
+    raise NotImplementedError("compiled code only")
+
+
+def _padded(width):
+    return (width + LANES - 1) // LANES * LANES
+
+
+_padded = inner(_padded)
+
+
+@overload(staged_bytes, jit_options=FLAGS)
+def _staged_bytes(panels, width):
+    size = {"float32": 0, "bfloat16": BFLOAT16.a_bytes, "int8": INT8.a_bytes}[PRECISIONS[panels.dtype]]
+    return lambda panels, width: _padded(width) * size
+
+
+@overload(stage_rows, jit_options=FLAGS)
+def _stage_rows(panels, x, x_row, rows, width, staged, factors):
+    def as_it_is(panels, x, x_row, rows, width, staged, factors):
+        return x
+
+    def bfloat16(panels, x, x_row, rows, width, staged, factors):
+        step = staged_bytes(panels, width)
+        for r in range(rows):
+            round_row(x + r * x_row, width, staged + r * step)
+        return staged
+
+    def int8(panels, x, x_row, rows, width, staged, factors):
+        step = staged_bytes(panels, width)
+        for r in range(rows):
+            factors[r] = quantise_row(x + r * x_row, width, staged + r * step)
+        return staged
+
+    return {"float32": as_it_is, "bfloat16": bfloat16, "int8": int8}[PRECISIONS[panels.dtype]]
