@@ -173,8 +173,8 @@ def finish_tile(scratch, scratch_row, rows, columns, multiply, residual, y, y_ro
 
 
 @kernel
-def _linear(x_ND, panels_PSN, columns, activation, multiply_NF, residual_NF, row_block, column_blocks, y_NF):
-    bias, factors, corrections = columns
+def _linear(x_ND, panels_PSN, affine, activation, multiply_NF, residual_NF, row_block, column_blocks, y_NF):
+    bias, factors, corrections = affine
     N, D = x_ND.shape
     P, steps, F = panels_PSN.shape[0], panels_PSN.shape[1], y_NF.shape[1]
     x, w, b, y = x_ND.ctypes.data, panels_PSN.ctypes.data, bias.ctypes.data, y_NF.ctypes.data
@@ -200,8 +200,8 @@ def _linear(x_ND, panels_PSN, columns, activation, multiply_NF, residual_NF, row
             # panels that are not whole go alone: their residual is added last, however many rows there are
             grouped = last - first < 4 and p + GROUP <= end and (p + GROUP) * NR <= F
             panels = GROUP if grouped else 1
-            columns_here = min(panels * NR, F - p * NR)
-            whole = direct and columns_here == panels * NR
+            columns = min(panels * NR, F - p * NR)
+            whole = direct and columns == panels * NR
             skip, scratch_row = p * NR * 4, panels * NR * 4
             r = first
             while r < last:
@@ -220,7 +220,7 @@ def _linear(x_ND, panels_PSN, columns, activation, multiply_NF, residual_NF, row
                         scratch,
                         scratch_row,
                         took,
-                        columns_here,
+                        columns,
                         multiply + at if has_multiply else 0,
                         residual + at if has_residual else 0,
                         y + at,

@@ -9,6 +9,7 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.jit import current_threads, inner, kernel
+from fastattn.kernels.staging import stage_rows, staged_bytes
 from fastattn.kernels.matmul import GROUP, MR, NR, PackedLinear, linear, multiply_tile
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import SIZE, any_above, exp, load, load_scalar, max_lanes, maximum, splat, store, sum_lanes
@@ -58,18 +59,25 @@ def scan_row(logits, columns, first_id, peaks, sums, values, ids, start, k):
 
 
 @kernel
-def _project(x_RD, panels_PDN, bias, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R):
+def _project(x_RD, panels_PSN, affine, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R):
+    bias, factors, corrections = affine
     suppressed_RJ, penalised_RJ, penalty = edits
     R, D = x_RD.shape
-    P, S = panels_PDN.shape[0], peaks_SR.shape[0]
-    x, w, b = x_RD.ctypes.data, panels_PDN.ctypes.data, bias.ctypes.data
-    has_targets, panel_bytes = targets_R.size > 0, D * NR * 4
+    P, steps, S = panels_PSN.shape[0], panels_PSN.shape[1], peaks_SR.shape[0]
+    x, w, b = x_RD.ctypes.data, panels_PSN.ctypes.data, bias.ctypes.data
+    column_factors, column_corrections = factors.ctypes.data, corrections.ctypes.data
+    has_targets, panel_bytes = targets_R.size > 0, panels_PSN.strides[0]
+    staged_row = staged_bytes(panels_PSN, D)
+    a_row = staged_row if staged_row else D * 4
     for task in prange(chunks * ((R + ROW_BLOCK - 1) // ROW_BLOCK)):
         chunk, first = task % chunks, task // chunks * ROW_BLOCK
         rows = min(R, first + ROW_BLOCK) - first
         scratch_array = np.empty(max(MR, 2) * GROUP * NR, np.float32)
         zeros_array = np.zeros(GROUP * NR, np.float32)
         scratch, zeros = scratch_array.ctypes.data, zeros_array.ctypes.data
+        staged_array = np.empty(rows * staged_row, np.uint8)
+        row_factors = np.empty(rows, np.float32)
+        a = stage_rows(panels_PSN, x + first * D * 4, D * 4, rows, D, staged_array.ctypes.data, row_factors)
         state = np.empty((2, rows, LANES), np.float32)
         peaks = state.ctypes.data
         sums = peaks + rows * SIZE
@@ -85,20 +93,13 @@ def _project(x_RD, panels_PDN, bias, edits, targets_R, peaks_SR, sums_SR, k, chu
                 while r < rows:
                     took = 0
                     for q in range(0, panels, width):
+                        skip = (p + q) * NR * 4
                         took = multiply_tile(
-                            x + (first + r) * D * 4,
-                            D * 4,
-                            rows - r,
-                            panel + q * panel_bytes,
-                            panel_bytes,
-                            width,
-                            D,
-                            scratch + q * NR * 4,
-                            columns * 4,
-                            b + (p + q) * NR * 4,
-                            zeros,
-                            0,
-                        )
+                            panels_PSN, a + r * a_row, a_row, row_factors.ctypes.data + r * 4, rows - r,
+                            panel + q * panel_bytes, panel_bytes, width, steps,
+                            scratch + q * NR * 4, columns * 4,
+                            b + skip, column_factors + skip, column_corrections + skip, zeros, 0,
+                        )  # fmt: skip
                     for i in range(took):
                         row = first + r + i
                         for j in range(penalised_RJ.shape[1]):
@@ -153,7 +154,7 @@ def _merge(peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log
 
 def _run(x_RD, packed, k, edits, targets_R):
     R = x_RD.shape[0]
-    S = -(-packed.panels_PDN.shape[0] // SEGMENT)
+    S = -(-packed.panels_PSN.shape[0] // SEGMENT)
     # The k best do not depend on the number of lists that they are merged from: as many as keep all threads busy.
     chunks = min(S, current_threads()) if R <= ROW_BLOCK * 4 else 1
     peaks_SR, sums_SR = np.empty((S, R), np.float32), np.empty((S, R), np.float32)
@@ -161,8 +162,8 @@ def _run(x_RD, packed, k, edits, targets_R):
     best_values, best_ids = np.full(R * k, -np.inf, np.float32), np.full(R * k, -1, np.int32)
     logits_R, log_sums_R = np.empty(R, np.float32), np.empty(R, np.float32)
     if R:
-        panels, bias = packed.panels_PDN, packed.bias
-        _project(x_RD, panels, bias, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R)
+        affine = packed.bias, packed.factors, packed.corrections
+        _project(x_RD, packed.panels_PSN, affine, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R)
         _merge(peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R)
     return best_values.reshape(R, k), best_ids.reshape(R, k), logits_R, log_sums_R
 
