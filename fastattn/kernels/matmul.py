@@ -14,12 +14,12 @@ from numba import prange
 
 from fastattn.kernels.activation import CODES, activate_all
 from fastattn.kernels.jit import current_threads, inner, kernel
-from fastattn.simd.rows import transpose
+from fastattn.kernels.packing import NR, PackedLinear
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import make_biased_tile
 from fastattn.simd.vector import load, load_first, splat, store, store_first
 
-MR, NR = TARGET.rows, TARGET.columns
+MR = TARGET.rows
 # Rows that one task takes through all its panels: 48 rows of 384 to 2,048 floats, and what they become, stay in L2
 # beside a panel. With 96 rows products with an activation are 4% slower, with 24 no faster.
 ROW_BLOCK = 48
@@ -29,49 +29,6 @@ GROUP = 4
 
 tile_full, tile_4, tile_2, tile_1 = (make_biased_tile(rows) for rows in (MR, 4, 2, 1))
 tile_2_pair, tile_1_group = make_biased_tile(2, groups=2), make_biased_tile(1, groups=GROUP)
-
-
-class PackedLinear:
-    """Weights and bias of a linear layer in the product's layout.
-
-    panels_PDN  float32 [panels, inputs, NR], columns past ``outputs`` zero.
-    bias        float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
-    """
-
-    def __init__(self, panels_PDN: np.ndarray, bias: np.ndarray, outputs: int):
-        self.panels_PDN = panels_PDN
-        self.bias = bias
-        self.outputs = outputs
-        self.inputs = panels_PDN.shape[1]
-
-
-def pack_linear(weight_FD: np.ndarray, bias_F: np.ndarray | None = None) -> PackedLinear:
-    """Pack float32 weights [outputs, inputs] and bias [outputs] (none: zero)."""
-    outputs, inputs = weight_FD.shape
-    panels = -(-outputs // NR)
-    panels_PDN = np.empty((panels, inputs, NR), np.float32)
-    _pack(np.ascontiguousarray(weight_FD, np.float32), panels_PDN)
-    bias = np.full(panels * NR, -np.inf, np.float32)
-    bias[:outputs] = 0 if bias_F is None else bias_F
-    return PackedLinear(panels_PDN, bias, outputs)
-
-
-@kernel
-def _pack(weight_FD, panels_PDN):
-    outputs, inputs = weight_FD.shape
-    squares = inputs // LANES * LANES
-    for p in prange(panels_PDN.shape[0]):
-        whole = (p + 1) * NR <= outputs
-        if whole:
-            for j in range(0, NR, LANES):
-                source = weight_FD.ctypes.data + (p * NR + j) * inputs * 4
-                target = panels_PDN.ctypes.data + (p * inputs * NR + j) * 4
-                for d in range(0, squares, LANES):
-                    transpose(source + d * 4, inputs * 4, LANES, LANES, target + d * NR * 4, NR * 4)
-        for j in range(NR):
-            for d in range(squares if whole else 0, inputs):
-                inside = p * NR + j < outputs
-                panels_PDN[p, d, j] = weight_FD[p * NR + j, d] if inside else np.float32(0)
 
 
 @inner

@@ -9,7 +9,8 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.jit import current_threads, inner, kernel
-from fastattn.kernels.matmul import GROUP, MR, NR, PackedLinear, linear, multiply_tile
+from fastattn.kernels.matmul import GROUP, MR, linear, multiply_tile
+from fastattn.kernels.packing import NR, PackedLinear
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import SIZE, any_above, exp, load, load_scalar, max_lanes, maximum, splat, store, sum_lanes
 
