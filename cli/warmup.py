@@ -32,8 +32,9 @@ def warmup() -> None:
 
         # Little models run every kernel.
         Encoder.from_checkpoint(_encoder_checkpoint()).encode("word " * _LONG)
-        for variety in ({}, {"positions": "rotary", "norm": "rms", "pre_norm": True, "gated": True}):
-            translator = Translator.from_checkpoint(_translation_checkpoint(**variety))
+        rotary = {"positions": "rotary", "norm": "rms", "pre_norm": True, "gated": True}
+        for variety, quantized in (({}, False), (rotary, True)):
+            translator = Translator.from_checkpoint(_translation_checkpoint(quantized, **variety))
             translator.translate("word", beam_size=2, max_decoding_length=4)
             translator.score(["word"], ["word"])
     seconds = time.monotonic() - start
@@ -70,21 +71,25 @@ def _encoder_checkpoint() -> "Checkpoint":
     return _checkpoint(ModelSpec("encoder", _stack(activation="gelu", embedding_norm=True)), text)
 
 
-def _translation_checkpoint(**variety: Any) -> "Checkpoint":
+def _translation_checkpoint(quantized: bool, **variety: Any) -> "Checkpoint":
     import dataclasses
 
     from fastattn.spec import ModelSpec, TranslationText
 
     stack = _stack(**variety)
     spec = ModelSpec("encoder-decoder", stack, dataclasses.replace(stack, cross_attention=True))
-    return _checkpoint(spec, TranslationText(_TOKENS, _TOKENS))
+    return _checkpoint(spec, TranslationText(_TOKENS, _TOKENS), quantized)
 
 
-def _checkpoint(spec: Any, text: Any) -> "Checkpoint":
-    """All weights one: only the kernels' types and forms matter."""
+def _checkpoint(spec: Any, text: Any, quantized: bool = False) -> "Checkpoint":
+    """All weights one, the matrices as int8 where ``quantized``: only the kernels' types and forms matter."""
     import numpy as np
 
-    from fastattn.spec import Checkpoint, tensor_shapes
+    from fastattn.spec import Checkpoint, QuantizedTensor, tensor_shapes
 
-    tensors = {name: np.ones(shape, np.float32) for name, shape in tensor_shapes(spec).items()}
+    tensors: dict[str, Any] = {}
+    for name, shape in tensor_shapes(spec).items():
+        tensors[name] = np.ones(shape, np.float32)
+        if quantized and len(shape) == 2:
+            tensors[name] = QuantizedTensor(np.ones(shape, np.int8), np.ones(shape[0], np.float32))
     return Checkpoint(spec, tensors, text)

@@ -4,26 +4,29 @@ Every layer works on packed rows: N rows of any sentences, each with its positio
 StackSpec names by a string is looked up in a dictionary when the layer is built, never while it runs.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError
-from fastattn.spec import Alibi, Rotary, StackSpec
+from fastattn.spec import Alibi, QuantizedTensor, Rotary, StackSpec, Tensor
 
 
 class Parameters:
     """A checkpoint's tensors, packed on demand into the operations' layout; tied weights are packed once."""
 
-    def __init__(self, tensors: dict[str, np.ndarray], ops: Any):
+    def __init__(self, tensors: Mapping[str, Tensor], ops: Any):
         self.ops = ops
         self._tensors = tensors
         self._packed: dict[tuple[int, int], Any] = {}
 
-    def tensor(self, name: str) -> np.ndarray:
+    def tensor(self, name: str) -> Any:
+        """An array; of linear weights and embedding tables perhaps a QuantizedTensor."""
         return self._tensors[name]
 
-    def optional(self, name: str) -> np.ndarray | None:
+    def optional(self, name: str) -> Any:
+        """``tensor``, or None where there is none of that name."""
         return self._tensors.get(name)
 
     def packed(self, name: str) -> Any:
@@ -35,9 +38,12 @@ class Parameters:
         return self._packed[key]
 
     def table(self, name: str) -> Any:
-        """An embedding's table; where a projection is tied to it, that one's packed weights: it is held once."""
+        """An embedding's table; where a float32 projection is tied to it, its packed weights: the table is held once.
+
+        An int8 table stays as it is, a view of the file.
+        """
         table_VD = self.tensor(name)
-        if self._tensors.get("decoder.projection.weight") is table_VD:
+        if self._tensors.get("decoder.projection.weight") is table_VD and not isinstance(table_VD, QuantizedTensor):
             return self.packed("decoder.projection")
         return table_VD
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from fastattn.spec import QuantizedTensor, Tensor
+
 _SQRT_HALF = math.sqrt(0.5)
 _exact_erf = np.frompyfunc(math.erf, 1, 1)
 
@@ -68,9 +70,9 @@ class PackedLinear:
         self.outputs, self.inputs = weight_FD.shape
 
 
-def pack_linear(weight_FD: np.ndarray, bias_F: np.ndarray | None = None) -> PackedLinear:
+def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None) -> PackedLinear:
     """The weights in the form that ``linear`` and ``project_top_k`` take."""
-    return PackedLinear(weight_FD, bias_F)
+    return PackedLinear(weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else weight_FD, bias_F)
 
 
 def linear(
@@ -124,7 +126,7 @@ def rms_norm(
 
 def embed(
     ids_N: np.ndarray,
-    table: np.ndarray | PackedLinear,
+    table: Tensor | PackedLinear,
     scale: float = 1.0,
     positions_N: np.ndarray | None = None,
     position_table_PD: np.ndarray | None = None,
@@ -133,8 +135,10 @@ def embed(
 
     table  [V, D], or the weights of the linear layer that is tied to it.
     """
-    table_VD = table.weight_FD if isinstance(table, PackedLinear) else table
-    x_ND = table_VD[ids_N]
+    if isinstance(table, QuantizedTensor):
+        x_ND = QuantizedTensor(table.values_FD[ids_N], table.multipliers_F[ids_N]).float32()
+    else:
+        x_ND = (table.weight_FD if isinstance(table, PackedLinear) else table)[ids_N]
     x_ND[ids_N < 0] = 0
     if scale != 1.0:
         x_ND *= scale

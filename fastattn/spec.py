@@ -1,6 +1,7 @@
 """What an architecture is, as plain data: the one description that loaders write and models read.
 
-Canonical tensor names, all float32, weights as [outputs, inputs]; STACK is ``encoder`` or ``decoder``::
+Canonical tensor names, all float32 (matrices perhaps as a QuantizedTensor, which stands for float32), weights as
+[outputs, inputs]; STACK is ``encoder`` or ``decoder``::
 
     STACK.embedding.weight                       [V, D]
     STACK.positions                              [P, D]   positions == "table"
@@ -18,6 +19,7 @@ Canonical tensor names, all float32, weights as [outputs, inputs]; STACK is ``en
     decoder.projection.*                         [V, D]
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -147,16 +149,54 @@ class EncoderText:
     similarity: str = "cosine"
 
 
+@dataclass(frozen=True, eq=False)
+class QuantizedTensor:
+    """A weight matrix or embedding table as int8 with one factor a row: float32 values_FD[f] * multipliers_F[f].
+
+    values_FD      int8 [F, D], C-contiguous; may be a view of a mapped file, which it then keeps open
+    multipliers_F  float32 [F]
+    """
+
+    values_FD: np.ndarray
+    multipliers_F: np.ndarray
+    dtype = np.dtype(np.float32)  # of what it stands for
+    ndim = 2
+
+    @classmethod
+    def from_float32(cls, weight_FD: np.ndarray) -> "QuantizedTensor":
+        """Symmetric, the largest magnitude of a row to 127; a row of zeros keeps the factor 0."""
+        peak_F = np.abs(weight_FD).max(axis=1, initial=0)
+        factor_F = np.divide(np.float32(127), peak_F, out=np.zeros_like(peak_F), where=peak_F > 0)
+        values_FD = np.rint(weight_FD * factor_F[:, None]).astype(np.int8)
+        return cls(values_FD, peak_F / np.float32(127))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values_FD.shape
+
+    @property
+    def size(self) -> int:
+        return self.values_FD.size
+
+    def float32(self) -> np.ndarray:
+        """The matrix that it stands for, a new array each time."""
+        # NumPy converts block by block in its own buffer: no float copy of the whole comes between.
+        return np.multiply(self.values_FD, self.multipliers_F[:, None], dtype=np.float32)
+
+
+Tensor = np.ndarray | QuantizedTensor
+
+
 @dataclass
 class Checkpoint:
     """What a loader returns: the architecture, its tensors by canonical name, and what its text side needs.
 
-    ``tensors`` are float32; tied weights are the same array object under both names.
-    ``precision`` is how the file stored its weights.
+    ``tensors`` are float32 arrays, linear weights and embedding tables perhaps QuantizedTensors; tied weights are the
+    same object under both names. ``precision`` is how the file stored its weights.
     """
 
     spec: ModelSpec
-    tensors: dict[str, np.ndarray]
+    tensors: Mapping[str, Tensor]
     text: TranslationText | EncoderText
     precision: str = "float32"
     format: str = ""
@@ -213,7 +253,7 @@ def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def check_tensors(spec: ModelSpec, tensors: dict[str, np.ndarray], source: str) -> None:
+def check_tensors(spec: ModelSpec, tensors: Mapping[str, Tensor], source: str) -> None:
     """Raise one CheckpointError that names everything missing, left over or misshapen."""
     expected = tensor_shapes(spec)
     problems = [f"missing {name} {list(shape)}" for name, shape in expected.items() if name not in tensors]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fastattn.spec import QuantizedTensor
+
 # uint16 stands for bfloat16: NumPy has no such type, so its bits are kept.
 TYPE_IDS = {"float32": 0, "int8": 1, "int16": 2, "int32": 3, "float16": 4, "uint16": 5}
 
@@ -227,6 +229,11 @@ def quantize(variables: Mapping[str, np.ndarray], precision: str) -> dict[str, n
         else:
             raise ValueError(f"unknown precision {precision}")
     return stored
+
+
+def as_float32(tensors: Mapping[str, np.ndarray | QuantizedTensor]) -> dict[str, np.ndarray]:
+    """A checkpoint's tensors, quantised ones as the arrays that they stand for."""
+    return {name: x.float32() if isinstance(x, QuantizedTensor) else x for name, x in tensors.items()}
 
 
 def first_version_names(variables: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -8,7 +8,8 @@ from cases import CASES, Case, check
 
 from fastattn import kernels, reference
 from fastattn.kernels import jit
-from fastattn.kernels.matmul import GROUP, NR
+from fastattn.kernels.matmul import GROUP
+from fastattn.kernels.packing import NR
 from fastattn.spec import ACTIVATIONS
 
 MINE = [case for case in CASES if hasattr(kernels, case.operation)]

@@ -19,7 +19,7 @@ from fastattn.layers import (
     relative_buckets,
     sinusoid_table,
 )
-from fastattn.spec import Alibi, Rotary, StackSpec
+from fastattn.spec import Alibi, QuantizedTensor, Rotary, StackSpec
 
 
 def _spec(**changes: object) -> StackSpec:
@@ -63,6 +63,13 @@ def test_tied_weights_are_packed_once() -> None:
     assert first.weights is again.weights and ops.packed == 1
     Linear(parameters, "other")
     assert ops.packed == 2
+
+
+def test_a_tied_float32_table_is_read_from_the_packed_weights_an_int8_one_is_not() -> None:
+    for weight in (_drawn(7, 8), QuantizedTensor(np.ones((7, 8), np.int8), np.ones(7, np.float32))):
+        parameters = Parameters({"encoder.embedding.weight": weight, "decoder.projection.weight": weight}, reference)
+        table, packed = parameters.table("encoder.embedding.weight"), parameters.packed("decoder.projection")
+        assert table is (weight if isinstance(weight, QuantizedTensor) else packed)
 
 
 def test_one_weight_with_two_biases_is_two_layers() -> None:

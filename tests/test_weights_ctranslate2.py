@@ -1,6 +1,8 @@
 """CTranslate2 directories of every version, type and variety, written here and read back."""
 
+import gc
 import json
+import tracemalloc
 from pathlib import Path
 
 import ctranslate2_writer as writer
@@ -9,7 +11,7 @@ import pytest
 
 from fastattn import weights
 from fastattn.errors import CheckpointError
-from fastattn.spec import Alibi, Checkpoint, EncoderText, Rotary, TranslationText
+from fastattn.spec import Alibi, Checkpoint, EncoderText, QuantizedTensor, Rotary, TranslationText
 
 PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int16")
 
@@ -35,6 +37,7 @@ def read_text(path: Path) -> TranslationText:
 
 def assert_same(checkpoint: Checkpoint, variables: dict, tolerance: float = 0.0) -> None:
     """The canonical tensors hold the written variables (a few of each kind, and the count)."""
+    tensors = writer.as_float32(checkpoint.tensors)
     for canonical, written in {
         "encoder.embedding.weight": "encoder/embeddings_0/weight",
         "encoder.layers.1.self_attention.qkv.weight": "encoder/layer_1/self_attention/linear_0/weight",
@@ -50,9 +53,9 @@ def assert_same(checkpoint: Checkpoint, variables: dict, tolerance: float = 0.0)
         "decoder.layers.0.feed_forward.norm.bias": "decoder/layer_0/ffn/layer_norm/beta",
         "decoder.projection.weight": "decoder/projection/weight",
     }.items():
-        np.testing.assert_allclose(checkpoint.tensors[canonical], variables[written], rtol=0, atol=tolerance)
-    assert len(checkpoint.tensors) == sum(np.ndim(value) > 0 for value in variables.values())
-    for tensor in checkpoint.tensors.values():
+        np.testing.assert_allclose(tensors[canonical], variables[written], rtol=0, atol=tolerance)
+    assert len(tensors) == sum(np.ndim(value) > 0 for value in variables.values())
+    for tensor in tensors.values():
         assert tensor.dtype == np.float32 and tensor.flags.c_contiguous and tensor.flags.aligned
 
 
@@ -91,8 +94,32 @@ def test_dequantisation_multiplies_by_the_reciprocal(tmp_path: Path, rng: np.ran
     name = "encoder/layer_0/ffn/linear_0/weight"
     reciprocal = np.float32(1) / stored[name + "_scale"]
     expected = stored[name].astype(np.float32) * (reciprocal[:, None] if precision == "int8" else reciprocal)
-    tensors = weights.read(write(tmp_path, stored)).tensors
+    tensors = writer.as_float32(weights.read(write(tmp_path, stored)).tensors)
     np.testing.assert_array_equal(tensors["encoder.layers.0.feed_forward.inner.weight"], expected)
+
+
+def test_int8_matrices_stay_views_of_the_file(tmp_path: Path, rng: np.random.Generator) -> None:
+    """And only they: nothing of their size is allocated, and they outlive the file's name."""
+    stored = writer.quantize(writer.random_transformer(rng, width=256, inner_width=1024), "int8")
+    write(tmp_path, stored)
+    size = (tmp_path / "model.bin").stat().st_size
+    assert size > 3e6
+    weights.read(tmp_path)  # imports
+    tracemalloc.start()
+    try:
+        tensors = weights.read(tmp_path).tensors
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < size / 4
+    gc.collect()
+    (tmp_path / "model.bin").unlink()
+    for name, tensor in tensors.items():
+        matrix = name.endswith(".weight") and "norm" not in name
+        assert isinstance(tensor, QuantizedTensor) == matrix, name
+    outer = tensors["decoder.layers.1.feed_forward.outer.weight"]
+    np.testing.assert_array_equal(outer.values_FD, stored["decoder/layer_1/ffn/linear_1/weight"])
+    assert (outer.ndim, outer.size) == (2, 256 * 1024)
 
 
 def test_int16_without_a_scale_has_the_global_one(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, ModelSpec, StackSpec, check_tensors, tensor_shapes
+from fastattn.spec import Checkpoint, ModelSpec, StackSpec, Tensor, check_tensors, tensor_shapes
 from fastattn.weights.ctranslate2_file import ModelFile, Variable, link_scales, parse
 from fastattn.weights.ctranslate2_spec import Attributes, find_unsupported, read_stack
 from fastattn.weights.ctranslate2_text import encoder_text, translation_text
@@ -181,9 +181,9 @@ def _adds_types(attributes: Attributes, stacks: list[StackSpec]) -> bool:
 
 # Weights that are not finite, or become so, pass unremarked: they are data.
 @np.errstate(over="ignore", invalid="ignore")
-def _tensors(variables: dict[str, Variable], spec: ModelSpec) -> dict[str, np.ndarray]:
+def _tensors(variables: dict[str, Variable], spec: ModelSpec) -> dict[str, Tensor]:
     """The canonical tensors; what has no canonical name keeps its own, for check_tensors to report."""
-    tensors: dict[str, np.ndarray] = {}
+    tensors: dict[str, Tensor] = {}
     for name, variable in variables.items():
         if _is_read_elsewhere(name, variable):
             continue
@@ -191,18 +191,18 @@ def _tensors(variables: dict[str, Variable], spec: ModelSpec) -> dict[str, np.nd
         if canonical is None:
             tensors[name] = variable.stored
             continue
-        values = variable.float32()
+        tensors[canonical] = variable.weight if name.endswith("/weight") else variable.float32
         residual = variables.get(name.removesuffix("gamma") + "layer_norm_use_residual")
         if name.endswith("/gamma") and residual is not None and residual.scalar():
             # RMS norm around one: (1 + gamma).
-            values = values + np.float32(1)
-        tensors[canonical] = values
+            tensors[canonical] = variable.float32 + np.float32(1)
     _fill_biases(tensors, spec)
     _join_relative_biases(variables, tensors, spec)
     types = variables.get("encoder/embeddings_1/weight")
     if types is not None and types.shape[0]:
-        row = types.float32()[0] * np.float32(spec.encoder.embedding_scale)
-        tensors["encoder.positions"] = tensors["encoder.positions"] + row
+        row = types.float32[0] * np.float32(spec.encoder.embedding_scale)
+        positions = variables["encoder/position_encodings/encodings"].float32
+        tensors["encoder.positions"] = positions + row
     return tensors
 
 
@@ -232,7 +232,7 @@ def _canonical_name(name: str) -> str | None:
     return f"{scope}.{known[part]}.{ENDS[end]}"
 
 
-def _fill_biases(tensors: dict[str, np.ndarray], spec: ModelSpec) -> None:
+def _fill_biases(tensors: dict[str, Tensor], spec: ModelSpec) -> None:
     """Where only some linear layers have a bias, the others get zeros: a StackSpec has one flag for all."""
     for name, shape in tensor_shapes(spec).items():
         weight = tensors.get(name.removesuffix("bias") + "weight")
@@ -242,12 +242,12 @@ def _fill_biases(tensors: dict[str, np.ndarray], spec: ModelSpec) -> None:
                 tensors[name] = np.zeros(shape, np.float32)
 
 
-def _join_relative_biases(variables: dict[str, Variable], tensors: dict[str, np.ndarray], spec: ModelSpec) -> None:
+def _join_relative_biases(variables: dict[str, Variable], tensors: dict[str, Tensor], spec: ModelSpec) -> None:
     """The first layer's bias table serves all layers, as in T5 and in CTranslate2."""
     for stack, description in (("encoder", spec.encoder), ("decoder", spec.decoder)):
         if description is not None and description.positions == "relative":
             first = variables[f"{stack}/layer_0/self_attention/relative_attention_bias"]
-            tensors[f"{stack}.relative_bias"] = first.float32()
+            tensors[f"{stack}.relative_bias"] = first.float32
 
 
 def _precision(file: ModelFile) -> str:

@@ -5,11 +5,13 @@ Every count and size is checked against the bytes that remain before anything is
 
 import math
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
+from fastattn.spec import QuantizedTensor, Tensor
 
 NEWEST_VERSION = 6
 LONGEST_NAME = 1024
@@ -26,13 +28,12 @@ SMALLEST_SCALE = 1e-30
 
 @dataclass
 class Variable:
-    """One stored array: a view of the file's bytes, and its float32 values once asked for."""
+    """One stored array: a view of the file's bytes, and its values once asked for, which tied weights share."""
 
     name: str
     dtype: str
     stored: np.ndarray
     scale: "Variable | None" = None
-    _float32: np.ndarray | None = field(default=None, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -43,18 +44,24 @@ class Variable:
         if self.shape:
             raise CheckpointError(f"{self.name} should be a single value, is {self.dtype} {list(self.shape)}")
         if self.dtype == "bfloat16":
-            return float(self.float32())
+            return float(self.float32)
         return self.stored.item()
 
+    @cached_property
     def float32(self) -> np.ndarray:
-        """The values as aligned, C-contiguous float32, the same array at every call (tied weights stay tied).
+        """The values as aligned, C-contiguous float32.
 
         int8 is divided by one scale a row, int16 by one scale: a product with the reciprocal, rounded as
         CTranslate2 rounds it when it is told to compute in float32.
         """
-        if self._float32 is None:
-            self._float32 = _to_float32(self)
-        return self._float32
+        return _to_float32(self)
+
+    @cached_property
+    def weight(self) -> Tensor:
+        """``float32``, but an int8 matrix as it is stored."""
+        if self.dtype == "int8" and self.stored.ndim == 2:
+            return QuantizedTensor(self.stored, _reciprocals(self).ravel())
+        return self.float32
 
 
 @dataclass(frozen=True)
@@ -188,7 +195,6 @@ def _to_float32(variable: Variable) -> np.ndarray:
         return np.left_shift(stored, 16, dtype=np.uint32).view(np.float32)
     if variable.dtype not in ("int8", "int16"):
         raise CheckpointError(f"{variable.name} should hold weights, holds {variable.dtype}")
-    # NumPy converts block by block in its own buffer: no float copy of the whole comes between.
     return np.multiply(stored, _reciprocals(variable), dtype=np.float32)
 
 
@@ -205,7 +211,7 @@ def _reciprocals(variable: Variable) -> np.ndarray:
             f"{scale.name} should be float32 {list(rows)} for {variable.dtype} {variable.name} {list(variable.shape)},"
             f" is {scale.dtype} {list(scale.shape)}"
         )
-    values = scale.float32()
+    values = scale.float32
     if not (values > SMALLEST_SCALE).all():
         raise CheckpointError(f"{scale.name} should be above {SMALLEST_SCALE} everywhere")
     return np.float32(1) / values.reshape(rows + (1,) * (variable.stored.ndim - len(rows)))

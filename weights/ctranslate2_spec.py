@@ -274,7 +274,7 @@ def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str
     for scope in scopes[1:]:
         other = attributes.variables.get(f"{scope}/relative_attention_bias")
         if first is not None and other is not None and other is not first:
-            if not np.array_equal(first.float32(), other.float32()):
+            if not np.array_equal(first.float32, other.float32):
                 problems.append("relative_attention_bias that differs between layers")
     buckets = attributes.shape(f"{scopes[0]}/relative_attention_bias", 2)[0]
     distance = int(_uniform(attributes, scopes, "relative_attention_max_distance", 0, problems))

@@ -4,8 +4,9 @@ from fastattn.kernels.attention import attention
 from fastattn.kernels.attention_step import attention_step
 from fastattn.kernels.embed import embed
 from fastattn.kernels.jit import thread_limit, use_threads
-from fastattn.kernels.matmul import linear, pack_linear
+from fastattn.kernels.matmul import linear
 from fastattn.kernels.norm import layer_norm, rms_norm
+from fastattn.kernels.packing import pack_linear
 from fastattn.kernels.rotary import rotate
 from fastattn.kernels.select import log_probs, project_all, project_top_k
 

@@ -14,14 +14,13 @@ from numba import prange
 
 from fastattn.kernels.activation import CODES, activate_all
 from fastattn.kernels.jit import current_threads, inner, kernel
+from fastattn.kernels.packing import NR, PackedLinear
 from fastattn.kernels.staging import stage_rows, staged_bytes
-from fastattn.simd.arithmetic import arithmetic_for
-from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import make_linear_tile
 from fastattn.simd.vector import load, load_first, splat, store, store_first
 
-MR, NR = TARGET.rows, TARGET.columns
+MR = TARGET.rows
 # Rows that one task takes through all its panels: 48 rows of 384 to 2,048 floats, and what they become, stay in L2
 # beside a panel. With 96 rows products with an activation are 4% slower, with 24 no faster.
 ROW_BLOCK = 48
@@ -31,75 +30,6 @@ GROUP = 4
 
 tile_full, tile_4, tile_2, tile_1 = (make_linear_tile(rows) for rows in (MR, 4, 2, 1))
 tile_2_pair, tile_1_group = make_linear_tile(2, groups=2), make_linear_tile(1, groups=GROUP)
-
-
-class PackedLinear:
-    """Weights and bias of a linear layer in the product's layout.
-
-    panels_PSN     [panels, steps, group * NR] of float32, uint16 (bfloat16's bits) or int8: a step takes ``group``
-                   values of the inner dimension, a column's side by side; zeros beyond outputs and inputs.
-    bias           float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
-    factors        int8 only: float32 [panels * NR], what a column's integers stand for.
-    corrections    int8 only: int32 [panels * NR], minus the offset of A's values times a column's sum.
-    """
-
-    def __init__(self, panels_PSN, bias, outputs, inputs, factors=None, corrections=None):
-        self.panels_PSN = panels_PSN
-        self.bias = bias
-        self.outputs = outputs
-        self.inputs = inputs
-        self.factors = NO_FACTORS if factors is None else factors
-        self.corrections = NO_CORRECTIONS if corrections is None else corrections
-
-
-NO_FACTORS, NO_CORRECTIONS = np.empty(0, np.float32), np.empty(0, np.int32)
-
-
-def pack_linear(weight_FD, bias_F=None, precision="float32") -> PackedLinear:
-    outputs, inputs = weight_FD.shape
-    panels = -(-outputs // NR)
-    bias = np.full(panels * NR, -np.inf, np.float32)
-    bias[:outputs] = 0 if bias_F is None else bias_F
-    if precision == "float32":
-        panels_PSN = np.empty((panels, inputs, NR), np.float32)
-        _pack(np.ascontiguousarray(weight_FD, np.float32), panels_PSN)
-        return PackedLinear(panels_PSN, bias, outputs, inputs)
-    arithmetic = arithmetic_for(precision)
-    G = arithmetic.group
-    steps = -(-inputs // G)
-    if precision == "bfloat16":
-        bits = np.ascontiguousarray(weight_FD, np.float32).view(np.uint32)
-        values = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
-        factors = corrections = None
-    else:
-        peak = np.abs(weight_FD).max(1)
-        values = np.rint(weight_FD * (127 / np.maximum(peak, 1e-30))[:, None]).astype(np.int8)
-        factors = np.zeros(panels * NR, np.float32)
-        factors[:outputs] = peak / np.float32(127)
-        corrections = np.zeros(panels * NR, np.int32)
-        corrections[:outputs] = values.sum(1, dtype=np.int32) * -arithmetic.offset
-    padded = np.zeros((panels * NR, steps * G), values.dtype)
-    padded[:outputs, :inputs] = values
-    panels_PSN = np.ascontiguousarray(padded.reshape(panels, NR, steps, G).transpose(0, 2, 1, 3)).reshape(panels, steps, NR * G)
-    return PackedLinear(panels_PSN, bias, outputs, inputs, factors, corrections)
-
-
-@kernel
-def _pack(weight_FD, panels_PDN):
-    outputs, inputs = weight_FD.shape
-    squares = inputs // LANES * LANES
-    for p in prange(panels_PDN.shape[0]):
-        whole = (p + 1) * NR <= outputs
-        if whole:
-            for j in range(0, NR, LANES):
-                source = weight_FD.ctypes.data + (p * NR + j) * inputs * 4
-                target = panels_PDN.ctypes.data + (p * inputs * NR + j) * 4
-                for d in range(0, squares, LANES):
-                    transpose(source + d * 4, inputs * 4, LANES, LANES, target + d * NR * 4, NR * 4)
-        for j in range(NR):
-            for d in range(squares if whole else 0, inputs):
-                inside = p * NR + j < outputs
-                panels_PDN[p, d, j] = weight_FD[p * NR + j, d] if inside else np.float32(0)
 
 
 @inner
@@ -260,7 +190,7 @@ def linear(
         _linear(
             x_ND,
             packed.panels_PSN,
-            (packed.bias, packed.factors, packed.corrections),
+            packed.affine,
             CODES[activation],
             _NONE if multiply_NF is None else multiply_NF,
             _NONE if residual_NF is None else residual_NF,

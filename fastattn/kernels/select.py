@@ -9,8 +9,9 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.jit import current_threads, inner, kernel
+from fastattn.kernels.matmul import GROUP, MR, linear, multiply_tile
+from fastattn.kernels.packing import NR, PackedLinear
 from fastattn.kernels.staging import stage_rows, staged_bytes
-from fastattn.kernels.matmul import GROUP, MR, NR, PackedLinear, linear, multiply_tile
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import SIZE, any_above, exp, load, load_scalar, max_lanes, maximum, splat, store, sum_lanes
 
@@ -162,8 +163,7 @@ def _run(x_RD, packed, k, edits, targets_R):
     best_values, best_ids = np.full(R * k, -np.inf, np.float32), np.full(R * k, -1, np.int32)
     logits_R, log_sums_R = np.empty(R, np.float32), np.empty(R, np.float32)
     if R:
-        affine = packed.bias, packed.factors, packed.corrections
-        _project(x_RD, packed.panels_PSN, affine, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R)
+        _project(x_RD, packed.panels_PSN, packed.affine, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R)
         _merge(peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R)
     return best_values.reshape(R, k), best_ids.reshape(R, k), logits_R, log_sums_R
 

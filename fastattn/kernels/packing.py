@@ -1,0 +1,144 @@
+"""Linear weights in the layout of the products: panels of NR columns, converted and transposed in one pass.
+
+In float32 a panel takes NR rows of weights by blocks of COLUMNS: the block is converted into a scratch in L1 and
+transposed from there, so that a quantised weight never exists as float32 anywhere but in its panel. In the narrow
+precisions a step's values of one column lie side by side, as the dot product of fastattn.simd.arithmetic reads them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import prange
+
+from fastattn.kernels.jit import kernel
+from fastattn.simd.arithmetic import arithmetic_for
+from fastattn.simd.rows import transpose
+from fastattn.simd.target import LANES, TARGET
+from fastattn.spec import QuantizedTensor, Tensor
+
+NR = TARGET.columns
+COLUMNS = 128  # a multiple of LANES; NR rows of them are 8 KB
+_NO_FACTORS, _NO_CORRECTIONS = np.empty(0, np.float32), np.empty(0, np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class PackedLinear:
+    """Weights and bias of a linear layer in the product's layout.
+
+    panels_PSN   [panels, steps, group * NR] of float32, uint16 (the bits of bfloat16) or int8: a step takes ``group``
+                 values of the inner dimension, a column's side by side; zeros beyond ``outputs`` and ``inputs``.
+    bias         float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
+    factors      int8 only: float32 [panels * NR], what a column's integers stand for.
+    corrections  int8 only: int32 [panels * NR], minus the offset of staged rows times a column's sum.
+    """
+
+    outputs: int
+    inputs: int
+    panels_PSN: np.ndarray
+    bias: np.ndarray
+    factors: np.ndarray = _NO_FACTORS
+    corrections: np.ndarray = _NO_CORRECTIONS
+
+    @property
+    def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What a tile does to its sums."""
+        return self.bias, self.factors, self.corrections
+
+
+def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
+    """Pack float32 or quantised weights [outputs, inputs] and bias [outputs] (none: zero) for products in ``precision``.
+
+    int8 keeps quantised weights as they are; others are quantised here.
+    """
+    outputs, inputs = weight_FD.shape
+    panels = -(-outputs // NR)
+    bias = np.full(panels * NR, -np.inf, np.float32)
+    bias[:outputs] = 0 if bias_F is None else bias_F
+    panels_PSN, *rest = _PACK[precision](weight_FD, panels)
+    return PackedLinear(outputs, inputs, panels_PSN, bias, *rest)
+
+
+def _pack_float32(weight_FD: Tensor, panels: int) -> tuple:
+    outputs, inputs = weight_FD.shape
+    panels_PDN = np.empty((panels, inputs, NR), np.float32)
+    if isinstance(weight_FD, QuantizedTensor):
+        _pack(weight_FD.values_FD, weight_FD.multipliers_F, panels_PDN)
+    else:
+        _pack(np.ascontiguousarray(weight_FD, np.float32), np.ones(outputs, np.float32), panels_PDN)
+    return (panels_PDN,)
+
+
+def _pack_bfloat16(weight_FD: Tensor, panels: int) -> tuple:
+    values_FD = weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else weight_FD
+    return _interleaved(bfloat16_bits(values_FD), panels, arithmetic_for("bfloat16").group)[:1]
+
+
+def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
+    arithmetic = arithmetic_for("int8")
+    quantised = weight_FD if isinstance(weight_FD, QuantizedTensor) else QuantizedTensor.from_float32(weight_FD)
+    panels_PSN, sums = _interleaved(quantised.values_FD, panels, arithmetic.group)
+    factors = np.zeros(panels * NR, np.float32)
+    factors[: len(quantised.multipliers_F)] = quantised.multipliers_F
+    return panels_PSN, factors, sums * np.int32(-arithmetic.offset)
+
+
+_PACK = {"float32": _pack_float32, "bfloat16": _pack_bfloat16, "int8": _pack_int8}
+
+
+def bfloat16_bits(x: np.ndarray) -> np.ndarray:
+    """The nearest bfloat16 of float32 values, ties to even, as uint16; NaN stays NaN."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    rounded = (bits + (np.uint32(0x7FFF) + (bits >> 16 & 1))) >> 16
+    return np.where(np.isnan(x), 0x7FC0, rounded).astype(np.uint16)
+
+
+def _interleaved(values_FD: np.ndarray, panels: int, group: int) -> tuple[np.ndarray, np.ndarray]:
+    panels_PSN = np.empty((panels, -(-values_FD.shape[1] // group), group * NR), values_FD.dtype)
+    sums = np.zeros(panels * NR, np.int32)
+    _interleave(values_FD, group, panels_PSN, sums)
+    return panels_PSN, sums
+
+
+@kernel
+def _interleave(values_FD, group, panels_PSN, sums):
+    """Panels of int8 or uint16 values; sums[f]: of row f, which only int8 needs."""
+    F, D = values_FD.shape
+    steps = panels_PSN.shape[1]
+    for p in prange(panels_PSN.shape[0]):
+        for j in range(NR):
+            f = p * NR + j
+            total = np.int32(0)
+            for s in range(steps):
+                for g in range(group):
+                    d = s * group + g
+                    if f < F and d < D:
+                        panels_PSN[p, s, j * group + g] = values_FD[f, d]
+                        total += np.int32(values_FD[f, d])
+                    else:
+                        panels_PSN[p, s, j * group + g] = 0
+            sums[f] = total
+
+
+@kernel
+def _pack(values_FD, factors_F, panels_PDN):
+    """values_FD: float32 or int8, each a form of its own; a product with the factor 1 changes no float32."""
+    F, D = values_FD.shape
+    for p in prange(panels_PDN.shape[0]):
+        block_JC = np.zeros((NR, COLUMNS), np.float32)
+        block, panel = block_JC.ctypes.data, panels_PDN.ctypes.data + p * D * NR * 4
+        for first in range(0, D, COLUMNS):
+            columns = min(COLUMNS, D - first)
+            for j in range(min(NR, F - p * NR)):
+                # as vectors of their own LLVM sees that their strides are one
+                source_C, target_C = values_FD[p * NR + j, first : first + columns], block_JC[j]
+                factor = factors_F[p * NR + j]
+                for c in range(columns):
+                    target_C[c] = np.float32(source_C[c]) * factor
+            whole = columns // LANES * LANES
+            for c in range(0, whole, LANES):
+                for j in range(0, NR, LANES):
+                    square, place = block + (j * COLUMNS + c) * 4, panel + ((first + c) * NR + j) * 4
+                    transpose(square, COLUMNS * 4, LANES, LANES, place, NR * 4)
+            for c in range(whole, columns):
+                for j in range(NR):
+                    panels_PDN[p, first + c, j] = block_JC[j, c]
