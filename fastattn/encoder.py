@@ -18,7 +18,6 @@ from fastattn.spec import ACTIVATIONS, Checkpoint, EncoderText
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.weights import catalog, read
 
-PRECISIONS = ("float32",)
 
 # A batch's rows: enough for the matrix products to run at full speed, few enough to bound memory and for the cores
 # to end together. From 256 to 4096 rows the speed differs by less than its noise (MiniLM, two cores).
@@ -61,8 +60,6 @@ class Encoder:
         text = checkpoint.text
         if not isinstance(text, EncoderText):
             raise CheckpointError(f"an encoder's checkpoint is expected, this one is an {checkpoint.spec.kind} model's")
-        if precision not in PRECISIONS:
-            raise InputError(f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}")
         self._ops = ops
         limit = self._ops.thread_limit()
         self._threads = limit if threads is None else min(check_count("threads", threads), limit)
@@ -71,7 +68,7 @@ class Encoder:
         _check_text(text, self._width)
         positions = checkpoint.spec.encoder.max_positions
         self._max_length = min(text.max_length, positions) if positions else text.max_length
-        self._model = EncoderModel(checkpoint, self._ops)
+        self._model = EncoderModel(checkpoint, self._ops, resolve_precision(precision, checkpoint))
         self._dense = [(self._ops.pack_linear(w, bias), activation) for w, bias, activation in text.dense]
         self._special_ids = _special_ids(text.tokenizer)
         self._tokenizer = HuggingFaceTokenizer(text.tokenizer, self._max_length, text.lowercase)

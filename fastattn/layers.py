@@ -14,10 +14,13 @@ from fastattn.spec import Alibi, QuantizedTensor, Rotary, StackSpec, Tensor
 
 
 class Parameters:
-    """A checkpoint's tensors, packed on demand into the operations' layout; tied weights are packed once."""
+    """A checkpoint's tensors, packed on demand into the operations' layout; tied weights are packed once.
 
-    def __init__(self, tensors: Mapping[str, Tensor], ops: Any):
-        self.ops = ops
+    precision  of the products: "float32", "bfloat16" or "int8"
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], ops: Any, precision: str = "float32"):
+        self.ops, self.precision = ops, precision
         self._tensors = tensors
         self._packed: dict[tuple[int, int], Any] = {}
 
@@ -34,7 +37,7 @@ class Parameters:
         weight_FD, bias_F = self.tensor(name + ".weight"), self.optional(name + ".bias")
         key = id(weight_FD), id(bias_F)
         if key not in self._packed:
-            self._packed[key] = self.ops.pack_linear(weight_FD, bias_F)
+            self._packed[key] = self.ops.pack_linear(weight_FD, bias_F, self.precision)
         return self._packed[key]
 
     def table(self, name: str) -> Any:
@@ -43,7 +46,8 @@ class Parameters:
         An int8 table stays as it is, a view of the file.
         """
         table_VD = self.tensor(name)
-        if self._tensors.get("decoder.projection.weight") is table_VD and not isinstance(table_VD, QuantizedTensor):
+        tied = self._tensors.get("decoder.projection.weight") is table_VD
+        if tied and self.precision == "float32" and not isinstance(table_VD, QuantizedTensor):
             return self.packed("decoder.projection")
         return table_VD
 

@@ -62,17 +62,37 @@ _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 class PackedLinear:
-    """The weights of a linear layer; here simply the arrays themselves."""
+    """The weights of a linear layer; here simply the arrays themselves, and how the rows are rounded for them."""
 
-    def __init__(self, weight_FD: np.ndarray, bias_F: np.ndarray | None):
+    def __init__(self, weight_FD: np.ndarray, bias_F: np.ndarray | None, stage: Callable = lambda x_ND: x_ND):
         self.weight_FD = weight_FD
         self.bias_F = bias_F
+        self.stage = stage
         self.outputs, self.inputs = weight_FD.shape
 
 
-def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None) -> PackedLinear:
-    """The weights in the form that ``linear`` and ``project_top_k`` take."""
-    return PackedLinear(weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else weight_FD, bias_F)
+def round_to_bfloat16(x: np.ndarray) -> np.ndarray:
+    """The nearest bfloat16, ties to even, in the dtype of x; NaN stays NaN."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    rounded = (bits + (np.uint32(0x7FFF) + (bits >> 16 & 1))) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(x), np.nan, rounded.view(np.float32)).astype(x.dtype)
+
+
+def quantise_rows(x_ND: np.ndarray) -> np.ndarray:
+    """Rows rounded to 127 steps of their largest magnitude, in the dtype of x."""
+    quantised = QuantizedTensor.from_float32(x_ND.astype(np.float32))
+    return quantised.values_FD * quantised.multipliers_F[:, None].astype(x_ND.dtype)
+
+
+def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
+    """The weights in the form that ``linear`` and ``project_top_k`` take, rounded as ``precision`` says."""
+    if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
+        weight_FD = QuantizedTensor.from_float32(weight_FD)
+    if isinstance(weight_FD, QuantizedTensor):
+        weight_FD = weight_FD.float32()
+    if precision == "bfloat16":
+        return PackedLinear(round_to_bfloat16(weight_FD), bias_F, round_to_bfloat16)
+    return PackedLinear(weight_FD, bias_F, quantise_rows if precision == "int8" else lambda x_ND: x_ND)
 
 
 def linear(
@@ -83,7 +103,7 @@ def linear(
     multiply_NF: np.ndarray | None = None,
 ) -> np.ndarray:
     """activation(x W' + b) * multiply + residual."""
-    y_NF = x_ND @ packed.weight_FD.T
+    y_NF = packed.stage(x_ND) @ packed.weight_FD.T
     if packed.bias_F is not None:
         y_NF += packed.bias_F
     y_NF = _ACTIVATIONS[activation](y_NF)

@@ -24,8 +24,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fastattn.errors import CheckpointError
+from fastattn.errors import CheckpointError, InputError
 
+# Of the products: "auto" is int8 where the checkpoint holds int8, else float32.
+PRECISIONS = ("float32", "bfloat16", "int8", "auto")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid")
 NORMS = ("layer", "rms")
 # "sinusoid": position p is encoded as p + 1, sines then cosines, exponent d/2 - 1 (tensor2tensor).
@@ -201,6 +203,15 @@ class Checkpoint:
     precision: str = "float32"
     format: str = ""
     details: dict[str, str] = field(default_factory=dict)
+
+
+def resolve_precision(precision: str, checkpoint: Checkpoint) -> str:
+    """What products run in: ``precision``, with "auto" decided by the checkpoint. Raises InputError for another."""
+    if precision not in PRECISIONS:
+        raise InputError(f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}")
+    if precision != "auto":
+        return precision
+    return "int8" if checkpoint.precision == "int8" else "float32"
 
 
 def _linear(shapes: dict, name: str, outputs: int, inputs: int, bias: bool) -> None:

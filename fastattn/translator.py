@@ -18,11 +18,10 @@ from fastattn.decoding.sentences import decode_sentences
 from fastattn.errors import CheckpointError, InputError, check_count
 from fastattn.models.transformer import EncoderDecoder
 from fastattn.results import Score, TokenTranslation, Translation
-from fastattn.spec import Checkpoint, TranslationText
+from fastattn.spec import Checkpoint, TranslationText, resolve_precision
 from fastattn.text.translation import SPLITS, Document, Line, TranslationTokenizer, split_lines
 from fastattn.weights import catalog, read
 
-PRECISIONS = ("float32",)
 
 # A part's length where the architecture has no limit of its own.
 UNLIMITED = 1024
@@ -64,14 +63,12 @@ class Translator:
             raise CheckpointError(
                 f"a translation model's checkpoint is expected, this one is an {checkpoint.spec.kind} model's"
             )
-        if precision not in PRECISIONS:
-            raise InputError(f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}")
         # Compiled kernels are imported only where they are used: it takes a while.
         self._ops = ops or import_module("fastattn.kernels")
         limit = self._ops.thread_limit()
         self._threads = limit if threads is None else min(check_count("threads", threads), limit)
         self._tokenizer = TranslationTokenizer(checkpoint.text)
-        self._model = EncoderDecoder(checkpoint, self._ops)
+        self._model = EncoderDecoder(checkpoint, self._ops, resolve_precision(precision, checkpoint))
         self._positions = checkpoint.spec.encoder.max_positions
 
     @property
