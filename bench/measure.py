@@ -29,7 +29,7 @@ def _multiply(a_TRD, b_TDN, c_TRN, repeats):
     for t in prange(a_TRD.shape[0]):
         a, b, c = a_TRD[t].ctypes.data, b_TDN[t].ctypes.data, c_TRN[t].ctypes.data
         for _ in range(repeats):
-            _tile(a, STEPS * 4, b, COLUMNS * 4, 0, STEPS, c, COLUMNS * 4)
+            _tile(a, STEPS * 4, b, COLUMNS * 4, STEPS, c, COLUMNS * 4)
 
 
 @numba.njit(parallel=True, cache=True, error_model="numpy")

@@ -14,7 +14,7 @@ from fastattn.errors import CheckpointError, InputError, TokenizerError, check_c
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.pooling import check_poolings, pool
 from fastattn.similarity import SIMILARITIES, similarity, unit_length
-from fastattn.spec import ACTIVATIONS, Checkpoint, EncoderText
+from fastattn.spec import ACTIVATIONS, Checkpoint, EncoderText, resolve_precision
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.weights import catalog, read
 

@@ -108,9 +108,9 @@ def multiply_keys(query, keys, panel_width, width, count, score):
     for c in range(0, count, COLUMNS):
         panel = keys + c * panel_width * 4
         if count - c > LANES:
-            score_tile(query, width * 4, panel, COLUMNS * 4, 0, width, score + c * 4, KEYS * 4)
+            score_tile(query, width * 4, panel, COLUMNS * 4, width, score + c * 4, KEYS * 4)
         else:
-            half_score_tile(query, width * 4, panel, COLUMNS * 4, 0, width, score + c * 4, KEYS * 4)
+            half_score_tile(query, width * 4, panel, COLUMNS * 4, width, score + c * 4, KEYS * 4)
 
 
 @inner
@@ -223,7 +223,7 @@ def attend_block(
                 exponentials(score + n * KEYS * 4, whole * 4, shift[n], total + (i + n) * SIZE)
             for c in range(0, columns, COLUMNS):
                 value_tile(
-                    score, KEYS * 4, value_scratch + c * KEYS * 4, COLUMNS * 4, 0, tile_keys,
+                    score, KEYS * 4, value_scratch + c * KEYS * 4, COLUMNS * 4, tile_keys,
                     sums + c * 4, columns * 4,
                 )  # fmt: skip
 

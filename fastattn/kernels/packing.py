@@ -5,7 +5,7 @@ transposed from there, so that a quantised weight never exists as float32 anywhe
 precisions a step's values of one column lie side by side, as the dot product of fastattn.simd.arithmetic reads them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numba import prange
@@ -18,7 +18,6 @@ from fastattn.spec import QuantizedTensor, Tensor
 
 NR = TARGET.columns
 COLUMNS = 128  # a multiple of LANES; NR rows of them are 8 KB
-_NO_FACTORS, _NO_CORRECTIONS = np.empty(0, np.float32), np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +35,8 @@ class PackedLinear:
     inputs: int
     panels_PSN: np.ndarray
     bias: np.ndarray
-    factors: np.ndarray = _NO_FACTORS
-    corrections: np.ndarray = _NO_CORRECTIONS
+    factors: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
+    corrections: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
 
     @property
     def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
