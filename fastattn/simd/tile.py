@@ -129,8 +129,8 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, vector
             residuals = line(residual_rows[i])
             for j in range(len(columns)):
                 n = i * len(columns) + j
-                value = emitter.multiply(builder.sitofp(sums[n], emitter.vector), factor)
-                sums[n] = emitter.add(emitter.fma(value, factors[j], biases[j]), residuals[j])
+                value = emitter.fma(builder.sitofp(sums[n], emitter.vector), emitter.multiply(factor, factors[j]), biases[j])
+                sums[n] = emitter.add(value, residuals[j])
     for i, row in enumerate(c_rows):
         for j, column in enumerate(columns):
             emitter.store(sums[i * len(columns) + j], builder.add(row, column))

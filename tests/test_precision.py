@@ -1,0 +1,161 @@
+"""Products in int8 and bfloat16: exact integer sums, the oracle's rounding, and the same on CPUs with fewer instructions."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fastattn import kernels, reference
+from fastattn.kernels.matmul import GROUP, MR
+from fastattn.kernels.packing import NR
+from fastattn.simd import target
+from fastattn.simd.arithmetic import BFLOAT16, INT8
+from fastattn.simd.target import Target, choose_target
+from fastattn.simd.tile import tile_assembly
+from fastattn.spec import QuantizedTensor
+
+SHAPES = [
+    (1, 1, 1), (1, NR, 4), (2, NR + 1, 5), (3, GROUP * NR, 64), (4, GROUP * NR + 7, 63), (MR - 1, NR - 1, 17),
+    (MR, 2 * NR, 2), (MR + 1, 3 * NR + 5, 33), (49, NR, 129), (97, 5, 3), (5, 2 * GROUP * NR + 1, 30),
+]  # fmt: skip
+
+
+def integers(rng, *shape):
+    """Rows whose largest magnitude is 127, so that quantising them changes nothing."""
+    values = rng.integers(-127, 128, shape)
+    values[:, -1] = rng.choice([-127, 127], shape[0])
+    return values
+
+
+@pytest.mark.parametrize(("rows", "outputs", "inputs"), SHAPES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_int8_sums_are_exact(rows, outputs, inputs, threads):
+    rng = np.random.default_rng(rows * outputs + inputs)
+    x, weight = integers(rng, rows, inputs), integers(rng, outputs, inputs)
+    packed = kernels.pack_linear(
+        QuantizedTensor(weight.astype(np.int8), np.ones(outputs, np.float32)), None, "int8"
+    )
+    with kernels.use_threads(threads):
+        found = kernels.linear(x.astype(np.float32), packed)
+    np.testing.assert_array_equal(found, (x @ weight.T).astype(np.float32))
+
+
+@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
+@pytest.mark.parametrize(("rows", "outputs", "inputs"), SHAPES)
+def test_bias_activation_factor_and_residual_follow_the_oracle(precision, rows, outputs, inputs):
+    rng = np.random.default_rng(rows + outputs + inputs)
+    x, weight, bias, factor, residual = (
+        rng.standard_normal(shape, np.float32)
+        for shape in ((rows, inputs), (outputs, inputs), outputs, (rows, outputs), (rows, outputs))
+    )
+    packed, oracle = (ops.pack_linear(weight, bias, precision) for ops in (kernels, reference))
+    for arguments in (("none",), ("gelu",), ("none", residual), ("swish", residual, factor)):
+        found = kernels.linear(x, packed, *arguments)
+        expected = reference.linear(x.astype(np.float64), oracle, *arguments)
+        np.testing.assert_allclose(found, expected, rtol=3e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
+def test_the_fused_projection_chooses_what_the_oracle_chooses(precision):
+    rng = np.random.default_rng(3)
+    weight, bias = rng.standard_normal((2000, 40), np.float32), rng.standard_normal(2000, np.float32)
+    x = rng.standard_normal((9, 40), np.float32)
+    packed, oracle = (ops.pack_linear(weight, bias, precision) for ops in (kernels, reference))
+    values, ids = kernels.project_top_k(x, packed, 5)
+    expected_values, expected_ids = reference.project_top_k(x.astype(np.float64), oracle, 5)
+    np.testing.assert_array_equal(ids, expected_ids)
+    np.testing.assert_allclose(values, expected_values, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
+def test_a_row_does_not_depend_on_its_neighbours_or_the_threads(precision):
+    rng = np.random.default_rng(4)
+    weight = rng.standard_normal((2 * GROUP * NR + 5, 70), np.float32)
+    packed = kernels.pack_linear(weight, rng.standard_normal(len(weight), np.float32), precision)
+    x = rng.standard_normal((101, 70), np.float32)
+    residual = rng.standard_normal((101, len(weight)), np.float32)
+    whole = kernels.linear(x, packed, "none", residual)
+    for first, last in ((0, 1), (1, 3), (3, 7), (7, 15), (15, 101)):
+        with kernels.use_threads(1 + first % 2):
+            part = kernels.linear(x[first:last].copy(), packed, "none", residual[first:last].copy())
+        np.testing.assert_array_equal(part, whole[first:last])
+
+
+def test_rows_of_zeros_of_tiny_and_of_huge_numbers():
+    weight = np.ones((3, 40), np.float32)
+    x = np.zeros((4, 40), np.float32)
+    x[1], x[2] = 1e-38, 1e36
+    for precision, tolerance in (("int8", 1e-5), ("bfloat16", 1e-2)):
+        found = kernels.linear(x, kernels.pack_linear(weight, None, precision))
+        assert (found[[0, 3]] == 0).all()
+        np.testing.assert_allclose(found[2], 4e37, rtol=tolerance)
+
+
+def test_quantised_weights_keep_their_integers():
+    rng = np.random.default_rng(5)
+    values, multipliers = rng.integers(-100, 90, (5, 8)).astype(np.int8), rng.random(5, np.float32)
+    one = np.eye(8, dtype=np.float32)
+    found = kernels.linear(one, kernels.pack_linear(QuantizedTensor(values, multipliers), None, "int8"))
+    np.testing.assert_allclose(found, values.T * multipliers, rtol=1e-6)
+
+
+LIMITS = {
+    "avx2": ("haswell", "+avx2,+fma,+avx,+f16c,+bmi,+bmi2,+popcnt,+sse4.2,+movbe,+sse2"),
+    "sse": ("x86-64", "+sse,+sse2,+cx8,+mmx,+fxsr,+64bit"),
+}
+CHILD = """
+import json, sys, numpy as np
+from fastattn import kernels
+from fastattn.simd.target import TARGET
+from fastattn.spec import QuantizedTensor
+rng = np.random.default_rng(0)
+x, weight = rng.integers(-127, 128, (7, 301)), rng.integers(-127, 128, (150, 301))
+x[:, 0] = 127
+packed = kernels.pack_linear(QuantizedTensor(weight.astype(np.int8), np.ones(150, np.float32)), None, "int8")
+exact = kernels.linear(x.astype(np.float32), packed)
+floats = rng.standard_normal((7, 301), np.float32)
+matrix = rng.standard_normal((150, 301), np.float32)
+narrow = [kernels.linear(floats, kernels.pack_linear(matrix, None, p)).tolist() for p in ("int8", "bfloat16")]
+print(json.dumps([TARGET.name, bool((exact == x @ weight.T).all()), *narrow]))
+"""
+
+
+@pytest.mark.skipif(not target.TARGET.name.startswith(("avx", "sse")), reason="limits of x86-64")
+@pytest.mark.parametrize("name", LIMITS)
+def test_fewer_instructions_give_the_same_sums(name, tmp_path):
+    cpu, features = LIMITS[name]
+
+    def run(**limits):
+        environment = {**os.environ, **limits}
+        done = subprocess.run([sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    limited, native = run(NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES=features), run()
+    assert limited[0] == name and limited[1] and native[1]
+    np.testing.assert_allclose(limited[2], native[2], rtol=1e-6, atol=1e-4)
+    np.testing.assert_allclose(limited[3], native[3], rtol=1e-6, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("triple", "cpu", "features", "precision", "instruction"),
+    [
+        ("x86_64-unknown-linux-gnu", "znver4", {"avx512f", "avx512vl", "avx512bw", "avx512vnni"}, "int8", "vpdpbusd"),
+        ("x86_64-unknown-linux-gnu", "znver4", {"avx512f", "avx512vl", "avx512bw", "avx512bf16"}, "bfloat16", "vdpbf16ps"),
+        ("x86_64-unknown-linux-gnu", "skylake-avx512", {"avx512f", "avx512vl", "avx512bw"}, "int8", "vpmaddwd"),
+        ("x86_64-unknown-linux-gnu", "alderlake", {"avx2", "fma", "avxvnni"}, "int8", "vpdpbusd"),
+        ("x86_64-unknown-linux-gnu", "haswell", {"avx2", "fma"}, "int8", "vpmaddwd"),
+        ("x86_64-unknown-linux-gnu", "haswell", {"avx2", "fma"}, "bfloat16", "vfmadd"),
+        ("x86_64-unknown-linux-gnu", "x86-64", set(), "int8", "pmaddwd"),
+        ("aarch64-unknown-linux-gnu", "neoverse-n1", {"dotprod"}, "int8", "sdot"),
+        ("aarch64-unknown-linux-gnu", "cortex-a53", set(), "int8", "mla"),
+        ("aarch64-unknown-linux-gnu", "cortex-a53", set(), "bfloat16", "fmla"),
+    ],
+)  # fmt: skip
+def test_narrow_tiles_compile_to_the_instructions_of_each_cpu(triple, cpu, features, precision, instruction):
+    wanted: Target = choose_target(triple.split("-")[0], features)
+    assembly = tile_assembly(wanted, triple, cpu, "", precision)
+    assert assembly.count(instruction) >= wanted.rows * wanted.vectors
+    assert "fmaf" not in assembly and {"int8": INT8, "bfloat16": BFLOAT16}[precision]
