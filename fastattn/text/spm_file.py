@@ -64,7 +64,7 @@ def read_spm(data: bytes) -> SpmFile:
 
 
 def _read_usual_pieces(data: bytes, spm: SpmFile) -> int:
-    """Read all at once the pieces that begin the file in sentencepiece's own layout; where the first other field begins.
+    """Read at once the pieces that begin the file in sentencepiece's own layout; where the first other field begins.
 
     That layout is: field 1, of fewer than 128 bytes; in it the text, the score and, where it is not NORMAL, the type.
     Whatever differs or is damaged is left to ``read_fields``, which takes twenty times as long.
