@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from fastattn._version import VERSION
+from fastattn.cli.convert import convert
 from fastattn.cli.encode import encode
 from fastattn.cli.inspect import inspect
 from fastattn.cli.pull import pull
@@ -102,7 +103,7 @@ def commands(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (translate, encode, inspect, pull, warmup):
+for _command in (translate, encode, convert, inspect, pull, warmup):
     commands.add_command(_command)
 
 

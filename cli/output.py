@@ -1,4 +1,4 @@
-"""Where results go: standard output, or a file that appears complete or not at all."""
+"""Where results go: standard output, or a file or folder that appears complete or not at all."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from fastattn.errors import FastattnError
+from fastattn.errors import FastattnError, InputError
 
 _unfinished: set[str] = set()
 
@@ -76,7 +76,7 @@ def open_output(path: str | None) -> Iterator[Output]:
 
 
 def _replace_on_success(target: str, name: str) -> Iterator[Output]:
-    sibling = os.path.join(os.path.dirname(target), f".fastattn-{secrets.token_hex(6)}.part")
+    sibling = _sibling(target)
     _unfinished.add(sibling)
     with _naming(name):
         # Not tempfile: its files are private, and this one is to have the permissions of any new file.
@@ -96,6 +96,45 @@ def _replace_on_success(target: str, name: str) -> Iterator[Output]:
         _discard(sibling)
 
 
+@contextlib.contextmanager
+def open_folder(path: str) -> Iterator[str]:
+    """A new sibling folder of ``path``, to be filled, which takes its name when the block succeeds.
+
+    Raises InputError where ``path`` is there already, but for an empty folder; FastattnError where it cannot be made.
+    """
+    target = os.path.realpath(path)
+    empty = os.path.isdir(target) and not os.listdir(target)
+    if os.path.lexists(target) and (not empty or os.path.samefile(target, os.curdir)):
+        raise InputError(f"{path} exists already; name a folder that does not")
+    sibling = _sibling(target)
+    _unfinished.add(sibling)
+    try:
+        with _naming(path):
+            os.mkdir(sibling)
+            yield sibling
+            _sync_folder(sibling)
+            if os.path.isdir(target):
+                os.rmdir(target)  # not on every system does a folder replace another
+            os.rename(sibling, target)
+            _sync_folder(os.path.dirname(target))
+    finally:
+        _discard(sibling)
+
+
+def _sync_folder(path: str) -> None:
+    """Have the system write down which files are in a folder, where it lets a folder be opened for that."""
+    if os.name == "posix":
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _sibling(target: str) -> str:
+    return os.path.join(os.path.dirname(target), f".fastattn-{secrets.token_hex(6)}.part")
+
+
 def discard_unfinished() -> None:
     """Remove what has not been completed; called when the process is about to end."""
     for sibling in list(_unfinished):
@@ -103,6 +142,8 @@ def discard_unfinished() -> None:
 
 
 def _discard(sibling: str) -> None:
+    if os.path.isdir(sibling):
+        shutil.rmtree(sibling, ignore_errors=True)
     with contextlib.suppress(OSError):
         os.unlink(sibling)
     _unfinished.discard(sibling)

@@ -5,6 +5,7 @@ import io
 import json
 import random
 import tarfile
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from fastattn.encoder import Encoder
 from fastattn.errors import DownloadError
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.translator import Translator
+from fastattn.weights import convert, read
 from fastattn.weights.archive import ArchiveError, extract
 
 GOLDENS = Path(__file__).parent / "goldens"
@@ -168,6 +170,18 @@ def encoder_files() -> Files:
     return {"model.bin": model, "config.json": config, "tokenizer.json": tokenizer_bytes("Unigram")}
 
 
+def converted_files(files: Files, precision: str) -> Files:
+    """fastattn's own folder of what these files hold."""
+    with tempfile.TemporaryDirectory() as folder:
+        model, out = Path(folder) / "model", Path(folder) / "out"
+        for name, content in files.items():
+            (model / name).parent.mkdir(parents=True, exist_ok=True)
+            (model / name).write_bytes(content)
+        out.mkdir()
+        convert.write(out, read(model), precision)
+        return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
 def archive_files(name: str) -> Files:
     """What ``pull`` unpacks."""
     members = {"top/config.json": _json({"a": 1}), "top/model.bin": bytes(range(256)) * 16}
@@ -218,6 +232,9 @@ SUBJECTS: dict[str, Subject] = {
     "bert in shards": _checkpoint(bert_files("BPE", shards=2), Encoder),
     "bert, unigram": _checkpoint(bert_files("Unigram"), Encoder),
     "sentence-transformers": _checkpoint(sentence_transformer_files(), Encoder),
+    "own int8": _checkpoint(converted_files(ctranslate2_files(6, rotary=True, gated=True), "int8")),
+    "own bfloat16": _checkpoint(converted_files(ctranslate2_files(5, "int8", relative_buckets=8), "bfloat16")),
+    "own encoder": _checkpoint(converted_files(sentence_transformer_files(), "int8"), Encoder),
     "pulled zip": Subject(archive_files("pulled.zip"), _unpack, lambda nothing: None),
     "pulled tar": Subject(archive_files("pulled.tar.gz"), _unpack, lambda nothing: None),
 } | {

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.errors import FastattnError, InputError, TokenizerError
+from fastattn.text import spm_file
 from fastattn.text.sentencepiece import SentencePiece
 
 GOLDENS = Path(__file__).parent / "goldens"
@@ -169,6 +170,65 @@ def test_what_cannot_be_followed_is_refused_in_one_line(message):
         SentencePiece(REFUSED[message])
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_sentencepieces_own_layout_is_read_at_once(name):
+    """All pieces are; only their specs are left to the general reader."""
+    data = (GOLDENS / f"text_{name}.model").read_bytes()
+    spm = spm_file.SpmFile()
+    start = spm_file._read_usual_pieces(data, spm)
+    assert data[start] == 2 << 3 | 2
+    assert spm.pieces == load(name).vocabulary
+
+
+# Pieces in the usual layout, and in others: a long text, a type's varint in two bytes, no score, another order, a field
+# twice or of another kind.
+RECORDS = [
+    piece("b"),
+    piece("c", -3.0, 4),
+    piece("\x15\x18"),
+    piece("\u2581" * 40),
+    piece("d" * 130),
+    piece("e", -1.0, 300),
+    piece("f\0"),
+    piece("g", float("nan")),
+    piece("a"),
+    field(1, field(1, b"h") + field(2, -1.0)),
+    field(1, field(1, b"i")),
+    field(1, field(2, -1.0) + field(1, b"j")),
+    field(1, field(1, b"k") + field(2, -1.0) + field(1, b"l")),
+    field(1, field(1, b"\xff") + field(2, -1.0)),
+    field(1, field(1, b"m") + field(2, -1.0) + field(4, 1)),
+    field(1, b""),
+    field(2, field(24, 1)),
+    b"\x0a",
+    b"\x0a\x0e\x0a\x05",
+]
+
+
+def outcome(data):
+    try:
+        spm = spm_file.read_spm(data)
+    except TokenizerError as error:
+        return str(error)
+    return repr(spm)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    chosen=st.lists(st.sampled_from(RECORDS), max_size=6),
+    changes=st.lists(st.tuples(st.integers(0), st.binary(min_size=1, max_size=1)), max_size=3),
+)
+def test_what_is_read_at_once_equals_what_is_read_field_by_field(chosen, changes):
+    data = bytearray(PLAIN + b"".join(chosen))
+    for place, byte in changes:
+        place %= len(data)
+        data[place : place + 1] = byte
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spm_file, "_read_usual_pieces", lambda data, spm: 0)
+        expected = outcome(bytes(data))
+    assert outcome(bytes(data)) == expected
 
 
 @settings(deadline=None, max_examples=200)

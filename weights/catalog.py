@@ -140,6 +140,9 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
         raise CheckpointError(
             f"no checkpoint {name!r}: neither an existing path nor in the catalog ({', '.join(CATALOG)})"
         )
+    folder = CATALOG[name].folder
+    if folder.is_dir():
+        return folder
     from fastattn.weights.pull import pull  # a checkpoint on disk needs none of the network's modules
 
     return pull(name)

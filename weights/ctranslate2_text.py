@@ -4,7 +4,7 @@ from fastattn.errors import CheckpointError
 from fastattn.spec import EncoderText, ModelSpec, StackSpec, TranslationText
 from fastattn.weights.ctranslate2_spec import Attributes
 from fastattn.weights.folder import Folder
-from fastattn.weights.json_file import JsonObject, is_text, read_json, read_object, shorten
+from fastattn.weights.json_file import JsonObject, read_json, read_object, shorten
 
 # Names under which converters copy sentencepiece models beside model.bin: (source, target).
 SENTENCEPIECE_FILES = (
@@ -103,7 +103,7 @@ def _find(folder: Folder, name: str) -> str | None:
 def _read_tokens(folder: Folder, name: str) -> list[str]:
     if name.endswith(".json"):
         tokens = read_json(folder, name)
-        if not isinstance(tokens, list) or not all(map(is_text, tokens)):
+        if not isinstance(tokens, list) or not _are_texts(tokens):
             raise CheckpointError(f"{folder.where(name)}: should hold a list of strings")
         return tokens
     try:
@@ -116,3 +116,11 @@ def _read_tokens(folder: Folder, name: str) -> list[str]:
     if lines and all(line.endswith("\r") for line in lines):
         lines = [line[:-1] for line in lines]
     return lines
+
+
+def _are_texts(values: list) -> bool:
+    """``is_text`` of tens of thousands at once."""
+    try:
+        return "".join(values).encode() is not None
+    except (TypeError, UnicodeEncodeError):
+        return False

@@ -1,12 +1,15 @@
-"""The safetensors container: a length, a JSON header, the arrays end to end. Zero copies for float32.
+"""The safetensors container: a length, a JSON header, the arrays end to end. Zero copies for float32 and int8.
 
 Every number of the header is checked against the file before anything is allocated: types, ranges, sizes, and
 that the arrays cover the data without overlap or gap, as the format demands.
 """
 
+import json
 import math
 import struct
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import numpy as np
 
@@ -27,6 +30,9 @@ TYPES: dict[str, tuple[int, str | None]] = {
     "F8_E4M3": (1, None),
     "F8_E5M2": (1, None),
 }
+# What is written, and as what NumPy has it; bfloat16 as its bits.
+WRITTEN = {"F32": "<f4", "BF16": "<u2", "I8": "i1"}
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,26 @@ class StoredTensor:
         if self.dtype == "BF16":
             return np.left_shift(stored, 16, dtype=np.uint32).view(np.float32)
         return np.require(stored, np.float32, ["C", "A", "W"])
+
+    def int8(self) -> np.ndarray:
+        """C-contiguous int8 over the file's own bytes."""
+        if self.dtype != "I8":
+            raise CheckpointError(f"{self.where} should be I8, is {self.dtype}")
+        return np.ndarray(self.shape, np.int8, self.data if len(self.data) else None)
+
+
+@dataclass(frozen=True)
+class NewTensor:
+    """One array to be written: a type of WRITTEN, and what gives its values when their turn comes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    values: Callable[[], np.ndarray]
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return math.prod(self.shape) * TYPES[self.dtype][0]
 
 
 def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
@@ -127,3 +153,32 @@ def _sizes(entry: JsonObject, name: str) -> tuple[int, ...]:
     if not isinstance(values, list) or not all(type(value) is int and value >= 0 for value in values):
         raise entry.error(name, "a list of sizes", values)
     return tuple(values)
+
+
+def write_tensors(
+    stream: BinaryIO, tensors: Mapping[str, NewTensor], progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Write a .safetensors file; ``progress`` is called with (bytes so far, bytes in all).
+
+    The format allows no gaps, so arrays that fill whole multiples of ALIGNMENT come first, at such multiples of the
+    file; the others follow by falling item size, each at a multiple of its own.
+    """
+    order = sorted(tensors, key=lambda name: (tensors[name].size % ALIGNMENT > 0, -TYPES[tensors[name].dtype][0]))
+    header, total = {}, 0
+    for name in order:
+        begin, total = total, total + tensors[name].size
+        header[name] = {
+            "dtype": tensors[name].dtype,
+            "shape": list(tensors[name].shape),
+            "data_offsets": [begin, total],
+        }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    stream.write(struct.pack("<Q", len(text)) + text)
+    done = 0
+    for name in order:
+        values = np.require(tensors[name].values(), WRITTEN[tensors[name].dtype], "C")
+        stream.write(values.reshape(-1).view(np.uint8).data)
+        done += tensors[name].size
+        if progress is not None:
+            progress(done, total)

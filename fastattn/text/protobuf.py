@@ -8,13 +8,13 @@ from fastattn.errors import TokenizerError
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 
 
-def read_fields(data: bytes, what: str) -> Iterator[tuple[int, int, int | bytes]]:
-    """The fields of one message, in file order: (number, wire type, value).
+def read_fields(data: bytes, what: str, position: int = 0) -> Iterator[tuple[int, int, int | bytes]]:
+    """The fields of one message from ``position`` on, in file order: (number, wire type, value).
 
     A varint's value is an int below 2**64; the value of every other wire type is its bytes.
     ``what`` names the message in errors. Raises TokenizerError where the bytes are no message.
     """
-    position, end = 0, len(data)
+    end = len(data)
     while position < end:
         key = data[position]
         if key < 0x80:

@@ -6,14 +6,15 @@ sentencepiece in float32, which settles near-ties differently, and because it ha
 """
 
 import heapq
+import re
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
 from fastattn.errors import TokenizerError
 from fastattn.text.normalizer import SPACE, LongestMatch
-from fastattn.text.spm_file import BPE, CHAR, CONTROL, FILE, NORMAL, UNIGRAM, UNUSED, USER_DEFINED, SpmFile
+from fastattn.text.spm_file import BPE, CHAR, FILE, NORMAL, UNIGRAM, UNUSED, USER_DEFINED, SpmFile
 
 Segments = list[tuple[str, int]]
 Segmenter = Callable[[str], Segments]
@@ -36,39 +37,52 @@ def build_segmenter(spm: SpmFile) -> Segmenter:
 
 def matched_pieces(spm: SpmFile) -> dict[str, int]:
     """The pieces that text can turn into, with their ids; control, byte and unknown pieces are not among them."""
-    kinds = (NORMAL, USER_DEFINED, UNUSED)
-    return {piece: index for index, piece in enumerate(spm.pieces) if spm.types[index] in kinds}
+    ids = spm.ids.copy()
+    for index in spm.special:
+        if spm.types[index] not in (USER_DEFINED, UNUSED):
+            del ids[spm.pieces[index]]
+    return ids
 
 
 def user_symbols(spm: SpmFile) -> tuple[str, ...]:
     """The user-defined pieces, which are never cut nor merged."""
-    return tuple(piece for piece, kind in zip(spm.pieces, spm.types, strict=True) if kind == USER_DEFINED)
+    return tuple(spm.pieces[index] for index in spm.special if spm.types[index] == USER_DEFINED)
 
 
 class _Unigram:
     """The best path by the sum of the pieces' scores (Kudo 2018), rounded to float32 at each piece as the original is.
 
-    The trie is nested dicts by character; the key "" of a node holds (score, id) where a piece ends.
+    The trie is nested dicts by character; the key "" of a node holds (score, id) where a piece ends. It grows where
+    texts lead: a node to which none has led yet is the list of the pieces below it.
     """
 
     def __init__(self, spm: SpmFile):
         normal = [score for score, kind in zip(spm.scores, spm.types, strict=True) if kind == NORMAL]
-        pieces = matched_pieces(spm)
-        if not pieces or not normal:
+        ids = matched_pieces(spm)
+        if not ids or not normal:
             raise TokenizerError(f"{FILE}: a unigram model without normal pieces")
         self._unknown_score = array("f", [min(normal) - UNKNOWN_PENALTY])[0]
         self._unk_id = spm.unk_id
-        self._trie: dict[str, Any] = {}
-        for piece, index in pieces.items():
-            if spm.types[index] == UNUSED:
-                continue
-            score = spm.scores[index]
-            if spm.types[index] == USER_DEFINED:
-                score = array("f", [USER_SYMBOL_BONUS * (len(piece.encode("utf-8")) - 1)])[0]
-            node = self._trie
-            for character in piece:
-                node = node.setdefault(character, {})
-            node[""] = (score, index)
+        self._ids = ids
+        self._scores = spm.scores.copy()
+        for index in spm.special:
+            piece, kind = spm.pieces[index], spm.types[index]
+            if kind == UNUSED:
+                del ids[piece]
+            elif kind == USER_DEFINED:
+                self._scores[index] = array("f", [USER_SYMBOL_BONUS * (len(piece.encode("utf-8")) - 1)])[0]
+        self._trie = self._grow(ids, 0)
+
+    def _grow(self, pieces: Iterable[str], depth: int) -> dict[str, Any]:
+        """The node of pieces that share their first ``depth`` characters; two threads that grow it make the same."""
+        node: dict[str, Any] = {}
+        for piece in pieces:
+            if len(piece) == depth:
+                index = self._ids[piece]
+                node[""] = (self._scores[index], index)
+            else:
+                node.setdefault(piece[depth], []).append(piece)
+        return node
 
     def __call__(self, text: str) -> Segments:
         length = len(text)
@@ -76,14 +90,18 @@ class _Unigram:
         scores = array("f", bytes(4 * (length + 1)))
         starts = [-1] * (length + 1)
         ids = [self._unk_id] * (length + 1)
-        trie = self._trie
         for start in range(length):
             here = scores[start]
-            node = trie.get(text[start])
-            end = start
+            node = self._trie
             single = False
-            while node is not None:
-                end += 1
+            for end in range(start + 1, length + 1):
+                character = text[end - 1]
+                below = node.get(character)
+                if below is None:
+                    break
+                if type(below) is list:
+                    below = node[character] = self._grow(below, end - start)
+                node = below
                 if "" in node:
                     score, index = node[""]
                     if end == start + 1:
@@ -94,9 +112,6 @@ class _Unigram:
                         if starts[end] < 0 or scores[end] > before:
                             starts[end] = start
                             ids[end] = index
-                if end == length:
-                    break
-                node = node.get(text[end])
             if not single:
                 self._add_unknown(start, here, scores, starts, ids)
         segments = []
@@ -128,7 +143,7 @@ class _Bpe:
             # Releases of sentencepiece differ in how they take such a piece apart again.
             raise TokenizerError(f"{FILE}: BPE piece {spm.pieces[spm.types.index(UNUSED)]!r} is marked unused")
         self._suffix = spm.treat_whitespace_as_suffix
-        self._by_word = not any(len(_split_words(piece, self._suffix)) > 1 for piece in matched_pieces(spm))
+        self._by_word = not any(map(_WORD_ENDS[self._suffix].search, matched_pieces(spm)))
         # an object of its own: were it a method, the cache and this object would keep each other alive
         self._merge = _Merges(spm)
         self._remembered = lru_cache(REMEMBERED_WORDS)(self._merge)
@@ -148,7 +163,7 @@ class _Merges:
     def __init__(self, spm: SpmFile):
         self._scores = spm.scores
         self._pieces = matched_pieces(spm)
-        self._find = _surface_to_id(spm)
+        self._unk_id = spm.unk_id
         self._symbols = LongestMatch(user_symbols(spm))
 
     def __call__(self, text: str) -> Segments:
@@ -181,7 +196,7 @@ class _Merges:
                 before[after[left]] = left
             consider(before[left], left)
             consider(left, after[left])
-        return [(surface, self._find(surface)) for surface in surfaces if surface]
+        return [(surface, pieces.get(surface, self._unk_id)) for surface in surfaces if surface]
 
     def _start(self, text: str) -> tuple[list[str], list[bool]]:
         surfaces, frozen = [], []
@@ -198,7 +213,8 @@ class _Characters:
     """Every character (or user-defined piece) alone."""
 
     def __init__(self, spm: SpmFile):
-        self._find = _surface_to_id(spm)
+        self._pieces = matched_pieces(spm)
+        self._unk_id = spm.unk_id
         self._symbols = LongestMatch(user_symbols(spm))
 
     def __call__(self, text: str) -> Segments:
@@ -206,7 +222,7 @@ class _Characters:
         position = 0
         while position < len(text):
             surface = self._symbols.match(text, position) or text[position]
-            segments.append((surface, self._find(surface)))
+            segments.append((surface, self._pieces.get(surface, self._unk_id)))
             position += len(surface)
         return segments
 
@@ -215,30 +231,21 @@ class _Words:
     """Every word, with the space before it, looked up whole."""
 
     def __init__(self, spm: SpmFile):
-        self._find = _surface_to_id(spm)
+        self._pieces = matched_pieces(spm)
+        self._unk_id = spm.unk_id
 
     def __call__(self, text: str) -> Segments:
         words = text.split(SPACE)
         surfaces = ([words[0]] if words[0] else []) + [SPACE + word for word in words[1:]]
-        return [(surface, self._find(surface)) for surface in surfaces]
+        return [(surface, self._pieces.get(surface, self._unk_id)) for surface in surfaces]
 
 
-def _surface_to_id(spm: SpmFile) -> Callable[[str], int]:
-    """Look a surface up; text that spells a control piece is unknown."""
-    ids = matched_pieces(spm)
-    hidden = {piece for piece, kind in zip(spm.pieces, spm.types, strict=True) if kind == CONTROL}
-    return lambda surface: spm.unk_id if surface in hidden else ids.get(surface, spm.unk_id)
+# Where a word ends: before a space that follows a letter or, where spaces are suffixes, before a letter after a space.
+_WORD_ENDS = {
+    False: re.compile(f"(?<=[^{SPACE}])(?={SPACE})"),
+    True: re.compile(f"(?<={SPACE})(?=[^{SPACE}])"),
+}
 
 
 def _split_words(text: str, suffix: bool) -> list[str]:
-    """Cut where a space follows a letter (or, with ``suffix``, where a letter follows a space)."""
-    words = []
-    start = 0
-    for position in range(1, len(text)):
-        first, second = (text[position - 1] == SPACE, text[position] == SPACE)
-        if (first and not second) if suffix else (second and not first):
-            words.append(text[start:position])
-            start = position
-    if text:
-        words.append(text[start:])
-    return words
+    return _WORD_ENDS[suffix].split(text) if text else []

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from fastattn.text.normalizer import SPACE, Normalizer
-from fastattn.text.segmentation import Segments, build_segmenter, matched_pieces, user_symbols
+from fastattn.text.segmentation import Segments, build_segmenter, user_symbols
 from fastattn.text.spm_file import BYTE, BYTE_PIECES, CONTROL, UNKNOWN, byte_of, read_spm
 from fastattn.text.unicode import check_text
 
@@ -23,14 +23,13 @@ class SentencePiece:
         self._denormalizer = Normalizer(spm.denormalizer) if spm.denormalizer.charsmap else None
         self._segment = build_segmenter(spm)
         self._byte_ids = [-1] * 256
-        reserved = {}
-        for index, (piece, kind) in enumerate(zip(spm.pieces, spm.types, strict=True)):
+        self._reserved = {}
+        for index in spm.special:
+            piece, kind = spm.pieces[index], spm.types[index]
             if kind == BYTE:
                 self._byte_ids[byte_of(piece)] = index
             if kind in (BYTE, CONTROL, UNKNOWN):
-                reserved[piece] = kind
-        self._reserved = reserved
-        self._ids = matched_pieces(spm)
+                self._reserved[piece] = kind
 
     @property
     def vocabulary(self) -> list[str]:

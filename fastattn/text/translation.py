@@ -49,7 +49,8 @@ class TranslationTokenizer:
     def __init__(self, text: TranslationText):
         self.text = text
         self._source_ids = _by_token(text.source_vocabulary)
-        self._target_ids = _by_token(text.target_vocabulary)
+        shared = text.target_vocabulary is text.source_vocabulary
+        self._target_ids = self._source_ids if shared else _by_token(text.target_vocabulary)
         self._source_model = SentencePiece(text.source_model) if text.source_model is not None else None
         self._target_model = self._source_model
         if text.target_model is not None and text.target_model != text.source_model:
@@ -191,4 +192,4 @@ def _tokens(text: str, model: SentencePiece | None) -> list[str]:
 
 def _by_token(vocabulary: tuple[str, ...]) -> dict[str, int]:
     """Ids by token; of a token that is there twice the first."""
-    return {token: index for index, token in reversed(list(enumerate(vocabulary)))}
+    return dict(zip(reversed(vocabulary), reversed(range(len(vocabulary)))))

@@ -1,0 +1,62 @@
+"""``fastattn convert``: any checkpoint into a folder of fastattn's own, at the precision that is asked for."""
+
+import shutil
+
+import click
+
+from fastattn.cli.options import located
+from fastattn.cli.output import open_folder
+from fastattn.cli.progress import Progress
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  fastattn convert minilm ./minilm-int8 --precision int8
+  fastattn convert ./my-model.argosmodel ./my-model --precision bfloat16
+  fastattn translate -m ./my-model "你好"
+
+\b
+The precision is that of linear weights and embedding tables; all else is float32.
+  float32   nothing is lost; matrices kept as int8 are multiplied out
+  bfloat16  rounded to the nearest, half the size
+  int8      each row as multiples of its greatest weight / 127, a quarter of the size;
+            matrices that are int8 already keep their numbers
+
+\b
+OUT appears complete or not at all, and must not be there yet unless it is empty.
+Any command takes it for a MODEL. Other programs can read its model.safetensors.
+"""
+)
+@click.argument("model")
+@click.argument("out")
+@click.option(
+    "-p",
+    "--precision",
+    type=click.Choice(["float32", "bfloat16", "int8"]),
+    required=True,
+    help="Of the matrices in OUT.",
+)
+def convert(model: str, out: str, precision: str) -> None:
+    """Write the checkpoint MODEL to the folder OUT, where it is mapped as it is used: loading copies nothing."""
+    with open_folder(out) as folder, Progress() as progress:
+        progress.show(f"loading {model}")
+        name = located(model, progress)
+        from pathlib import Path
+
+        from fastattn.weights import catalog, read
+        from fastattn.weights.convert import weight_bytes, write
+        from fastattn.weights.pull import SOURCE_FILE
+
+        def wrote(done: int, total: int) -> None:
+            progress.show(f"writing {out}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
+
+        path = catalog.resolve(name)
+        checkpoint = read(path)
+        write(Path(folder), checkpoint, precision, wrote)
+        if (path / SOURCE_FILE).is_file():
+            shutil.copyfile(path / SOURCE_FILE, Path(folder) / SOURCE_FILE)  # the licence and its makers stay known
+    before, after = (weight_bytes(checkpoint, kind) / 1e6 for kind in (checkpoint.precision, precision))
+    click.echo(
+        f"{model}: {before:,.1f} MB of {checkpoint.precision} weights; {out}: {after:,.1f} MB of {precision}", err=True
+    )

@@ -1,0 +1,34 @@
+"""Weights at fewer bits: float32 matrices to int8 by rows, and to bfloat16."""
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.spec import QuantizedTensor
+
+LARGEST = 127  # -128 is not used: a row's range is symmetric
+
+
+def row_multipliers(weight_FD: np.ndarray, name: str) -> np.ndarray:
+    """float32 [F]: the greatest magnitude of each row over 127; CheckpointError where one is not finite."""
+    greatest_F = np.abs(weight_FD).max(axis=1, initial=0)
+    if not np.isfinite(greatest_F).all():
+        raise CheckpointError(f"{name} has values that are not finite; int8 cannot hold them")
+    return greatest_F / np.float32(LARGEST)
+
+
+def quantize(weight_FD: np.ndarray, name: str) -> QuantizedTensor:
+    """Each float32 row as the nearest multiples of its multiplier, which is 0 for a row of zeros."""
+    multipliers_F = row_multipliers(weight_FD, name)
+    # A multiplier too small for float32 is 0 as well, and a subnormal one so coarse that 127 is exceeded.
+    divisors_F = np.where(multipliers_F > 0, multipliers_F, np.float32(np.inf))
+    values_FD = weight_FD / divisors_F[:, None]
+    np.rint(values_FD, out=values_FD)
+    np.clip(values_FD, -LARGEST, LARGEST, out=values_FD)
+    return QuantizedTensor(values_FD.astype(np.int8), multipliers_F)
+
+
+def bfloat16_bits(values: np.ndarray) -> np.ndarray:
+    """uint16 of the same shape: float32 rounded to the nearest bfloat16, ties to even; NaN stays NaN."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded).astype(np.uint16)
