@@ -12,6 +12,7 @@ import numpy as np
 from fastattn import kernels
 from fastattn.errors import CheckpointError, InputError, TokenizerError, check_count
 from fastattn.models.encoder import EncoderModel
+from fastattn.packed_file import PackedFile
 from fastattn.models.pooling import check_poolings, pool
 from fastattn.similarity import SIMILARITIES, similarity, unit_length
 from fastattn.spec import ACTIVATIONS, Checkpoint, EncoderText, resolve_precision
@@ -41,7 +42,7 @@ class Encoder:
     """
 
     def __init__(self, path: str | os.PathLike, precision: str = "float32", threads: int | None = None):
-        self._build(read(catalog.resolve(path)), precision, threads, kernels)
+        self._build(read(catalog.resolve(path)), precision, threads, kernels, keep=True)
 
     @classmethod
     def from_checkpoint(
@@ -56,10 +57,13 @@ class Encoder:
         encoder._build(checkpoint, precision, threads, ops)
         return encoder
 
-    def _build(self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: ModuleType) -> None:
+    def _build(
+        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: ModuleType, keep: bool = False
+    ) -> None:
         text = checkpoint.text
         if not isinstance(text, EncoderText):
             raise CheckpointError(f"an encoder's checkpoint is expected, this one is an {checkpoint.spec.kind} model's")
+        precision = resolve_precision(precision, checkpoint)
         self._ops = ops
         limit = self._ops.thread_limit()
         self._threads = limit if threads is None else min(check_count("threads", threads), limit)
@@ -68,7 +72,10 @@ class Encoder:
         _check_text(text, self._width)
         positions = checkpoint.spec.encoder.max_positions
         self._max_length = min(text.max_length, positions) if positions else text.max_length
-        self._model = EncoderModel(checkpoint, self._ops, resolve_precision(precision, checkpoint))
+        kept = PackedFile(checkpoint.tensors, precision) if keep else None
+        self._model = EncoderModel(checkpoint, self._ops, precision, kept)
+        if kept is not None:
+            kept.save()
         self._dense = [(self._ops.pack_linear(w, bias), activation) for w, bias, activation in text.dense]
         self._special_ids = _special_ids(text.tokenizer)
         self._tokenizer = HuggingFaceTokenizer(text.tokenizer, self._max_length, text.lowercase)

@@ -5,6 +5,7 @@ StackSpec names by a string is looked up in a dictionary when the layer is built
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ class Parameters:
     """A checkpoint's tensors, packed on demand into the operations' layout; tied weights are packed once.
 
     precision  of the products: "float32", "bfloat16" or "int8"
+    kept       where packed weights are kept for the next process: a PackedFile, or None
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], ops: Any, precision: str = "float32"):
-        self.ops, self.precision = ops, precision
+    def __init__(self, tensors: Mapping[str, Tensor], ops: Any, precision: str = "float32", kept: Any = None):
+        self.ops, self.precision, self._kept = ops, precision, kept
         self._tensors = tensors
         self._packed: dict[tuple[int, int], Any] = {}
 
@@ -37,7 +39,8 @@ class Parameters:
         weight_FD, bias_F = self.tensor(name + ".weight"), self.optional(name + ".bias")
         key = id(weight_FD), id(bias_F)
         if key not in self._packed:
-            self._packed[key] = self.ops.pack_linear(weight_FD, bias_F, self.precision)
+            make = partial(self.ops.pack_linear, weight_FD, bias_F, self.precision)
+            self._packed[key] = make() if self._kept is None else self._kept.linear(name, weight_FD.shape, make)
         return self._packed[key]
 
     def table(self, name: str) -> Any:

@@ -7,52 +7,64 @@ time and nothing else.
 
 import contextlib
 import hashlib
-import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 
 from fastattn.cache import cache_root
 from fastattn.errors import CheckpointError
-from fastattn.weights.safetensors_file import NewTensor, parse, write_tensors
+from fastattn.kernels.packing import PackedLinear, packed_layout, packed_shapes
+from fastattn.spec import QuantizedTensor, Tensor
+from fastattn.weights.folder import map_file
+from fastattn.weights.safetensors_file import NewTensor, StoredTensor, parse, write_tensors
 
-LAYOUT = 1  # of the files; counted up when what is in them changes
+VERSION = 1  # of the files; counted up when what is in them changes
 _PIECE = 1 << 23  # bytes that one thread hashes at a time
 _TYPES = {"float32": "F32", "uint16": "BF16", "int8": "I8", "int32": "I32"}
 
 
-def content_hash(parts: Iterable[memoryview]) -> str:
-    """SHA-256 over the SHA-256 of every piece of every part, and of the parts' sizes."""
-    pieces = [part[i : i + _PIECE] for part in parts for i in range(0, max(len(part), 1), _PIECE)]
+def content_hash(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over the names, types and shapes of all arrays, and over the SHA-256 of every piece of them."""
+    arrays = {}
+    for name, tensor in tensors.items():
+        if isinstance(tensor, QuantizedTensor):
+            arrays[name], arrays[f"{name}.multipliers"] = tensor.values_FD, tensor.multipliers_F
+        else:
+            arrays[name] = tensor
+    pieces = []
+    for array in arrays.values():
+        data = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        pieces += [data[i : i + _PIECE] for i in range(0, len(data), _PIECE)]
+    outline = repr([(name, array.dtype.str, array.shape) for name, array in arrays.items()])
     with ThreadPoolExecutor() as pool:
         digests = pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces)
-        return hashlib.sha256(b"".join(digests) + repr([len(piece) for piece in pieces]).encode()).hexdigest()
+        return hashlib.sha256(outline.encode() + b"".join(digests)).hexdigest()
 
 
 class PackedFile:
-    """The packed arrays of one checkpoint by layer.
+    """The packed linear layers of one checkpoint in one precision."""
 
-    name  of the file: whatever decides its content
-    """
+    def __init__(self, tensors: Mapping[str, Tensor], precision: str):
+        self._precision = precision
+        name = f"{content_hash(tensors)[:40]}-{packed_layout(precision)}-{VERSION}.safetensors"
+        self.path = cache_root() / "packed" / name
+        self._made: dict[str, PackedLinear] = {}
+        self._stored: dict[str, StoredTensor] = {}
+        with contextlib.suppress(OSError, CheckpointError):
+            self._stored = parse(map_file(self.path), str(self.path))
 
-    def __init__(self, name: str):
-        self.path = cache_root() / "packed" / f"{name}-{LAYOUT}.safetensors"
-        self._made: dict[str, Mapping[str, np.ndarray]] = {}
-        self._stored = {}
-        with contextlib.suppress(OSError, ValueError, CheckpointError), self.path.open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self._stored = parse(memoryview(mapped), str(self.path))
-
-    def arrays(self, layer: str, fields: Iterable[str], make: Callable[[], Mapping[str, np.ndarray]]):
-        """The arrays of ``layer`` by field, mapped from the file, or made and kept for ``save``."""
-        stored = {field: self._stored.get(f"{layer}.{field}") for field in fields}
-        if None not in stored.values():
-            return {field: tensor.array() for field, tensor in stored.items()}
-        self._made[layer] = made = make()
+    def linear(self, name: str, shape: tuple[int, int], make: Callable[[], PackedLinear]) -> PackedLinear:
+        """The layer ``name``, weights of ``shape``: mapped from the file if it is there, else made, for ``save``."""
+        shapes = packed_shapes(*shape, self._precision)
+        stored = {field: self._stored.get(f"{name}.{field}") for field in shapes}
+        arrays = {field: tensor.array() for field, tensor in stored.items() if tensor is not None}
+        if {field: array.shape for field, array in arrays.items()} == shapes:
+            return PackedLinear(*shape, **arrays)
+        self._made[name] = made = make()
         return made
 
     def save(self) -> None:
@@ -60,9 +72,9 @@ class PackedFile:
         if not self._made:
             return
         tensors = {
-            f"{layer}.{field}": NewTensor(_TYPES[array.dtype.name], array.shape, lambda array=array: array)
-            for layer, fields in self._made.items()
-            for field, array in fields.items()
+            f"{name}.{field}": NewTensor(_TYPES[array.dtype.name], array.shape, partial(np.asarray, array))
+            for name, packed in self._made.items()
+            for field, array in packed.arrays().items()
         }
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from fastattn.rounding import bfloat16_bits, quantize
 from fastattn.spec import QuantizedTensor, Tensor
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -73,21 +74,19 @@ class PackedLinear:
 
 def round_to_bfloat16(x: np.ndarray) -> np.ndarray:
     """The nearest bfloat16, ties to even, in the dtype of x; NaN stays NaN."""
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
-    rounded = (bits + (np.uint32(0x7FFF) + (bits >> 16 & 1))) & np.uint32(0xFFFF0000)
-    return np.where(np.isnan(x), np.nan, rounded.view(np.float32)).astype(x.dtype)
+    return (bfloat16_bits(x).astype(np.uint32) << 16).view(np.float32).astype(x.dtype)
 
 
 def quantise_rows(x_ND: np.ndarray) -> np.ndarray:
     """Rows rounded to 127 steps of their largest magnitude, in the dtype of x."""
-    quantised = QuantizedTensor.from_float32(x_ND.astype(np.float32))
+    quantised = quantize(x_ND.astype(np.float32), "a row")
     return quantised.values_FD * quantised.multipliers_F[:, None].astype(x_ND.dtype)
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
     """The weights in the form that ``linear`` and ``project_top_k`` take, rounded as ``precision`` says."""
     if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
-        weight_FD = QuantizedTensor.from_float32(weight_FD)
+        weight_FD = quantize(weight_FD, "a linear layer")
     if isinstance(weight_FD, QuantizedTensor):
         weight_FD = weight_FD.float32()
     if precision == "bfloat16":

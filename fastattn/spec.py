@@ -164,14 +164,6 @@ class QuantizedTensor:
     dtype = np.dtype(np.float32)  # of what it stands for
     ndim = 2
 
-    @classmethod
-    def from_float32(cls, weight_FD: np.ndarray) -> "QuantizedTensor":
-        """Symmetric, the largest magnitude of a row to 127; a row of zeros keeps the factor 0."""
-        peak_F = np.abs(weight_FD).max(axis=1, initial=0)
-        factor_F = np.divide(np.float32(127), peak_F, out=np.zeros_like(peak_F), where=peak_F > 0)
-        values_FD = np.rint(weight_FD * factor_F[:, None]).astype(np.int8)
-        return cls(values_FD, peak_F / np.float32(127))
-
     @property
     def shape(self) -> tuple[int, ...]:
         return self.values_FD.shape

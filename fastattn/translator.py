@@ -43,7 +43,7 @@ class Translator:
     """
 
     def __init__(self, path: str | os.PathLike, precision: str = "float32", threads: int | None = None):
-        self._build(read(catalog.resolve(path)), precision, threads, None)
+        self._build(read(catalog.resolve(path)), precision, threads, None, keep=True)
 
     @classmethod
     def from_checkpoint(
@@ -58,17 +58,23 @@ class Translator:
         translator._build(checkpoint, precision, threads, ops)
         return translator
 
-    def _build(self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: ModuleType | None) -> None:
+    def _build(
+        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: ModuleType | None, keep: bool = False
+    ) -> None:
         if not isinstance(checkpoint.text, TranslationText):
             raise CheckpointError(
                 f"a translation model's checkpoint is expected, this one is an {checkpoint.spec.kind} model's"
             )
+        precision = resolve_precision(precision, checkpoint)
         # Compiled kernels are imported only where they are used: it takes a while.
         self._ops = ops or import_module("fastattn.kernels")
         limit = self._ops.thread_limit()
         self._threads = limit if threads is None else min(check_count("threads", threads), limit)
         self._tokenizer = TranslationTokenizer(checkpoint.text)
-        self._model = EncoderDecoder(checkpoint, self._ops, resolve_precision(precision, checkpoint))
+        kept = import_module("fastattn.packed_file").PackedFile(checkpoint.tensors, precision) if keep else None
+        self._model = EncoderDecoder(checkpoint, self._ops, precision, kept)
+        if kept is not None:
+            kept.save()
         self._positions = checkpoint.spec.encoder.max_positions
 
     @property

@@ -16,7 +16,7 @@ from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Tensor, Tran
 from fastattn.weights import convert, read
 from fastattn.weights.folder import Directory
 from fastattn.weights.native import is_matrix
-from fastattn.weights.rounding import bfloat16_bits
+from fastattn.rounding import bfloat16_bits
 from fastattn.weights.safetensors_file import ALIGNMENT, NewTensor, read_tensors, write_tensors
 
 PRECISIONS = ("float32", "bfloat16", "int8")

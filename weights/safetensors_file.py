@@ -31,7 +31,7 @@ TYPES: dict[str, tuple[int, str | None]] = {
     "F8_E5M2": (1, None),
 }
 # What is written, and as what NumPy has it; bfloat16 as its bits.
-WRITTEN = {"F32": "<f4", "BF16": "<u2", "I8": "i1"}
+WRITTEN = {"F32": "<f4", "BF16": "<u2", "I8": "i1", "I32": "<i4"}
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
 
@@ -53,6 +53,12 @@ class StoredTensor:
         if self.dtype == "BF16":
             return np.left_shift(stored, 16, dtype=np.uint32).view(np.float32)
         return np.require(stored, np.float32, ["C", "A", "W"])
+
+    def array(self) -> np.ndarray:
+        """As it is stored: a type of WRITTEN, over the file's own bytes."""
+        if self.dtype not in WRITTEN:
+            raise CheckpointError(f"{self.where} should be one of {', '.join(WRITTEN)}, is {self.dtype}")
+        return np.ndarray(self.shape, WRITTEN[self.dtype], self.data if len(self.data) else None)
 
     def int8(self) -> np.ndarray:
         """C-contiguous int8 over the file's own bytes."""

@@ -11,6 +11,7 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.jit import kernel
+from fastattn.rounding import bfloat16_bits, quantize
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES, TARGET
@@ -38,6 +39,10 @@ class PackedLinear:
     factors: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
     corrections: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a file keeps of it."""
+        return {"panels_PSN": self.panels_PSN, "bias": self.bias, "factors": self.factors, "corrections": self.corrections}
+
     @property
     def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What a tile does to its sums."""
@@ -57,6 +62,25 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
     return PackedLinear(outputs, inputs, panels_PSN, bias, *rest)
 
 
+def packed_layout(precision: str) -> str:
+    """A name for what ``pack_linear`` makes on this CPU in this precision."""
+    arithmetic = arithmetic_for(precision)
+    return f"{precision}-{NR}-{arithmetic.group}-{arithmetic.offset}"
+
+
+def packed_shapes(outputs: int, inputs: int, precision: str) -> dict[str, tuple[int, ...]]:
+    """Of the arrays of a PackedLinear."""
+    group, panels = arithmetic_for(precision).group, -(-outputs // NR)
+    columns = (panels * NR,)
+    own = columns if precision == "int8" else (0,)
+    return {
+        "panels_PSN": (panels, -(-inputs // group), group * NR),
+        "bias": columns,
+        "factors": own,
+        "corrections": own,
+    }
+
+
 def _pack_float32(weight_FD: Tensor, panels: int) -> tuple:
     outputs, inputs = weight_FD.shape
     panels_PDN = np.empty((panels, inputs, NR), np.float32)
@@ -74,7 +98,7 @@ def _pack_bfloat16(weight_FD: Tensor, panels: int) -> tuple:
 
 def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
     arithmetic = arithmetic_for("int8")
-    quantised = weight_FD if isinstance(weight_FD, QuantizedTensor) else QuantizedTensor.from_float32(weight_FD)
+    quantised = weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(weight_FD, "a linear layer")
     panels_PSN, sums = _interleaved(quantised.values_FD, panels, arithmetic.group)
     factors = np.zeros(panels * NR, np.float32)
     factors[: len(quantised.multipliers_F)] = quantised.multipliers_F
@@ -82,13 +106,6 @@ def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
 
 
 _PACK = {"float32": _pack_float32, "bfloat16": _pack_bfloat16, "int8": _pack_int8}
-
-
-def bfloat16_bits(x: np.ndarray) -> np.ndarray:
-    """The nearest bfloat16 of float32 values, ties to even, as uint16; NaN stays NaN."""
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
-    rounded = (bits + (np.uint32(0x7FFF) + (bits >> 16 & 1))) >> 16
-    return np.where(np.isnan(x), 0x7FC0, rounded).astype(np.uint16)
 
 
 def _interleaved(values_FD: np.ndarray, panels: int, group: int) -> tuple[np.ndarray, np.ndarray]:

@@ -65,8 +65,9 @@ class EncoderStack:
 class EncoderModel:
     """An encoder on its own; ``ops`` is ``fastattn.kernels``, or another namespace of the same operations."""
 
-    def __init__(self, checkpoint: Checkpoint, ops: Any, precision: str = "float32"):
-        self.encoder = EncoderStack(Parameters(checkpoint.tensors, ops, precision), checkpoint.spec.encoder)
+    def __init__(self, checkpoint: Checkpoint, ops: Any, precision: str = "float32", kept: Any = None):
+        parameters = Parameters(checkpoint.tensors, ops, precision, kept)
+        self.encoder = EncoderStack(parameters, checkpoint.spec.encoder)
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """(rows_ND, starts_B1) as ``EncoderStack.encode``."""

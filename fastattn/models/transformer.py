@@ -218,11 +218,11 @@ class EncoderDecoder:
     Token ids are int32. Raises CheckpointError for a checkpoint without a decoder that attends to an encoder.
     """
 
-    def __init__(self, checkpoint: Checkpoint, ops: Any, precision: str = "float32"):
+    def __init__(self, checkpoint: Checkpoint, ops: Any, precision: str = "float32", kept: Any = None):
         decoder = checkpoint.spec.decoder
         if decoder is None or not decoder.cross_attention:
             raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
-        parameters = Parameters(checkpoint.tensors, ops, precision)
+        parameters = Parameters(checkpoint.tensors, ops, precision, kept)
         self.spec, self.ops = checkpoint.spec, ops
         self.encoder = EncoderStack(parameters, checkpoint.spec.encoder)
         self.decoder = DecoderStack(parameters, decoder)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fastattn.errors import CheckpointError
-from fastattn.weights.rounding import bfloat16_bits, quantize
+from fastattn.rounding import bfloat16_bits, quantize
 
 
 def test_int8_rounds_each_row_by_its_greatest() -> None:
