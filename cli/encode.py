@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.lines import Lines, open_lines
+from fastattn.cli.loading import loading
 from fastattn.cli.options import (
     given,
     input_option,
@@ -20,7 +21,7 @@ from fastattn.cli.options import (
     verbose_option,
 )
 from fastattn.cli.output import Output, open_output
-from fastattn.cli.progress import Compiling, Progress, rate, share
+from fastattn.cli.progress import Compiling, Progress, pace, rate
 from fastattn.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ Examples:
 \b
 One vector for each line, empty ones included.
   npy    a float32 array [lines, dimension]
-  jsonl  {"text": ..., "vector": [...]}
+  jsonl  {"text": ..., "vector": [...]}, with null for what is not finite, as damaged weights give
   csv    numbers separated by commas, no header
 """
 )
@@ -84,29 +85,28 @@ def encode(
         if write is _write_npy and output.is_terminal():
             raise InputError("npy is not for a terminal; name a file with -o")
         start = time.monotonic()
-        compiling = Compiling(progress)
-        progress.show(f"loading {name}")
-        name = located(name, progress)
-        from fastattn.encoder import Encoder
+        with loading():
+            compiling = Compiling(progress)
+            progress.show(f"loading {name}")
+            name = located(name, progress)
+            from fastattn.encoder import Encoder
 
-        encoder = Encoder(name, **given(threads=threads))
+            encoder = Encoder(name, **given(threads=threads))
         chosen = given(**options, pooling=None if pooling is None else tuple(pooling.split(",")))
         loaded = time.monotonic()
-        done = 0
 
         def vectors() -> Iterator[tuple[list[str], "np.ndarray"]]:
-            nonlocal done
             for chunk in _chunks(lines):
                 yield chunk, encoder.encode(chunk, **chosen)
-                done += len(chunk)
-                progress.show(rate(done, lines, time.monotonic() - loaded) + share(lines))
+                lines.finish(len(chunk))
+                progress.show(pace(lines, time.monotonic() - loaded))
 
         progress.enabled &= not output.is_terminal()
         write(output, vectors(), encoder.encode([], **chosen))
     if verbose:
         seconds = time.monotonic() - loaded
         click.echo(
-            f"{rate(done, lines, seconds)} in {seconds:.2f} s (loaded in {loaded - start:.2f} s{compiling.remark()})",
+            f"{rate(lines, seconds)} in {seconds:.2f} s (loaded in {loaded - start:.2f} s{compiling.remark()})",
             err=True,
         )
 
@@ -131,10 +131,12 @@ def _chunks(lines: Lines) -> Iterator[list[str]]:
 def _write_jsonl(output: Output, chunks: Iterator, empty: "np.ndarray") -> None:
     for texts, vectors_BE in chunks:
         for text, vector in zip(texts, _decimals(vectors_BE)):
-            output.write(
-                f'{{"text": {json.dumps(text, ensure_ascii=False)}, "vector": [{", ".join(vector)}]}}\n'.encode()
-            )
+            numbers = ", ".join(_NO_JSON.get(number, number) for number in vector)
+            output.write(f'{{"text": {json.dumps(text, ensure_ascii=False)}, "vector": [{numbers}]}}\n'.encode())
         output.flush()
+
+
+_NO_JSON = dict.fromkeys(("nan", "inf", "-inf"), "null")
 
 
 def _write_csv(output: Output, chunks: Iterator, empty: "np.ndarray") -> None:

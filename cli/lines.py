@@ -1,7 +1,10 @@
 """Lines of text from arguments, a file or standard input: UTF-8 whatever the locale says."""
 
+import contextlib
 import os
+import stat
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
@@ -17,8 +20,8 @@ LONGEST_LINE = 1 << 26
 class Lines:
     """An iterator of lines without their ends; what cannot be text is an InputError that names the line.
 
-    ``consumed``    bytes read so far, of ``size`` (None: not known)
-    ``characters``  given out so far
+    size      bytes in all, None where that is not known
+    finished, finished_bytes, finished_characters   of the lines that ``finish`` was told of, in their order
     """
 
     def __init__(self, source: Iterable[bytes], name: str, size: int | None = None, terminal: bool = False):
@@ -26,17 +29,25 @@ class Lines:
         self.name = name
         self.size = size
         self.terminal = terminal
-        self.consumed = 0
-        self.characters = 0
+        self.finished = self.finished_bytes = self.finished_characters = 0
+        self._pending: deque[tuple[int, int]] = deque()  # bytes and characters of lines given out, not finished
 
     def __iter__(self) -> Iterator[str]:
         for number, line in enumerate(self._source, start=1):
-            self.consumed += len(line)
+            size = len(line)
             if number == 1:
                 line = line.removeprefix(_BYTE_ORDER_MARK)
             text = _decode(line.removesuffix(b"\n").removesuffix(b"\r"), f"{self.name}, line {number}")
-            self.characters += len(text)
+            self._pending.append((size, len(text)))
             yield text
+
+    def finish(self, count: int) -> None:
+        """The work on the next ``count`` lines is done."""
+        self.finished += count
+        for _ in range(count):
+            size, characters = self._pending.popleft()
+            self.finished_bytes += size
+            self.finished_characters += characters
 
 
 def open_lines(texts: tuple[str, ...], path: str | None) -> Lines:
@@ -51,16 +62,24 @@ def open_lines(texts: tuple[str, ...], path: str | None) -> Lines:
     stream = _standard_input()
     if stream.isatty():
         click.echo("fastattn: type or paste lines; Ctrl-D (Windows: Ctrl-Z, Enter) ends", err=True)
-    return Lines(_lines_of(stream, "standard input"), "standard input", terminal=stream.isatty())
+    return Lines(_lines_of(stream, "standard input"), "standard input", _size(stream), stream.isatty())
 
 
 def _open_file(path: str) -> Lines:
     try:
         file = open(path, "rb")
-        size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    return Lines(_closing(file, _lines_of(file, path)), path, size or None)
+    return Lines(_closing(file, _lines_of(file, path)), path, _size(file))
+
+
+def _size(file: BinaryIO) -> int | None:
+    """The bytes that a file still holds; None for a pipe, a terminal or a device."""
+    with contextlib.suppress(OSError, ValueError):
+        status = os.fstat(file.fileno())
+        if stat.S_ISREG(status.st_mode):
+            return status.st_size - file.tell()
+    return None
 
 
 def _lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:

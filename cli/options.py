@@ -38,11 +38,11 @@ def located(model: str, progress: Progress) -> str:
     """``model`` itself, or the folder of a catalog's checkpoint, which is fetched now if it is not here yet."""
     from fastattn.weights.catalog import CATALOG
 
-    if os.path.exists(model) or model not in CATALOG:
+    if os.path.exists(model) or model not in CATALOG or CATALOG[model].folder.is_dir():
         return model
     from fastattn.weights.pull import is_offline
 
-    if not CATALOG[model].folder.is_dir() and not is_offline():
+    if not is_offline():
         click.echo(f"fastattn: fetching {model}, {CATALOG[model].title}; licence {CATALOG[model].licence}", err=True)
     return str(fetched(model, progress))
 

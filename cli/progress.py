@@ -1,5 +1,6 @@
 """What a person at a terminal sees while work is going on, all of it on stderr."""
 
+import math
 import sys
 import threading
 import time
@@ -81,13 +82,27 @@ class Compiling:
         return f"; {self.kernels} kernels were compiled meanwhile" if self.kernels else ""
 
 
-def rate(done: int, lines: "Lines", seconds: float) -> str:
-    """``1,234 lines, 56.7 lines/s, 890 characters/s``."""
+def rate(lines: "Lines", seconds: float) -> str:
+    """``1,234 lines, 56.7 lines/s, 890 characters/s``: of the lines that are finished."""
     seconds = max(seconds, 1e-9)
-    plural = "" if done == 1 else "s"
-    return f"{done:,} line{plural}, {done / seconds:,.1f} lines/s, {lines.characters / seconds:,.0f} characters/s"
+    done, characters = lines.finished, lines.finished_characters
+    return f"{done:,} line{'s' * (done != 1)}, {done / seconds:,.1f} lines/s, {characters / seconds:,.0f} characters/s"
 
 
-def share(lines: "Lines") -> str:
-    """``, 78%``: how much of the input has been read, where its size is known."""
-    return f", {min(100, 100 * lines.consumed // lines.size)}%" if lines.size else ""
+def pace(lines: "Lines", seconds: float) -> str:
+    """``rate``, and ``, 78%, 3 min left`` where the input's size is known."""
+    text = rate(lines, seconds)
+    if lines.size and lines.finished:
+        done = min(1.0, lines.finished_bytes / lines.size)
+        text += f", {math.floor(100 * done)}%"
+        if done < 1:
+            text += f", {duration(seconds / done - seconds)} left"
+    return text
+
+
+def duration(seconds: float) -> str:
+    """``45 s``, ``3 min``, ``2 h 5 min``: as exactly as a guess deserves."""
+    if seconds < 59.5:
+        return f"{max(1, round(seconds))} s"
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"

@@ -1,6 +1,7 @@
 """``fastattn translate``: lines in, their translations out, in order and as they come."""
 
 import json
+import math
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -9,6 +10,7 @@ from typing import Any
 import click
 
 from fastattn.cli.lines import Lines, open_lines
+from fastattn.cli.loading import loading
 from fastattn.cli.options import (
     given,
     input_option,
@@ -19,7 +21,7 @@ from fastattn.cli.options import (
     verbose_option,
 )
 from fastattn.cli.output import Output, open_output
-from fastattn.cli.progress import Compiling, Progress, rate, share
+from fastattn.cli.progress import Compiling, Progress, pace, rate
 
 
 @click.command(
@@ -36,6 +38,7 @@ Examples:
 Without --json one input line gives one output line; an empty line stays empty.
   --scores  puts the score and a tab before the text
   -n 2 ...  gives a line for each hypothesis, its input line's number and a tab first
+  --json    gives null for a score that is not finite, which only damaged weights lead to
 """
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
@@ -97,12 +100,13 @@ def translate(
     lines = open_lines(texts, input_path)
     with open_output(output_path) as output, Progress() as progress:
         start = time.monotonic()
-        compiling = Compiling(progress)
-        progress.show(f"loading {name}")
-        name = located(name, progress)
-        from fastattn.translator import Translator
+        with loading():
+            compiling = Compiling(progress)
+            progress.show(f"loading {name}")
+            name = located(name, progress)
+            from fastattn.translator import Translator
 
-        translator = Translator(name, **given(threads=threads))
+            translator = Translator(name, **given(threads=threads))
         options = given(**search) | {"details": True}
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
@@ -112,8 +116,7 @@ def translate(
     if verbose:
         seconds = time.monotonic() - loaded
         click.echo(
-            f"{rate(printing.lines, lines, seconds)} in {seconds:.2f} s "
-            f"(loaded in {loaded - start:.2f} s{compiling.remark()})",
+            f"{rate(lines, seconds)} in {seconds:.2f} s (loaded in {loaded - start:.2f} s{compiling.remark()})",
             err=True,
         )
 
@@ -130,8 +133,9 @@ def _results(translator: Any, lines: Lines, options: dict, progress: Progress, s
     results: Iterable = translator.translate_iter(read(), **options)
     if lines.terminal:  # a person waits for the answer to each line
         results = (translator.translate(line, **options) for line in read())
-    for done, result in enumerate(results, start=1):
-        progress.show(rate(done, lines, time.monotonic() - start) + share(lines))
+    for result in results:
+        lines.finish(1)
+        progress.show(pace(lines, time.monotonic() - start))
         yield waiting.popleft(), result
 
 
@@ -151,9 +155,12 @@ class Printing:
             record = {
                 "source": source,
                 "translation": result.text,
-                "hypotheses": [{"text": text, "score": score} for text, score in zip(result.hypotheses, result.scores)],
+                "hypotheses": [
+                    {"text": text, "score": score if math.isfinite(score) else None}
+                    for text, score in zip(result.hypotheses, result.scores)
+                ],
             }
-            text = json.dumps(record, ensure_ascii=False)
+            text = json.dumps(record, ensure_ascii=False, allow_nan=False)
         else:
             text = "\n".join(map(self._line, result.hypotheses, result.scores))
         self._output.write((text + "\n").encode("utf-8", "surrogatepass"))

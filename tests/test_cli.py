@@ -12,6 +12,7 @@ from index_server import JSON, IndexServer, entry_of, isolate, zipped
 
 import fastattn
 from fastattn.cli.entry import commands
+from fastattn.results import Translation
 from fastattn.translator import Translator
 from fastattn.weights.catalog import CATALOG
 
@@ -116,6 +117,16 @@ def test_translate_prints_scores_and_n_best_lists(model):
     assert many[0] == f"1\t{text}"
 
 
+def test_a_score_that_is_not_finite_is_still_json(model, monkeypatch):
+    def results(self, texts, **options):
+        for _ in texts:
+            yield Translation("a", ["a", "b", "c"], [float("nan"), float("-inf"), -1.5], [])
+
+    monkeypatch.setattr(Translator, "translate_iter", results)
+    record = json.loads(succeed("translate", "-m", model, "--json", "▁w1"), parse_constant=pytest.fail)
+    assert [hypothesis["score"] for hypothesis in record["hypotheses"]] == [None, None, -1.5]
+
+
 def test_translate_verbose_tells_the_speed(model):
     result = run("translate", "-m", model, *SHORT, "-v", "▁w1", "▁w2")
     assert result.stderr.splitlines()[-1].startswith("2 lines, ")
@@ -157,6 +168,7 @@ def test_bad_models(model, tmp_path):
 def test_bad_usage(model, tmp_path):
     assert "not a valid integer" in fail(2, "translate", "-m", model, "-b", "many", "▁w1")
     assert "beam_size" in fail(2, "translate", "-m", model, "-b", 0, "▁w1")
+    assert "beam_size should be at most 1024" in fail(2, "translate", "-m", model, "-b", 10**9, "▁w1")
     assert "not both" in fail(2, "translate", "-m", model, "-i", "file", "▁w1")
     assert "cannot read" in fail(2, "translate", "-m", model, "-i", tmp_path / "none")
     assert "cannot write" in fail(1, "translate", "-m", model, "-o", tmp_path / "none" / "out", "▁w1")
@@ -213,6 +225,15 @@ def test_encode_writes_each_format(encoder, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), expected)
     piped = run("encode", "-m", "any", "--format", "npy", *TEXTS).stdout_bytes
     assert piped == (tmp_path / "v.npy").read_bytes()
+
+
+def test_a_vector_that_is_not_finite_is_still_json(encoder, monkeypatch):
+    def vectors(texts, **options):
+        return np.array([[1.5, np.nan, np.inf, -np.inf]] * len(texts), np.float32)
+
+    monkeypatch.setattr(encoder, "encode", vectors)
+    record = json.loads(succeed("encode", "-m", "any", "a"), parse_constant=pytest.fail)
+    assert record == {"text": "a", "vector": [1.5, None, None, None]}
 
 
 def test_encode_in_several_chunks(encoder, tmp_path, monkeypatch):

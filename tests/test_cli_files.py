@@ -12,7 +12,7 @@ import pytest
 
 from fastattn.cli.lines import open_lines
 from fastattn.cli.output import open_output
-from fastattn.cli.progress import Progress, rate, share
+from fastattn.cli.progress import Progress, duration, pace, rate
 from fastattn.errors import FastattnError, InputError
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX files and signals")
@@ -89,14 +89,32 @@ def test_arguments_are_lines():
         open_lines(("a",), "-")
 
 
-def test_bytes_read_are_counted(tmp_path):
+def test_finished_bytes_are_counted(tmp_path, monkeypatch):
+    """Not those that are read ahead; of a file that comes as standard input too, of which a part may be gone."""
     path = tmp_path / "input.txt"
-    path.write_bytes("你\nb\n".encode())
+    path.write_bytes("你\nb\nc\n".encode())
     lines = open_lines((), str(path))
-    assert lines.size == 6
-    reading = iter(lines)
-    next(reading)
-    assert lines.consumed == 4
+    assert lines.size == 8
+    assert list(lines) == ["你", "b", "c"]
+    assert (lines.finished, lines.finished_bytes, lines.finished_characters) == (0, 0, 0)
+    lines.finish(1)
+    assert (lines.finished, lines.finished_bytes, lines.finished_characters) == (1, 4, 1)
+    lines.finish(2)
+    assert (lines.finished, lines.finished_bytes, lines.finished_characters) == (3, 8, 3)
+    with open(path, "rb") as file:
+        file.seek(4)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(file))
+        lines = open_lines((), None)
+        assert (lines.size, list(lines)) == (4, ["b", "c"])
+
+
+@POSIX
+def test_the_size_of_a_pipe_is_not_known(monkeypatch):
+    with subprocess.Popen(["echo"], stdout=subprocess.PIPE) as producer:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(producer.stdout))
+        assert open_lines((), None).size is None
+    lines = open_lines((), os.devnull)
+    assert lines.size is None and list(lines) == []
 
 
 def test_output_appears_at_the_end(tmp_path):
@@ -157,7 +175,6 @@ INTERRUPTED = """
 import hashlib, sys
 from fastattn.cli.interrupt import exit_on_signals
 from fastattn.cli.output import open_output
-from fastattn.cli.progress import Progress, rate, share
 exit_on_signals()
 with open_output(sys.argv[1]) as output:
     output.write(b"partial")
@@ -202,12 +219,24 @@ def test_progress_redraws_one_line_on_a_terminal_alone(monkeypatch):
         assert stream.getvalue() == shown
 
 
-def test_speed_and_share(tmp_path):
+def test_speed_share_and_time_left(tmp_path):
     path = tmp_path / "input.txt"
     path.write_bytes("你好\nabcd\n".encode())
     lines = open_lines((), str(path))
-    reading = iter(lines)
-    next(reading)
-    assert share(lines) == ", 58%"
-    next(reading)
-    assert rate(2, lines, 0.5) + share(lines) == "2 lines, 4.0 lines/s, 12 characters/s, 100%"
+    assert len(list(lines)) == 2
+    assert pace(lines, 0.5) == rate(lines, 0.5) == "0 lines, 0.0 lines/s, 0 characters/s"
+    lines.finish(1)
+    assert pace(lines, 70.0) == "1 line, 0.0 lines/s, 0 characters/s, 58%, 50 s left"
+    assert pace(lines, 700.0).endswith(", 58%, 8 min left")
+    lines.finish(1)
+    assert pace(lines, 0.5) == "2 lines, 4.0 lines/s, 12 characters/s, 100%"
+    lines.size = None
+    assert pace(lines, 0.5) == rate(lines, 0.5) == "2 lines, 4.0 lines/s, 12 characters/s"
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [(0.2, "1 s"), (59.4, "59 s"), (59.5, "1 min"), (3569, "59 min"), (3571, "1 h 0 min"), (360_000, "100 h 0 min")],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text

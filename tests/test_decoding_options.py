@@ -255,6 +255,7 @@ def test_an_error_in_the_callback_comes_through():
         ({"beam_size": 1, "callback": 7}, "callback should be a function, got 7"),
         ({"beam_size": 1, "callback": print, "return_alternatives": True}, "callback needs"),
         ({"beam_size": 1, "num_hypotheses": 2}, "num_hypotheses"),
+        ({"beam_size": 1025}, "beam_size should be at most 1024, got 1025"),
         ({"beam_size": 1, "sampling_topk": 0, "num_hypotheses": 10**12}, "num_hypotheses should be at most"),
     ],
 )

@@ -34,7 +34,8 @@ class Step:
     is_last: bool
 
 
-# More finished hypotheses than this cannot be meant.
+# A wider beam, or more finished hypotheses, cannot be meant: a step would not end, or memory would.
+WIDEST_BEAM = 1024
 MOST_HYPOTHESES = 1_000_000
 
 
@@ -42,7 +43,7 @@ MOST_HYPOTHESES = 1_000_000
 class DecodingOptions:
     """How the target is searched for. Raises InputError for values that no search can follow.
 
-    beam_size            how many hypotheses are kept at each step; 1 is greedy search, or sampling
+    beam_size            how many hypotheses are kept at each step, at most 1024; 1 is greedy search, or sampling
     patience             the search ends with round(beam_size * patience) finished hypotheses (Kasai 2022)
     num_hypotheses       how many are returned, best first; at most beam_size * patience, but any number of samples and
                          alternatives
@@ -144,6 +145,8 @@ class DecodingOptions:
         for name in ("min_alternative_expansion_prob", "sampling_topp"):
             if getattr(self, name) > 1:
                 raise InputError(f"{name} should be at most 1, got {getattr(self, name)}")
+        if self.beam_size > WIDEST_BEAM:
+            raise InputError(f"beam_size should be at most {WIDEST_BEAM}, got {self.beam_size}")
         if self.num_hypotheses > MOST_HYPOTHESES:
             raise InputError(f"num_hypotheses should be at most {MOST_HYPOTHESES}, got {self.num_hypotheses}")
         if self.beam_size * self.patience > MOST_HYPOTHESES:
