@@ -72,7 +72,7 @@ class Encoder:
         _check_text(text, self._width)
         positions = checkpoint.spec.encoder.max_positions
         self._max_length = min(text.max_length, positions) if positions else text.max_length
-        kept = PackedFile(checkpoint.tensors, precision) if keep else None
+        kept = PackedFile(checkpoint.files, precision) if keep else None
         self._model = EncoderModel(checkpoint, self._ops, precision, kept)
         if kept is not None:
             kept.save()

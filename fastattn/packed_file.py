@@ -9,48 +9,51 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from fastattn.cache import cache_root
 from fastattn.errors import CheckpointError
 from fastattn.kernels.packing import PackedLinear, packed_layout, packed_shapes
-from fastattn.spec import QuantizedTensor, Tensor
 from fastattn.weights.folder import map_file
 from fastattn.weights.safetensors_file import NewTensor, StoredTensor, parse, write_tensors
 
 VERSION = 1  # of the files; counted up when what is in them changes
-_PIECE = 1 << 23  # bytes that one thread hashes at a time
+_PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes, and reads at a time
 _TYPES = {"float32": "F32", "uint16": "BF16", "int8": "I8", "int32": "I32"}
 
 
-def content_hash(tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 over the names, types and shapes of all arrays, and over the SHA-256 of every piece of them."""
-    arrays = {}
-    for name, tensor in tensors.items():
-        if isinstance(tensor, QuantizedTensor):
-            arrays[name], arrays[f"{name}.multipliers"] = tensor.values_FD, tensor.multipliers_F
-        else:
-            arrays[name] = tensor
-    pieces = []
-    for array in arrays.values():
-        data = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-        pieces += [data[i : i + _PIECE] for i in range(0, len(data), _PIECE)]
-    outline = repr([(name, array.dtype.str, array.shape) for name, array in arrays.items()])
-    with ThreadPoolExecutor() as pool:
-        digests = pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces)
-        return hashlib.sha256(outline.encode() + b"".join(digests)).hexdigest()
+def content_hash(files: Sequence[Path]) -> str:
+    """SHA-256 over the sizes of the files and the SHA-256 of every piece of them.
+
+    They are read, not mapped: what is only hashed shall not count as this process's memory.
+    """
+    sizes = [file.stat().st_size for file in files]
+    pieces = [(file, at) for file, size in zip(files, sizes) for at in range(0, size, _PIECE)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return hashlib.sha256(repr(sizes).encode() + b"".join(pool.map(_hash_piece, pieces))).hexdigest()
+
+
+def _hash_piece(piece: tuple[Path, int]) -> bytes:
+    file, at = piece
+    digest, block = hashlib.sha256(), bytearray(_BLOCK)
+    with file.open("rb", buffering=0) as stream:
+        stream.seek(at)
+        for _ in range(0, _PIECE, _BLOCK):
+            digest.update(memoryview(block)[: stream.readinto(block)])
+    return digest.digest()
 
 
 class PackedFile:
     """The packed linear layers of one checkpoint in one precision."""
 
-    def __init__(self, tensors: Mapping[str, Tensor], precision: str):
+    def __init__(self, files: Sequence[Path], precision: str):
         self._precision = precision
-        name = f"{content_hash(tensors)[:40]}-{packed_layout(precision)}-{VERSION}.safetensors"
+        name = f"{content_hash(files)[:40]}-{packed_layout(precision)}-{VERSION}.safetensors"
         self.path = cache_root() / "packed" / name
         self._made: dict[str, PackedLinear] = {}
         self._stored: dict[str, StoredTensor] = {}

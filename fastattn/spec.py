@@ -21,6 +21,7 @@ Canonical tensor names, all float32 (matrices perhaps as a QuantizedTensor, whic
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -195,6 +196,7 @@ class Checkpoint:
     precision: str = "float32"
     format: str = ""
     details: dict[str, str] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()  # that it was read from
 
 
 def resolve_precision(precision: str, checkpoint: Checkpoint) -> str:

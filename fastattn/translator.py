@@ -71,7 +71,7 @@ class Translator:
         limit = self._ops.thread_limit()
         self._threads = limit if threads is None else min(check_count("threads", threads), limit)
         self._tokenizer = TranslationTokenizer(checkpoint.text)
-        kept = import_module("fastattn.packed_file").PackedFile(checkpoint.tensors, precision) if keep else None
+        kept = import_module("fastattn.packed_file").PackedFile(checkpoint.files, precision) if keep else None
         self._model = EncoderDecoder(checkpoint, self._ops, precision, kept)
         if kept is not None:
             kept.save()

@@ -87,6 +87,10 @@ class Archive:
         tops = [name.removesuffix("metadata.json") for name in self.members if _is_metadata(name)]
         self.top = min(tops, key=len, default="")
 
+    @property
+    def used(self) -> list[Path]:
+        return [self.path]
+
     def contains(self, name: str) -> bool:
         return self.top + name in self.members
 

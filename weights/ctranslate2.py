@@ -101,6 +101,7 @@ def read_folder(folder: Folder, prefix: str = "") -> Checkpoint:
             "specification": file.spec or "(none: OpenNMT-tf names)",
             "revision": str(file.revision),
         },
+        files=tuple(folder.used),
     )
 
 

@@ -8,7 +8,12 @@ from fastattn.errors import CheckpointError
 
 
 class Folder(Protocol):
-    """The files of one checkpoint. A name is relative and has forward slashes."""
+    """The files of one checkpoint. A name is relative and has forward slashes.
+
+    used  the files on disk that were read so far
+    """
+
+    used: list[Path]
 
     def contains(self, name: str) -> bool: ...
 
@@ -24,11 +29,13 @@ class Directory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.used: list[Path] = []
 
     def contains(self, name: str) -> bool:
         return (self.path / name).is_file()
 
     def read(self, name: str) -> memoryview:
+        self.used.append(self.path / name)
         return map_file(self.path / name)
 
     def where(self, name: str) -> str:

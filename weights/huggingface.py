@@ -72,6 +72,7 @@ def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None
         precision=_precision(stored),
         format="huggingface",
         details={"model type": config.string("model_type")},
+        files=tuple(folder.used),
     )
 
 

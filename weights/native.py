@@ -56,6 +56,7 @@ def read(path: Path) -> Checkpoint:
         precision=config.precision,
         format=FORMAT,
         details={"layout version": str(config.version)} | config.details,
+        files=tuple(folder.used),
     )
 
 

@@ -1,0 +1,133 @@
+"""Packed weights in the cache: mapped when they are there, made again when they are not what they should be."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fastattn import Encoder, kernels
+from fastattn.errors import FastattnError
+from fastattn.packed_file import PackedFile, content_hash
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(range(256)) * 10)
+    return path
+
+
+def layer(precision, seed=0):
+    rng = np.random.default_rng(seed)
+    weight, bias = rng.standard_normal((70, 33), np.float32), rng.standard_normal(70, np.float32)
+    return lambda: kernels.pack_linear(weight, bias, precision)
+
+
+def assert_equal(one, other):
+    for (name, a), (_, b) in zip(one.arrays().items(), other.arrays().items(), strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=name)
+        assert a.dtype == b.dtype
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_the_second_load_maps_what_the_first_wrote(source, precision):
+    first = PackedFile([source], precision)
+    made = first.linear("a", (70, 33), layer(precision))
+    first.save()
+    again = PackedFile([source], precision).linear("a", (70, 33), lambda: pytest.fail("packed a second time"))
+    assert_equal(made, again)
+    x = np.ones((3, 33), np.float32)
+    np.testing.assert_array_equal(kernels.linear(x, made), kernels.linear(x, again))
+    assert [path.name for path in first.path.parent.iterdir()] == [first.path.name]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "emptied", "other shape", "noise"])
+def test_a_file_that_is_not_what_it_should_be_is_made_again(source, damage):
+    first = PackedFile([source], "int8")
+    first.linear("a", (70, 33), layer("int8") if damage != "other shape" else lambda: kernels.pack_linear(
+        np.ones((500, 4), np.float32), None, "int8"
+    ))  # fmt: skip
+    first.save()
+    data = first.path.read_bytes()
+    changed = {"truncated": data[: len(data) // 2], "emptied": b"", "noise": os.urandom(200)}
+    first.path.write_bytes(changed.get(damage, data))
+    second = PackedFile([source], "int8")
+    assert_equal(second.linear("a", (70, 33), layer("int8")), layer("int8")())
+    second.save()
+    PackedFile([source], "int8").linear("a", (70, 33), lambda: pytest.fail("not written again"))
+
+
+def test_other_content_another_precision_another_file(source):
+    names = {PackedFile([source], precision).path for precision in ("float32", "bfloat16", "int8")}
+    source.write_bytes(source.read_bytes() + b"x")
+    names.add(PackedFile([source], "int8").path)
+    assert len(names) == 4
+
+
+def test_the_hash_covers_every_byte(tmp_path):
+    path = tmp_path / "large"
+    data = bytearray(9 << 20)
+    path.write_bytes(data)
+    before = content_hash([path])
+    for at in (0, len(data) // 2, len(data) - 1):
+        data[at] ^= 1
+        path.write_bytes(data)
+        assert content_hash([path]) != before
+        data[at] ^= 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full") or not hasattr(os, "fork"), reason="POSIX only")
+def test_a_full_disk_costs_only_time(source, monkeypatch):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fastattn.packed_file.write_tensors", full)
+    packed = PackedFile([source], "int8")
+    packed.linear("a", (70, 33), layer("int8"))
+    packed.save()
+    assert not list(packed.path.parent.iterdir())
+
+
+def test_a_cache_that_cannot_be_a_folder_costs_only_time(source, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "file"))
+    packed = PackedFile([source], "int8")
+    assert_equal(packed.linear("a", (70, 33), layer("int8")), layer("int8")())
+    packed.save()
+
+
+SHARE = """
+import sys, fastattn
+encoder = fastattn.Encoder("minilm", precision="int8")
+encoder.encode("Two processes read the same pages.")
+mapped, total, copied = False, 0, 0
+for line in open("/proc/self/smaps"):
+    if "-" in line.split()[0] and not line.split()[0].endswith(":"):
+        mapped = "/packed/" in line
+    elif mapped and line.startswith("Rss:"):
+        total += int(line.split()[1])
+    elif mapped and line.startswith("Anonymous:"):
+        copied += int(line.split()[1])
+print(total, copied, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="Linux counts shared pages")
+def test_processes_share_the_pages():
+    try:
+        Encoder("minilm", precision="int8")  # writes the file
+    except FastattnError as error:
+        pytest.skip(str(error))
+    children = [
+        subprocess.Popen([sys.executable, "-c", SHARE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for child in children:
+        total, copied = map(int, child.stdout.readline().split())
+        assert total > 8_000 and copied == 0  # KB
+    for child in children:
+        child.communicate()
