@@ -5,14 +5,13 @@ of an array far larger than the last cache. Both take the best of several short 
 """
 
 import re
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numba
 import numpy as np
 from numba import prange
 
+from bench.timing import once
 from fastattn.simd.target import TARGET
 from fastattn.simd.tile import make_tile
 
@@ -52,7 +51,7 @@ def peak_flops(threads: int, runs: int = 12) -> float:
     c = np.zeros((threads, ROWS, COLUMNS), np.float32)
     repeats = 20000
     _multiply(a, b, c, 1)
-    best = min(_seconds(lambda: _multiply(a, b, c, repeats)) for _ in range(runs))
+    best = min(once(lambda: _multiply(a, b, c, repeats)) for _ in range(runs))
     return threads * repeats * 2 * ROWS * COLUMNS * STEPS / best
 
 
@@ -61,13 +60,7 @@ def bandwidth(threads: int, runs: int = 5) -> float:
     data = np.ones(min(MOST_BYTES, max(LEAST_BYTES, 4 * last_cache_bytes())) // 8, np.int64)
     totals = np.zeros(threads, np.int64)
     _read(data[:threads], totals)
-    return data.nbytes / min(_seconds(lambda: _read(data, totals)) for _ in range(runs))
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+    return data.nbytes / min(once(lambda: _read(data, totals)) for _ in range(runs))
 
 
 def last_cache_bytes() -> int:

@@ -37,7 +37,7 @@ def _sides(calls: dict[str, dict[Any, Any]], bind: Callable[[str, Any], Callable
     }
 
 
-def _layer_weights(checkpoint: Checkpoint, stack: str, each_token: bool = True) -> int:
+def layer_weights(checkpoint: Checkpoint, stack: str, each_token: bool = True) -> int:
     """Weights of a stack's matrices that a token meets (its layers and projection), or a memory's token."""
     memory = ".cross_attention.key_value."
     return sum(
@@ -55,11 +55,12 @@ def _attention_flops(spec: StackSpec, lengths: list[int]) -> float:
 
 def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
     folder = Path(request.encoder)
-    texts = sentences("en", request.choose(256, 24, 4), request.corpora)
+    texts = sentences("en", request.choose(486, 24, 4), request.corpora)
     checkpoint = read(folder)
     calls = {
         name: _side(libraries, partial(make, folder, request.threads, Path(request.cache)), (texts[:2],))
         for name, (libraries, make) in ENCODERS.items()
+        if request.compares(name)
     }
     single = {name: alone(by_setting) for name, by_setting in calls.items()}
     if request.size != "full":
@@ -70,7 +71,7 @@ def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
             return lambda: np.stack([call([text])[0] for text in texts]) if one_by_one else call(texts)
 
         lengths = [len(ids) for _, batch in Tokenizer(folder).batches(texts, 1) for ids in batch]
-        flops = 2.0 * _layer_weights(checkpoint, "encoder") * sum(lengths)
+        flops = 2.0 * layer_weights(checkpoint, "encoder") * sum(lengths)
         flops += _attention_flops(checkpoint.spec.encoder, lengths)
         return Case(name, sum(lengths), TOKENS, _sides(calls, bind), flops, warm=True)
 
@@ -93,7 +94,8 @@ def translate_cases(request: Request) -> Iterator[Callable[[], Case]]:
     calls = {
         name: _side(libraries, partial(make, folder, request.threads), (texts[:1], 2))
         for name, (libraries, make) in TRANSLATORS.items()
-        if name != "NumPy" or request.size != "quick"  # which takes several seconds a sentence
+        if request.compares(name)
+        and (name != "NumPy" or request.size != "quick")  # which takes several seconds a sentence
     }
     single = {name: alone(by_setting) for name, by_setting in calls.items()}
     if request.size != "full":
@@ -114,8 +116,8 @@ def translate_cases(request: Request) -> Iterator[Callable[[], Case]]:
         sides = _sides(calls, bind)
         if "NumPy" in sides:
             sides["NumPy"].share = sum(produced[:naive]) / sum(produced)
-        a_step, a_memory = (_layer_weights(checkpoint, "decoder", each) for each in (True, False))
-        a_source = _layer_weights(checkpoint, "encoder") + a_memory
+        a_step, a_memory = (layer_weights(checkpoint, "decoder", each) for each in (True, False))
+        a_source = layer_weights(checkpoint, "encoder") + a_memory
         flops = 2.0 * (a_source * sources + a_step * sum(produced) * beam)
         # one at a time every step reads all weights that a token meets; of batches nothing so simple can be said
         moved = FLOAT * float(a_source * len(texts) + a_step * sum(produced)) if one_by_one else None

@@ -56,18 +56,18 @@ def run_parts(options: argparse.Namespace, parts: list[Part]) -> dict[str, Any]:
                 continue
             for request in part.requests(replace(base, part=part.name, **models), counts):
                 runs += _run_request(request, Path(scratch))
-    return {"data": str(options.data.name) if options.data else BUILT_IN, "runs": runs, "failures": _failures(runs)}
+    return {"data": "FLORES dev" if options.data else BUILT_IN, "runs": runs, "failures": _failures(runs)}
 
 
 def _run_request(request: Request, scratch: Path) -> list[dict[str, Any]]:
     if request.part != "compiling":
-        return [_run_child(request, scratch)]
+        return [run_child(request, scratch)]
     with tempfile.TemporaryDirectory(dir=scratch) as cache:
         environment = {"FASTATTN_CACHE": cache}
         if request.item == "warmup":
             return [_run_warmup(request, environment, state) for state in ("cold", "warm")]
         alike = replace(request, part="resources", size="toy")
-        runs = [_run_child(alike, scratch, environment) for _ in ("cold", "warm")]
+        runs = [run_child(alike, scratch, environment) for _ in ("cold", "warm")]
         return [run | {"part": "compiling", "state": state} for run, state in zip(runs, ("cold", "warm"), strict=True)]
 
 
@@ -86,7 +86,8 @@ def _environment(request: Request, scratch: Path) -> dict[str, str]:
     }
 
 
-def _run_child(request: Request, scratch: Path, more: dict[str, str] | None = None) -> dict[str, Any]:
+def run_child(request: Request, scratch: Path, more: dict[str, str] | None = None) -> dict[str, Any]:
+    """What bench.child found, or why it ``failed``; ``more`` are further variables of its environment."""
     say(request.title)
     source, target = scratch / "request.json", scratch / "result.json"
     source.write_text(json.dumps(request.as_dict()), encoding="utf-8")

@@ -169,7 +169,8 @@ def _resources(runs: list[Run]) -> list[str]:
             for run in measured
         ]  # fmt: skip
         lines += _table(["", "import", "load", "first text", "peak resident", "float32 weights"], rows)
-    lines += [f"- {run['item']}: {run['absent']}" for run in runs if "absent" in run] + [""]
+    absent = [f"- {run['item']}: {run['absent']}" for run in runs if "absent" in run]
+    lines += [*absent, ""] if absent else []
     extra = [[run["item"].split(" ", 1)[1], _megabytes(run["extra"])] for run in runs if run.get("extra") is not None]
     if extra:
         length = next(run["length"] for run in runs if "length" in run)

@@ -13,6 +13,7 @@ class Request:
     size     "full", "quick" (a minute in all) or "toy" (only that everything works)
     scaling  only what the plot over threads needs
     only     cases whose name contains it
+    engines  the competitors of encoding and translation; all where none is named
     data     a folder of corpora, "" for built-in sentences; cache: where peers' copies of models are kept
     """
 
@@ -22,6 +23,7 @@ class Request:
     size: str = "full"
     scaling: bool = False
     only: str = ""
+    engines: tuple[str, ...] = ()
     encoder: str = ""  # folders of the models
     translator: str = ""
     data: str = ""
@@ -29,6 +31,9 @@ class Request:
 
     def choose(self, full: Any, quick: Any, toy: Any) -> Any:
         return {"full": full, "quick": quick, "toy": toy}[self.size]
+
+    def compares(self, engine: str) -> bool:
+        return not self.engines or engine in self.engines
 
     @property
     def corpora(self) -> Path | None:

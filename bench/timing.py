@@ -2,29 +2,30 @@
 
 import contextlib
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
+BLOCK = 0.02  # seconds: what is quicker is called several times in a row
 
-def alternate(calls: dict[str, Callable[[], object]], rounds: int = 5, seconds: float = 60.0) -> dict[str, float]:
-    """Median seconds of each call, after one untimed call of each; past ``seconds`` 3 rounds are enough."""
+
+def once(call: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def alternate(
+    calls: dict[str, Callable[[], object]], rounds: int = 5, seconds: float = 60.0, pause: float = 0.0
+) -> dict[str, float]:
+    """Median seconds of each call, sampled as ``sample`` does after one untimed call of each."""
     for call in calls.values():
         call()
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    begun = time.perf_counter()
-    for done in range(rounds):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - start)
-        if done >= 2 and time.perf_counter() - begun > seconds:
-            break
+    times = sample(calls, {name: once(call) for name, call in calls.items()}, rounds, seconds, pause)
     return {name: float(np.median(values)) for name, values in times.items()}
-
-
-BLOCK = 0.02  # seconds: what is quicker is called several times in a row
 
 
 def sample(
@@ -63,18 +64,38 @@ def sample(
 
 @contextlib.contextmanager
 def library_threads(count: int) -> Iterator[None]:
-    """NumPy's BLAS, OpenMP and PyTorch, where it is there, held to ``count`` threads."""
+    """NumPy's BLAS, OpenMP and PyTorch, where it is there, held to ``count`` threads; tokenizers to one, or not."""
     import threadpoolctl
 
-    with threadpoolctl.threadpool_limits(count):
-        try:
-            import torch
-        except ImportError:
-            yield
-            return
-        before = torch.get_num_threads()
-        torch.set_num_threads(count)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
+    with threadpoolctl.threadpool_limits(count), _tokenizers(count > 1), _torch(count):
+        yield
+
+
+@contextlib.contextmanager
+def _tokenizers(parallel: bool) -> Iterator[None]:
+    """The library reads the variable at each call; its pool has as many threads as the machine has CPUs."""
+    name = "TOKENIZERS_PARALLELISM"
+    before = os.environ.get(name)
+    os.environ[name] = "true" if parallel else "false"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+@contextlib.contextmanager
+def _torch(count: int) -> Iterator[None]:
+    try:
+        import torch
+    except ImportError:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

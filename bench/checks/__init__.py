@@ -1,4 +1,4 @@
-"""The checks of accept.py, a file a subject. A check returns whether it passed and the figure that it found."""
+"""The checks of accept.py, a file a subject. A check returns whether it passed and the figures that it found."""
 
 import csv
 from collections.abc import Callable
@@ -40,7 +40,7 @@ CHECKS: list[Check] = []
 
 
 def check(name: str, claim: str) -> Callable:
-    """Register a function of Data that returns (passed, figure)."""
+    """Register a function of Data that returns (passed, figures)."""
 
     def register(function: Callable[[Data], tuple[bool, str]]) -> Callable[[Data], tuple[bool, str]]:
         CHECKS.append(Check(name, claim, function))
@@ -49,4 +49,40 @@ def check(name: str, claim: str) -> Callable:
     return register
 
 
-from checks import encoding, kernels, text, translation  # noqa: E402, F401  they register themselves
+class Findings:
+    """What a check found, each figure with what was wanted of it. The check passes where all do."""
+
+    def __init__(self) -> None:
+        self._passed = True
+        self._said: list[str] = []
+
+    def at_least(self, what: str, found: float, unit: str, wanted: float, remark: str = "") -> None:
+        self._add(found >= wanted, f"{what} {found:.4g} {unit} {'>=' if found >= wanted else '<'} {wanted:.4g}", remark)
+
+    def at_most(self, what: str, found: float, unit: str, wanted: float, remark: str = "") -> None:
+        self._add(found <= wanted, f"{what} {found:.4g} {unit} {'<=' if found <= wanted else '>'} {wanted:.4g}", remark)
+
+    def say(self, figure: str) -> None:
+        """A figure of which nothing is wanted."""
+        self._add(True, figure, "")
+
+    def _add(self, passed: bool, figure: str, remark: str) -> None:
+        self._passed &= passed
+        self._said.append(figure + (f" ({remark})" if remark else ""))
+
+    @property
+    def verdict(self) -> tuple[bool, str]:
+        return self._passed, "; ".join(self._said)
+
+
+# They register themselves.
+from bench.checks import (  # noqa: E402, F401
+    attention,
+    encoding,
+    products,
+    scaling,
+    start,
+    text,
+    translation,
+    translation_speed,
+)

@@ -1,6 +1,6 @@
 """Sentencepiece models read by fastattn against sentencepiece itself."""
 
-from checks import Data, check
+from bench.checks import Data, check
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.weights import catalog, read
 

@@ -1,13 +1,12 @@
-"""Translation against CTranslate2: tokens, scores, every option, BLEU, speed."""
+"""Translation against CTranslate2: tokens, scores, every option, BLEU."""
 
 import random
 from pathlib import Path
 
 import numpy as np
-from timing import alternate, library_threads
 
 import fastattn
-from checks import Data, check
+from bench.checks import Data, check
 from fastattn.weights import catalog
 
 # The scores that CTranslate2's own tests publish for the float32 model.
@@ -232,33 +231,3 @@ def zh_en_greedy(data: Data) -> tuple[bool, str]:
 @check("zh-en-beam", "300 FLORES lines, beam 4: 99% token for token, differences explained, BLEU within 0.1")
 def zh_en_beam(data: Data) -> tuple[bool, str]:
     return _equality(data, 4)
-
-
-def _speed(data: Data, beam: int) -> tuple[bool, str]:
-    path = catalog.resolve("zh-en")
-    ours, theirs = fastattn.Translator(path, threads=1), _peer(path / "model")
-    sources = _tokens(ours, data.flores("zh")[:64])
-    options = {"beam_size": beam, "max_decoding_length": 256}
-    produced = sum(len(t.tokens) + 1 for t in ours.translate_tokens(sources, **options))
-
-    def peer(size: int):
-        return lambda: theirs.translate_batch(sources, max_batch_size=size, **options)
-
-    calls = {"ours": lambda: ours.translate_tokens(sources, **options)}
-    calls |= {f"CTranslate2 in batches of {size}": peer(size) for size in (16, 32, 64)}
-    with library_threads(1):
-        times = alternate(calls, 5, seconds=90)
-    best = min((name for name in times if name != "ours"), key=times.__getitem__)
-    ratio = times[best] / times["ours"]
-    speeds = ", ".join(f"{name} {produced / times[name]:,.0f} tokens/s" for name in ("ours", best))
-    return ratio >= 1, f"{ratio:.2f} x CTranslate2 float32 at its best ({speeds})"
-
-
-@check("zh-en-greedy-speed", "one thread, 64 sentences, greedy: at least CTranslate2 float32")
-def zh_en_greedy_speed(data: Data) -> tuple[bool, str]:
-    return _speed(data, 1)
-
-
-@check("zh-en-beam-speed", "one thread, 64 sentences, beam 4: at least CTranslate2 float32")
-def zh_en_beam_speed(data: Data) -> tuple[bool, str]:
-    return _speed(data, 4)

@@ -1,0 +1,67 @@
+"""The benchmark's cases and child processes as checks use them."""
+
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench.case import OURS, Case, run_case
+from bench.checks import Data
+from bench.orchestra import run_child
+from bench.request import Request
+from bench.timing import library_threads
+from fastattn.cache import cache_root
+from fastattn.kernels import use_threads
+from fastattn.weights import catalog
+
+THREADS = (1, 2)
+PAUSE = 0.3  # seconds in which the threads of the competitor before stop waiting for work on their cores
+
+
+def pause(threads: int) -> float:
+    return PAUSE if threads > 1 else 0.0
+
+
+def plural(threads: int) -> str:
+    return f"{threads} thread{'s'[: threads > 1]}"
+
+
+def request(data: Data, part: str, threads: int, **fields: Any) -> Request:
+    """Of the models and the corpora that all checks use."""
+    peers = cache_root() / "bench"
+    peers.mkdir(parents=True, exist_ok=True)
+    models = {
+        field: str(catalog.resolve(name).absolute()) for field, name in (("encoder", "minilm"), ("translator", "zh-en"))
+    }
+    return Request(part, threads, data=str(data.root.absolute()), cache=str(peers), **models, **fields)
+
+
+def in_child(wanted: Request) -> dict[str, Any]:
+    """What a process of its own finds."""
+    with tempfile.TemporaryDirectory() as scratch:
+        found = run_child(wanted, Path(scratch))
+    if "failed" in found:
+        raise RuntimeError(found["failed"])
+    return found
+
+
+def against(case: Case, *engines: str) -> Case:
+    """The case with these competitors alone."""
+    return dataclasses.replace(case, sides={name: case.sides[name] for name in (OURS, *engines)})
+
+
+def compare(case: Case, threads: int, rounds: int = 9, seconds: float = 10.0) -> dict[str, dict[str, Any]]:
+    """engine -> what run_case found of it and, but for ours, the ``ratio``: how many times as fast ours is.
+
+    Every competitor is held to ``threads``, is there, gives our result, and is at its quickest setting.
+    """
+    with use_threads(threads), library_threads(threads):
+        sides: dict[str, dict[str, Any]] = run_case(case, rounds, seconds, pause(threads))["sides"]
+    for name, side in sides.items():
+        if "absent" in side:
+            raise RuntimeError(f"{name} is {side['absent']}")
+        if not side.get("agrees", True):
+            raise RuntimeError(f"{case.name}: the result of {name} differs from ours, {side['agreement']}")
+        side["ratio"] = side["seconds"] / sides[OURS]["seconds"]
+        side["rate"] = f"{case.work / side['seconds']:,.0f} {case.unit}"
+    return sides

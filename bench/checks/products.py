@@ -1,0 +1,123 @@
+"""Products against NumPy and the peak, in one run."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from bench.checks import Data, Findings, check
+from bench.checks.compare import THREADS, pause, plural
+from bench.machine import ROOT
+from bench.measure import peak_flops
+from bench.timing import alternate, library_threads, once
+from fastattn import kernels
+from fastattn.simd.target import TARGET
+
+
+def product_times(size: int = 1024) -> dict[str, float]:
+    """Seconds of a product of ``size`` cubed, ours with packed weights and NumPy's."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((size, size), np.float32)
+    weight = rng.standard_normal((size, size), np.float32)
+    packed, transposed = kernels.pack_linear(weight), np.ascontiguousarray(weight.T)
+    with kernels.use_threads(1), library_threads(1):
+        return alternate({"ours": lambda: kernels.linear(x, packed), "numpy": lambda: x @ transposed}, 15)
+
+
+def _describe(times: dict[str, float]) -> str:
+    return ", ".join(f"{name} {2 * 1024**3 / seconds / 1e9:.0f} GFLOP/s" for name, seconds in times.items())
+
+
+@check("product", "1024 cubed, one thread: at least 1.8 x NumPy where AVX-512 is there, else at least NumPy")
+def product(data: Data) -> tuple[bool, str]:
+    wanted = 1.8 if TARGET.name == "avx512" else 1.0
+    times = product_times()
+    ratio = times["numpy"] / times["ours"]
+    return ratio >= wanted, f"{ratio:.2f} x NumPy on {TARGET.name} (wanted {wanted}; {_describe(times)})"
+
+
+AVX2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma,+avx,+f16c,+bmi,+bmi2,+popcnt,+sse4.2,+movbe"}
+
+
+@check("product-avx2", "the same, both held to AVX2: at least NumPy")
+def product_avx2(data: Data) -> tuple[bool, str]:
+    code = "import json; from bench.checks.products import product_times; print(json.dumps(product_times()))"
+    environment = {**os.environ, **AVX2, "OPENBLAS_CORETYPE": "Haswell"}
+    printed = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    times = json.loads(printed.stdout)
+    ratio = times["numpy"] / times["ours"]
+    return ratio >= 1.0, f"{ratio:.2f} x NumPy ({_describe(times)})"
+
+
+SIZES = (1, 2, 7, 17, 31, 64, 127, 129, 257)
+LARGE = 32**3  # from here on m n k is large enough that ours may not lose
+ROUNDS, BLOCK = 5, 0.004  # seconds: a call is repeated for so long, what the call itself costs included
+Shape = tuple[int, int, int]
+
+
+@check(
+    "products-grid",
+    "one thread and two, m, n, k of 1, 2, 7, 17, 31, 64, 127, 129, 257: the mean, weighted by work, at least 60% of "
+    "the peak; at least NumPy's speed wherever m n k >= 32 cubed",
+)
+def products_grid(data: Data) -> tuple[bool, str]:
+    findings = Findings()
+    for threads in THREADS:
+        with kernels.use_threads(threads), library_threads(threads):
+            peak = peak_flops(threads)
+            times = {shape: pair for m in SIZES for shape, pair in _row_times(m, threads).items()}
+            peak = max(peak, peak_flops(threads))
+        work = {shape: 2.0 * math.prod(shape) for shape in times}
+        mean = sum(work[shape] ** 2 / ours for shape, (ours, _) in times.items()) / sum(work.values())
+        findings.at_least(f"{plural(threads)}:", mean / peak, f"of the peak of {peak / 1e9:.0f} GFLOP/s", 0.6)
+        ratios = {shape: numpy / ours for shape, (ours, numpy) in times.items() if math.prod(shape) >= LARGE}
+        slower = sorted((ratio, shape) for shape, ratio in ratios.items() if ratio < 1)
+        worst = min(ratios, key=ratios.__getitem__)
+        remark = f"worst {worst} at {ratios[worst]:.2f} x NumPy, median {np.median(list(ratios.values())):.2f} x"
+        findings.at_most("slower than NumPy", len(slower), f"of {len(ratios)}", 0, remark)
+    return findings.verdict
+
+
+def _row_times(m: int, threads: int) -> dict[Shape, tuple[float, float]]:
+    """Median seconds of a product of m x k by k x n for every n and k, ours and NumPy's.
+
+    The engines take turns at all shapes, not at each: the threads of the one before then rarely disturb.
+    """
+    rng = np.random.default_rng(0)
+    shapes = [(m, n, k) for n in SIZES for k in SIZES]
+    calls: dict[str, list[Callable[[], object]]] = {"ours": [], "numpy": []}
+    for _, n, k in shapes:
+        x, weight = (rng.standard_normal(shape, np.float32) for shape in ((m, k), (n, k)))
+        packed, transposed = kernels.pack_linear(weight), np.ascontiguousarray(weight.T)
+        calls["ours"].append(partial(kernels.linear, x, packed))
+        calls["numpy"].append(partial(np.matmul, x, transposed))
+    counts = {engine: [_repeats(call) for call in mine] for engine, mine in calls.items()}
+    times: dict[str, list[list[float]]] = {engine: [] for engine in calls}
+    for _ in range(ROUNDS):
+        for engine, mine in calls.items():
+            time.sleep(pause(threads))
+            mine[-1]()
+            times[engine].append([_repeated(*pair) for pair in zip(mine, counts[engine], strict=True)])
+    ours, numpy = (np.median(times[engine], axis=0) for engine in ("ours", "numpy"))
+    return {shape: (float(ours[i]), float(numpy[i])) for i, shape in enumerate(shapes)}
+
+
+def _repeats(call: Callable[[], object]) -> int:
+    call()
+    return max(1, int(BLOCK / once(call)))
+
+
+def _repeated(call: Callable[[], object], count: int) -> float:
+    """Seconds of one of ``count`` calls."""
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - start) / count
