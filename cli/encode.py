@@ -17,6 +17,7 @@ from fastattn.cli.options import (
     located,
     model_option,
     require_model,
+    precision_option,
     threads_option,
     verbose_option,
 )
@@ -64,6 +65,7 @@ One vector for each line, empty ones included.
 )
 @click.option("--truncate-dim", type=click.IntRange(min=1), help="Keep the first so many dimensions.")
 @click.option("--prompt", help="The name of one of the model's prompts, or text to put before each line.")
+@precision_option
 @threads_option
 @verbose_option
 def encode(
@@ -73,6 +75,7 @@ def encode(
     output_path: str | None,
     form: str | None,
     pooling: str | None,
+    precision: str | None,
     threads: int | None,
     verbose: bool,
     **options: Any,
@@ -91,7 +94,7 @@ def encode(
             name = located(name, progress)
             from fastattn.encoder import Encoder
 
-            encoder = Encoder(name, **given(threads=threads))
+            encoder = Encoder(name, **given(precision=precision, threads=threads))
         chosen = given(**options, pooling=None if pooling is None else tuple(pooling.split(",")))
         loaded = time.monotonic()
 

@@ -83,11 +83,18 @@ def _describe_stack(stack: "StackSpec") -> str:
     )
 
 
+_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
+
+
 def _weight_facts(checkpoint: "Checkpoint") -> _Facts:
+    from fastattn.spec import resolve_precision
+
     distinct = {id(tensor): tensor for tensor in checkpoint.tensors.values()}  # tied weights count once
     parameters = sum(tensor.size for tensor in distinct.values())
     yield "parameters", f"{parameters:,}"
-    yield "precision", f"{checkpoint.precision} in the file; float32 in memory, {_size(4 * parameters)}"
+    precision = resolve_precision("auto", checkpoint)
+    size = _size(_BYTES[precision] * parameters)
+    yield "precision", f"{checkpoint.precision} in the file; auto is {precision}, about {size} in memory"
 
 
 def _translation_facts(text: "TranslationText") -> _Facts:

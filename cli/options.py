@@ -16,6 +16,11 @@ input_option = click.option(
 threads_option = click.option(
     "-t", "--threads", type=click.IntRange(min=1), help="Use at most so many threads (default: all CPUs)."
 )
+precision_option = click.option(
+    "--precision",
+    type=click.Choice(["float32", "bfloat16", "int8", "auto"]),
+    help="Of the products (default: auto, which is int8 where the checkpoint holds int8, else float32).",
+)
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print times and speed to stderr at the end.")
 
 

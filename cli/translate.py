@@ -17,6 +17,7 @@ from fastattn.cli.options import (
     located,
     model_option,
     require_model,
+    precision_option,
     threads_option,
     verbose_option,
 )
@@ -82,6 +83,7 @@ Without --json one input line gives one output line; an empty line stays empty.
     type=click.Choice(["long", "sentences", "never"]),
     help="What is split at sentences and rejoined: lines over the model's length (default), all, none.",
 )
+@precision_option
 @threads_option
 @verbose_option
 def translate(
@@ -91,6 +93,7 @@ def translate(
     output_path: str | None,
     as_json: bool,
     scores: bool,
+    precision: str | None,
     threads: int | None,
     verbose: bool,
     **search: Any,
@@ -106,7 +109,7 @@ def translate(
             name = located(name, progress)
             from fastattn.translator import Translator
 
-            translator = Translator(name, **given(threads=threads))
+            translator = Translator(name, **given(precision=precision, threads=threads))
         options = given(**search) | {"details": True}
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()

@@ -30,11 +30,17 @@ def warmup() -> None:
         from fastattn.encoder import Encoder
         from fastattn.translator import Translator
 
-        # Little models run every kernel.
-        Encoder.from_checkpoint(_encoder_checkpoint()).encode("word " * _LONG)
+        # Little models run every kernel, one in each precision.
+        for precision in ("float32", "bfloat16", "int8"):
+            Encoder.from_checkpoint(_encoder_checkpoint(), precision).encode("word " * _LONG)
         rotary = {"positions": "rotary", "norm": "rms", "pre_norm": True, "gated": True}
-        for variety, quantized in (({}, False), (rotary, True)):
-            translator = Translator.from_checkpoint(_translation_checkpoint(quantized, **variety))
+        for precision, variety, quantized in (
+            ("float32", {}, False),
+            ("float32", rotary, True),
+            ("bfloat16", {}, False),
+            ("int8", {}, True),
+        ):
+            translator = Translator.from_checkpoint(_translation_checkpoint(quantized, **variety), precision)
             translator.translate("word", beam_size=2, max_decoding_length=4)
             translator.score(["word"], ["word"])
     seconds = time.monotonic() - start

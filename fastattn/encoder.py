@@ -33,7 +33,8 @@ class Encoder:
     """Sentence vectors from a checkpoint, as sentence-transformers computes them.
 
     path       a folder, or a name from the catalog
-    precision  of the weights: "float32"
+    precision  of the products: "float32", "bfloat16", "int8", or "auto", which is int8 where the checkpoint holds
+               int8, else float32
     threads    how many to use; None: as many as the process may
 
     An input longer than ``max_length`` ids is cut there, as the source framework does for vectors. A vector depends on
@@ -41,14 +42,14 @@ class Encoder:
     Python threads at once. Raises CheckpointError for a checkpoint that is none, or not an encoder's.
     """
 
-    def __init__(self, path: str | os.PathLike, precision: str = "float32", threads: int | None = None):
+    def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):
         self._build(read(catalog.resolve(path)), precision, threads, kernels, keep=True)
 
     @classmethod
     def from_checkpoint(
         cls,
         checkpoint: Checkpoint,
-        precision: str = "float32",
+        precision: str = "auto",
         threads: int | None = None,
         ops: ModuleType = kernels,
     ) -> "Encoder":

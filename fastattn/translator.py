@@ -34,7 +34,8 @@ class Translator:
     """Translates text with an encoder-decoder checkpoint.
 
     path       a folder, an .argosmodel file, or a name from the catalog
-    precision  of the weights: "float32"
+    precision  of the products: "float32", "bfloat16", "int8", or "auto", which is int8 where the checkpoint holds
+               int8, else float32
     threads    how many to use; None: as many as the process may
 
     A translation depends on its own text alone: the same bits whatever the other texts and the number of threads. One
@@ -42,14 +43,14 @@ class Translator:
     translation model's.
     """
 
-    def __init__(self, path: str | os.PathLike, precision: str = "float32", threads: int | None = None):
+    def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):
         self._build(read(catalog.resolve(path)), precision, threads, None, keep=True)
 
     @classmethod
     def from_checkpoint(
         cls,
         checkpoint: Checkpoint,
-        precision: str = "float32",
+        precision: str = "auto",
         threads: int | None = None,
         ops: ModuleType | None = None,
     ) -> "Translator":
