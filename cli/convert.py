@@ -38,7 +38,7 @@ Any command takes it for a MODEL. Other programs can read its model.safetensors.
     help="Of the matrices in OUT.",
 )
 def convert(model: str, out: str, precision: str) -> None:
-    """Write the checkpoint MODEL to the folder OUT, where it is mapped as it is used: loading copies nothing."""
+    """Write MODEL to the folder OUT, as float32, bfloat16 or int8."""
     with open_folder(out) as folder, Progress() as progress:
         progress.show(f"loading {model}")
         name = located(model, progress)

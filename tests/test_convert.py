@@ -69,6 +69,7 @@ def test_an_encoders_vectors_stay(tmp_path: Path) -> None:
         assert np.diag(Encoder(out).similarity(vectors, expected)).min() > least - 1e-6
 
 
+@POSIX  # its links
 def test_what_is_there_is_not_replaced(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full, file, empty, link = tmp_path / "full", tmp_path / "file", tmp_path / "empty", tmp_path / "link"
     full.mkdir()

@@ -280,6 +280,7 @@ def test_all_wrong_fields_are_named_at_once(folder: Path) -> None:
         (("dense",), ["none"], "dense layers follow an encoder"),
         (("tied",), {"decoder.projection.weight": "x"}, "'decoder.projection.weight' cannot be tied to 'x'"),
         (("tied",), {"encoder.embedding.weight": "decoder.embedding.weight"}, "cannot be tied to"),
+        (("tied",), {"\n": "decoder.embedding.weight"}, "'\\n' cannot be tied to"),
         (("tied",), {}, "missing decoder.projection.weight"),
         (("text", "unk_token"), "nothing", "the source vocabulary lacks 'nothing'"),
         (("text", "eos_token"), "▁w18", "the target vocabulary lacks "),

@@ -1,4 +1,4 @@
-"""fastattn's own folder: what ``fastattn convert`` writes, every weight as it is used, mapped and not copied.
+"""fastattn's own folder, what ``fastattn convert`` writes: mapped, and float32 and int8 are never copied.
 
 config.json          native_config.Config as JSON
 model.safetensors    tensors by canonical name; an int8 matrix NAME has its float32 factors, one a row, in
@@ -116,7 +116,7 @@ def _tensors(stored: dict[str, StoredTensor], tied: dict[str, str], where: str) 
                 raise CheckpointError(f"{tensor.where} should be F32 or BF16, is {tensor.dtype}")
             tensors[name] = tensor.float32()
     for name, other in tied.items():
-        if other not in stored or other not in tensors or name in stored:
+        if other not in stored or other not in tensors or name in stored or not name.isprintable():
             raise CheckpointError(f"{where}: {shorten(name)} cannot be tied to {shorten(other)}")
         tensors[name] = tensors[other]
     return tensors
