@@ -6,13 +6,25 @@ for segments of fixed size and merged in order, so the bits depend on neither ba
 """
 
 import numpy as np
-from numba import prange
 
 from fastattn.kernels.jit import current_threads, inner, kernel
 from fastattn.kernels.matmul import GROUP, MR, linear, multiply_tile
 from fastattn.kernels.packing import NR, PackedLinear
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import SIZE, any_above, exp, load, load_scalar, max_lanes, maximum, splat, store, sum_lanes
+from fastattn.simd.vector import (
+    SIZE,
+    any_above,
+    exp,
+    load,
+    load_scalar,
+    make_scratch,
+    max_lanes,
+    maximum,
+    splat,
+    store,
+    store_scalar,
+    sum_lanes,
+)
 
 # Rows that one task takes through the vocabulary: its weights come from memory, so as many rows as L2 holds share them.
 ROW_BLOCK = 128
@@ -20,6 +32,8 @@ ROW_BLOCK = 128
 # the same for any number of threads.
 SEGMENT = max(1, 1024 // (GROUP * NR)) * GROUP  # panels
 LOWEST = np.float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
+logits_scratch, zeros_scratch = make_scratch(max(MR, 2) * GROUP * NR * 4), make_scratch(GROUP * NR * 4)
+state_scratch = make_scratch(2 * ROW_BLOCK * SIZE)
 _NO_TARGETS = np.empty(0, np.int32)
 _TINY = np.finfo(np.float64).tiny
 
@@ -59,24 +73,25 @@ def scan_row(logits, columns, first_id, peaks, sums, values, ids, start, k):
 
 
 @kernel
-def _project(x_RD, panels_PDN, bias, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R):
+def _project(
+    first_task, end, x_RD, panels_PDN, bias, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R
+):
     suppressed_RJ, penalised_RJ, penalty = edits
     R, D = x_RD.shape
     P, S = panels_PDN.shape[0], peaks_SR.shape[0]
     x, w, b = x_RD.ctypes.data, panels_PDN.ctypes.data, bias.ctypes.data
     has_targets, panel_bytes = targets_R.size > 0, D * NR * 4
-    for task in prange(chunks * ((R + ROW_BLOCK - 1) // ROW_BLOCK)):
+    scratch, peaks, zeros = logits_scratch(), state_scratch(), zeros_scratch()
+    sums = peaks + ROW_BLOCK * SIZE
+    for j in range(0, GROUP * NR, LANES):
+        store(splat(np.float32(0)), zeros + j * 4)
+    for task in range(first_task, end):
         chunk, first = task % chunks, task // chunks * ROW_BLOCK
         rows = min(R, first + ROW_BLOCK) - first
-        scratch_array = np.empty(max(MR, 2) * GROUP * NR, np.float32)
-        zeros_array = np.zeros(GROUP * NR, np.float32)
-        scratch, zeros = scratch_array.ctypes.data, zeros_array.ctypes.data
-        state = np.empty((2, rows, LANES), np.float32)
-        peaks = state.ctypes.data
-        sums = peaks + rows * SIZE
         for segment in range(chunk * S // chunks, (chunk + 1) * S // chunks):
-            state[0] = LOWEST
-            state[1] = np.float32(0)
+            for i in range(rows):
+                store(splat(LOWEST), peaks + i * SIZE)
+                store(splat(np.float32(0)), sums + i * SIZE)
             for p in range(segment * SEGMENT, min(P, segment * SEGMENT + SEGMENT), GROUP):
                 panels = min(GROUP, P - p)
                 columns, panel = panels * NR, w + p * panel_bytes
@@ -105,15 +120,15 @@ def _project(x_RD, panels_PDN, bias, edits, targets_R, peaks_SR, sums_SR, k, chu
                         for j in range(penalised_RJ.shape[1]):
                             inside = penalised_RJ[row, j] - p * NR
                             if 0 <= inside < columns:
-                                logit = scratch_array[i * columns + inside]
-                                changed = logit * penalty if logit < 0 else logit / penalty
-                                scratch_array[i * columns + inside] = changed
+                                place = scratch + (i * columns + inside) * 4
+                                logit = load_scalar(place)
+                                store_scalar(logit * penalty if logit < 0 else logit / penalty, place)
                         for j in range(suppressed_RJ.shape[1]):
                             inside = suppressed_RJ[row, j] - p * NR
                             if 0 <= inside < columns:
-                                scratch_array[i * columns + inside] = -np.inf
+                                store_scalar(np.float32(-np.inf), scratch + (i * columns + inside) * 4)
                         if has_targets and p * NR <= targets_R[row] < p * NR + columns:
-                            logits_R[row] = scratch_array[i * columns + targets_R[row] - p * NR]
+                            logits_R[row] = load_scalar(scratch + (i * columns + targets_R[row] - p * NR) * 4)
                         at = (r + i) * SIZE
                         scan_row(
                             scratch + i * columns * 4,
@@ -135,9 +150,9 @@ def _project(x_RD, panels_PDN, bias, edits, targets_R, peaks_SR, sums_SR, k, chu
 
 
 @kernel
-def _merge(peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R):
+def _merge(first, end, peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R):
     S, R = peaks_SR.shape
-    for r in prange(R):
+    for r in range(first, end):
         peak = LOWEST
         for s in range(S):
             peak = max(peak, peaks_SR[s, r])
@@ -162,9 +177,9 @@ def _run(x_RD, packed, k, edits, targets_R):
     best_values, best_ids = np.full(R * k, -np.inf, np.float32), np.full(R * k, -1, np.int32)
     logits_R, log_sums_R = np.empty(R, np.float32), np.empty(R, np.float32)
     if R:
-        panels, bias = packed.panels_PDN, packed.bias
-        _project(x_RD, panels, bias, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R)
-        _merge(peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R)
+        tasks, panels, bias = chunks * -(-R // ROW_BLOCK), packed.panels_PDN, packed.bias
+        _project(tasks, x_RD, panels, bias, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R)
+        _merge(R, peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R)
     return best_values.reshape(R, k), best_ids.reshape(R, k), logits_R, log_sums_R
 
 

@@ -16,6 +16,15 @@ from fastattn.simd.emit import F32, I64, Emitter
 from fastattn.simd.target import TARGET, Target
 
 
+def call_tile(builder: ir.IRBuilder, rows: int, vectors: int, groups: int, start: str, arguments) -> None:
+    """Call the function that is one tile; see emit_tile."""
+
+    def emit(emitter, *values):
+        emit_tile(emitter, rows, vectors, groups, start, values)
+
+    Emitter(builder, TARGET).call_once(f"fastattn.tile_{rows}_{vectors}_{groups}_{start}", arguments, emit)
+
+
 def emit_tile(emitter: Emitter, rows: int, vectors: int, groups: int, start: str, arguments) -> None:
     """Emit one tile. arguments: the i64 values of make_tile's signature; start: zero, the sums in c, or a bias row."""
     builder, lanes = emitter.builder, emitter.target.lanes
@@ -94,7 +103,7 @@ def make_tile(rows: int, vectors: int = TARGET.vectors, groups: int = 1, accumul
     @intrinsic
     def tile(typing_context, a, a_row, b, b_step, b_group, steps, c, c_row):
         def generate(context, builder, kind, arguments):
-            emit_tile(Emitter(builder, TARGET), rows, vectors, groups, start, arguments)
+            call_tile(builder, rows, vectors, groups, start, arguments)
             return context.get_dummy_value()
 
         return types.void(*[types.intp] * 8), generate
@@ -112,7 +121,7 @@ def make_biased_tile(rows: int, groups: int = 1):
     @intrinsic
     def tile(typing_context, a, a_row, b, b_step, b_group, steps, c, c_row, bias, residual, residual_row):
         def generate(context, builder, kind, arguments):
-            emit_tile(Emitter(builder, TARGET), rows, TARGET.vectors, groups, "bias", arguments)
+            call_tile(builder, rows, TARGET.vectors, groups, "bias", arguments)
             return context.get_dummy_value()
 
         return types.void(*[types.intp] * 11), generate
