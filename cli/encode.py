@@ -16,8 +16,8 @@ from fastattn.cli.options import (
     input_option,
     located,
     model_option,
-    require_model,
     precision_option,
+    require_model,
     threads_option,
     verbose_option,
 )

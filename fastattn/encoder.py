@@ -12,13 +12,12 @@ import numpy as np
 from fastattn import kernels
 from fastattn.errors import CheckpointError, InputError, TokenizerError, check_count
 from fastattn.models.encoder import EncoderModel
-from fastattn.packed_file import PackedFile
 from fastattn.models.pooling import check_poolings, pool
+from fastattn.packed_file import PackedFile
 from fastattn.similarity import SIMILARITIES, similarity, unit_length
 from fastattn.spec import ACTIVATIONS, Checkpoint, EncoderText, resolve_precision
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.weights import catalog, read
-
 
 # A batch's rows: enough for the matrix products to run at full speed, few enough to bound memory and for the cores
 # to end together. From 256 to 4096 rows the speed differs by less than its noise (MiniLM, two cores).

@@ -22,7 +22,6 @@ from fastattn.spec import Checkpoint, TranslationText, resolve_precision
 from fastattn.text.translation import SPLITS, Document, Line, TranslationTokenizer, split_lines
 from fastattn.weights import catalog, read
 
-
 # A part's length where the architecture has no limit of its own.
 UNLIMITED = 1024
 # Source tokens that translate_iter reads ahead: few at first, so that the first translations come soon.

@@ -49,7 +49,7 @@ class _CountingOps:
     def __getattr__(self, name: str) -> object:
         return getattr(reference, name)
 
-    def pack_linear(self, weight: np.ndarray, bias: np.ndarray | None = None) -> object:
+    def pack_linear(self, weight: np.ndarray, bias: np.ndarray | None = None, precision: str = "float32") -> object:
         self.packed += 1
         return reference.pack_linear(weight, bias)
 

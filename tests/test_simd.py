@@ -75,7 +75,8 @@ def test_partial_vectors_touch_nothing_else(count: int):
 @pytest.mark.parametrize(
     ("architecture", "features", "expected"),
     [
-        ("x86_64", {"avx512f", "avx512vl", "avx2", "fma"}, target.AVX512),
+        ("x86_64", {"avx512f", "avx512vl", "avx512bw", "avx2", "fma"}, target.AVX512),
+        ("x86_64", {"avx512f", "avx512vl", "avx2", "fma"}, target.AVX2),
         ("x86_64", {"avx2", "fma", "avx"}, target.AVX2),
         ("x86_64", {"avx2", "avx"}, target.AVX),
         ("x86_64", {"sse2"}, target.SSE),

@@ -12,11 +12,11 @@ from mutation_subjects import sentence_transformer_files
 from tiny_models import random_checkpoint
 
 from fastattn.errors import CheckpointError
+from fastattn.rounding import bfloat16_bits
 from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Tensor, TranslationText
 from fastattn.weights import convert, read
 from fastattn.weights.folder import Directory
 from fastattn.weights.native import is_matrix
-from fastattn.rounding import bfloat16_bits
 from fastattn.weights.safetensors_file import ALIGNMENT, NewTensor, read_tensors, write_tensors
 
 PRECISIONS = ("float32", "bfloat16", "int8")

@@ -8,11 +8,11 @@ from typing import BinaryIO
 
 import numpy as np
 
+from fastattn.rounding import bfloat16_bits, quantize, row_multipliers
 from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Tensor
 from fastattn.weights.native import MULTIPLIER, WEIGHTS, is_matrix
 from fastattn.weights.native_config import FILES, FORMAT, KEPT_APART, VERSION, Config, Text
 from fastattn.weights.plain_data import to_plain
-from fastattn.rounding import bfloat16_bits, quantize, row_multipliers
 from fastattn.weights.safetensors_file import NewTensor, write_tensors
 
 # Bytes of a matrix's element, at all the precisions that checkpoints have.

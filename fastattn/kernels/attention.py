@@ -19,11 +19,11 @@ No gain: prefetching the next keys of a long sentence, blocks of 1024 rows.
 """
 
 import numpy as np
-from numba import prange
 
 from fastattn.kernels.attention_rows import (
     LOG2_E,
     add_bias,
+    aligned,
     copy_row,
     finish_row,
     finish_weights,
@@ -42,9 +42,13 @@ from fastattn.simd.vector import (
     lane,
     load,
     load_first,
+    load_integer,
+    load_scalar,
     prefetch,
     splat,
     store,
+    store_integer,
+    store_scalar,
 )
 
 ROWS = TARGET.rows
@@ -122,21 +126,21 @@ def prefetch_rows(address, row, first, stop, width):
 
 
 @inner
-def shift_exponents(fresh, top, shift, total, sums, columns):
-    """The tile's new maxima become its rows' own; where one grew, the sums that were taken against it shrink.
+def take_exponentials(score, size, fresh, top, total, sums, columns):
+    """Scores of a tile's rows become exponentials against their maxima, added to the rows' totals.
 
-    Written: shift, what exponentials subtracts; total and sums, addresses of the rows' vectors and ``columns`` floats.
+    Where a maximum grew, the total and the sums that were taken against the one before shrink first. ``size`` is in
+    bytes, a row of ``sums`` has ``columns`` floats; the rest are addresses of the first row's.
     """
     for n in range(ROWS):
-        now, before = fresh[n], top[n]
-        shift[n] = finite(now)
-        if now == before:
-            continue
-        top[n] = now
-        if before != np.float32(-np.inf):  # else there is nothing yet
-            shrink = lane(exp2(splat(before - now)))
-            multiply_row(total + n * SIZE, shrink, total + n * SIZE, LANES)
-            multiply_row(sums + n * columns * 4, shrink, sums + n * columns * 4, columns)
+        now, before = load_scalar(fresh + n * 4), load_scalar(top + n * 4)
+        if now != before:
+            store_scalar(now, top + n * 4)
+            if before != np.float32(-np.inf):  # else there is nothing yet
+                shrink = lane(exp2(splat(before - now)))
+                multiply_row(total + n * SIZE, shrink, total + n * SIZE, LANES)
+                multiply_row(sums + n * columns * 4, shrink, sums + n * columns * 4, columns)
+        exponentials(score + n * KEYS * 4, size, finite(now), total + n * SIZE)
 
 
 @inner
@@ -151,9 +155,10 @@ def start_rows(
     h, t = first // queries, first % queries
     for i in range((count + ROWS - 1) // ROWS * ROWS):
         multiply_row(query + h * query_head + t * query_row, factor, scratch + i * width * 4, width)
-        seen[i] = visible_keys(t, keys, causal, offset)
-        last = max(last, seen[i])
-        top[i] = np.float32(-np.inf)
+        sees = visible_keys(t, keys, causal, offset)
+        store_integer(sees, seen + i * 8)
+        last = max(last, sees)
+        store_scalar(np.float32(-np.inf), top + i * 4)
         store(splat(np.float32(0)), total + i * SIZE)
         if i + 1 < count:
             t += 1
@@ -162,20 +167,35 @@ def start_rows(
     return last
 
 
+def scratch_size(limit, width):
+    """Floats of scratch that a thread takes for blocks of ``limit`` rows, see attend_block."""
+    columns = (width + COLUMNS - 1) // COLUMNS * COLUMNS
+    alignment, integers = 16, 2
+    return 2 * KEYS * columns + ROWS * KEYS + limit * (LANES + columns + width + 1 + integers) + ROWS + alignment
+
+
 @inner
 def attend_block(
     query, query_row, query_head, key, key_row, value, value_row, out, out_row,
     queries, keys, width, first, count, causal, offset, factor,
-    bias, bias_head, bias_row, bias_step, has_bias, weight, weight_head, weight_row, has_weights,
-    query_scratch, sum_scratch, key_scratch, value_scratch, score, top, total, seen, fresh, shift,
+    bias, bias_head, bias_row, bias_step, has_bias, weight, weight_head, weight_row, has_weights, scratch, limit,
 ):  # fmt: skip
     """Rows ``first`` to first + count of one key head, where row r is query r % queries of its head r // queries.
 
-    Addresses and distances in bytes, but for bias_step, in floats. The scratch is what ``attend`` allocates.
+    Addresses and distances in bytes, but for bias_step, in floats. Count is ``limit`` at most.
     """
     padded = (count + ROWS - 1) // ROWS * ROWS
     columns = (width + COLUMNS - 1) // COLUMNS * COLUMNS
     panel_width = (width + LANES - 1) // LANES * LANES
+    key_scratch = scratch
+    value_scratch = key_scratch + KEYS * columns * 4
+    score = value_scratch + KEYS * columns * 4
+    total = score + ROWS * KEYS * 4
+    sum_scratch = total + limit * SIZE
+    query_scratch = sum_scratch + limit * columns * 4
+    fresh = query_scratch + limit * width * 4
+    top = fresh + ROWS * 4
+    seen = top + limit * 4
     last = start_rows(
         query, query_row, query_head, queries, keys, width, first, count, causal, offset, factor,
         query_scratch, top, total, seen,
@@ -197,14 +217,14 @@ def attend_block(
                 prefetch_rows(value + ahead, value_row, near, far, width)
             tile_keys = 0
             for n in range(i, i + ROWS):
-                tile_keys = max(tile_keys, min(seen[n] - s, here))
+                tile_keys = max(tile_keys, min(load_integer(seen + n * 8) - s, here))
             if tile_keys <= 0:
                 continue
             multiply_keys(query_scratch + i * width * 4, key_scratch, panel_width, width, tile_keys, score)
             whole = (tile_keys + LANES - 1) // LANES * LANES
             for n in range(i, i + ROWS):
                 row = score + (n - i) * KEYS * 4
-                mine = max(min(seen[n] - s, here), 0)
+                mine = max(min(load_integer(seen + n * 8) - s, here), 0)
                 if has_bias or has_weights:
                     r = first + min(n, count - 1)
                     h, t = r // queries, r % queries
@@ -215,12 +235,10 @@ def attend_block(
                         copy_row(row, weight + h * weight_head + t * weight_row + s * 4, mine)
                 if mine < whole:
                     hide_from(row, mine, whole)
-                fresh[n - i] = top[n]
-            row_maxima(score, KEYS * 4, whole * 4, fresh.ctypes.data)
+                store_scalar(load_scalar(top + n * 4), fresh + (n - i) * 4)
+            row_maxima(score, KEYS * 4, whole * 4, fresh)
             sums = sum_scratch + i * columns * 4
-            shift_exponents(fresh, top[i:], shift, total + i * SIZE, sums, columns)
-            for n in range(ROWS):
-                exponentials(score + n * KEYS * 4, whole * 4, shift[n], total + (i + n) * SIZE)
+            take_exponentials(score, whole * 4, fresh, top + i * 4, total + i * SIZE, sums, columns)
             for c in range(0, columns, COLUMNS):
                 value_tile(
                     score, KEYS * 4, value_scratch + c * KEYS * 4, COLUMNS * 4, tile_keys,
@@ -233,7 +251,7 @@ def attend_block(
         inverse = finish_row(sum_scratch + i * columns * 4, total + i * SIZE, place, width)
         if has_weights:
             line = weight + h * weight_head + t * weight_row
-            finish_weights(line, seen[i], finite(top[i]), inverse)
+            finish_weights(line, load_integer(seen + i * 8), finite(load_scalar(top + i * 4)), inverse)
         t += 1
         if t == queries:
             h, t = h + 1, 0
@@ -262,40 +280,25 @@ def strides(array_BHTS):
 
 @kernel
 def attend(
-    query_NE, key_ME, value_ME, query_starts_B, query_stops_B, key_starts_B, key_stops_B,
+    first_part, end, query_NE, key_ME, value_ME, query_starts_B, query_stops_B, key_starts_B, key_stops_B,
     heads, key_heads, width, query_column, key_column, value_column, causal, offset_B, factor,
-    bias_BHTS, has_bias, weights_BHTS, has_weights, out_NF, parts,
+    bias_BHTS, has_bias, weights_BHTS, has_weights, out_NF, scratch_PN, limit,
 ):  # fmt: skip
-    """The work cut into ``parts`` runs of blocks of like cost, a thread each; see attention."""
-    B = len(query_starts_B)
+    """All blocks of ``limit`` rows cut into P runs of like cost, a thread each; see attention."""
+    B, parts = len(query_starts_B), len(scratch_PN)
     group = heads // key_heads
-    limit = max(BLOCK_FLOATS // width // ROWS, 1) * ROWS
-    if parts > 1:  # four blocks a thread at least, where they are not too small
-        rows = len(query_NE) * heads // (4 * parts)
-        limit = min(limit, max(rows // ROWS, 8) * ROWS)
-    everything, longest = 0, 0
+    everything = 0
     for b in range(B):
         queries = query_stops_B[b] - query_starts_B[b]
         keys = key_stops_B[b] - key_starts_B[b]
-        longest = max(longest, queries * group)
         for first in range(0, queries * group, limit):
             count = min(limit, queries * group - first)
             everything += key_heads * block_cost(first, count, queries, keys, causal, offset_B[b % len(offset_B)])
-    limit = min(limit, max((longest + ROWS - 1) // ROWS, 1) * ROWS)
-    columns = (width + COLUMNS - 1) // COLUMNS * COLUMNS
     bias_strides = strides(bias_BHTS)
     weight_strides = strides(weights_BHTS)
 
-    for part in prange(parts):
-        query_scratch = np.empty(limit * width, np.float32)
-        sum_scratch = np.empty(limit * columns, np.float32)
-        key_scratch = np.empty(KEYS * columns, np.float32)
-        value_scratch = np.empty(KEYS * columns, np.float32)
-        score_scratch = np.empty(ROWS * KEYS, np.float32)
-        top = np.empty(limit, np.float32)
-        total = np.empty((limit, LANES), np.float32)
-        seen = np.empty(limit, np.int64)
-        fresh, shift = np.empty(ROWS, np.float32), np.empty(ROWS, np.float32)
+    for part in range(first_part, end):
+        scratch = aligned(scratch_PN.ctypes.data + part * scratch_PN.shape[1] * 4)
         done = 0
         for b in range(B):
             queries = query_stops_B[b] - query_starts_B[b]
@@ -329,11 +332,17 @@ def attend(
                         weights_BHTS.ctypes.data + (b * weight_strides[0] + h * weight_strides[1]) * 4,
                         weight_strides[1] * 4,
                         weight_strides[2] * 4,
-                        has_weights,
-                        query_scratch.ctypes.data, sum_scratch.ctypes.data, key_scratch.ctypes.data,
-                        value_scratch.ctypes.data, score_scratch.ctypes.data,
-                        top, total.ctypes.data, seen, fresh, shift,
+                        has_weights, scratch, limit,
                     )  # fmt: skip
+
+
+def block_rows(N, heads, key_heads, width, parts):
+    """The most rows of a block: what fits the cache, four blocks a thread where they are not too small."""
+    rows = BLOCK_FLOATS // width
+    if parts > 1:
+        rows = min(rows, max(N * heads // (4 * parts), 8 * ROWS))
+    rows = max(rows // ROWS * ROWS, ROWS)
+    return min(rows, max(-(-N * (heads // key_heads) // ROWS), 1) * ROWS)
 
 
 NOTHING = np.zeros((1, 1, 1, 1), np.float32)
@@ -382,16 +391,17 @@ def attend_between(
     causal=False, offset_B=None, scale=None, bias_BHTS=None, weights_BHTS=None,
 ):  # fmt: skip
     """``attention`` on sentences that need not lie end to end: b has rows starts[b] .. stops[b]."""
-    scale = head_width**-0.5 if scale is None else scale
+    scale, parts = head_width**-0.5 if scale is None else scale, current_threads()
     out_NF = np.empty((len(query_NE), heads * head_width), np.float32)
     if weights_BHTS is not None:
         weights_BHTS.fill(0)
+    limit = block_rows(len(query_NE), heads, key_heads, head_width, parts)
     attend(
-        query_NE, key_ME, value_ME, query_starts_B, query_stops_B, key_starts_B, key_stops_B,
+        parts, query_NE, key_ME, value_ME, query_starts_B, query_stops_B, key_starts_B, key_stops_B,
         heads, key_heads, head_width, query_column, key_column, value_column,
         causal, NO_OFFSET if offset_B is None else offset_B, np.float32(scale * LOG2_E),
         NOTHING if bias_BHTS is None else np.ascontiguousarray(bias_BHTS), bias_BHTS is not None,
         NOTHING if weights_BHTS is None else weights_BHTS, weights_BHTS is not None,
-        out_NF, current_threads(),
+        out_NF, np.empty((parts, scratch_size(limit, head_width)), np.float32), limit,
     )  # fmt: skip
     return out_NF

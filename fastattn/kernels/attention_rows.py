@@ -15,6 +15,12 @@ LOG2_E = math.log2(math.e)
 
 
 @inner
+def aligned(address):
+    """The next start of a cache line."""
+    return (address + 63) & -64
+
+
+@inner
 def copy_row(source, target, width):
     """Copy ``width`` floats."""
     whole = width - width % LANES

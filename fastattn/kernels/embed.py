@@ -1,7 +1,6 @@
 """Embedding rows, scaled, plus their positions: one pass over the output."""
 
 import numpy as np
-from numba import prange
 
 from fastattn.kernels.jit import kernel
 from fastattn.kernels.norm import load_part, store_part
@@ -15,29 +14,27 @@ _NO_MULTIPLIERS = np.empty(0, np.float32)
 
 
 @kernel
-def _embed(ids_N, table, multipliers_V, scale, positions_N, position_table_PD, x_ND):
+def _embed(first, end, ids_N, table, multipliers_V, scale, positions_N, position_table_PD, x_ND):
     """table: [V / panel, D, panel], float32 or int8, read down a column of a panel; a row where panel is 1."""
-    N, D = x_ND.shape
-    panel = table.shape[2]
+    D, panel = x_ND.shape[1], table.shape[2]
     positions, x = position_table_PD.ctypes.data, x_ND.ctypes.data
     has_positions, has_multipliers = positions_N.size > 0, multipliers_V.size > 0
-    for n in prange(N):
-        zero, factor = splat(np.float32(0)), splat(np.float32(scale))
+    zero, factor = splat(np.float32(0)), splat(np.float32(scale))
+    for n in range(first, end):
         word = ids_N[n]
-        row_array = np.empty(D, np.float32)
-        row = row_array.ctypes.data
         if word >= 0:
             # multiplied by itself first, as the table would have been, then by the scale
             multiplier = multipliers_V[word] if has_multipliers else np.float32(1)
+            column_D, x_D = table[word // panel, :, word % panel], x_ND[n]
             for d in range(D):
-                row_array[d] = np.float32(table[word // panel, d, word % panel]) * multiplier
+                x_D[d] = np.float32(column_D[d]) * multiplier
         for d in range(0, D, LANES):
-            value = zero
+            value, place = zero, x + (n * D + d) * 4
             if has_positions:
                 value = load_part(positions + (positions_N[n] * D + d) * 4, D - d, zero)
             if word >= 0:
-                value = fma(load_part(row + d * 4, D - d, zero), factor, value)
-            store_part(value, x + (n * D + d) * 4, D - d)
+                value = fma(load_part(place, D - d, zero), factor, value)
+            store_part(value, place, D - d)
 
 
 def embed(
@@ -49,8 +46,8 @@ def embed(
 ) -> np.ndarray:
     """table[ids] * scale + position_table[positions], float32 [N, D]; the id -1 stands for a row of zeros.
 
-    table           [V, D], or the packed float32 weights of the linear layer that is tied to it: reading a column of those
-                    costs microseconds a token, a second copy 4 V D bytes
+    table           [V, D], or the packed float32 weights of the linear layer that is tied to it: reading a column of
+                    those costs microseconds a token, a second copy 4 V D bytes
     ids, positions  int32; the caller has checked that they are inside their tables
     """
     multipliers_V = _NO_MULTIPLIERS
@@ -63,5 +60,5 @@ def embed(
     x_ND = np.empty((len(ids_N), stored.shape[1]), np.float32)
     if position_table_PD is None or positions_N is None:
         positions_N, position_table_PD = _NO_POSITIONS, _NO_TABLE
-    _embed(ids_N, stored, multipliers_V, float(scale), positions_N, position_table_PD, x_ND)
+    _embed(len(ids_N), ids_N, stored, multipliers_V, float(scale), positions_N, position_table_PD, x_ND)
     return x_ND

@@ -1,10 +1,9 @@
-"""The one decorator of all kernels: flags, serial and parallel forms, threads, and the cache of compiled code.
+"""The one decorator of all kernels: compilation, threads, and the cache of compiled code.
 
-A kernel is one Python function with ``prange`` over its tasks, compiled when first needed, in parallel form: it
-releases the GIL and serves both one product shared by all cores and whole sentences on cores, each a Python thread's
-with a region of one thread (1.2 us more than a plain call). A serial form is compiled only where that cannot be: in a
-forked child, and for one thread under the workqueue layer. Both compute the same bits: a task writes its own part of
-the output and no order depends on the number of threads; fast-math, which could differ between the forms, stays off.
+A kernel is one Python function over a run of its tasks, ``function(first, end, *arguments)``, compiled when first
+needed. Called as ``kernel(tasks, *arguments)`` it releases the GIL and shares the tasks among the threads that the
+caller may use; for one thread it is a plain call, so whole sentences go to cores as well, each a Python thread's. A
+task writes its own part of the output and no order depends on the number of threads; fast-math stays off.
 """
 
 import contextlib
@@ -23,6 +22,7 @@ from numba.core import caching
 from numba.core.runtime.nrt import rtsys
 
 from fastattn.cache import cache_root
+from fastattn.kernels.build import HelperCompiler, KernelCompiler, launch, make_run
 from fastattn.simd.target import compiled_features, compiled_name
 
 FLAGS = {"error_model": "numpy", "nogil": True, "boundscheck": False}
@@ -98,39 +98,42 @@ def parallel_is_reentrant() -> bool:
 
 
 class Kernel:
-    """A compiled loop; calling it picks the form that fits the caller's number of threads."""
+    """A compiled loop over tasks; a call shares them among the caller's threads."""
 
     def __init__(self, function: Callable):
-        self.name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
         functools.update_wrapper(self, function)
-        self.serial = _compiled(function, parallel=False)
-        self.parallel = _compiled(function, parallel=True)
+        run = make_run(inner(function))
+        self.run = numba.njit(pipeline_class=KernelCompiler, no_cfunc_wrapper=True, **FLAGS)(run)
+        self.run._cache = KernelCache(function, "kernel")
 
-    def __call__(self, *arguments):
-        if _forked:
-            return self.serial(*arguments)
-        if parallel_is_reentrant():
-            return self.parallel(*arguments)
-        if current_threads() == 1:
-            return self.serial(*arguments)
-        with _region:
-            return self.parallel(*arguments)
+    def __call__(self, tasks: int, *arguments):
+        parts = min(tasks, current_threads())
+        if parts < 2:
+            self.run(0, 1, tasks, *arguments)
+        elif parallel_is_reentrant():
+            self.run(_launcher(), parts, tasks, *arguments)
+        else:
+            with _region:
+                self.run(_launcher(), parts, tasks, *arguments)
+
+
+@functools.cache
+def _launcher() -> int:
+    """The address of the compiled ``launch``, which needs Numba's threads started."""
+    _launch.compile(_LAUNCH_TYPES)
+    compiled = _launch.overloads[_LAUNCH_TYPES]
+    return compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
 
 
 def kernel(function: Callable) -> Kernel:
-    """Compile a function whose outermost ``prange`` runs over independent tasks."""
+    """Compile a function of a run of independent tasks; it must not raise."""
     return Kernel(function)
 
 
 def inner(function: Callable) -> Callable:
     """Compile a helper that kernels call; it is inlined by LLVM into them and never called from Python."""
-    return numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **FLAGS)(function)
-
-
-def _compiled(function: Callable, parallel: bool):
-    dispatcher = numba.njit(parallel=parallel, **FLAGS)(function)
-    dispatcher._cache = KernelCache(function, "parallel" if parallel else "serial")
-    return dispatcher
+    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **FLAGS}
+    return numba.njit(pipeline_class=HelperCompiler, **options)(function)
 
 
 def on_compile(listener: Callable[[str], None]) -> None:
@@ -218,3 +221,8 @@ class KernelCache(caching.FunctionCache):
     def save_overload(self, sig, data) -> None:
         with contextlib.suppress(OSError), warnings.catch_warnings():
             super().save_overload(sig, data)
+
+
+_launch = numba.njit(parallel=True, **FLAGS)(launch)
+_launch._cache = KernelCache(launch, "parallel")
+_LAUNCH_TYPES = (numba.int64,) * 4

@@ -10,15 +10,14 @@ AVX2 (6x16), one core: 96 GFLOP/s at 1024 cubed, 98 at 96x384x1536; OpenBLAS 92 
 """
 
 import numpy as np
-from numba import prange
 
 from fastattn.kernels.activation import CODES, activate_all
 from fastattn.kernels.jit import current_threads, inner, kernel
 from fastattn.kernels.packing import NR, PackedLinear
-from fastattn.kernels.staging import stage_rows, staged_bytes
+from fastattn.kernels.staging import scratch_bytes, stage_rows, staged_row
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import make_linear_tile
-from fastattn.simd.vector import load, load_first, splat, store, store_first
+from fastattn.simd.vector import load, load_first, make_scratch, splat, store, store_first
 
 MR = TARGET.rows
 # Rows that one task takes through all its panels: 48 rows of 384 to 2,048 floats, and what they become, stay in L2
@@ -27,13 +26,19 @@ ROW_BLOCK = 48
 # One or two rows leave most accumulators idle, so they take several panels at once: the sums are then independent
 # enough to hide the latency of the multiply-add, and memory sees more than one stream.
 GROUP = 4
+# Bytes of weights that one thread is through with before another would have begun: 10 us.
+SMALL = 1 << 18
 
 tile_full, tile_4, tile_2, tile_1 = (make_linear_tile(rows) for rows in (MR, 4, 2, 1))
+tile_scratch, zeros_scratch = make_scratch(max(MR, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
 tile_2_pair, tile_1_group = make_linear_tile(2, groups=2), make_linear_tile(1, groups=GROUP)
 
 
 @inner
-def multiply_tile(panels, x, x_row, row_factor, left, panel, panel_bytes, count, steps, out, out_row, bias, factors, corrections, residual, residual_row):
+def multiply_tile(
+    panels, x, x_row, row_factor, left, panel, panel_bytes, count, steps, out, out_row,
+    bias, factors, corrections, residual, residual_row,
+):  # fmt: skip
     """One tile of at most ``left`` rows times 1 or GROUP panels, plus bias and residual, to ``out``.
 
     Returns how many rows it took. Everything but panels, left, count and steps is an address or a stride in bytes.
@@ -103,7 +108,11 @@ def finish_tile(scratch, scratch_row, rows, columns, multiply, residual, y, y_ro
 
 
 @kernel
-def _linear(x_ND, panels_PSN, affine, activation, multiply_NF, residual_NF, row_block, column_blocks, y_NF):
+def _linear(
+    first_part, last_part, x_ND, panels_PSN, affine, activation, multiply_NF, residual_NF,
+    row_block, column_blocks, scratch_PB, y_NF,
+):  # fmt: skip
+    """The tasks, a row block times a column block each, cut into runs, one a part; see linear."""
     bias, factors, corrections = affine
     N, D = x_ND.shape
     P, steps, F = panels_PSN.shape[0], panels_PSN.shape[1], y_NF.shape[1]
@@ -113,63 +122,61 @@ def _linear(x_ND, panels_PSN, affine, activation, multiply_NF, residual_NF, row_
     residual, has_residual = residual_NF.ctypes.data, residual_NF.size > 0
     direct = activation == 0 and not has_multiply
     y_row, panel_bytes = F * 4, panels_PSN.strides[0]
-    staged_row = staged_bytes(panels_PSN, D)
-    a_row = staged_row if staged_row else D * 4
-    for task in prange((N + row_block - 1) // row_block * column_blocks):
-        first = task // column_blocks * row_block
-        last = min(N, first + row_block)
-        column_block = task % column_blocks
-        p, end = column_block * P // column_blocks, (column_block + 1) * P // column_blocks
-        scratch_array = np.empty(max(MR, 2 * GROUP) * NR, np.float32)
-        zeros_array = np.zeros(GROUP * NR, np.float32)
-        staged_array = np.empty((last - first) * staged_row, np.uint8)
-        row_factors = np.empty(last - first, np.float32)
-        scratch, zeros = scratch_array.ctypes.data, zeros_array.ctypes.data
-        a = stage_rows(panels_PSN, x + first * D * 4, D * 4, last - first, D, staged_array.ctypes.data, row_factors)
-        while p < end:
-            # panels that are not whole go alone: their residual is added last, however many rows there are
-            grouped = last - first < 4 and p + GROUP <= end and (p + GROUP) * NR <= F
-            panels = GROUP if grouped else 1
-            columns = min(panels * NR, F - p * NR)
-            whole = direct and columns == panels * NR
-            skip, scratch_row = p * NR * 4, panels * NR * 4
-            r = first
-            while r < last:
-                at = r * y_row + skip
-                # a whole tile without activation goes straight from the registers to y
-                out, out_row = (y + at, y_row) if whole else (scratch, scratch_row)
-                start, start_row = (residual + at, y_row) if whole and has_residual else (zeros, 0)
-                took = multiply_tile(
-                    panels_PSN, a + (r - first) * a_row, a_row, row_factors.ctypes.data + (r - first) * 4, last - r,
-                    w + p * panel_bytes, panel_bytes, panels, steps, out, out_row,
-                    b + skip, column_factors + skip, column_corrections + skip, start, start_row,
-                )  # fmt: skip
-                if not whole:
-                    activate_all(activation, scratch, took * scratch_row)
-                    finish_tile(
-                        scratch,
-                        scratch_row,
-                        took,
-                        columns,
-                        multiply + at if has_multiply else 0,
-                        residual + at if has_residual else 0,
-                        y + at,
-                        y_row,
-                    )
-                r += took
-            p += panels
+    a_row = staged_row(panels_PSN, D)
+    tasks, parts = (N + row_block - 1) // row_block * column_blocks, len(scratch_PB)
+    scratch, zeros = tile_scratch(), zeros_scratch()
+    for j in range(0, GROUP * NR, LANES):
+        store(splat(np.float32(0)), zeros + j * 4)
+    for part in range(first_part, last_part):
+        staged = scratch_PB.ctypes.data + part * scratch_PB.shape[1]
+        row_factors = staged + row_block * a_row
+        for task in range(tasks * part // parts, tasks * (part + 1) // parts):
+            first = task // column_blocks * row_block
+            last = min(N, first + row_block)
+            column_block = task % column_blocks
+            p, end = column_block * P // column_blocks, (column_block + 1) * P // column_blocks
+            a = stage_rows(panels_PSN, x + first * D * 4, last - first, D, staged, row_factors)
+            while p < end:
+                # panels that are not whole go alone: their residual is added last, however many rows there are
+                grouped = last - first < 4 and p + GROUP <= end and (p + GROUP) * NR <= F
+                panels = GROUP if grouped else 1
+                columns = min(panels * NR, F - p * NR)
+                whole = direct and columns == panels * NR
+                skip, scratch_row = p * NR * 4, panels * NR * 4
+                r = first
+                while r < last:
+                    at = r * y_row + skip
+                    # a whole tile without activation goes straight from the registers to y
+                    out, out_row = (y + at, y_row) if whole else (scratch, scratch_row)
+                    start, start_row = (residual + at, y_row) if whole and has_residual else (zeros, 0)
+                    took = multiply_tile(
+                        panels_PSN, a + (r - first) * a_row, a_row, row_factors + (r - first) * 4, last - r,
+                        w + p * panel_bytes, panel_bytes, panels, steps, out, out_row,
+                        b + skip, column_factors + skip, column_corrections + skip, start, start_row,
+                    )  # fmt: skip
+                    if not whole:
+                        activate_all(activation, scratch, took * scratch_row)
+                        finish_tile(
+                            scratch, scratch_row, took, columns,
+                            multiply + at if has_multiply else 0, residual + at if has_residual else 0,
+                            y + at, y_row,
+                        )  # fmt: skip
+                    r += took
+                p += panels
 
 
 _NONE = np.empty((0, 0), np.float32)
 
 
-def blocks_for(rows: int, panels: int) -> tuple[int, int]:
-    """(rows of a task, column blocks): full tiles a task, and at least one task a thread."""
+def blocks_for(rows: int, packed: PackedLinear) -> tuple[int, int, int]:
+    """(rows of a task, column blocks, parts): full tiles a task, and at least one task a thread that is worth it."""
+    panels = packed.panels_PSN.shape[0]
     row_blocks = max(1, -(-rows // ROW_BLOCK))
-    row_block = max(1, -(-rows // row_blocks))
+    row_block = -(-rows // row_blocks)
     row_block = -(-row_block // MR) * MR
-    threads = current_threads()
-    return row_block, 1 if row_blocks >= 4 * threads else min(threads, panels)
+    threads = current_threads() if packed.panels_PSN.nbytes * (rows + MR) > SMALL * MR else 1
+    column_blocks = 1 if row_blocks >= 4 * threads else min(threads, panels)
+    return row_block, column_blocks, min(threads, row_blocks * column_blocks)
 
 
 def linear(
@@ -186,16 +193,11 @@ def linear(
     N = x_ND.shape[0]
     y_NF = np.empty((N, packed.outputs), np.float32)
     if N:
-        row_block, column_blocks = blocks_for(N, packed.panels_PSN.shape[0])
+        row_block, column_blocks, parts = blocks_for(N, packed)
+        scratch_PB = np.empty((parts, scratch_bytes(packed, row_block)), np.uint8)
         _linear(
-            x_ND,
-            packed.panels_PSN,
-            packed.affine,
-            CODES[activation],
-            _NONE if multiply_NF is None else multiply_NF,
-            _NONE if residual_NF is None else residual_NF,
-            row_block,
-            column_blocks,
-            y_NF,
-        )
+            parts, x_ND, packed.panels_PSN, packed.affine, CODES[activation],
+            _NONE if multiply_NF is None else multiply_NF, _NONE if residual_NF is None else residual_NF,
+            row_block, column_blocks, scratch_PB, y_NF,
+        )  # fmt: skip
     return y_NF

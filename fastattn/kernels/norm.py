@@ -1,7 +1,6 @@
 """Layer and root-mean-square normalisation, the residual added on the way in. One row a task, all in L1."""
 
 import numpy as np
-from numba import prange
 
 from fastattn.kernels.jit import inner, kernel
 from fastattn.simd.target import LANES
@@ -38,12 +37,12 @@ def sum_deviations(row, D, mean):
 
 
 @kernel
-def _normalise(x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
-    N, D = x_ND.shape
+def _normalise(first, end, x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
+    D = x_ND.shape[1]
     x, y, weight, bias = x_ND.ctypes.data, y_ND.ctypes.data, weight_D.ctypes.data, bias_D.ctypes.data
     residual = residual_ND.ctypes.data
     has_residual, has_bias = residual_ND.size > 0, bias_D.size > 0
-    for n in prange(N):
+    for n in range(first, end):
         zero = splat(np.float32(0))
         at = n * D * 4
         total = zero
@@ -73,7 +72,8 @@ def _normalise(x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
 def _run(x_ND, residual_ND, weight_D, bias_D, epsilon, centred):
     y_ND = np.empty_like(x_ND)
     residual_ND = _NONE if residual_ND is None else residual_ND
-    _normalise(x_ND, residual_ND, weight_D, _NO_BIAS if bias_D is None else bias_D, float(epsilon), centred, y_ND)
+    bias_D = _NO_BIAS if bias_D is None else bias_D
+    _normalise(len(x_ND), x_ND, residual_ND, weight_D, bias_D, float(epsilon), centred, y_ND)
     return y_ND
 
 

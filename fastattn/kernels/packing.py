@@ -8,9 +8,8 @@ precisions a step's values of one column lie side by side, as the dot product of
 from dataclasses import dataclass, field
 
 import numpy as np
-from numba import prange
 
-from fastattn.kernels.jit import kernel
+from fastattn.kernels.jit import current_threads, kernel
 from fastattn.rounding import bfloat16_bits, quantize
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.rows import transpose
@@ -41,7 +40,12 @@ class PackedLinear:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a file keeps of it."""
-        return {"panels_PSN": self.panels_PSN, "bias": self.bias, "factors": self.factors, "corrections": self.corrections}
+        return {
+            "panels_PSN": self.panels_PSN,
+            "bias": self.bias,
+            "factors": self.factors,
+            "corrections": self.corrections,
+        }
 
     @property
     def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -50,7 +54,7 @@ class PackedLinear:
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
-    """Pack float32 or quantised weights [outputs, inputs] and bias [outputs] (none: zero) for products in ``precision``.
+    """Pack float32 or quantised weights [outputs, inputs] and bias [outputs] (none: zero); see spec.PRECISIONS.
 
     int8 keeps quantised weights as they are; others are quantised here.
     """
@@ -84,10 +88,13 @@ def packed_shapes(outputs: int, inputs: int, precision: str) -> dict[str, tuple[
 def _pack_float32(weight_FD: Tensor, panels: int) -> tuple:
     outputs, inputs = weight_FD.shape
     panels_PDN = np.empty((panels, inputs, NR), np.float32)
+    parts = min(panels, current_threads())
+    blocks_TJC = np.zeros((parts, NR, COLUMNS), np.float32)
     if isinstance(weight_FD, QuantizedTensor):
-        _pack(weight_FD.values_FD, weight_FD.multipliers_F, panels_PDN)
+        _pack(parts, weight_FD.values_FD, weight_FD.multipliers_F, blocks_TJC, panels_PDN)
     else:
-        _pack(np.ascontiguousarray(weight_FD, np.float32), np.ones(outputs, np.float32), panels_PDN)
+        values_FD = np.ascontiguousarray(weight_FD, np.float32)
+        _pack(parts, values_FD, np.ones(outputs, np.float32), blocks_TJC, panels_PDN)
     return (panels_PDN,)
 
 
@@ -111,16 +118,16 @@ _PACK = {"float32": _pack_float32, "bfloat16": _pack_bfloat16, "int8": _pack_int
 def _interleaved(values_FD: np.ndarray, panels: int, group: int) -> tuple[np.ndarray, np.ndarray]:
     panels_PSN = np.empty((panels, -(-values_FD.shape[1] // group), group * NR), values_FD.dtype)
     sums = np.zeros(panels * NR, np.int32)
-    _interleave(values_FD, group, panels_PSN, sums)
+    _interleave(panels, values_FD, group, panels_PSN, sums)
     return panels_PSN, sums
 
 
 @kernel
-def _interleave(values_FD, group, panels_PSN, sums):
+def _interleave(first_panel, end, values_FD, group, panels_PSN, sums):
     """Panels of int8 or uint16 values; sums[f]: of row f, which only int8 needs."""
     F, D = values_FD.shape
     steps = panels_PSN.shape[1]
-    for p in prange(panels_PSN.shape[0]):
+    for p in range(first_panel, end):
         for j in range(NR):
             f = p * NR + j
             total = np.int32(0)
@@ -136,25 +143,32 @@ def _interleave(values_FD, group, panels_PSN, sums):
 
 
 @kernel
-def _pack(values_FD, factors_F, panels_PDN):
-    """values_FD: float32 or int8, each a form of its own; a product with the factor 1 changes no float32."""
+def _pack(first_part, last_part, values_FD, factors_F, blocks_TJC, panels_PDN):
+    """values_FD: float32 or int8, each a form of its own; a product with the factor 1 changes no float32.
+
+    blocks_TJC  scratch of each part: [parts, NR, COLUMNS] zeros
+    """
     F, D = values_FD.shape
-    for p in prange(panels_PDN.shape[0]):
-        block_JC = np.zeros((NR, COLUMNS), np.float32)
-        block, panel = block_JC.ctypes.data, panels_PDN.ctypes.data + p * D * NR * 4
-        for first in range(0, D, COLUMNS):
-            columns = min(COLUMNS, D - first)
-            for j in range(min(NR, F - p * NR)):
-                # as vectors of their own LLVM sees that their strides are one
-                source_C, target_C = values_FD[p * NR + j, first : first + columns], block_JC[j]
-                factor = factors_F[p * NR + j]
-                for c in range(columns):
-                    target_C[c] = np.float32(source_C[c]) * factor
-            whole = columns // LANES * LANES
-            for c in range(0, whole, LANES):
-                for j in range(0, NR, LANES):
-                    square, place = block + (j * COLUMNS + c) * 4, panel + ((first + c) * NR + j) * 4
-                    transpose(square, COLUMNS * 4, LANES, LANES, place, NR * 4)
-            for c in range(whole, columns):
-                for j in range(NR):
-                    panels_PDN[p, first + c, j] = block_JC[j, c]
+    P, parts = len(panels_PDN), len(blocks_TJC)
+    for part in range(first_part, last_part):
+        block_JC = blocks_TJC[part]
+        for p in range(P * part // parts, P * (part + 1) // parts):
+            block, panel = block_JC.ctypes.data, panels_PDN.ctypes.data + p * D * NR * 4
+            inside = min(NR, F - p * NR)
+            block_JC[inside:] = 0
+            for first in range(0, D, COLUMNS):
+                columns = min(COLUMNS, D - first)
+                for j in range(inside):
+                    # as vectors of their own LLVM sees that their strides are one
+                    source_C, target_C = values_FD[p * NR + j, first : first + columns], block_JC[j]
+                    factor = factors_F[p * NR + j]
+                    for c in range(columns):
+                        target_C[c] = np.float32(source_C[c]) * factor
+                whole = columns // LANES * LANES
+                for c in range(0, whole, LANES):
+                    for j in range(0, NR, LANES):
+                        square, place = block + (j * COLUMNS + c) * 4, panel + ((first + c) * NR + j) * 4
+                        transpose(square, COLUMNS * 4, LANES, LANES, place, NR * 4)
+                for c in range(whole, columns):
+                    for j in range(NR):
+                        panels_PDN[p, first + c, j] = block_JC[j, c]

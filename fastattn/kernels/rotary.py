@@ -4,16 +4,15 @@ One pass over the rows, bound by memory; the pairs are either the two halves of 
 """
 
 import numpy as np
-from numba import prange
 
 from fastattn.kernels.jit import kernel
 
 
 @kernel
-def turn(x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, first_step, second):
+def turn(first, end, x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, first_step, second):
     """Pair k of a head is its values k * first_step and k * first_step + second."""
     half = cos_PK2.shape[1]
-    for n in prange(x_NE.shape[0]):
+    for n in range(first, end):
         p = positions_N[n]
         for h in range(heads):
             start = column + h * head_width
@@ -41,6 +40,6 @@ def rotate(
     positions_N       int32.
     """
     if interleaved:
-        turn(x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, 2, 1)
+        turn(len(x_NE), x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, 2, 1)
     else:
-        turn(x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, 1, cos_PK2.shape[1])
+        turn(len(x_NE), x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, 1, cos_PK2.shape[1])

@@ -6,14 +6,26 @@ for segments of fixed size and merged in order, so the bits depend on neither ba
 """
 
 import numpy as np
-from numba import prange
 
 from fastattn.kernels.jit import current_threads, inner, kernel
 from fastattn.kernels.matmul import GROUP, MR, linear, multiply_tile
 from fastattn.kernels.packing import NR, PackedLinear
-from fastattn.kernels.staging import stage_rows, staged_bytes
+from fastattn.kernels.staging import scratch_bytes, stage_rows, staged_row
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import SIZE, any_above, exp, load, load_scalar, max_lanes, maximum, splat, store, sum_lanes
+from fastattn.simd.vector import (
+    SIZE,
+    any_above,
+    exp,
+    load,
+    load_scalar,
+    make_scratch,
+    max_lanes,
+    maximum,
+    splat,
+    store,
+    store_scalar,
+    sum_lanes,
+)
 
 # Rows that one task takes through the vocabulary: its weights come from memory, so as many rows as L2 holds share them.
 ROW_BLOCK = 128
@@ -21,6 +33,8 @@ ROW_BLOCK = 128
 # the same for any number of threads.
 SEGMENT = max(1, 1024 // (GROUP * NR)) * GROUP  # panels
 LOWEST = np.float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
+logits_scratch, zeros_scratch = make_scratch(max(MR, 2) * GROUP * NR * 4), make_scratch(GROUP * NR * 4)
+state_scratch = make_scratch(2 * ROW_BLOCK * SIZE)
 _NO_TARGETS = np.empty(0, np.int32)
 _TINY = np.finfo(np.float64).tiny
 
@@ -60,7 +74,11 @@ def scan_row(logits, columns, first_id, peaks, sums, values, ids, start, k):
 
 
 @kernel
-def _project(x_RD, panels_PSN, affine, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R):
+def _project(
+    first_part, last_part, x_RD, panels_PSN, affine, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids,
+    scratch_PB, logits_R,
+):  # fmt: skip
+    """The tasks, a row block times a run of segments each, cut into runs, one a part; see _run."""
     bias, factors, corrections = affine
     suppressed_RJ, penalised_RJ, penalty = edits
     R, D = x_RD.shape
@@ -68,77 +86,68 @@ def _project(x_RD, panels_PSN, affine, edits, targets_R, peaks_SR, sums_SR, k, c
     x, w, b = x_RD.ctypes.data, panels_PSN.ctypes.data, bias.ctypes.data
     column_factors, column_corrections = factors.ctypes.data, corrections.ctypes.data
     has_targets, panel_bytes = targets_R.size > 0, panels_PSN.strides[0]
-    staged_row = staged_bytes(panels_PSN, D)
-    a_row = staged_row if staged_row else D * 4
-    for task in prange(chunks * ((R + ROW_BLOCK - 1) // ROW_BLOCK)):
-        chunk, first = task % chunks, task // chunks * ROW_BLOCK
-        rows = min(R, first + ROW_BLOCK) - first
-        scratch_array = np.empty(max(MR, 2) * GROUP * NR, np.float32)
-        zeros_array = np.zeros(GROUP * NR, np.float32)
-        scratch, zeros = scratch_array.ctypes.data, zeros_array.ctypes.data
-        staged_array = np.empty(rows * staged_row, np.uint8)
-        row_factors = np.empty(rows, np.float32)
-        a = stage_rows(panels_PSN, x + first * D * 4, D * 4, rows, D, staged_array.ctypes.data, row_factors)
-        state = np.empty((2, rows, LANES), np.float32)
-        peaks = state.ctypes.data
-        sums = peaks + rows * SIZE
-        for segment in range(chunk * S // chunks, (chunk + 1) * S // chunks):
-            state[0] = LOWEST
-            state[1] = np.float32(0)
-            for p in range(segment * SEGMENT, min(P, segment * SEGMENT + SEGMENT), GROUP):
-                panels = min(GROUP, P - p)
-                columns, panel = panels * NR, w + p * panel_bytes
-                # the group of panels goes through one tile where the rows are few, else panel by panel
-                width = GROUP if rows < 4 and panels == GROUP else 1
-                r = 0
-                while r < rows:
-                    took = 0
-                    for q in range(0, panels, width):
-                        skip = (p + q) * NR * 4
-                        took = multiply_tile(
-                            panels_PSN, a + r * a_row, a_row, row_factors.ctypes.data + r * 4, rows - r,
-                            panel + q * panel_bytes, panel_bytes, width, steps,
-                            scratch + q * NR * 4, columns * 4,
-                            b + skip, column_factors + skip, column_corrections + skip, zeros, 0,
-                        )  # fmt: skip
-                    for i in range(took):
-                        row = first + r + i
-                        for j in range(penalised_RJ.shape[1]):
-                            inside = penalised_RJ[row, j] - p * NR
-                            if 0 <= inside < columns:
-                                logit = scratch_array[i * columns + inside]
-                                changed = logit * penalty if logit < 0 else logit / penalty
-                                scratch_array[i * columns + inside] = changed
-                        for j in range(suppressed_RJ.shape[1]):
-                            inside = suppressed_RJ[row, j] - p * NR
-                            if 0 <= inside < columns:
-                                scratch_array[i * columns + inside] = -np.inf
-                        if has_targets and p * NR <= targets_R[row] < p * NR + columns:
-                            logits_R[row] = scratch_array[i * columns + targets_R[row] - p * NR]
-                        at = (r + i) * SIZE
-                        scan_row(
-                            scratch + i * columns * 4,
-                            columns,
-                            p * NR,
-                            peaks + at,
-                            sums + at,
-                            values,
-                            ids,
-                            (chunk * R + row) * k,
-                            k,
-                        )
-                    r += took
-            for i in range(rows):
-                peak = load(peaks + i * SIZE)
-                highest = max_lanes(peak)
-                peaks_SR[segment, first + i] = highest
-                sums_SR[segment, first + i] = sum_lanes(load(sums + i * SIZE) * exp(peak - splat(highest)))
+    a_row = staged_row(panels_PSN, D)
+    tasks, parts = chunks * ((R + ROW_BLOCK - 1) // ROW_BLOCK), len(scratch_PB)
+    scratch, peaks, zeros = logits_scratch(), state_scratch(), zeros_scratch()
+    sums = peaks + ROW_BLOCK * SIZE
+    for j in range(0, GROUP * NR, LANES):
+        store(splat(np.float32(0)), zeros + j * 4)
+    for part in range(first_part, last_part):
+        staged = scratch_PB.ctypes.data + part * scratch_PB.shape[1]
+        row_factors = staged + min(R, ROW_BLOCK) * a_row
+        for task in range(tasks * part // parts, tasks * (part + 1) // parts):
+            chunk, first = task % chunks, task // chunks * ROW_BLOCK
+            rows = min(R, first + ROW_BLOCK) - first
+            a = stage_rows(panels_PSN, x + first * D * 4, rows, D, staged, row_factors)
+            for segment in range(chunk * S // chunks, (chunk + 1) * S // chunks):
+                for i in range(rows):
+                    store(splat(LOWEST), peaks + i * SIZE)
+                    store(splat(np.float32(0)), sums + i * SIZE)
+                for p in range(segment * SEGMENT, min(P, segment * SEGMENT + SEGMENT), GROUP):
+                    panels = min(GROUP, P - p)
+                    columns, panel = panels * NR, w + p * panel_bytes
+                    # the group of panels goes through one tile where the rows are few, else panel by panel
+                    width = GROUP if rows < 4 and panels == GROUP else 1
+                    r = 0
+                    while r < rows:
+                        took = 0
+                        for q in range(0, panels, width):
+                            skip = (p + q) * NR * 4
+                            took = multiply_tile(
+                                panels_PSN, a + r * a_row, a_row, row_factors + r * 4, rows - r,
+                                panel + q * panel_bytes, panel_bytes, width, steps,
+                                scratch + q * NR * 4, columns * 4,
+                                b + skip, column_factors + skip, column_corrections + skip, zeros, 0,
+                            )  # fmt: skip
+                        for i in range(took):
+                            row = first + r + i
+                            for j in range(penalised_RJ.shape[1]):
+                                inside = penalised_RJ[row, j] - p * NR
+                                if 0 <= inside < columns:
+                                    place = scratch + (i * columns + inside) * 4
+                                    logit = load_scalar(place)
+                                    store_scalar(logit * penalty if logit < 0 else logit / penalty, place)
+                            for j in range(suppressed_RJ.shape[1]):
+                                inside = suppressed_RJ[row, j] - p * NR
+                                if 0 <= inside < columns:
+                                    store_scalar(np.float32(-np.inf), scratch + (i * columns + inside) * 4)
+                            if has_targets and p * NR <= targets_R[row] < p * NR + columns:
+                                logits_R[row] = load_scalar(scratch + (i * columns + targets_R[row] - p * NR) * 4)
+                            at = (r + i) * SIZE
+                            line, start = scratch + i * columns * 4, (chunk * R + row) * k
+                            scan_row(line, columns, p * NR, peaks + at, sums + at, values, ids, start, k)
+                        r += took
+                for i in range(rows):
+                    peak = load(peaks + i * SIZE)
+                    highest = max_lanes(peak)
+                    peaks_SR[segment, first + i] = highest
+                    sums_SR[segment, first + i] = sum_lanes(load(sums + i * SIZE) * exp(peak - splat(highest)))
 
 
 @kernel
-def _merge(peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R):
+def _merge(first, end, peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R):
     S, R = peaks_SR.shape
-    for r in prange(R):
+    for r in range(first, end):
         peak = LOWEST
         for s in range(S):
             peak = max(peak, peaks_SR[s, r])
@@ -163,8 +172,14 @@ def _run(x_RD, packed, k, edits, targets_R):
     best_values, best_ids = np.full(R * k, -np.inf, np.float32), np.full(R * k, -1, np.int32)
     logits_R, log_sums_R = np.empty(R, np.float32), np.empty(R, np.float32)
     if R:
-        _project(x_RD, packed.panels_PSN, packed.affine, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids, logits_R)
-        _merge(peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R)
+        tasks = chunks * -(-R // ROW_BLOCK)
+        parts = min(tasks, current_threads())
+        scratch_PB = np.empty((parts, scratch_bytes(packed, min(R, ROW_BLOCK))), np.uint8)
+        _project(
+            parts, x_RD, packed.panels_PSN, packed.affine, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids,
+            scratch_PB, logits_R,
+        )  # fmt: skip
+        _merge(R, peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R)
     return best_values.reshape(R, k), best_ids.reshape(R, k), logits_R, log_sums_R
 
 

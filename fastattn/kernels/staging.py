@@ -10,10 +10,21 @@ from numba import types
 from numba.extending import overload
 
 from fastattn.kernels.jit import FLAGS, inner
+from fastattn.kernels.packing import PackedLinear
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import PRECISIONS
-from fastattn.simd.vector import VECTOR, absolute, load, load_first, make_intrinsic, max_lanes, maximum, splat
+from fastattn.simd.vector import (
+    VECTOR,
+    absolute,
+    load,
+    load_first,
+    make_intrinsic,
+    max_lanes,
+    maximum,
+    splat,
+    store_scalar,
+)
 
 INT8, BFLOAT16 = arithmetic_for("int8"), arithmetic_for("bfloat16")
 INT8_BYTES, BFLOAT16_BYTES = INT8.a_bytes, BFLOAT16.a_bytes
@@ -70,47 +81,54 @@ def round_row(x, width, staged):
         store_bfloat16(load_first(x + whole * 4, width - whole, zero), staged + whole * BFLOAT16_BYTES)
 
 
-def staged_bytes(panels, width):
-    """Bytes between staged rows; 0 where the rows are multiplied as they are."""
+def scratch_bytes(packed: PackedLinear, rows: int) -> int:
+    """Bytes for ``rows`` staged rows and their factors."""
+    size = {np.float32: 0, np.uint16: BFLOAT16_BYTES, np.int8: INT8_BYTES}[packed.panels_PSN.dtype.type]
+    return rows * (-(-packed.inputs // LANES) * LANES * size + 4) if size else 0
+
+
+def staged_row(panels, width):
+    """Bytes from one row that a tile reads to the next."""
     raise NotImplementedError("compiled code only")
 
 
-def stage_rows(panels, x, x_row, rows, width, staged, factors):
-    """Stage ``rows`` float32 rows (addresses, bytes) at ``staged`` for the precision of ``panels``.
+def stage_rows(panels, x, rows, width, staged, factors):
+    """Stage ``rows`` adjacent float32 rows at ``staged`` for the precision of ``panels``; addresses, as in tiles.
 
-    Written in int8: factors[:rows]. Returns the address of the first row that a tile shall read.
+    Written in int8: a factor a row at ``factors``. Returns the address of the first row that a tile shall read.
     """
     raise NotImplementedError("compiled code only")
 
 
-def _padded(width):
-    return (width + LANES - 1) // LANES * LANES
+@overload(staged_row, jit_options=FLAGS)
+def _staged_row(panels, width):
+    def as_it_is(panels, width):
+        return width * 4
 
+    def bfloat16(panels, width):
+        return (width + LANES - 1) // LANES * LANES * BFLOAT16_BYTES
 
-_padded = inner(_padded)
+    def int8(panels, width):
+        return (width + LANES - 1) // LANES * LANES * INT8_BYTES
 
-
-@overload(staged_bytes, jit_options=FLAGS)
-def _staged_bytes(panels, width):
-    size = {"float32": 0, "bfloat16": BFLOAT16.a_bytes, "int8": INT8.a_bytes}[PRECISIONS[panels.dtype]]
-    return lambda panels, width: _padded(width) * size
+    return {"float32": as_it_is, "bfloat16": bfloat16, "int8": int8}[PRECISIONS[panels.dtype]]
 
 
 @overload(stage_rows, jit_options=FLAGS)
-def _stage_rows(panels, x, x_row, rows, width, staged, factors):
-    def as_it_is(panels, x, x_row, rows, width, staged, factors):
+def _stage_rows(panels, x, rows, width, staged, factors):
+    def as_it_is(panels, x, rows, width, staged, factors):
         return x
 
-    def bfloat16(panels, x, x_row, rows, width, staged, factors):
-        step = staged_bytes(panels, width)
+    def bfloat16(panels, x, rows, width, staged, factors):
+        step = staged_row(panels, width)
         for r in range(rows):
-            round_row(x + r * x_row, width, staged + r * step)
+            round_row(x + r * width * 4, width, staged + r * step)
         return staged
 
-    def int8(panels, x, x_row, rows, width, staged, factors):
-        step = staged_bytes(panels, width)
+    def int8(panels, x, rows, width, staged, factors):
+        step = staged_row(panels, width)
         for r in range(rows):
-            factors[r] = quantise_row(x + r * x_row, width, staged + r * step)
+            store_scalar(quantise_row(x + r * width * 4, width, staged + r * step), factors + r * 4)
         return staged
 
     return {"float32": as_it_is, "bfloat16": bfloat16, "int8": int8}[PRECISIONS[panels.dtype]]

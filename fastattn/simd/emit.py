@@ -40,6 +40,25 @@ class Emitter:
         function = module.globals.get(name) or ir.Function(module, kind, name)
         return self.builder.call(function, arguments)
 
+    def call_once(self, name: str, arguments, emit, result=None):
+        """Call a function of that name, whose body ``emit(emitter, *arguments)`` writes where there is none yet.
+
+        For what is long, so that a kernel holds and compiles it once; the name must say all that it depends on.
+        """
+        function = self.builder.module.globals.get(name)
+        if function is None:
+            kind = ir.FunctionType(ir.VoidType() if result is None else result, [a.type for a in arguments])
+            function = ir.Function(self.builder.module, kind, name)
+            function.linkage = "internal"
+            function.attributes.add("noinline")
+            inside = ir.IRBuilder(function.append_basic_block())
+            value = emit(Emitter(inside, self.target), *function.args)
+            if result is None:
+                inside.ret_void()
+            else:
+                inside.ret(value)
+        return self.builder.call(function, arguments)
+
     def add(self, a, b):
         return self.builder.fadd(a, b, flags=EXACT)
 

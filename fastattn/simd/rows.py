@@ -43,22 +43,25 @@ def emit_lane_sums(emitter: Emitter, rows: list):
 
 
 def _make_transpose(whole: bool):
+    def emit(emitter, source, source_row, rows, columns, target, target_row):
+        builder = emitter.builder
+        last = builder.sub(rows, I64(1))
+        loaded = []
+        for i in range(LANES):
+            row = builder.select(builder.icmp_signed("<", I64(i), rows), I64(i), last)
+            address = builder.add(source, builder.mul(source_row, row))
+            if whole:
+                loaded.append(emitter.load(address))
+            else:
+                loaded.append(emitter.load_first(address, columns, emitter.constant(0.0)))
+        for i, vector in enumerate(emit_transpose(emitter, loaded)):
+            emitter.store(vector, builder.add(target, builder.mul(target_row, I64(i))))
+
     @intrinsic
     def transpose(typing_context, source, source_row, rows, columns, target, target_row):
         def generate(context, builder, kind, arguments):
-            source, source_row, rows, columns, target, target_row = arguments
-            emitter = Emitter(builder, TARGET)
-            last = builder.sub(rows, I64(1))
-            loaded = []
-            for i in range(LANES):
-                row = builder.select(builder.icmp_signed("<", I64(i), rows), I64(i), last)
-                address = builder.add(source, builder.mul(source_row, row))
-                if whole:
-                    loaded.append(emitter.load(address))
-                else:
-                    loaded.append(emitter.load_first(address, columns, emitter.constant(0.0)))
-            for i, vector in enumerate(emit_transpose(emitter, loaded)):
-                emitter.store(vector, builder.add(target, builder.mul(target_row, I64(i))))
+            name = "fastattn.transpose" if whole else "fastattn.transpose_first"
+            Emitter(builder, TARGET).call_once(name, arguments, emit)
             return context.get_dummy_value()
 
         return types.void(*[types.intp] * 6), generate
@@ -81,7 +84,8 @@ def dot_rows(typing_context, query, rows, row_size, index, width):
     """
 
     def generate(context, builder, kind, arguments):
-        return _emit_dot_rows(Emitter(builder, TARGET), *arguments)
+        emitter = Emitter(builder, TARGET)
+        return emitter.call_once("fastattn.dot_rows", arguments, _emit_dot_rows, emitter.vector)
 
     return VECTOR(*[types.intp] * 5), generate
 

@@ -30,7 +30,7 @@ def make_row_maxima(rows: int):
     @intrinsic
     def row_maxima(typing_context, x, x_row, size, top):
         def generate(context, builder, kind, arguments):
-            emit(Emitter(builder, TARGET), *arguments)
+            Emitter(builder, TARGET).call_once(f"fastattn.row_maxima_{rows}", arguments, emit)
             return context.get_dummy_value()
 
         return types.void(*[types.intp] * 4), generate
@@ -46,17 +46,19 @@ def exponentials(typing_context, x, size, shift, total):
     """
 
     def generate(context, builder, kind, arguments):
-        x, size, shift, total = arguments
-        emitter = Emitter(builder, TARGET)
-        subtrahend = emitter.splat(shift)
-
-        def body(offset, sums):
-            place = builder.add(x, offset)
-            result = emitter.exp2(emitter.subtract(emitter.load(place), subtrahend))
-            emitter.store(result, place)
-            return [emitter.add(sums[0], result)]
-
-        emitter.store(emitter.loop(size, SIZE, [emitter.load(total)], body)[0], total)
+        Emitter(builder, TARGET).call_once("fastattn.exponentials", arguments, _emit_exponentials)
         return context.get_dummy_value()
 
     return types.void(types.intp, types.intp, types.float32, types.intp), generate
+
+
+def _emit_exponentials(emitter: Emitter, x, size, shift, total):
+    subtrahend = emitter.splat(shift)
+
+    def body(offset, sums):
+        place = emitter.builder.add(x, offset)
+        result = emitter.exp2(emitter.subtract(emitter.load(place), subtrahend))
+        emitter.store(result, place)
+        return [emitter.add(sums[0], result)]
+
+    emitter.store(emitter.loop(size, SIZE, [emitter.load(total)], body)[0], total)

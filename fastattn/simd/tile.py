@@ -89,7 +89,11 @@ def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False
     @intrinsic
     def tile(typing_context, a, a_row, b, b_step, steps, c, c_row):
         def generate(context, builder, kind, arguments):
-            emit_tile(Emitter(builder, TARGET), rows, vectors, accumulate, arguments)
+            def emit(emitter, *values):
+                emit_tile(emitter, rows, vectors, accumulate, values)
+
+            name = f"fastattn.tile_{rows}_{vectors}_{'sums' if accumulate else 'zero'}"
+            Emitter(builder, TARGET).call_once(name, arguments, emit)
             return context.get_dummy_value()
 
         return types.void(*[types.intp] * 7), generate
@@ -104,7 +108,9 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, vector
     their row's and their column's factor, and bias and residual are added.
     """
     builder, lanes = emitter.builder, emitter.target.lanes
-    a, a_row, row_factor, b, b_group, steps, c, c_row, bias, column_factor, correction, residual, residual_row = arguments
+    a, a_row, row_factor, b, b_group, steps, c, c_row, bias, column_factor, correction, residual, residual_row = (
+        arguments
+    )
     columns = [I64(n * lanes * 4) for n in range(groups * vectors)]
     a_rows, c_rows, residual_rows = (
         [builder.add(start, builder.mul(row, I64(i))) for i in range(rows)]
@@ -129,7 +135,9 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, vector
             residuals = line(residual_rows[i])
             for j in range(len(columns)):
                 n = i * len(columns) + j
-                value = emitter.fma(builder.sitofp(sums[n], emitter.vector), emitter.multiply(factor, factors[j]), biases[j])
+                value = emitter.fma(
+                    builder.sitofp(sums[n], emitter.vector), emitter.multiply(factor, factors[j]), biases[j]
+                )
                 sums[n] = emitter.add(value, residuals[j])
     for i, row in enumerate(c_rows):
         for j, column in enumerate(columns):
@@ -157,7 +165,11 @@ def make_linear_tile(rows: int, groups: int = 1):
         arithmetic = arithmetic_for(PRECISIONS[panels.dtype])
 
         def generate(context, builder, kind, arguments):
-            emit_linear_tile(Emitter(builder, TARGET), arithmetic, rows, TARGET.vectors, groups, arguments[1:])
+            def emit(emitter, *values):
+                emit_linear_tile(emitter, arithmetic, rows, TARGET.vectors, groups, values)
+
+            name = f"fastattn.linear_{arithmetic.name}_{arithmetic.b_bytes}_{rows}_{groups}"
+            Emitter(builder, TARGET).call_once(name, arguments[1:], emit)
             return context.get_dummy_value()
 
         return types.void(panels, *[types.intp] * 13), generate

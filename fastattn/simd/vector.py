@@ -11,7 +11,7 @@ from numba.core.datamodel import models
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, register_model
 
-from fastattn.simd.emit import F32, Emitter
+from fastattn.simd.emit import F32, I32, I64, Emitter
 from fastattn.simd.target import LANES, TARGET
 
 
@@ -85,7 +85,9 @@ exp = make_intrinsic("exp", _V, (_V,), Emitter.exp, "e**x; see Emitter.exp.")
 exp2 = make_intrinsic("exp2", _V, (_V,), Emitter.exp2, "2**x for x <= 127, 0 below -127; see Emitter.exp2.")
 erf = make_intrinsic("erf", _V, (_V,), Emitter.erf, "The error function; see Emitter.erf.")
 tanh = make_intrinsic("tanh", _V, (_V,), Emitter.tanh, "The hyperbolic tangent; see Emitter.tanh.")
-sum_lanes = make_intrinsic("sum_lanes", _F, (_V,), lambda e, v: e.fold(v, e.add), "The sum of all lanes, in a fixed order.")
+sum_lanes = make_intrinsic(
+    "sum_lanes", _F, (_V,), lambda e, v: e.fold(v, e.add), "The sum of all lanes, in a fixed order."
+)
 max_lanes = make_intrinsic("max_lanes", _F, (_V,), lambda e, v: e.fold(v, e.maximum), "The largest lane.")
 
 
@@ -96,9 +98,63 @@ def _any_above(emitter, a, b):
     return builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(LANES), 0))
 
 
-load_scalar = make_intrinsic("load_scalar", _F, (_A,), Emitter.load_scalar, "The float32 at an address.")
-any_above = make_intrinsic("any_above", types.boolean, (_V, _V), _any_above, "Whether any lane of a is larger than b's.")
-lane = make_intrinsic("lane", _F, (_V,), lambda e, v: e.builder.extract_element(v, ir.IntType(32)(0)), "The first lane.")
+def _access(kind):
+    """Functions that emit a load and a store of one number."""
+
+    def emit_load(emitter, address):
+        value = emitter.builder.load(emitter.pointer(address, kind))
+        value.align = 4
+        return value
+
+    def emit_store(emitter, value, address):
+        emitter.builder.store(value, emitter.pointer(address, kind)).align = 4
+
+    return emit_load, emit_store
+
+
+_load_float, _store_float = _access(F32)
+_load_integer, _store_integer = _access(I64)
+_load_int32, _store_int32 = _access(I32)
+load_scalar = make_intrinsic("load_scalar", _F, (_A,), _load_float, "The float32 at an address.")
+store_scalar = make_intrinsic("store_scalar", types.void, (_F, _A), _store_float, "Write a float32 to an address.")
+load_integer = make_intrinsic("load_integer", _A, (_A,), _load_integer, "The int64 at an address.")
+store_integer = make_intrinsic("store_integer", types.void, (_A, _A), _store_integer, "Write an int64 to an address.")
+
+
+def _load_index(emitter, address):
+    return emitter.builder.sext(_load_int32(emitter, address), I64)
+
+
+def _store_index(emitter, value, address):
+    _store_int32(emitter, emitter.builder.trunc(value, I32), address)
+
+
+load_index = make_intrinsic("load_index", _A, (_A,), _load_index, "The int32 at an address, as int64.")
+store_index = make_intrinsic(
+    "store_index", types.void, (_A, _A), _store_index, "Write an int64 to an address as int32."
+)
+any_above = make_intrinsic(
+    "any_above", types.boolean, (_V, _V), _any_above, "Whether any lane of a is larger than b's."
+)
+lane = make_intrinsic(
+    "lane", _F, (_V,), lambda e, v: e.builder.extract_element(v, ir.IntType(32)(0)), "The first lane."
+)
+
+
+def make_scratch(size: int):
+    """The intrinsic ``scratch()``: the address of ``size`` bytes on the stack that last as long as its caller runs."""
+
+    @intrinsic
+    def scratch(typing_context):
+        def generate(context, builder, kind, arguments):
+            with builder.goto_entry_block():
+                place = builder.alloca(ir.ArrayType(ir.IntType(8), size))
+            place.align = 64
+            return builder.ptrtoint(place, I64)
+
+        return types.intp(), generate
+
+    return scratch
 
 
 def _prefetch(emitter, address):
@@ -107,4 +163,6 @@ def _prefetch(emitter, address):
     emitter.call("llvm.prefetch.p0", ir.VoidType(), pointer, read, everywhere, data)
 
 
-prefetch = make_intrinsic("prefetch", types.void, (_A,), _prefetch, "Ask for the cache line at an address; it need not be ours.")
+prefetch = make_intrinsic(
+    "prefetch", types.void, (_A,), _prefetch, "Ask for the cache line at an address; it need not be ours."
+)
