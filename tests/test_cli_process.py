@@ -187,3 +187,18 @@ def test_a_long_file_takes_no_more_memory_than_its_beginning(model, count):
         feeding.join()
     assert process.returncode == 0
     assert samples[1] - samples[0] < 2e6, samples
+
+
+def test_a_pulled_name_needs_none_of_the_networks_modules(tmp_path):
+    code = """
+import sys
+from fastattn.cli.options import located
+from fastattn.cli.progress import Progress
+from fastattn.weights.catalog import CATALOG
+CATALOG["minilm"].folder.mkdir(parents=True)
+assert located("minilm", Progress()) == "minilm"
+print(*{"ssl", "http.client", "fastattn.weights.pull"} & set(sys.modules))
+"""
+    environment = os.environ | {"FASTATTN_CACHE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.stderr) == ("\n", "")
