@@ -1,6 +1,7 @@
 """The command line in this process: what each command writes, and one line on stderr for each failure."""
 
 import csv
+import gc
 import io
 import json
 
@@ -12,6 +13,7 @@ from index_server import JSON, IndexServer, entry_of, isolate, zipped
 
 import fastattn
 from fastattn.cli.entry import commands
+from fastattn.cli.loading import loading
 from fastattn.results import Translation
 from fastattn.translator import Translator
 from fastattn.weights.catalog import CATALOG
@@ -252,6 +254,19 @@ def test_encode_hands_its_options_on(encoder):
     np.testing.assert_array_equal(np.array(line.split(","), np.float32), encoder.encode(TEXTS[0], **chosen))
     assert "pooling" in fail(2, "encode", "-m", "any", "--pooling", "best", "a")
     assert "pooling" in fail(2, "encode", "-m", "any", "--pooling", "", "a")
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_loading_leaves_the_garbage_collector_as_it_was(enabled):
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with pytest.raises(ZeroDivisionError), loading():
+            assert not gc.isenabled()
+            raise ZeroDivisionError
+        assert gc.isenabled() == enabled
+    finally:
+        gc.unfreeze()
+        gc.enable()
 
 
 # pull -----------------------------------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
-"""The command line as a process: the locale, pipes that close, signals, and what a killed run leaves behind."""
+"""The command line as a process: the locale, a terminal, closed pipes, signals, memory, what a killed run leaves."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -117,3 +119,86 @@ def test_a_disk_that_fills_up_leaves_no_file(model, tmp_path):
     assert done.returncode == 1
     assert without_notice(done.stderr) == [f"fastattn: cannot write {output}: File too large"]
     assert list(output.parent.iterdir()) == []
+
+
+def watch(*arguments, **options):
+    """What a run shows on a terminal that its stderr is: each drawing of the progress line, and whole lines."""
+    controller, terminal = os.openpty()
+    shown = b""
+    with open(controller, "rb", buffering=0) as reading, start(*arguments, stderr=terminal, **options) as process:
+        os.close(terminal)
+        try:
+            while part := reading.read(1 << 12):
+                shown += part
+        except OSError:  # how Linux tells that nobody writes there any more
+            pass
+    assert process.returncode == 0, shown
+    return [text.rstrip(" ") for text in re.split("[\r\n]+", shown.decode()) if text.strip()]
+
+
+def test_a_terminal_shows_how_far_it_is_and_what_is_left(model, tmp_path):
+    source = tmp_path / "in.txt"
+    source.write_text("▁w1 ▁w2 ▁w3\n" * 8000, encoding="utf-8")
+    common = ("translate", "-m", model, "-b", "1", "--max-length", "3")
+    output = ("-o", str(tmp_path / "out.txt"))
+    shown = watch(*common, "-i", str(source), *output)
+    form = r"[\d,]+ lines?, [\d,.]+ lines/s, [\d,]+ characters/s"
+    known = [text for text in shown if re.fullmatch(form + r", \d+%, \d+ (s|min) left", text)]
+    assert known, shown
+    shares = [int(re.search(r"(\d+)%", text)[1]) for text in known]
+    assert shares == sorted(shares) and shares[-1] < 100
+    with subprocess.Popen(["cat", str(source)], stdout=subprocess.PIPE) as producer:
+        shown = watch(*common, *output, stdin=producer.stdout)
+    assert any(re.fullmatch(form, text) for text in shown), shown
+    assert not any("left" in text or "%" in text for text in shown)
+
+
+# What the translator reads ahead, 16384 tokens, is at most this many lines of these; the first come in smaller parts.
+LINES_AHEAD = 6000
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not tell")
+@pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_a_long_file_takes_no_more_memory_than_its_beginning(model, count):
+    """The lines are long for their four tokens, so that any that are kept are seen: 400 bytes each."""
+
+    def resident():
+        with open(f"/proc/{process.pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def feed():
+        for number in range(count):
+            process.stdin.write(f"▁w{number % 16} ▁w{number // 16 % 16} {number:0400}\n".encode())
+        sampled.wait()  # until then the input does not end, so the process is there
+        process.stdin.close()
+
+    sampled = threading.Event()
+    options = {"stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with start("translate", "-m", model, "-b", "1", "--max-length", "3", **options) as process:
+        feeding = threading.Thread(target=feed, daemon=True)
+        feeding.start()
+        samples = []
+        for done in range(1, count - LINES_AHEAD + 1):
+            assert process.stdout.readline()
+            if done in (max(LINES_AHEAD, count // 10), count - LINES_AHEAD):
+                samples.append(resident())
+        sampled.set()
+        assert process.stdout.read().count(b"\n") == LINES_AHEAD
+        feeding.join()
+    assert process.returncode == 0
+    assert samples[1] - samples[0] < 2e6, samples
+
+
+def test_a_pulled_name_needs_none_of_the_networks_modules(tmp_path):
+    code = """
+import sys
+from fastattn.cli.options import located
+from fastattn.cli.progress import Progress
+from fastattn.weights.catalog import CATALOG
+CATALOG["minilm"].folder.mkdir(parents=True)
+assert located("minilm", Progress()) == "minilm"
+print(*{"ssl", "http.client", "fastattn.weights.pull"} & set(sys.modules))
+"""
+    environment = os.environ | {"FASTATTN_CACHE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.stderr) == ("\n", "")
