@@ -66,7 +66,7 @@ class PackedFile:
         stored = {field: self._stored.get(f"{name}.{field}") for field in shapes}
         arrays = {field: tensor.array() for field, tensor in stored.items() if tensor is not None}
         if {field: array.shape for field, array in arrays.items()} == shapes:
-            return PackedLinear(*shape, **arrays)
+            return PackedLinear(shape[0], shape[1], **arrays)
         self._made[name] = made = make()
         return made
 

@@ -8,12 +8,11 @@ from fastattn.errors import CheckpointError
 
 
 class Folder(Protocol):
-    """The files of one checkpoint. A name is relative and has forward slashes.
+    """The files of one checkpoint. A name is relative and has forward slashes."""
 
-    used  the files on disk that were read so far
-    """
-
-    used: list[Path]
+    @property
+    def used(self) -> list[Path]:
+        """The files on disk that were read so far."""
 
     def contains(self, name: str) -> bool: ...
 
@@ -29,13 +28,17 @@ class Directory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.used: list[Path] = []
+        self._used: list[Path] = []
+
+    @property
+    def used(self) -> list[Path]:
+        return self._used
 
     def contains(self, name: str) -> bool:
         return (self.path / name).is_file()
 
     def read(self, name: str) -> memoryview:
-        self.used.append(self.path / name)
+        self._used.append(self.path / name)
         return map_file(self.path / name)
 
     def where(self, name: str) -> str:
