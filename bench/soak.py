@@ -3,11 +3,11 @@
     python bench/soak.py --minutes 20
     python bench/soak.py --minutes 20 --layer workqueue
 
-Beforehand one thread computes what each text gives with each set of options. Then THREADS Python threads, sharing
-engines that use one thread and engines that use all, take random batches of texts and a random set of options; every
-text's result must have the same bits as beforehand. The process's resident memory is sampled each second: the median of
-the last quarter may exceed that of the first by at most 5% and 20 MB. One line, PASS or FAIL, tells the figures; the
-exit status is 0, 1, or 130 after Ctrl-C, which ends at once.
+Beforehand one thread computes what each text gives in each precision with each set of options. Then THREADS Python
+threads, sharing engines that use one thread and engines that use all, take a random precision, random batches of texts
+and a random set of options; every text's result must have the same bits as beforehand. The process's resident memory is
+sampled each second: the median of the last quarter may exceed that of the first by at most 5% and 20 MB. One line, PASS
+or FAIL, tells the figures; the exit status is 0, 1, or 130 after Ctrl-C, which ends at once.
 """
 
 import argparse
@@ -100,11 +100,11 @@ def texts_of(words: list[str], separator: str, count: int, longest: int) -> list
     return ["", *(separator.join(rng.choices(words, k=rng.randint(1, longest))) for _ in range(count - 1))]
 
 
-def translation_work(model: str) -> Work:
+def translation_work(model: str, precision: str) -> Work:
     from fastattn import Translator
 
     def engine(threads: int | None) -> Callable[[list[str], dict], list[Any]]:
-        translator = Translator(model, threads=threads)
+        translator = Translator(model, precision, threads)
 
         def run(texts: list[str], options: dict) -> list[Any]:
             return [
@@ -118,17 +118,19 @@ def translation_work(model: str) -> Work:
 
         return run
 
-    return Work("translations", [engine(1), engine(None)], texts_of(CHINESE, "", 12, 4), TRANSLATION_OPTIONS)
+    return Work(
+        f"{precision} translations", [engine(1), engine(None)], texts_of(CHINESE, "", 12, 4), TRANSLATION_OPTIONS
+    )
 
 
-def encoding_work(model: str) -> Work:
+def encoding_work(model: str, precision: str) -> Work:
     from fastattn import Encoder
 
     def engine(threads: int | None) -> Callable[[list[str], dict], list[Any]]:
-        encoder = Encoder(model, threads=threads)
+        encoder = Encoder(model, precision, threads)
         return lambda texts, options: [vector.tobytes() for vector in encoder.encode(texts, **options)]
 
-    return Work("encodings", [engine(1), engine(None)], texts_of(ENGLISH, " ", 40, 60), ENCODING_OPTIONS)
+    return Work(f"{precision} encodings", [engine(1), engine(None)], texts_of(ENGLISH, " ", 40, 60), ENCODING_OPTIONS)
 
 
 def threading_layer() -> str:
@@ -149,7 +151,7 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def soak(works: list[Work], minutes: float, seed: int) -> tuple[Tally, list[int]]:
+def soak(works: list[tuple[Work, Work]], minutes: float, seed: int) -> tuple[Tally, list[int]]:
     """Have the threads work until the time is over; returns what they saw and the memory's samples."""
     tally, over = Tally(), threading.Event()
 
@@ -157,7 +159,7 @@ def soak(works: list[Work], minutes: float, seed: int) -> tuple[Tally, list[int]
         rng = random.Random(f"{seed} {number}")
         while not over.is_set():
             # Encoding is much faster: most requests are encodings, most time goes to translation.
-            work = works[rng.random() < 0.7]
+            work = rng.choice(works)[rng.random() < 0.7]
             try:
                 tally.add(work.name, work.differences(rng))
             except Exception:  # noqa: BLE001  counted and shown; the others go on
@@ -179,13 +181,13 @@ def soak(works: list[Work], minutes: float, seed: int) -> tuple[Tally, list[int]
     return tally, samples
 
 
-def verdict(tally: Tally, samples: list[int], what: str) -> bool:
-    """Print the one line; whether all is well."""
+def verdict(tally: Tally, kinds: int, samples: list[int], what: str) -> bool:
+    """Print the one line; whether all is well, and each of so many ``kinds`` of requests was made."""
     quarter = max(1, len(samples) // 4)
     first, last = statistics.median(samples[:quarter]), statistics.median(samples[-quarter:])
     flat = last <= GROWTH * first + ALLOWANCE
     counts = ", ".join(f"{count:,} {name}" for name, count in sorted(tally.requests.items()))
-    passed = flat and not tally.differences and not tally.errors and len(tally.requests) == 2
+    passed = flat and not tally.differences and not tally.errors and len(tally.requests) == kinds
     memory = f"memory {first / 1e6:,.0f} MB in the first quarter, {last / 1e6:,.0f} in the last, at most "
     memory += f"{max(samples) / 1e6:,.0f}" if max(samples) else "? (this system does not tell)"
     print(
@@ -201,18 +203,23 @@ def main() -> int:
     parser.add_argument("--layer", choices=("omp", "workqueue"), help="Numba's threads (default: Numba's choice)")
     parser.add_argument("--translation", default="zh-en", metavar="MODEL")
     parser.add_argument("--encoding", default="minilm", metavar="MODEL")
+    parser.add_argument("--precisions", nargs="+", default=["float32", "bfloat16", "int8"], metavar="PRECISION")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if not 0 < options.minutes < 1e6:
         parser.error(f"--minutes should be above 0, got {options.minutes}")
     if options.layer:
         os.environ["NUMBA_THREADING_LAYER"] = options.layer  # before Numba is imported
-    works = [translation_work(options.translation), encoding_work(options.encoding)]
-    for work in works:
-        work.prepare()
+    works = [
+        (translation_work(options.translation, precision), encoding_work(options.encoding, precision))
+        for precision in options.precisions
+    ]
+    for pair in works:
+        for work in pair:
+            work.prepare()
     tally, samples = soak(works, options.minutes, options.seed)
     what = f"{options.minutes:g} min, {THREADS} threads, {threading_layer()}"
-    return 0 if verdict(tally, samples, what) else 1
+    return 0 if verdict(tally, 2 * len(works), samples, what) else 1
 
 
 if __name__ == "__main__":
