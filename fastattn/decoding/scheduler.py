@@ -272,10 +272,10 @@ class Worker:
             diverged_BR = diverged_BR | (ids_BC[:, :R] != self._wished(beams)[:, None])
         if done_B.any():
             self._close(beams.sentences_B[done_B])
-        kept_BR = keep_beams(ids_BC, ended_BR, self.end_id)
-        scores_BR, tokens_BR, parents_BR = (
-            np.take_along_axis(values_BC, kept_BR, axis=1) for values_BC in (scores_BC, ids_BC, parents_BC)
-        )
+        kept = np.s_[:, :R]
+        if ended_BR.any():
+            kept = np.arange(len(ids_BC))[:, None], keep_beams(ids_BC, ended_BR, self.end_id)
+        scores_BR, tokens_BR, parents_BR = scores_BC[kept], ids_BC[kept], parents_BC[kept]
         moved = Beams(
             beams.sentences_B,
             beams.steps_B + 1,

@@ -20,8 +20,8 @@ def best_candidates(
     B, R, k = log_probs_BRk.shape
     total_BA = (scores_BR[:, :, None] + log_probs_BRk).reshape(B, R * k)
     order_BC = np.argsort(-total_BA, axis=1, kind="stable")[:, :count]
-    scores_BC = np.take_along_axis(total_BA, order_BC, axis=1)
-    ids_BC = np.take_along_axis(ids_BRk.reshape(B, R * k), order_BC, axis=1)
+    rows_B1 = np.arange(B)[:, None]  # take_along_axis makes the same of it, and takes 15 us
+    scores_BC, ids_BC = total_BA[rows_B1, order_BC], ids_BRk.reshape(B, R * k)[rows_B1, order_BC]
     beams_BC = order_BC // k
     missing = count - R * k
     if missing > 0:
@@ -57,7 +57,7 @@ def keep_beams(ids_BC: np.ndarray, ended_BR: np.ndarray, end_id: int) -> np.ndar
     """
     R = ended_BR.shape[1]
     kept_BR = np.broadcast_to(np.arange(R), ended_BR.shape).copy()
-    if ids_BC.shape[1] == R or not ended_BR.any():
+    if ids_BC.shape[1] == R:
         return kept_BR
     alive = ids_BC[:, R:] != end_id
     spare_BA = R + np.argsort(~alive, axis=1, kind="stable")
