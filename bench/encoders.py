@@ -32,7 +32,7 @@ def alone(calls: dict[Setting, Any]) -> dict[Setting, Any]:
 def ours(folder: Path, threads: int, cache: Path) -> dict[Setting, Encode]:
     from fastattn import Encoder
 
-    return {Setting(): Encoder(folder, threads=threads).encode}
+    return {Setting(): Encoder(folder, "float32", threads).encode}
 
 
 def naive(folder: Path, threads: int, cache: Path) -> dict[Setting, Encode]:
@@ -40,7 +40,7 @@ def naive(folder: Path, threads: int, cache: Path) -> dict[Setting, Encode]:
     from fastattn import Encoder, reference
     from fastattn.weights import read
 
-    return {Setting(): Encoder.from_checkpoint(read(folder), threads=1, ops=reference).encode}
+    return {Setting(): Encoder.from_checkpoint(read(folder), precision="float32", threads=1, ops=reference).encode}
 
 
 def sentence_transformers(folder: Path, threads: int, cache: Path) -> dict[Setting, Encode]:

@@ -12,7 +12,7 @@ Translate = Callable[[list[str], int], list[str]]
 def ours(folder: Path, threads: int) -> dict[Setting, Translate]:
     from fastattn import Translator
 
-    return _ours(Translator(folder, threads=threads))
+    return _ours(Translator(folder, "float32", threads))
 
 
 def naive(folder: Path, threads: int) -> dict[Setting, Translate]:
@@ -20,7 +20,7 @@ def naive(folder: Path, threads: int) -> dict[Setting, Translate]:
     from fastattn import Translator, reference
     from fastattn.weights import read
 
-    return _ours(Translator.from_checkpoint(read(folder), threads=1, ops=reference))
+    return _ours(Translator.from_checkpoint(read(folder), precision="float32", threads=1, ops=reference))
 
 
 class _Ours:

@@ -30,7 +30,7 @@ def spearman(one: np.ndarray, other: np.ndarray) -> float:
 @check("minilm-vectors", "STS dev sentences: largest difference from sentence-transformers 1e-5; Spearman to 1e-4")
 def vectors(data: Data) -> tuple[bool, str]:
     first, second, scores = data.stsb
-    ours, theirs = fastattn.Encoder("minilm"), _peer()
+    ours, theirs = fastattn.Encoder("minilm", "float32"), _peer()
     mine = [ours.encode(texts) for texts in (first, second)]
     other = [theirs.encode(texts) for texts in (first, second)]
     difference = max(float(np.abs(a - b).max()) for a, b in zip(mine, other, strict=True))

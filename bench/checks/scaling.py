@@ -47,8 +47,8 @@ def kernels(data: Data) -> tuple[bool, str]:
 )
 def models(data: Data) -> tuple[bool, str]:
     english, chinese = data.flores("en")[:486], data.flores("zh")[:64]
-    encoders = {threads: Encoder("minilm", threads=threads) for threads in (1, 2)}
-    translators = {threads: Translator("zh-en", threads=threads) for threads in (1, 2)}
+    encoders = {threads: Encoder("minilm", "float32", threads) for threads in (1, 2)}
+    translators = {threads: Translator("zh-en", "float32", threads) for threads in (1, 2)}
 
     def translation(beam: int) -> Callable[[int], Callable[[], object]]:
         return lambda threads: lambda: translators[threads].translate(chinese, beam_size=beam)

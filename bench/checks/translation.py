@@ -24,7 +24,7 @@ FILES = [("v1", ""), ("v1", "i16"), ("v2", ""), ("v2", "i16"), ("v2", "i8")]
 def aren_scores(data: Data) -> tuple[bool, str]:
     passed, figures = True, []
     for version, precision in FILES:
-        translator = fastattn.Translator(data.aren(version, precision))
+        translator = fastattn.Translator(data.aren(version, precision), "float32")
         worst = 0.0
         for (source, target), expected in PUBLISHED.items():
             found = translator.score_tokens([list(source)], [target.split()])[0].log_probs
@@ -135,7 +135,7 @@ def _compare(mine, other, options: dict) -> tuple[bool, float]:
 @check("aren-options", "every decoding option gives CTranslate2's hypotheses and scores (1e-4) for 50 random words")
 def aren_options(data: Data) -> tuple[bool, str]:
     path = data.aren("v2")
-    ours, theirs = fastattn.Translator(path), _peer(path)
+    ours, theirs = fastattn.Translator(path, "float32"), _peer(path)
     words = _words(path, 50)
     different, worst = [], 0.0
     for name, options in OPTIONS.items():
@@ -169,7 +169,7 @@ def aren_outputs(data: Data) -> tuple[bool, str]:
     same, total = 0, 0
     for version, precision in FILES:
         path = data.aren(version, precision)
-        ours, theirs = fastattn.Translator(path), _peer(path)
+        ours, theirs = fastattn.Translator(path, "float32"), _peer(path)
         for beam in (1, 4):
             mine = ours.translate_tokens(words, beam_size=beam)
             other = theirs.translate_batch(words, beam_size=beam)
@@ -180,7 +180,7 @@ def aren_outputs(data: Data) -> tuple[bool, str]:
 
 def _zh_en() -> tuple[Path, fastattn.Translator]:
     folder = catalog.resolve("zh-en")
-    return folder / "model", fastattn.Translator(folder)
+    return folder / "model", fastattn.Translator(folder, "float32")
 
 
 def _tokens(translator: fastattn.Translator, lines: list[str]) -> list[list[str]]:

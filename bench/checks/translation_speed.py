@@ -90,7 +90,7 @@ def decode_bandwidth(data: Data) -> tuple[bool, str]:
 
 def _step_seconds(folder: Path, threads: int, text: str, few: int = 8, many: int = 72) -> float:
     """Of one step of decoding: from the times of many and of few, which have the encoder and all else in common."""
-    translator = Translator(folder, threads=threads)
+    translator = Translator(folder, "float32", threads)
 
     def steps(count: int) -> float:
         return once(
