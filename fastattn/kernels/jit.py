@@ -107,8 +107,8 @@ class Kernel:
         self.run._cache = KernelCache(function, "kernel")
 
     def __call__(self, tasks: int, *arguments):
-        parts = min(tasks, current_threads())
-        if parts < 2:
+        parts = min(tasks, current_threads()) if tasks > 1 else 1
+        if parts == 1:
             self.run(0, 1, tasks, *arguments)
         elif parallel_is_reentrant():
             self.run(_launcher(), parts, tasks, *arguments)

@@ -166,15 +166,18 @@ def _linear(
 
 
 _NONE = np.empty((0, 0), np.float32)
+_NO_SCRATCH = np.empty((1, 0), np.uint8)
 
 
 def blocks_for(rows: int, packed: PackedLinear) -> tuple[int, int, int]:
     """(rows of a task, column blocks, parts): full tiles a task, and at least one task a thread that is worth it."""
-    panels = packed.panels_PSN.shape[0]
-    row_blocks = max(1, -(-rows // ROW_BLOCK))
+    small = packed.panels_PSN.nbytes * (rows + MR) <= SMALL * MR
+    if small and rows <= ROW_BLOCK:
+        return rows, 1, 1
+    panels, threads = packed.panels_PSN.shape[0], 1 if small else current_threads()
+    row_blocks = -(-rows // ROW_BLOCK)
     row_block = -(-rows // row_blocks)
     row_block = -(-row_block // MR) * MR
-    threads = current_threads() if packed.panels_PSN.nbytes * (rows + MR) > SMALL * MR else 1
     column_blocks = 1 if row_blocks >= 4 * threads else min(threads, panels)
     return row_block, column_blocks, min(threads, row_blocks * column_blocks)
 
@@ -194,7 +197,8 @@ def linear(
     y_NF = np.empty((N, packed.outputs), np.float32)
     if N:
         row_block, column_blocks, parts = blocks_for(N, packed)
-        scratch_PB = np.empty((parts, scratch_bytes(packed, row_block)), np.uint8)
+        size = scratch_bytes(packed, row_block)
+        scratch_PB = np.empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH
         _linear(
             parts, x_ND, packed.panels_PSN, packed.affine, CODES[activation],
             _NONE if multiply_NF is None else multiply_NF, _NONE if residual_NF is None else residual_NF,

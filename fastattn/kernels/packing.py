@@ -6,6 +6,7 @@ precisions a step's values of one column lie side by side, as the dot product of
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -38,6 +39,11 @@ class PackedLinear:
     factors: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
     corrections: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
 
+    @cached_property
+    def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What a tile does to its sums."""
+        return self.bias, self.factors, self.corrections
+
     def arrays(self) -> dict[str, np.ndarray]:
         """What a file keeps of it."""
         return {
@@ -46,11 +52,6 @@ class PackedLinear:
             "factors": self.factors,
             "corrections": self.corrections,
         }
-
-    @property
-    def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What a tile does to its sums."""
-        return self.bias, self.factors, self.corrections
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:

@@ -81,9 +81,12 @@ def round_row(x, width, staged):
         store_bfloat16(load_first(x + whole * 4, width - whole, zero), staged + whole * BFLOAT16_BYTES)
 
 
+_STAGED_BYTES = {"f": 0, "H": BFLOAT16_BYTES, "b": INT8_BYTES}  # of one value, by the type of the panels
+
+
 def scratch_bytes(packed: PackedLinear, rows: int) -> int:
     """Bytes for ``rows`` staged rows and their factors."""
-    size = {np.float32: 0, np.uint16: BFLOAT16_BYTES, np.int8: INT8_BYTES}[packed.panels_PSN.dtype.type]
+    size = _STAGED_BYTES[packed.panels_PSN.dtype.char]
     return rows * (-(-packed.inputs // LANES) * LANES * size + 4) if size else 0
 
 
