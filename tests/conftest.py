@@ -1,7 +1,8 @@
 """What several tests share: real checkpoints, through the product's own pull."""
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -13,6 +14,21 @@ from fastattn.errors import DownloadError
 # As it was when the session began: tests that move the cache or reconfigure pip change nothing for real checkpoints,
 # whose cache survives between runs.
 ENVIRONMENT = {**os.environ, "FASTATTN_CACHE": str(cache_root().absolute())}
+
+# A shell's background job ignores SIGINT, and so would the processes that tests start to see them end by it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache_without_the_tests_models() -> Iterator[None]:
+    """Packed weights that the session added to the cache go when it ends: most are of random models."""
+    folder = Path(ENVIRONMENT["FASTATTN_CACHE"]) / "packed"
+    before = {path.name for path in folder.glob("*")}
+    yield
+    for path in folder.glob("*"):
+        if path.name not in before:
+            path.unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

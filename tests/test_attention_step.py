@@ -6,8 +6,8 @@ from cases import attention_step_case, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import kernels
-from fastattn.kernels.attention_step import VALUE_KEYS
+from fastattn import kernels, reference
+from fastattn.kernels.attention_step import GRAIN, TOGETHER, VALUE_KEYS
 from fastattn.simd.target import LANES
 
 EDGES = sorted({0, 1, LANES - 1, LANES, LANES + 1, VALUE_KEYS - 1, VALUE_KEYS, VALUE_KEYS + 1, 131})
@@ -35,9 +35,10 @@ def test_scores_of_any_size(size):
 
 def test_many_rows_on_one_thread_and_two():
     check(attention_step_case(tuple(range(1, 200)), 2, 2, 8), kernels)
-    query_RE, cache_ME = normal(1, 3, 44), normal(2, 200, 44)
-    index_RS = np.arange(600, dtype=np.int32).reshape(3, 200) % 200
-    lengths_R = np.array([200, 1, 70], np.int64)
+    rows = 2 * GRAIN // (200 * 44)
+    query_RE, cache_ME = normal(1, rows, 44), normal(2, 200, 44)
+    index_RS = np.arange(rows * 200, dtype=np.int32).reshape(rows, 200) // 2 % 200
+    lengths_R = np.resize(np.array([200, 1, 70], np.int64), rows)
     with kernels.use_threads(1):
         serial = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, **SHAPE)
     with kernels.use_threads(2):
@@ -72,6 +73,50 @@ def test_neither_places_nor_neighbours_change_a_bit(lengths, seed):
             bias_RHS=longer_RHS[alone], **SHAPE,
         )  # fmt: skip
         np.testing.assert_array_equal(got[0], out_RF[r])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    parents=st.lists(st.integers(0, 20), min_size=2, max_size=2 * TOGETHER + 3), width=st.sampled_from([11, 64]),
+    seed=st.integers(0, 99), data=st.data(),
+)  # fmt: skip
+def test_rows_that_share_keys_give_what_they_give_alone(parents, width, seed, data):
+    """Each row branches off an earlier one, as beams do: at its start, within it, at its end or nowhere."""
+    rng = np.random.default_rng(seed)
+    rows, longest = len(parents), 40
+    index_RS = rng.permutation(rows * longest).astype(np.int32).reshape(rows, longest)
+    lengths_R = np.array(data.draw(st.lists(st.sampled_from([0, 1, 5, 17, 33, 40]), min_size=rows, max_size=rows)))
+    for r, parent in enumerate(parents[1:], 1):
+        shared = data.draw(st.sampled_from([0, 1, 3, 4, LANES, LANES + 1, longest]))
+        index_RS[r, :shared] = index_RS[parent % r, :shared]
+        if shared == longest:
+            lengths_R[r] = lengths_R[parent % r]
+    shape = {"heads": 4, "key_heads": 2, "head_width": width, "value_column": 2 * width}
+    query_RE, cache_ME = normal(seed, rows, 4 * width), normal(seed + 1, rows * longest, 4 * width)
+    bias_RHS, weights_RHS = normal(seed + 2, rows, 4, longest), np.empty((rows, 4, longest), np.float32)
+    out_RF = kernels.attention_step(
+        query_RE, cache_ME, cache_ME, index_RS, lengths_R, bias_RHS=bias_RHS, weights_RHS=weights_RHS, **shape
+    )
+    for r in range(rows):
+        alone = slice(r, r + 1)
+        weights_1HS = np.empty((1, 4, longest), np.float32)
+        got = kernels.attention_step(
+            query_RE[alone], cache_ME, cache_ME, index_RS[alone], lengths_R[alone],
+            bias_RHS=bias_RHS[alone], weights_RHS=weights_1HS, **shape,
+        )  # fmt: skip
+        np.testing.assert_array_equal(got[0], out_RF[r])
+        np.testing.assert_array_equal(weights_1HS[0], weights_RHS[r])
+
+
+@pytest.mark.parametrize("rows", range(1, 2 * TOGETHER + 2))
+def test_rows_that_see_the_same_memory(rows):
+    index_RS = np.tile(np.arange(30, dtype=np.int32)[::-1], (rows, 1))
+    query_RE, cache_ME, lengths_R = normal(1, rows, 44), normal(2, 30, 44), np.full(rows, 29, np.int64)
+    inputs = query_RE, cache_ME, cache_ME, index_RS, lengths_R
+    expected = reference.attention_step(
+        *(a.astype(np.float64) if a.dtype == np.float32 else a for a in inputs), **SHAPE
+    )
+    np.testing.assert_allclose(kernels.attention_step(*inputs, **SHAPE), expected, atol=1e-5)
 
 
 def test_a_row_that_sees_no_key_gives_zeros():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import reference
+from fastattn import kernels, reference
 from fastattn.decoding import scheduler
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.scheduler import Job, Waiting, Worker, decode
@@ -140,10 +140,14 @@ def test_a_beam_of_one_is_greedy_and_greedy_follows_the_best_token(variety, monk
         assert hypothesis.score == pytest.approx(total / len(tokens), rel=1e-5)
 
 
+MODELS = {"reference": random_model(seed=7, ops=steady_ops, sharpness=4.0)}
+MODELS |= {p: random_model(seed=7, ops=kernels, precision=p, sharpness=4.0) for p in ("float32", "bfloat16", "int8")}
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @settings(max_examples=12, deadline=None)
 @given(st.permutations(range(12)), st.integers(1, 12), st.sampled_from([1, 3]), st.integers(1, 4), st.integers(1, 3))
-def test_company_order_and_threads_change_no_bit(order, count, beam, places, threads):
-    model = random_model(seed=7, ops=steady_ops, sharpness=4.0)
+def test_company_order_and_threads_change_no_bit(model, order, count, beam, places, threads):
     sources = random_sources(12, seed=8)
     prefixes = [[5, 6][: b % 3] for b in range(12)]
     options = {"beam_size": beam, "num_hypotheses": beam, "max_decoding_length": 10}

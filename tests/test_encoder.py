@@ -5,9 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -15,7 +13,6 @@ import pytest
 from encoder_cases import CASES, make_tensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from fastattn import kernels, reference
@@ -24,9 +21,7 @@ from fastattn.errors import CheckpointError, FastattnError, InputError, Tokenize
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.pooling import pool
 from fastattn.spec import Checkpoint, EncoderText, ModelSpec, TranslationText
-from fastattn.weights import read
 
-GOLDENS = Path(__file__).parent / "goldens" / "minilm.npz"
 WORDS = "query : the a cat dog sat ran on under mat log and then some more words here now".split()
 
 
@@ -50,8 +45,10 @@ WIDTH = SPEC.encoder.width
 TENSORS = make_tensors(SPEC, 0)
 
 
-def _encoder(ops: ModuleType = reference, threads: int | None = None, **text: object) -> Encoder:
-    return Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, replace(TEXT, **text)), threads=threads, ops=ops)
+def _encoder(
+    ops: ModuleType = reference, threads: int | None = None, precision: str = "auto", **text: object
+) -> Encoder:
+    return Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, replace(TEXT, **text)), precision, threads, ops)
 
 
 def _rows(text: str) -> np.ndarray:
@@ -70,9 +67,14 @@ def encoder() -> Encoder:
     return _encoder()
 
 
+@pytest.fixture(scope="module", params=["float32", "bfloat16", "int8"])
+def precision(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def compiled() -> Encoder:
-    return _encoder(kernels)
+def compiled(precision: str) -> Encoder:
+    return _encoder(kernels, precision=precision)
 
 
 def test_a_str_gives_a_vector_a_list_a_matrix_none_an_empty_one(encoder: Encoder) -> None:
@@ -222,9 +224,10 @@ def _many_texts(count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 64])
-def test_the_number_of_threads_changes_no_bit(compiled: Encoder, threads: int) -> None:
+def test_the_number_of_threads_changes_no_bit(compiled: Encoder, precision: str, threads: int) -> None:
     texts = _many_texts(150)
-    np.testing.assert_array_equal(_encoder(kernels, threads=threads).encode(texts), compiled.encode(texts))
+    vectors = _encoder(kernels, threads, precision).encode(texts)
+    np.testing.assert_array_equal(vectors, compiled.encode(texts))
 
 
 def test_several_python_threads_may_share_an_encoder(compiled: Encoder) -> None:
@@ -255,87 +258,6 @@ def test_batches_hold_every_sentence_once_in_bounded_rows(lengths: list[int], th
         assert len(batch) == 1 or sum(lengths[b] for b in batch) <= MOST_ROWS
     enough = threads > 1 and sum(lengths) >= 2 * LEAST_ROWS * threads
     assert whole == (enough and len(batches) >= threads)
-
-
-def _write_folder(folder: Path) -> None:
-    """The tiny model as sentence-transformers saves one."""
-    spec, layers = SPEC.encoder, range(SPEC.encoder.layers)
-    names = {"encoder.embedding_norm": "embeddings.LayerNorm"}
-    stored = {
-        "embeddings.word_embeddings.weight": TENSORS["encoder.embedding.weight"],
-        "embeddings.position_embeddings.weight": TENSORS["encoder.positions"] - 1,
-        "embeddings.token_type_embeddings.weight": np.ones((2, WIDTH), np.float32),
-    }
-    for i in layers:
-        ours, theirs = f"encoder.layers.{i}", f"encoder.layer.{i}"
-        names |= {
-            f"{ours}.self_attention.output": f"{theirs}.attention.output.dense",
-            f"{ours}.self_attention.norm": f"{theirs}.attention.output.LayerNorm",
-            f"{ours}.feed_forward.inner": f"{theirs}.intermediate.dense",
-            f"{ours}.feed_forward.outer": f"{theirs}.output.dense",
-            f"{ours}.feed_forward.norm": f"{theirs}.output.LayerNorm",
-        }
-        for kind in ("weight", "bias"):
-            thirds = np.split(TENSORS[f"{ours}.self_attention.qkv.{kind}"], 3)
-            for part, third in zip(("query", "key", "value"), thirds):
-                stored[f"{theirs}.attention.self.{part}.{kind}"] = third.copy()
-    stored |= {f"{new}.{kind}": TENSORS[f"{old}.{kind}"] for old, new in names.items() for kind in ("weight", "bias")}
-    save_file(stored, folder / "model.safetensors")
-    (folder / "tokenizer.json").write_bytes(TEXT.tokenizer)
-    (folder / "1_Pooling").mkdir()
-    config = {
-        "model_type": "bert",
-        "hidden_size": WIDTH,
-        "num_hidden_layers": spec.layers,
-        "num_attention_heads": spec.heads,
-        "intermediate_size": spec.inner_width,
-        "vocab_size": spec.vocabulary,
-        "max_position_embeddings": spec.max_positions,
-    }
-    modules = [
-        {"type": "sentence_transformers.models.Transformer", "path": ""},
-        {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
-        {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"},
-    ]
-    files = {
-        "config.json": config,
-        "modules.json": modules,
-        "sentence_bert_config.json": {"max_seq_length": 32},
-        "1_Pooling/config.json": {"word_embedding_dimension": WIDTH, "pooling_mode_mean_tokens": True},
-        "config_sentence_transformers.json": {"prompts": TEXT.prompts, "similarity_fn_name": "dot"},
-    }
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content))
-
-
-def test_a_folder_of_sentence_transformers(tmp_path: Path, compiled: Encoder) -> None:
-    _write_folder(tmp_path)
-    texts = ["", *_many_texts(5)]
-    for path in (tmp_path, str(tmp_path)):
-        encoder = Encoder(path, threads=1)
-        assert encoder.dimension == WIDTH and encoder.max_length == 32
-        np.testing.assert_allclose(encoder.encode(texts), compiled.encode(texts), atol=1e-6)
-        query = compiled.encode(texts, prompt="query")
-        np.testing.assert_allclose(encoder.encode(texts, prompt="query"), query, atol=1e-6)
-    vectors = 2 * compiled.encode(texts)
-    np.testing.assert_allclose(np.diag(encoder.similarity(vectors, vectors)), 4, rtol=1e-5)
-
-
-def test_minilm_as_sentence_transformers_computes_it(pulled: Callable[[str], Path]) -> None:
-    encoder = Encoder(pulled("minilm"))
-    assert (encoder.dimension, encoder.max_length) == (384, 256)
-    with np.load(GOLDENS) as goldens:
-        texts = goldens["texts"].tolist()
-        vectors = encoder.encode(texts)
-        np.testing.assert_allclose(vectors, goldens["plain"], atol=2e-6)
-        np.testing.assert_allclose(encoder.encode(texts[:3], prompt="query: "), goldens["prompted"], atol=2e-6)
-        np.testing.assert_allclose(encoder.similarity(vectors, vectors), goldens["similarity"], atol=5e-6)
-        excluded = goldens["prompt_not_pooled"]
-    checkpoint = read(pulled("minilm"))
-    assert isinstance(checkpoint.text, EncoderText)
-    checkpoint.text = replace(checkpoint.text, include_prompt=False)
-    encoder = Encoder.from_checkpoint(checkpoint)
-    np.testing.assert_allclose(encoder.encode(texts[:3], prompt="query: "), excluded, atol=2e-6)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

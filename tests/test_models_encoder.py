@@ -81,9 +81,23 @@ def test_kernels_agree_with_the_reference_in_float64(spec: StackSpec) -> None:
     assert np.abs(rows_ND - expected_ND).max() <= 1e-5 * np.abs(expected_ND).max()
 
 
-@pytest.fixture(scope="module")
-def models() -> list[EncoderModel]:
-    return [EncoderModel(_checkpoint(spec), kernels) for spec in VARIETIES]
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("spec", VARIETIES, ids=lambda spec: f"{spec.positions}-{spec.pre_norm}")
+def test_kernels_agree_with_the_reference_in_fewer_bits(spec: StackSpec, precision: str) -> None:
+    """But for the rare value that two roundings of float32 put on either side of a step."""
+    checkpoint, ids_B = _checkpoint(spec), _sentences([5, 0, 17, 1, 9, 30])
+    exact_ND, _ = EncoderModel(checkpoint, reference).encode(ids_B)
+    oracle_ND, _ = EncoderModel(checkpoint, reference, precision).encode(ids_B)
+    rows_ND, _ = EncoderModel(checkpoint, kernels, precision).encode(ids_B)
+    differences_ND, rounding_ND = np.abs(rows_ND - oracle_ND), np.abs(oracle_ND - exact_ND)
+    scale = np.abs(exact_ND).mean()
+    assert np.median(differences_ND) < 1e-5 * scale and differences_ND.mean() < rounding_ND.mean() / 8
+    assert 1e-4 * scale < rounding_ND.mean() < 0.1 * scale
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16", "int8"])
+def models(request: pytest.FixtureRequest) -> list[EncoderModel]:
+    return [EncoderModel(_checkpoint(spec), kernels, request.param) for spec in VARIETIES]
 
 
 @settings(max_examples=20, deadline=None)

@@ -3,8 +3,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fastattn import reference
+from fastattn import kernels, reference
 from fastattn.decoding.cache import Cache
+from fastattn.decoding.scoring import score
 from fastattn.errors import CheckpointError, InputError
 from fastattn.models.transformer import EncoderDecoder
 from tests.tiny_models import VARIETIES, random_checkpoint, random_model, random_sources
@@ -109,6 +110,23 @@ def test_attention_is_the_mean_of_the_alignment_heads(layer, heads):
         np.testing.assert_allclose(rows_TS, expected_BTS[b, : len(targets[b]), : len(sources[b])])
         np.testing.assert_allclose(rows_TS.sum(axis=1), 1)
         np.testing.assert_allclose(np.array(seen[b]), rows_TS, rtol=1e-9)
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+def test_kernels_agree_with_the_reference_in_each_precision(variety):
+    """A value that two roundings of float32 put on either side of a step moves a few scores by that step, not most."""
+    sources, targets = random_sources(20, seed=1, longest=30), random_sources(20, seed=2, longest=30)
+
+    def log_probs(ops, precision):
+        return np.concatenate(score(random_model(3, ops, precision, **VARIETIES[variety]), sources, targets))
+
+    exact = log_probs(reference, "float32")
+    np.testing.assert_allclose(log_probs(kernels, "float32"), exact, atol=2e-5)
+    for precision in ("bfloat16", "int8"):
+        oracle = log_probs(reference, precision)
+        differences, rounding = np.abs(log_probs(kernels, precision) - oracle), np.abs(oracle - exact)
+        assert np.median(differences) < 1e-5 and differences.mean() < rounding.mean() / 8, precision
+        assert 1e-3 < rounding.mean() < 0.1, precision
 
 
 def test_start_from_zero_ignores_the_start_token():

@@ -1,12 +1,14 @@
-"""What attention asks of vectors: powers of two, squares transposed, dot products of rows that lie anywhere."""
+"""What attention asks of vectors: powers of two, squares transposed, products and sums of rows that lie anywhere."""
 
 import numba
 import numpy as np
 import pytest
 
-from fastattn.simd.rows import dot_rows, transpose_first
+from fastattn.simd.rows import make_add_rows, make_dot_rows, transpose_first
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import exp2, load, store
+
+TOGETHER = (1, 2, 4)
 
 
 @numba.njit
@@ -20,11 +22,34 @@ def turn(source, rows, columns, out):
     transpose_first(source.ctypes.data, source.shape[1] * 4, rows, columns, out.ctypes.data, LANES * 4)
 
 
-@numba.njit
-def dots(query, rows, index, out):
-    store(
-        dot_rows(query.ctypes.data, rows.ctypes.data, rows.shape[1] * 4, index.ctypes.data, query.size), out.ctypes.data
-    )
+def make_dots(queries):
+    dot_rows = make_dot_rows(queries)
+
+    @numba.njit
+    def dots(query, rows, index, out):
+        dot_rows(
+            query.ctypes.data, query.shape[1] * 4, rows.ctypes.data, rows.shape[1] * 4, index.ctypes.data,
+            rows.shape[1], out.ctypes.data, out.shape[1] * 4,
+        )  # fmt: skip
+
+    return dots
+
+
+def make_adds(sums, vectors):
+    add_rows = make_add_rows(sums, vectors)
+
+    @numba.njit
+    def adds(weight, rows, index, out):
+        add_rows(
+            weight.ctypes.data, weight.shape[1] * 4, rows.ctypes.data, rows.shape[1] * 4, index.ctypes.data,
+            index.size, rows.shape[1], out.ctypes.data, out.shape[1] * 4,
+        )  # fmt: skip
+
+    return adds
+
+
+DOTS = {queries: make_dots(queries) for queries in TOGETHER}
+ADDS = {(sums, vectors): make_adds(sums, vectors) for sums in TOGETHER for vectors in (2, 4)}
 
 
 def test_exp2():
@@ -59,11 +84,38 @@ def test_transpose_reads_its_rows_and_columns_only(rows, columns):
     np.testing.assert_array_equal(out[:columns, rows:], np.repeat(source[-1:].T, LANES - rows, axis=1))
 
 
-@pytest.mark.parametrize("width", [1, LANES - 1, LANES, LANES + 1, 3 * LANES, 53])
-def test_dot_of_rows(width):
+WIDTHS = [1, LANES - 1, LANES, LANES + 1, 3 * LANES, 53, 9 * LANES + 3]
+
+
+@pytest.mark.parametrize("queries", TOGETHER)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_dots_of_rows(width, queries):
     rng = np.random.default_rng(width)
-    query, rows = rng.integers(-9, 9, width).astype(np.float32), rng.integers(-9, 9, (5, width)).astype(np.float32)
-    index = rng.integers(0, 5, LANES).astype(np.int32)
-    out = np.empty(LANES, np.float32)
-    dots(query, rows, index, out)
-    np.testing.assert_array_equal(out, (rows @ query)[index])
+    query = rng.standard_normal((queries, width + 2)).astype(np.float32)
+    rows, index = rng.standard_normal((5, width)).astype(np.float32), rng.integers(0, 5, LANES).astype(np.int32)
+    out, alone = np.full((queries, LANES), 7, np.float32), np.empty((1, LANES), np.float32)
+    DOTS[queries](query, rows, index, out)
+    keys = LANES // queries
+    np.testing.assert_allclose(out[:, :keys], query[:, :width] @ rows[index[:keys]].T, atol=1e-5)
+    assert (out[:, keys:] == 7).all()
+    for q in range(queries):
+        DOTS[1](query[q : q + 1], rows, index, alone)
+        np.testing.assert_array_equal(alone[0, :keys], out[q, :keys])
+
+
+@pytest.mark.parametrize("sums, vectors", ADDS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_sums_of_rows(width, sums, vectors):
+    rng = np.random.default_rng(width)
+    padded = -(-width // LANES) * LANES
+    weight = rng.standard_normal((sums, 9)).astype(np.float32)
+    rows, index = rng.standard_normal((5, width)).astype(np.float32), rng.integers(0, 5, 7).astype(np.int32)
+    start = rng.standard_normal((sums, padded + 3)).astype(np.float32)
+    out = start.copy()
+    ADDS[sums, vectors](weight, rows, index, out)
+    np.testing.assert_allclose(out[:, :width], start[:, :width] + weight[:, :7] @ rows[index], atol=1e-5)
+    np.testing.assert_array_equal(out[:, width:], start[:, width:])  # a row's last, partial vector counts as zeros
+    for q in range(sums):
+        alone = start[q : q + 1].copy()
+        ADDS[1, 4](weight[q : q + 1], rows, index, alone)
+        np.testing.assert_array_equal(alone[0], out[q])

@@ -1,9 +1,6 @@
 """Text in, text out: lines, splitting, joining, details, streams, scores, and what is refused."""
 
 import dataclasses
-import multiprocessing
-import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,7 +9,6 @@ from fastattn.errors import CheckpointError, InputError
 from fastattn.spec import EncoderText
 from fastattn.text.translation import TranslationTokenizer, split_lines
 from fastattn.translator import Translator
-from tests import ctranslate2_writer as writer
 from tests.tiny_models import END, START, random_checkpoint, steady_ops
 
 WORDS = ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p")
@@ -252,67 +248,6 @@ def test_what_a_translator_cannot_be_made_of():
         Translator.from_checkpoint(checkpoint, ops=steady_ops)
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    """A Translator on the compiled kernels, from a folder, and plenty of texts."""
-    rng = np.random.default_rng(5)
-    folder = tmp_path_factory.mktemp("model")
-    writer.write_model(folder, writer.random_transformer(rng, source_vocabulary=19, target_vocabulary=19))
-    writer.write_vocabularies(folder, VOCABULARY)
-    writer.write_config(folder)
-    texts = [" ".join(rng.choice(WORDS, rng.integers(1, 14))) for _ in range(40)]
-    return Translator(folder), folder, texts
-
-
-@pytest.mark.parametrize("options", [{"beam_size": 1}, {"beam_size": 3, "num_hypotheses": 3}], ids=str)
-def test_the_same_bits_whatever_the_company_and_the_threads(compiled, options):
-    translator, folder, texts = compiled
-    options = options | {"max_decoding_length": 20}
-    together = translator.translate(texts, details=True, **options)
-    alone = Translator(folder, threads=1)
-    for number in (0, 7, 39):
-        one = alone.translate(texts[number], details=True, **options)
-        assert (one.hypotheses, one.scores) == (together[number].hypotheses, together[number].scores)
-    backwards = alone.translate(texts[::-1], details=True, **options)
-    assert [t.scores for t in backwards[::-1]] == [t.scores for t in together]
-    shared = Translator(folder, threads=2).translate(texts[:3], details=True, **options)
-    assert [t.scores for t in shared] == [t.scores for t in together[:3]]
-    scores = translator.score(texts, [t.text for t in together])
-    for number in (0, 20):
-        one = alone.score(texts[number], together[number].text)
-        np.testing.assert_array_equal(one.log_probs, scores[number].log_probs)
-
-
-def test_several_threads_may_call_at_once(compiled):
-    translator, _, texts = compiled
-    options = {"beam_size": 2, "max_decoding_length": 12}
-    expected = translator.translate(texts, **options)
-    with ThreadPoolExecutor(8) as callers:
-        results = list(callers.map(lambda number: translator.translate(texts[number:], **options), range(8)))
-    assert all(result == expected[number:] for number, result in enumerate(results))
-
-
-def _translate_in_child(connection, translator, texts):
-    connection.send(translator.translate(texts, max_decoding_length=8))
-    connection.close()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_child_translates(compiled):
-    translator, _, texts = compiled
-    expected = translator.translate(texts, max_decoding_length=8)
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_translate_in_child, args=(sender, translator, texts))
-    child.start()
-    sender.close()
-    assert receiver.poll(60), "the child hangs"
-    assert receiver.recv() == expected
-    child.join(60)
-    assert child.exitcode == 0
-
-
 def test_pieces_are_looked_up_by_their_surface():
     tokenizer = TranslationTokenizer(_checkpoint().text)
     assert tokenizer.source_ids(["a", "nowhere", "</s>"]).tolist() == [3, 0, END]
@@ -353,13 +288,6 @@ def test_extreme_penalties_and_numpy_numbers_are_numbers():
         assert not np.isnan(detail.scores).any()
     options = {"beam_size": np.int64(2), "length_penalty": np.float32(1), "max_decoding_length": np.int32(4)}
     assert translator.translate("▁w1", **options) == translator.translate("▁w1", max_decoding_length=4)
-
-
-def test_weights_that_give_no_numbers_are_an_error_not_a_translation():
-    checkpoint = random_checkpoint()
-    checkpoint.tensors["decoder.projection.weight"][5] = np.nan
-    with pytest.raises(CheckpointError, match="output is not a number"):
-        Translator.from_checkpoint(checkpoint).translate("▁w1")
 
 
 def test_sequences_are_texts_for_texts_and_tokens_for_tokens():

@@ -79,8 +79,8 @@ def random_checkpoint(seed: int = 0, dtype=np.float32, sharpness: float = 3.0, *
     return Checkpoint(spec, tensors, TranslationText(words, words))
 
 
-def random_model(seed: int = 0, ops=reference, **changes) -> EncoderDecoder:
-    return EncoderDecoder(random_checkpoint(seed, **changes), ops)
+def random_model(seed: int = 0, ops=reference, precision: str = "float32", **changes) -> EncoderDecoder:
+    return EncoderDecoder(random_checkpoint(seed, **changes), ops, precision)
 
 
 def random_sources(count: int, seed: int = 0, shortest: int = 1, longest: int = 9, size: int = 19) -> list[np.ndarray]:
