@@ -4,6 +4,7 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -100,6 +101,14 @@ def write_config(path: Path, **changes: object) -> None:
         "layer_norm_epsilon": None,
     }
     (path / "config.json").write_text(json.dumps(config | changes), encoding="utf-8")
+
+
+def write_folder(path: Path, variables: Mapping[str, np.ndarray], **options: Any) -> Path:
+    """A complete folder of version 6 around the variables of random_transformer's default sizes."""
+    write_model(path, variables, **options)
+    write_vocabularies(path, vocabulary(23), vocabulary(19))
+    write_config(path)
+    return path
 
 
 def vocabulary(size: int) -> list[str]:

@@ -116,7 +116,7 @@ SENTENCES = [
             ("The committee that was elected last year by the members of the union", "!"),
             ("She", " again and again, until in the end the neighbours complained about the noise."),
         ),
-        ("eats fresh bread", "is repairing a radio", "explains quantum physics", "sang", "sold 1,250 shares", "lost it"),
+        ("eats fresh bread", "is repairing a radio", "explains quantum physics", "sang", "sold 250 shares", "lost it"),
         ("", " in the park", " at the railway station in Zürich", " behind the house", " on television", " for free"),
     )
 ]  # fmt: skip
