@@ -15,6 +15,7 @@ import fastattn
 from fastattn.cli.entry import commands
 from fastattn.cli.loading import loading
 from fastattn.results import Translation
+from fastattn.spec import PRECISIONS
 from fastattn.translator import Translator
 from fastattn.weights.catalog import CATALOG
 
@@ -109,6 +110,19 @@ def test_translate_hands_its_options_on(model):
     assert [hypothesis["score"] for hypothesis in got["hypotheses"]] == pytest.approx(expected.scores)
 
 
+def test_translate_in_a_precision(model):
+    def scores(*options):
+        record = json.loads(succeed("translate", "-m", model, *SHORT, *options, "-b", 3, "-n", 3, "--json", "▁w1 ▁w2"))
+        return [hypothesis["score"] for hypothesis in record["hypotheses"]]
+
+    found = {precision: scores("--precision", precision) for precision in PRECISIONS}
+    for precision, values in found.items():
+        options = {"max_decoding_length": 5, "beam_size": 3, "num_hypotheses": 3, "details": True}
+        assert values == pytest.approx(Translator(model, precision).translate("▁w1 ▁w2", **options).scores)
+    assert scores() == found.pop("auto") == found["float32"], "the model holds float32"
+    assert len({str(values) for values in found.values()}) == 3
+
+
 def test_translate_prints_scores_and_n_best_lists(model):
     scored = succeed("translate", "-m", model, *SHORT, "--scores", "▁w1").rstrip("\n")
     score, text = scored.split("\t")
@@ -176,6 +190,10 @@ def test_bad_usage(model, tmp_path):
     assert "cannot write" in fail(1, "translate", "-m", model, "-o", tmp_path / "none" / "out", "▁w1")
     assert "cannot tell the format" in fail(2, "encode", "-m", model, "-o", "out.txt", "▁w1")
     assert "No such command" in fail(2, "sing")
+    for command in ("translate", "encode"):
+        assert "'float16' is not one of 'float32', 'bfloat16', 'int8', 'auto'" in fail(
+            2, command, "-m", model, "--precision", "float16", "▁w1"
+        )
 
 
 def test_debug_shows_where(monkeypatch):
@@ -191,12 +209,22 @@ def test_help_has_examples():
         assert f"  fastattn {command}" in succeed(command, "--help")
 
 
-def test_inspect(model):
+def test_help_names_the_precisions():
+    for command in ("translate", "encode"):
+        told = " ".join(succeed(command, "--help").split())
+        assert "[float32|bfloat16|int8|auto]" in told and "int8 where the checkpoint holds int8, else float32" in told
+
+
+def test_inspect(model, tmp_path):
     facts = dict(line.split(maxsplit=1) for line in succeed("inspect", model).splitlines() if line)
     assert facts["checkpoint"] == model
     assert "2 layers, width 16, 4 heads of 4, feed-forward 24 (relu), pre-norm" in facts["decoder"]
     assert "19" in facts["vocabulary"]
-    assert facts["precision"].startswith("float32 in the file")
+    assert facts["precision"].startswith("float32 in the file; auto is float32, about ")
+    for precision, auto in (("int8", "int8"), ("bfloat16", "float32")):
+        folder = tmp_path / precision
+        assert run("convert", model, folder, "--precision", precision).exit_code == 0
+        assert f" {precision} in the file; auto is {auto}, about " in succeed("inspect", folder)
     assert {"features", "threads", "threading", "versions"} <= facts.keys()
 
 
@@ -209,7 +237,7 @@ def encoder(monkeypatch):
     from test_encoder import _encoder
 
     encoder = _encoder()
-    monkeypatch.setattr("fastattn.encoder.Encoder", lambda name, threads=None: encoder)
+    monkeypatch.setattr("fastattn.encoder.Encoder", lambda name, **options: encoder)
     return encoder
 
 
@@ -236,6 +264,14 @@ def test_a_vector_that_is_not_finite_is_still_json(encoder, monkeypatch):
     monkeypatch.setattr(encoder, "encode", vectors)
     record = json.loads(succeed("encode", "-m", "any", "a"), parse_constant=pytest.fail)
     assert record == {"text": "a", "vector": [1.5, None, None, None]}
+
+
+def test_encode_in_a_precision(encoder, monkeypatch):
+    asked = []
+    monkeypatch.setattr("fastattn.encoder.Encoder", lambda name, **options: asked.append(options) or encoder)
+    for options in ((), ("--precision", "int8"), ("--precision", "auto", "--threads", 2)):
+        succeed("encode", "-m", "any", *options, "a")
+    assert asked == [{}, {"precision": "int8"}, {"precision": "auto", "threads": 2}]
 
 
 def test_encode_in_several_chunks(encoder, tmp_path, monkeypatch):
