@@ -1,12 +1,18 @@
 """Attention of one query a row over a table of keys: a decoder's step over its history or over a memory.
 
-Bound by the keys' and values' memory, so a row's heads go side by side: LANES keys at a time for the scores, a lane
-each, with all heads of a key read while its row is near; a softmax over each head's scores (in base 2, two passes);
-then VALUE_KEYS values at a time, the sums of four vectors of a head in registers. Rows and heads are shared among the
-threads by the number of their keys.
+Bound by the keys' and values' memory. So the beams of a sentence, rows side by side whose tables start with the same
+keys, are taken together: each key and value that they share is read once for TOGETHER rows. And a row's heads go side
+by side: LANES dot products at a time, with all heads of a key read while its row is near; a softmax over each head's
+scores (in base 2, two passes); then VALUE_KEYS values at a time, the sums in registers. Rows and heads are shared
+among the threads by the number of their keys.
 
-Bits: sums go over the keys in the order of the table, so neither the places of the keys in the cache, nor other rows,
-nor the number of threads change a result.
+Bits: sums go over a row's own keys in the order of its table, so neither the places of the keys in the cache, nor other
+rows, whether they share keys or not, nor the number of threads change a result.
+
+Reached on one Zen 4 core (AVX-512), 8 heads of 64 and rows by 4 of a sentence: 51 GFLOP/s at (128 rows, 30 keys).
+15 -> 51  (there) rows that see the same keys together; the rest does with one query a row, 28
+15 -> 28  (one query a row) rows of the cache an odd number of lines apart, at the start of a line: see RowPool
+No gain: asking for the next head's part of a key, or of a value, ahead of its use.
 """
 
 import numpy as np
@@ -22,24 +28,31 @@ from fastattn.kernels.attention_rows import (
     multiply_row,
 )
 from fastattn.kernels.jit import current_threads, inner, kernel
-from fastattn.simd.rows import dot_rows
+from fastattn.simd.rows import make_add_rows, make_dot_rows
 from fastattn.simd.softmax import exponentials, make_row_maxima
-from fastattn.simd.target import LANES
-from fastattn.simd.vector import (
-    SIZE,
-    fma,
-    load,
-    load_first,
-    load_index,
-    load_scalar,
-    splat,
-    store,
-    store_index,
-    store_scalar,
-)
+from fastattn.simd.target import LANES, TARGET
+from fastattn.simd.vector import SIZE, load, load_index, load_scalar, splat, store, store_index, store_scalar
+
+TOGETHER = 4  # rows at once over the keys that they share
+VECTORS = 4 if TARGET.rows * TARGET.vectors > TOGETHER * 4 else 2  # of each of their sums in registers
+VALUE_KEYS = 8  # 8 rows of 4 KiB: they stay in the first cache while all heads pass over them
+GRAIN = 1 << 17  # products that are worth a thread: 10 to 30 us, where launching it takes 2 to 15
 
 row_maximum = make_row_maxima(1)
-VALUE_KEYS = 16  # 16 rows of 4 KiB: they stay in the first cache while all heads pass over them
+dot_rows, dot_rows_together = make_dot_rows(1), make_dot_rows(TOGETHER)
+add_rows, add_rows_together = make_add_rows(1, 4), make_add_rows(TOGETHER, VECTORS)
+
+
+def _slot(heads, width, stride):
+    """Bytes of a row's scratch: where its heads' totals, sums and queries start behind their scores; all of it."""
+    padded = (width + LANES - 1) // LANES * SIZE
+    total = heads * stride * 4
+    sums = total + heads * SIZE
+    query = sums + heads * padded
+    return total, sums, query, query + (heads * padded + 63) // 64 * 64
+
+
+slot_layout = inner(_slot)
 
 
 @inner
@@ -50,100 +63,145 @@ def copy_index(index, count, target):
 
 
 @inner
-def add_values(weight, value, value_row, index, first, last, sums, width):
-    """sums += weight * value of keys ``first`` to ``last``; sums are whole vectors, in registers four at a time."""
-    zero = splat(np.float32(0))
-    k = 0
-    while k + 4 * LANES <= width:
-        place = sums + k * 4
-        a, b, c, d = load(place), load(place + SIZE), load(place + 2 * SIZE), load(place + 3 * SIZE)
-        for s in range(first, last):
-            p = splat(load_scalar(weight + s * 4))
-            row = value + load_index(index + s * 4) * value_row + k * 4
-            a = fma(p, load(row), a)
-            b = fma(p, load(row + SIZE), b)
-            c = fma(p, load(row + 2 * SIZE), c)
-            d = fma(p, load(row + 3 * SIZE), d)
-        store(a, place)
-        store(b, place + SIZE)
-        store(c, place + 2 * SIZE)
-        store(d, place + 3 * SIZE)
-        k += 4 * LANES
-    while k < width:
-        a = load(sums + k * 4)
-        lanes = min(LANES, width - k)
-        for s in range(first, last):
-            p = splat(load_scalar(weight + s * 4))
-            a = fma(p, load_first(value + load_index(index + s * 4) * value_row + k * 4, lanes, zero), a)
-        store(a, sums + k * 4)
-        k += LANES
+def score_keys(
+    together, query, score, slot, key, key_row, index, first, last, first_head, last_head, group, width, stride, tail
+):
+    """Scores of the keys ``first`` to ``last``, of one row or of TOGETHER rows whose scratch is ``slot`` apart.
+
+    A few more may be written behind the last.
+    """
+    step = LANES // TOGETHER if together else LANES
+    for s in range(first, last, step):
+        here = index + s * 4
+        if s + step > last:
+            copy_index(here, last - s, tail)
+            here = tail
+        for h in range(first_head, last_head):
+            row, rows, place = query + h * width * 4, key + h // group * width * 4, score + (h * stride + s) * 4
+            if together:
+                dot_rows_together(row, slot, rows, key_row, here, width, place, slot)
+            else:
+                dot_rows(row, slot, rows, key_row, here, width, place, slot)
 
 
 @inner
-def attend_row(
-    query, key, key_row, value, value_row, index, count, first_head, last_head, group, width, factor,
-    bias, bias_head, has_bias, weight, weight_head, has_weights, out, scratch, heads, stride,
-):  # fmt: skip
-    """Heads ``first_head`` to ``last_head`` of one row. Addresses and distances in bytes; see scratch_size."""
-    padded = (width + LANES - 1) // LANES * LANES
-    score_head = stride * 4
-    scores = scratch
-    total = scores + heads * score_head
-    sums = total + heads * SIZE
-    tail = sums + heads * padded * 4
-    top = tail + SIZE
-    queries = top + SIZE
-    size = (last_head - first_head) * width
-    multiply_row(query + first_head * width * 4, factor, queries + first_head * width * 4, size)
+def add_values(
+    together, score, sums, slot, value, value_row, index, first, last, first_head, last_head, group, width, stride
+):
+    """Add the values ``first`` to ``last``, weighted with what became of their scores, to the sums of all heads."""
+    padded = (width + LANES - 1) // LANES * SIZE
+    for s in range(first, last, VALUE_KEYS):
+        here, count = index + s * 4, min(VALUE_KEYS, last - s)
+        for h in range(first_head, last_head):
+            weight, rows, place = score + (h * stride + s) * 4, value + h // group * width * 4, sums + h * padded
+            if together:
+                add_rows_together(weight, slot, rows, value_row, here, count, width, place, slot)
+            else:
+                add_rows(weight, slot, rows, value_row, here, count, width, place, slot)
+
+
+@inner
+def take_softmax(score, count, bias, has_bias, top, total):
+    """A head's scores become exponentials against their maximum, and ``total`` lane by lane their sum."""
     whole = (count + LANES - 1) // LANES * LANES
-    for s in range(0, count, LANES):
-        here = index + s * 4
-        if s + LANES > count:
-            copy_index(here, count - s, tail)
-            here = tail
-        for h in range(first_head, last_head):
-            score = dot_rows(queries + h * width * 4, key + h // group * width * 4, key_row, here, width)
-            store(score, scores + h * score_head + s * 4)
+    if has_bias and count > 0:
+        add_bias(score, bias, 1, count)
+    if count < whole:
+        hide_from(score, count, whole)
+    store_scalar(np.float32(-np.inf), top)
+    row_maximum(score, 0, whole * 4, top)
+    store(splat(np.float32(0)), total)
+    exponentials(score, whole * 4, finite(load_scalar(top)), total)
 
-    for h in range(first_head, last_head):
-        score = scores + h * score_head
-        if has_bias and count > 0:
-            add_bias(score, bias + h * bias_head, 1, count)
-        if count < whole:
-            hide_from(score, count, whole)
-        store_scalar(np.float32(-np.inf), top)
-        row_maximum(score, 0, whole * 4, top)
-        store(splat(np.float32(0)), total + h * SIZE)
-        exponentials(score, whole * 4, finite(load_scalar(top)), total + h * SIZE)
-        for k in range(0, padded, LANES):
-            store(splat(np.float32(0)), sums + (h * padded + k) * 4)
 
-    for s in range(0, count, VALUE_KEYS):
+@inner
+def finish_head(score, count, sums, total, width, out, weight, has_weights):
+    """A head's sums become its output, and its scores the softmax weights where these are wanted."""
+    inverse = finish_row(sums, total, out, width)
+    if has_weights:
+        for s in range(0, count, LANES):
+            store(load(score + s * 4) * splat(inverse), score + s * 4)
+        copy_row(score, weight, count)
+
+
+@inner
+def attend_together(
+    query, query_row, key, key_row, value, value_row, index, index_row, lengths_R, first, end, shared,
+    first_head, last_head, heads, group, width, factor,
+    bias, bias_row, bias_head, has_bias, weight, weight_row, weight_head, has_weights, out, scratch, stride,
+):  # fmt: skip
+    """Heads ``first_head`` to ``last_head`` of the rows ``first`` to ``end``, whose first ``shared`` keys are the same.
+
+    Addresses are those of row ``first``; distances are in bytes.
+    """
+    total, sums, queries, slot = slot_layout(heads, width, stride)
+    tail = scratch + TOGETHER * slot
+    top = tail + SIZE
+    score_head, out_head, sums_head = stride * 4, width * 4, (width + LANES - 1) // LANES * SIZE
+    # with the last row in place of those that are missing, whose results nobody reads
+    for i in range(TOGETHER if shared > 0 else end - first):
+        mine, place = min(i, end - first - 1) * query_row + first_head * out_head, scratch + i * slot
+        multiply_row(query + mine, factor, place + queries + first_head * out_head, (last_head - first_head) * width)
+        for k in range(first_head * sums_head, last_head * sums_head, SIZE):
+            store(splat(np.float32(0)), place + sums + k)
+
+    score_keys(
+        True, scratch + queries, scratch, slot, key, key_row, index, 0, shared,
+        first_head, last_head, group, width, stride, tail,
+    )  # fmt: skip
+    for i in range(end - first):
+        place, count = scratch + i * slot, lengths_R[first + i]
+        score_keys(
+            False, place + queries, place, slot, key, key_row, index + i * index_row, shared, count,
+            first_head, last_head, group, width, stride, tail,
+        )  # fmt: skip
         for h in range(first_head, last_head):
-            stop = min(s + VALUE_KEYS, count)
-            add_values(
-                scores + h * score_head, value + h // group * width * 4, value_row, index, s, stop,
-                sums + h * padded * 4, width,
+            mine = bias + i * bias_row + h * bias_head
+            take_softmax(place + h * score_head, count, mine, has_bias, top, place + total + h * SIZE)
+
+    add_values(
+        True, scratch, scratch + sums, slot, value, value_row, index, 0, shared,
+        first_head, last_head, group, width, stride,
+    )  # fmt: skip
+    for i in range(end - first):
+        place, count = scratch + i * slot, lengths_R[first + i]
+        add_values(
+            False, place, place + sums, slot, value, value_row, index + i * index_row, shared, count,
+            first_head, last_head, group, width, stride,
+        )  # fmt: skip
+        for h in range(first_head, last_head):
+            finish_head(
+                place + h * score_head, count, place + sums + h * sums_head, place + total + h * SIZE, width,
+                out + (i * heads + h) * out_head, weight + i * weight_row + h * weight_head, has_weights,
             )  # fmt: skip
 
-    for h in range(first_head, last_head):
-        inverse = finish_row(sums + h * padded * 4, total + h * SIZE, out + h * width * 4, width)
-        if has_weights:
-            score = scores + h * score_head
-            for s in range(0, count, LANES):
-                store(load(score + s * 4) * splat(inverse), score + s * 4)
-            copy_row(score, weight + h * weight_head, count)
+
+@inner
+def find_end(index_RS, lengths_R, first):
+    """The end of the rows from ``first`` on, TOGETHER at most, whose tables start with the same key."""
+    end = first + 1
+    if lengths_R[first] > 0:
+        stop = min(first + TOGETHER, len(lengths_R))
+        while end < stop and lengths_R[end] > 0 and index_RS[end, 0] == index_RS[first, 0]:
+            end += 1
+    return end
 
 
-def scratch_size(heads, width, stride):
-    """Floats of scratch that a thread takes: heads' scores ``stride`` apart, their totals, sums and queries."""
-    alignment, tail, top = 16, LANES, LANES
-    return heads * (stride + LANES + -(-width // LANES) * LANES + width) + tail + top + alignment
+@inner
+def count_shared(index_RS, lengths_R, first, end):
+    """With how many keys the tables of all of the rows start; 0 for one row, which has none to share them with."""
+    shared = lengths_R[first] if end - first > 1 else 0
+    for r in range(first + 1, end):
+        s, stop = 1, min(shared, lengths_R[r])
+        while s < stop and index_RS[r, s] == index_RS[first, s]:
+            s += 1
+        shared = s
+    return shared
 
 
 @kernel
 def attend_rows(
-    first_part, end, query_RE, key_ME, value_ME, index_RS, lengths_R, heads, group, width,
+    first_part, end_part, query_RE, key_ME, value_ME, index_RS, lengths_R, heads, group, width,
     query_column, key_column, value_column, factor, bias_RHS, has_bias, weights_RHS, has_weights,
     out_RF, scratch_PN, stride,
 ):  # fmt: skip
@@ -152,33 +210,37 @@ def attend_rows(
     everything = 0
     for r in range(R):
         everything += (lengths_R[r] + 16) * heads
-    bias_row = bias_RHS.shape[1] * bias_RHS.shape[2] if bias_RHS.shape[0] > 1 else 0
-    bias_head = bias_RHS.shape[2] if bias_RHS.shape[1] > 1 else 0
+    bias_row = bias_RHS.shape[1] * bias_RHS.shape[2] * 4 if bias_RHS.shape[0] > 1 else 0
+    bias_head = bias_RHS.shape[2] * 4 if bias_RHS.shape[1] > 1 else 0
+    query_row, index_row, weight_head = query_RE.shape[1] * 4, index_RS.shape[1] * 4, weights_RHS.shape[2] * 4
+    weight_row = weights_RHS.shape[1] * weight_head
 
-    for part in range(first_part, end):
+    for part in range(first_part, end_part):
         scratch = aligned(scratch_PN.ctypes.data + part * scratch_PN.shape[1] * 4)
         start, stop = everything * part // parts, everything * (part + 1) // parts
-        done = 0
-        for r in range(R):
+        done = first = 0
+        while first < R:
+            end = find_end(index_RS, lengths_R, first)
+            cost = 0
+            for r in range(first, end):
+                cost += lengths_R[r] + 16
             # a head belongs to the part in which its first unit of work falls
-            cost = lengths_R[r] + 16
             first_head = min(max((start - done + cost - 1) // cost, 0), heads)
             last_head = min(max((stop - done + cost - 1) // cost, 0), heads)
             done += cost * heads
             if first_head < last_head:
-                attend_row(
-                    query_RE.ctypes.data + (r * query_RE.shape[1] + query_column) * 4,
-                    key_ME.ctypes.data + key_column * 4,
-                    key_ME.shape[1] * 4,
-                    value_ME.ctypes.data + value_column * 4,
-                    value_ME.shape[1] * 4,
-                    index_RS.ctypes.data + r * index_RS.shape[1] * 4, lengths_R[r],
-                    first_head, last_head, group, width, factor,
-                    bias_RHS.ctypes.data + r * bias_row * 4, bias_head * 4, has_bias,
-                    weights_RHS.ctypes.data + r * weights_RHS.shape[1] * weights_RHS.shape[2] * 4,
-                    weights_RHS.shape[2] * 4, has_weights,
-                    out_RF.ctypes.data + r * heads * width * 4, scratch, heads, stride,
+                attend_together(
+                    query_RE.ctypes.data + query_column * 4 + first * query_row, query_row,
+                    key_ME.ctypes.data + key_column * 4, key_ME.shape[1] * 4,
+                    value_ME.ctypes.data + value_column * 4, value_ME.shape[1] * 4,
+                    index_RS.ctypes.data + first * index_row, index_row, lengths_R,
+                    first, end, count_shared(index_RS, lengths_R, first, end),
+                    first_head, last_head, heads, group, width, factor,
+                    bias_RHS.ctypes.data + first * bias_row, bias_row, bias_head, has_bias,
+                    weights_RHS.ctypes.data + first * weight_row, weight_row, weight_head, has_weights,
+                    out_RF.ctypes.data + first * heads * width * 4, scratch, stride,
                 )  # fmt: skip
+            first = end
 
 
 NOTHING = np.zeros((1, 1, 1), np.float32)
@@ -207,18 +269,22 @@ def attention_step(
     never copied in the cache itself. lengths_R is int64. Heads, columns and scale as in ``attention``.
     bias_RHS     added after the scale; rows and heads of length one are broadcast; -inf hides a key.
     weights_RHS  written where given, float32 and C-contiguous: the softmax weights, 0 beyond a row's length.
-    A row that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
+    A row that sees no key yields zeros. Fastest where rows with the same keys lie side by side. Arrays are float32
+    and C-contiguous; nothing is checked here.
     """
-    scale, parts = head_width**-0.5 if scale is None else scale, current_threads()
-    out_RF = np.empty((len(query_RE), heads * head_width), np.float32)
+    scale = head_width**-0.5 if scale is None else scale
+    rows, longest = index_RS.shape
+    parts = min(current_threads(), rows * longest * heads * head_width // GRAIN + 1)
+    out_RF = np.empty((rows, heads * head_width), np.float32)
     if weights_RHS is not None:
         weights_RHS.fill(0)
-    stride = -(-index_RS.shape[1] // LANES) * LANES
+    stride = (longest // LANES + 2) * LANES  # what is scored a few keys at a time may end LANES - 1 too late
+    scratch_size = TOGETHER * _slot(heads, head_width, stride)[-1] // 4 + 2 * LANES + 16
     attend_rows(
         parts, query_RE, key_ME, value_ME, index_RS, lengths_R, heads, heads // key_heads, head_width,
         query_column, key_column, value_column, np.float32(scale * LOG2_E),
         NOTHING if bias_RHS is None else np.ascontiguousarray(bias_RHS), bias_RHS is not None,
         NOTHING if weights_RHS is None else weights_RHS, weights_RHS is not None,
-        out_RF, np.empty((parts, scratch_size(heads, head_width, stride)), np.float32), stride,
+        out_RF, np.empty((parts, scratch_size), np.float32), stride,
     )  # fmt: skip
     return out_RF

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fastattn.kernels.jit import kernel
-from fastattn.kernels.norm import load_part, store_part
+from fastattn.kernels.norm import ROW_BLOCK, load_part, store_part
 from fastattn.kernels.packing import PackedLinear
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import fma, splat
@@ -20,7 +20,7 @@ def _embed(first, end, ids_N, table, multipliers_V, scale, positions_N, position
     positions, x = position_table_PD.ctypes.data, x_ND.ctypes.data
     has_positions, has_multipliers = positions_N.size > 0, multipliers_V.size > 0
     zero, factor = splat(np.float32(0)), splat(np.float32(scale))
-    for n in range(first, end):
+    for n in range(first * ROW_BLOCK, min(end * ROW_BLOCK, len(ids_N))):
         word = ids_N[n]
         if word >= 0:
             # multiplied by itself first, as the table would have been, then by the scale
@@ -60,5 +60,6 @@ def embed(
     x_ND = np.empty((len(ids_N), stored.shape[1]), np.float32)
     if position_table_PD is None or positions_N is None:
         positions_N, position_table_PD = _NO_POSITIONS, _NO_TABLE
-    _embed(len(ids_N), ids_N, stored, multipliers_V, float(scale), positions_N, position_table_PD, x_ND)
+    blocks = -(-len(ids_N) // ROW_BLOCK)
+    _embed(blocks, ids_N, stored, multipliers_V, float(scale), positions_N, position_table_PD, x_ND)
     return x_ND

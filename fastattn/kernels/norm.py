@@ -1,4 +1,4 @@
-"""Layer and root-mean-square normalisation, the residual added on the way in. One row a task, all in L1."""
+"""Layer and root-mean-square normalisation, the residual added on the way in. A row stays in L1 for all passes."""
 
 import numpy as np
 
@@ -6,6 +6,8 @@ from fastattn.kernels.jit import inner, kernel
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import fma, load, load_first, splat, store, store_first, sum_lanes
 
+# Rows a task of this and the other passes over rows: 5 to 10 us of 512 columns, where launching threads takes 2 to 15.
+ROW_BLOCK = 32
 _NONE, _NO_BIAS = np.empty((0, 0), np.float32), np.empty(0, np.float32)
 
 
@@ -42,7 +44,7 @@ def _normalise(first, end, x_ND, residual_ND, weight_D, bias_D, epsilon, centred
     x, y, weight, bias = x_ND.ctypes.data, y_ND.ctypes.data, weight_D.ctypes.data, bias_D.ctypes.data
     residual = residual_ND.ctypes.data
     has_residual, has_bias = residual_ND.size > 0, bias_D.size > 0
-    for n in range(first, end):
+    for n in range(first * ROW_BLOCK, min(end * ROW_BLOCK, len(x_ND))):
         zero = splat(np.float32(0))
         at = n * D * 4
         total = zero
@@ -73,7 +75,7 @@ def _run(x_ND, residual_ND, weight_D, bias_D, epsilon, centred):
     y_ND = np.empty_like(x_ND)
     residual_ND = _NONE if residual_ND is None else residual_ND
     bias_D = _NO_BIAS if bias_D is None else bias_D
-    _normalise(len(x_ND), x_ND, residual_ND, weight_D, bias_D, float(epsilon), centred, y_ND)
+    _normalise(-(-len(x_ND) // ROW_BLOCK), x_ND, residual_ND, weight_D, bias_D, float(epsilon), centred, y_ND)
     return y_ND
 
 

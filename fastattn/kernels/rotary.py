@@ -6,13 +6,14 @@ One pass over the rows, bound by memory; the pairs are either the two halves of 
 import numpy as np
 
 from fastattn.kernels.jit import kernel
+from fastattn.kernels.norm import ROW_BLOCK
 
 
 @kernel
 def turn(first, end, x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, first_step, second):
     """Pair k of a head is its values k * first_step and k * first_step + second."""
     half = cos_PK2.shape[1]
-    for n in range(first, end):
+    for n in range(first * ROW_BLOCK, min(end * ROW_BLOCK, len(x_NE))):
         p = positions_N[n]
         for h in range(heads):
             start = column + h * head_width
@@ -39,7 +40,8 @@ def rotate(
     interleaved       pairs are neighbours (0, 1), (2, 3), ...; else (0, K2), (1, K2 + 1), ...
     positions_N       int32.
     """
+    blocks = -(-len(x_NE) // ROW_BLOCK)
     if interleaved:
-        turn(len(x_NE), x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, 2, 1)
+        turn(blocks, x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, 2, 1)
     else:
-        turn(len(x_NE), x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, 1, cos_PK2.shape[1])
+        turn(blocks, x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, 1, cos_PK2.shape[1])

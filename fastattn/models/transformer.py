@@ -12,7 +12,7 @@ from fastattn.spec import Checkpoint, StackSpec
 
 
 class RowPool(Protocol):
-    """Rows of keys and values, [M, E] a layer."""
+    """Rows of keys and values, [M, E] a layer, or wider."""
 
     layers: list[np.ndarray]
 

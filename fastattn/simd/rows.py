@@ -7,9 +7,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fastattn.simd.emit import I32, I64, Emitter
+from fastattn.simd.emit import F32, I32, I64, Emitter
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.vector import VECTOR
 
 
 def _interleave(emitter: Emitter, a, b, width: int) -> tuple:
@@ -76,41 +75,117 @@ transpose = _make_transpose(whole=True)
 transpose_first = _make_transpose(whole=False)
 
 
-@intrinsic
-def dot_rows(typing_context, query, rows, row_size, index, width):
-    """Lane i: the dot product of the query and row index[i], both ``width`` floats; LANES indices are read, int32.
+def make_dot_rows(queries: int):
+    """The intrinsic ``dot_rows(query, query_row, rows, row_size, index, width, out, out_row)``.
 
-    ``rows`` is the address of row 0, ``row_size`` the distance of rows in bytes.
+    out[q, j] becomes the dot product of query q and row index[j], both ``width`` floats, for ``queries`` (a power of
+    two, at most LANES) queries and LANES / queries indices, int32. ``rows`` is the address of row 0; query_row,
+    row_size and out_row are distances in bytes. The order of a sum depends on ``width`` only.
+    """
+    keys = LANES // queries
+
+    def emit(emitter, query, query_row, rows, row_size, index, width, out, out_row):
+        builder = emitter.builder
+        queries_at = [builder.add(query, builder.mul(query_row, I64(q))) for q in range(queries)]
+        rows_at = [_row_address(emitter, rows, row_size, index, I64(4 * j)) for j in range(keys)]
+        tail = builder.and_(width, I64(LANES - 1))
+        whole = builder.mul(builder.sub(width, tail), I64(4))
+        zero = emitter.constant(0.0)
+
+        def add(sums, load):
+            ends = [load(row) for row in rows_at]
+            new = []
+            for q in queries_at:
+                part = load(q)
+                new += [emitter.fma(part, end, sums[len(new) + j]) for j, end in enumerate(ends)]
+            return new
+
+        def add_whole(offset, sums):
+            return add(sums, lambda start: emitter.load(builder.add(start, offset)))
+
+        def add_tail(offset, sums):
+            return add(sums, lambda start: emitter.load_first(builder.add(start, whole), tail, zero))
+
+        sums = emitter.loop(whole, 4 * LANES, [zero] * LANES, add_whole)
+        result = emit_lane_sums(emitter, emitter.loop(tail, LANES, sums, add_tail))
+        part = ir.VectorType(F32, keys)
+        for q in range(queries):
+            order = ir.Constant(ir.VectorType(I32, keys), list(range(q * keys, (q + 1) * keys)))
+            place = builder.add(out, builder.mul(out_row, I64(q)))
+            builder.store(builder.shuffle_vector(result, result, order), emitter.pointer(place, part)).align = 4
+
+    @intrinsic
+    def dot_rows(typing_context, query, query_row, rows, row_size, index, width, out, out_row):
+        def generate(context, builder, kind, arguments):
+            Emitter(builder, TARGET).call_once(f"fastattn.dot_rows_{queries}", arguments, emit)
+            return context.get_dummy_value()
+
+        return types.void(*[types.intp] * 8), generate
+
+    return dot_rows
+
+
+def make_add_rows(sums: int, vectors: int):
+    """The intrinsic ``add_rows(weight, weight_row, rows, row_size, index, count, width, out, out_row)``.
+
+    out[q] += weight[q, s] * row index[s], for s = 0, 1, ... below ``count`` in this order, for ``sums`` rows of out,
+    whole vectors, of which ``vectors`` at a time are in registers. ``rows`` is the address of row 0, index is int32.
     """
 
-    def generate(context, builder, kind, arguments):
-        emitter = Emitter(builder, TARGET)
-        return emitter.call_once("fastattn.dot_rows", arguments, _emit_dot_rows, emitter.vector)
+    def emit(emitter, weight, weight_row, rows, row_size, index, count, width, out, out_row):
+        builder = emitter.builder
+        weights_at = [builder.add(weight, builder.mul(weight_row, I64(q))) for q in range(sums)]
+        out_at = [builder.add(out, builder.mul(out_row, I64(q))) for q in range(sums)]
+        size = builder.mul(count, I64(4))
+        zero = emitter.constant(0.0)
 
-    return VECTOR(*[types.intp] * 5), generate
+        def add_part(offset, number, load):
+            """``number`` vectors of every sum from the byte ``offset`` on."""
+            places = [builder.add(at, builder.add(offset, I64(n * LANES * 4))) for at in out_at for n in range(number)]
+
+            def body(s, values):
+                row = builder.add(_row_address(emitter, rows, row_size, index, s), offset)
+                parts = [load(builder.add(row, I64(n * LANES * 4))) for n in range(number)]
+                new = []
+                for at in weights_at:
+                    factor = emitter.splat(emitter.load_scalar(builder.add(at, s)))
+                    new += [emitter.fma(factor, part, values[len(new) + n]) for n, part in enumerate(parts)]
+                return new
+
+            for value, place in zip(emitter.loop(size, 4, [emitter.load(p) for p in places], body), places):
+                emitter.store(value, place)
+
+        chunk = vectors * LANES
+        whole = builder.sub(width, builder.urem(width, I64(chunk)))
+        rest = builder.mul(builder.sub(width, whole), I64(4))
+        first = builder.mul(whole, I64(4))
+
+        def add_chunk(offset, none):
+            add_part(offset, vectors, emitter.load)
+            return none
+
+        def add_vector(offset, none):
+            left = builder.sdiv(builder.sub(rest, offset), I64(4))
+            add_part(builder.add(first, offset), 1, lambda address: emitter.load_first(address, left, zero))
+            return none
+
+        emitter.loop(first, chunk * 4, [], add_chunk)
+        emitter.loop(rest, LANES * 4, [], add_vector)
+
+    @intrinsic
+    def add_rows(typing_context, weight, weight_row, rows, row_size, index, count, width, out, out_row):
+        def generate(context, builder, kind, arguments):
+            Emitter(builder, TARGET).call_once(f"fastattn.add_rows_{sums}", arguments, emit)
+            return context.get_dummy_value()
+
+        return types.void(*[types.intp] * 9), generate
+
+    return add_rows
 
 
-def _emit_dot_rows(emitter: Emitter, query, rows, row_size, index, width):
+def _row_address(emitter: Emitter, rows, row_size, index, offset):
+    """Of the row whose number, an int32, is at ``index`` + ``offset``."""
     builder = emitter.builder
-    addresses = []
-    for i in range(LANES):
-        number = builder.load(emitter.pointer(builder.add(index, I64(4 * i)), I32))
-        number.align = 4
-        addresses.append(builder.add(rows, builder.mul(builder.sext(number, I64), row_size)))
-    tail = builder.and_(width, I64(LANES - 1))
-    whole = builder.mul(builder.sub(width, tail), I64(4))
-    zero = emitter.constant(0.0)
-
-    def add_whole(offset, sums):
-        part = emitter.load(builder.add(query, offset))
-        return [
-            emitter.fma(part, emitter.load(builder.add(a, offset)), s) for a, s in zip(addresses, sums, strict=True)
-        ]
-
-    def add_tail(offset, sums):
-        part = emitter.load_first(builder.add(query, whole), tail, zero)
-        ends = [emitter.load_first(builder.add(a, whole), tail, zero) for a in addresses]
-        return [emitter.fma(part, end, s) for end, s in zip(ends, sums, strict=True)]
-
-    sums = emitter.loop(whole, 4 * LANES, [zero] * LANES, add_whole)
-    return emit_lane_sums(emitter, emitter.loop(tail, LANES, sums, add_tail))
+    number = builder.load(emitter.pointer(builder.add(index, offset), I32))
+    number.align = 4
+    return builder.add(rows, builder.mul(builder.sext(number, I64), row_size))
