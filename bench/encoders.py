@@ -3,8 +3,9 @@
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,29 +25,41 @@ class Setting(NamedTuple):
         return ", ".join(part for part in (f"batches of {self.batch}" if self.batch else "", self.threads) if part)
 
 
+Make = TypeVar("Make")
+
+
+@dataclass(frozen=True)
+class Engine(Generic[Make]):
+    """What makes an engine's calls, the libraries that it needs beside fastattn, its precisions."""
+
+    make: Make
+    libraries: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ("float32", "bfloat16", "int8")
+
+
 def alone(calls: dict[Setting, Any]) -> dict[Setting, Any]:
     """The settings that differ where one text comes at a time: batches do not matter."""
     return {Setting(0, setting.threads): call for setting, call in calls.items()}
 
 
-def ours(folder: Path, threads: int, cache: Path) -> dict[Setting, Encode]:
+def ours(folder: Path, threads: int, precision: str, cache: Path) -> dict[Setting, Encode]:
     from fastattn import Encoder
 
-    return {Setting(): Encoder(folder, "float32", threads).encode}
+    return {Setting(): Encoder(folder, precision, threads).encode}
 
 
-def naive(folder: Path, threads: int, cache: Path) -> dict[Setting, Encode]:
+def naive(folder: Path, threads: int, precision: str, cache: Path) -> dict[Setting, Encode]:
     """The same model on fastattn.reference: NumPy, whose BLAS has as many threads."""
     from fastattn import Encoder, reference
     from fastattn.weights import read
 
-    return {Setting(): Encoder.from_checkpoint(read(folder), precision="float32", threads=1, ops=reference).encode}
+    return {Setting(): Encoder.from_checkpoint(read(folder), precision, threads=1, ops=reference).encode}
 
 
-def sentence_transformers(folder: Path, threads: int, cache: Path) -> dict[Setting, Encode]:
+def sentence_transformers(folder: Path, threads: int, precision: str, cache: Path) -> dict[Setting, Encode]:
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(folder), device="cpu")
+    model = SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": precision})
 
     def encode(size: int) -> Encode:
         return lambda texts: model.encode(texts, batch_size=size, show_progress_bar=False)
@@ -102,14 +115,14 @@ def _encode_batches(
     return encode
 
 
-def ctranslate2(folder: Path, threads: int, cache: Path) -> dict[Setting, Encode]:
+def ctranslate2(folder: Path, threads: int, precision: str, cache: Path) -> dict[Setting, Encode]:
     import ctranslate2
 
-    model = converted(folder, cache, "CTranslate2")
+    model = converted(folder, cache, "CTranslate2", precision)
     tokenizer, width = Tokenizer(folder), _width(folder)
 
     def encoders(inter: int, intra: int) -> dict[Setting, Encode]:
-        encoder = ctranslate2.Encoder(str(model), compute_type="float32", inter_threads=inter, intra_threads=intra)
+        encoder = ctranslate2.Encoder(str(model), compute_type=precision, inter_threads=inter, intra_threads=intra)
 
         def run(ids: list[list[int]]) -> np.ndarray:
             return np.asarray(encoder.forward_batch(ids).last_hidden_state)
@@ -127,10 +140,10 @@ def thread_pairs(threads: int) -> list[tuple[int, int]]:
     return list(dict.fromkeys([(1, threads), (threads, 1)]))
 
 
-def onnx_runtime(folder: Path, threads: int, cache: Path) -> dict[Setting, Encode]:
+def onnx_runtime(folder: Path, threads: int, precision: str, cache: Path) -> dict[Setting, Encode]:
     from bench.onnx_session import session
 
-    runner = session(str(converted(folder, cache, "ONNX Runtime")), threads)
+    runner = session(str(converted(folder, cache, "ONNX Runtime", precision)), threads)
 
     def run(ids: list[list[int]]) -> np.ndarray:
         padded = np.zeros((len(ids), max(map(len, ids))), np.int32)
@@ -146,11 +159,10 @@ def _width(folder: Path) -> int:
     return json.loads((folder / "config.json").read_text(encoding="utf-8"))["hidden_size"]
 
 
-# Engine -> the libraries that it needs beside fastattn, and what makes it.
-ENCODERS: dict[str, tuple[tuple[str, ...], Callable[[Path, int, Path], dict[Setting, Encode]]]] = {
-    "fastattn": ((), ours),
-    "NumPy": ((), naive),
-    "sentence-transformers": (("sentence_transformers",), sentence_transformers),
-    "CTranslate2": (("ctranslate2", "transformers", "torch"), ctranslate2),
-    "ONNX Runtime": (("onnx", "onnxruntime"), onnx_runtime),
+ENCODERS: dict[str, Engine[Callable[[Path, int, str, Path], dict[Setting, Encode]]]] = {
+    "fastattn": Engine(ours),
+    "NumPy": Engine(naive),
+    "sentence-transformers": Engine(sentence_transformers, ("sentence_transformers",), ("float32", "bfloat16")),
+    "CTranslate2": Engine(ctranslate2, ("ctranslate2", "transformers", "torch"), ("float32", "int8")),
+    "ONNX Runtime": Engine(onnx_runtime, ("onnx", "onnxruntime"), ("float32", "int8")),
 }

@@ -1,65 +1,108 @@
 """What this machine can do at most, measured beside the benchmarks: arithmetic and memory bandwidth.
 
-The peak is the engine's own register tile on operands that stay in the first cache; the bandwidth is a streaming read
-of an array far larger than the last cache. Both take the best of several short runs: a limit, not an average.
+The peak of a precision is the engine's own register tile, bare: multiply-adds on operands that stay in the first cache,
+nothing staged, nothing written but at the very end. The bandwidth is a streaming read of an array far larger than the
+last cache. Both take the best of several short runs: a limit, not an average.
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numba
 import numpy as np
-from numba import prange
+from numba import prange, types
+from numba.extending import intrinsic
 
 from bench.timing import once
+from fastattn.rounding import bfloat16_bits
+from fastattn.simd.arithmetic import Arithmetic, arithmetic_for
+from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.target import TARGET
-from fastattn.simd.tile import make_tile
+from fastattn.simd.tile import PRECISIONS, emit_sums
 
-ROWS, COLUMNS = TARGET.rows, TARGET.columns
-STEPS = 96  # 96 * (8 + 48) floats of AVX-512's tile take 21 KiB of a first cache of 32 to 48
+STEPS = 512  # 8 rows of 512 words take 16 KiB of a first cache of 32 to 48
+WORK = 1.5e10  # operations of one run of one thread
 LEAST_BYTES, MOST_BYTES = 256 << 20, 2 << 30
 
-_tile = make_tile(ROWS, accumulate=True)
+
+@intrinsic
+def _sums(typing_context, b_N, a, a_row, b, b_step, steps, c):
+    """One tile of sums in the precision of ``b_N``; addresses, and strides in bytes."""
+    arithmetic = arithmetic_for(PRECISIONS[b_N.dtype])
+
+    def emit(emitter: Emitter, a, a_row, b, b_step, steps, c) -> None:
+        builder = emitter.builder
+        rows = [builder.add(a, builder.mul(a_row, I64(i))) for i in range(TARGET.rows)]
+        zero = emitter.integer(0) if arithmetic.integer else emitter.constant(0.0)
+        starts = [zero] * (TARGET.rows * TARGET.vectors)
+        sums = emit_sums(emitter, arithmetic, rows, [b], b_step, steps, starts, TARGET.vectors)
+        for n, value in enumerate(sums):
+            emitter.store(builder.bitcast(value, emitter.vector), builder.add(c, I64(n * TARGET.lanes * 4)))
+
+    def generate(context, builder, kind, arguments):
+        Emitter(builder, TARGET).call_once(f"bench.sums_{arithmetic.name}_{arithmetic.b_bytes}", arguments[1:], emit)
+        return context.get_dummy_value()
+
+    return types.void(b_N, *[types.intp] * 6), generate
 
 
 # Compiled by plain Numba, whose cache is a folder of this run alone: the engine's own is keyed on its own sources.
 @numba.njit(parallel=True, cache=True, error_model="numpy")
-def _multiply(a_TRD, b_TDN, c_TRN, repeats):
-    for t in prange(a_TRD.shape[0]):
-        a, b, c = a_TRD[t].ctypes.data, b_TDN[t].ctypes.data, c_TRN[t].ctypes.data
+def _multiply(a_TRB, b_TN, b_step, c_TRN, repeats):
+    for t in prange(a_TRB.shape[0]):
+        a, b, c = a_TRB[t].ctypes.data, b_TN[t].ctypes.data, c_TRN[t].ctypes.data
         for _ in range(repeats):
-            _tile(a, STEPS * 4, b, COLUMNS * 4, STEPS, c, COLUMNS * 4)
+            _sums(b_TN, a, a_TRB.shape[2], b, b_step, STEPS, c)
 
 
 @numba.njit(parallel=True, cache=True, error_model="numpy")
 def _read(data, totals):
-    parts = len(totals)
-    for t in prange(parts):
+    """Each thread reads four streams side by side, which keeps more of memory at work than one does."""
+    length = len(data) // (4 * len(totals))
+    for t in prange(len(totals)):
+        part = data[4 * t * length : 4 * (t + 1) * length]
+        one, two, three, four = part[:length], part[length:], part[2 * length :], part[3 * length :]
         # exclusive or is vectorised whatever the order; a float sum would not be
         total = np.int64(0)
-        for value in data[t * len(data) // parts : (t + 1) * len(data) // parts]:
-            total ^= value
+        for i in range(length):
+            total ^= one[i] ^ two[i] ^ three[i] ^ four[i]
         totals[t] = total
 
 
-def peak_flops(threads: int, runs: int = 12) -> float:
-    """Float operations a second, a multiply-add being two, of ``threads`` threads together."""
+def bare_tile(threads: int, precision: str = "float32") -> tuple[Callable[[], None], float]:
+    """A run of the tile on each of ``threads`` threads, and its operations, a multiply-add being two."""
+    arithmetic = arithmetic_for(precision)
     rng = np.random.default_rng(0)
-    a, b = (
-        rng.standard_normal(shape, np.float32) / 64 for shape in ((threads, ROWS, STEPS), (threads, STEPS, COLUMNS))
-    )
-    c = np.zeros((threads, ROWS, COLUMNS), np.float32)
-    repeats = 20000
-    _multiply(a, b, c, 1)
-    best = min(once(lambda: _multiply(a, b, c, repeats)) for _ in range(runs))
-    return threads * repeats * 2 * ROWS * COLUMNS * STEPS / best
+    a = _operands(rng, arithmetic, arithmetic.a_bytes, (threads, TARGET.rows, STEPS * arithmetic.group))
+    b = _operands(rng, arithmetic, arithmetic.b_bytes, (threads, TARGET.columns * arithmetic.group))
+    c = np.empty((threads, TARGET.rows, TARGET.columns), np.float32)
+    work = 2.0 * TARGET.rows * TARGET.columns * STEPS * arithmetic.group
+    repeats = int(WORK / work)
+    # every step reads the same vectors of B
+    return lambda: _multiply(a.view(np.uint8), b, 0, c, repeats), threads * repeats * work
+
+
+def _operands(rng: np.random.Generator, arithmetic: Arithmetic, size: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Random values of ``size`` bytes as the tile takes them."""
+    if arithmetic.integer:
+        return rng.integers(-100, 100, shape).astype(f"int{8 * size}")
+    values = rng.standard_normal(shape, np.float32)
+    return bfloat16_bits(values) if size == 2 else values
+
+
+def peak_flops(threads: int, precision: str = "float32", runs: int = 12) -> float:
+    """Operations a second, a multiply-add being two, of ``threads`` threads together."""
+    run, work = bare_tile(threads, precision)
+    run()
+    return work / min(once(run) for _ in range(runs))
 
 
 def bandwidth(threads: int, runs: int = 5) -> float:
     """Bytes a second that ``threads`` threads together read from memory."""
     data = np.ones(min(MOST_BYTES, max(LEAST_BYTES, 4 * last_cache_bytes())) // 8, np.int64)
     totals = np.zeros(threads, np.int64)
-    _read(data[:threads], totals)
+    _read(data[: 4 * threads], totals)
     return data.nbytes / min(once(lambda: _read(data, totals)) for _ in range(runs))
 
 

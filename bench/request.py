@@ -8,13 +8,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Request:
-    """part  of bench.parts.PARTS, and ``item`` what of it where a part takes several processes
+    """part       of bench.parts.PARTS, and ``item`` what of it where a part takes several processes
 
-    size     "full", "quick" (a minute in all) or "toy" (only that everything works)
-    scaling  only what the plot over threads needs
-    only     cases whose name contains it
-    engines  the competitors of encoding and translation; all where none is named
-    data     a folder of corpora, "" for built-in sentences; cache: where peers' copies of models are kept
+    size       "full", "quick" (a minute in all) or "toy" (only that everything works)
+    scaling    only what the plot over threads needs
+    only       cases whose name contains it
+    precision  of the products, on every side that has it
+    engines    the competitors of encoding and translation; all where none is named
+    data       a folder of corpora, "" for built-in sentences
+    cache      where peers' copies of models are kept
     """
 
     part: str
@@ -23,6 +25,7 @@ class Request:
     size: str = "full"
     scaling: bool = False
     only: str = ""
+    precision: str = "float32"
     engines: tuple[str, ...] = ()
     encoder: str = ""  # folders of the models
     translator: str = ""
@@ -41,7 +44,8 @@ class Request:
 
     @property
     def title(self) -> str:
-        return f"{self.part}{' ' + self.item if self.item else ''}, {self.threads} thread{'s'[: self.threads > 1]}"
+        item = f" {self.item}" if self.item else ""
+        return f"{self.part}{item} in {self.precision}, {self.threads} thread{'s'[: self.threads > 1]}"
 
     as_dict = asdict
 

@@ -4,23 +4,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.encoders import BATCHES, Setting, thread_pairs
+from bench.encoders import BATCHES, Engine, Setting, thread_pairs
 
 Translate = Callable[[list[str], int], list[str]]
 
 
-def ours(folder: Path, threads: int) -> dict[Setting, Translate]:
+def ours(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:
     from fastattn import Translator
 
-    return _ours(Translator(folder, "float32", threads))
+    return _ours(Translator(folder, precision, threads))
 
 
-def naive(folder: Path, threads: int) -> dict[Setting, Translate]:
+def naive(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:
     """The same model on fastattn.reference: NumPy, whose BLAS has as many threads."""
     from fastattn import Translator, reference
     from fastattn.weights import read
 
-    return _ours(Translator.from_checkpoint(read(folder), precision="float32", threads=1, ops=reference))
+    return _ours(Translator.from_checkpoint(read(folder), precision, threads=1, ops=reference))
 
 
 class _Ours:
@@ -37,8 +37,8 @@ def _ours(translator: Any) -> dict[Setting, Translate]:
     return {Setting(): _Ours(translator)}
 
 
-def ctranslate2(folder: Path, threads: int) -> dict[Setting, Translate]:
-    """CTranslate2 in float32 with sentencepiece before and behind it, over batches and inter and intra threads."""
+def ctranslate2(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:
+    """CTranslate2 with sentencepiece before and behind it, over batches and inter and intra threads."""
     import ctranslate2
     import sentencepiece
 
@@ -46,7 +46,7 @@ def ctranslate2(folder: Path, threads: int) -> dict[Setting, Translate]:
 
     def translators(inter: int, intra: int) -> dict[Setting, Translate]:
         engine = ctranslate2.Translator(
-            str(folder / "model"), compute_type="float32", inter_threads=inter, intra_threads=intra
+            str(folder / "model"), compute_type=precision, inter_threads=inter, intra_threads=intra
         )
 
         def translate(size: int) -> Translate:
@@ -63,9 +63,9 @@ def ctranslate2(folder: Path, threads: int) -> dict[Setting, Translate]:
     return {name: call for pair in thread_pairs(threads) for name, call in translators(*pair).items()}
 
 
-# Engine -> the libraries that it needs beside fastattn, and what makes it.
-TRANSLATORS: dict[str, tuple[tuple[str, ...], Callable[[Path, int], dict[Setting, Translate]]]] = {
-    "fastattn": ((), ours),
-    "NumPy": ((), naive),
-    "CTranslate2": (("ctranslate2", "sentencepiece"), ctranslate2),
+Make = Callable[[Path, int, str], dict[Setting, Translate]]  # of the model's folder, the threads, the precision
+TRANSLATORS: dict[str, Engine[Make]] = {
+    "fastattn": Engine(ours),
+    "NumPy": Engine(naive),
+    "CTranslate2": Engine(ctranslate2, ("ctranslate2", "sentencepiece"), ("float32", "int8")),
 }
