@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.decoding.constraints import (
@@ -46,6 +46,7 @@ def _padded(histories):
 HISTORIES = st.lists(st.lists(st.integers(0, 3), max_size=9), min_size=1, max_size=5)
 
 
+@settings(deadline=None)
 @given(HISTORIES, st.integers(1, 4))
 def test_repeated_ngrams(histories, size):
     def banned(history):
@@ -57,6 +58,7 @@ def test_repeated_ngrams(histories, size):
     assert _listed(repeated_ngrams(*_padded(histories), size)) == list(map(banned, histories))
 
 
+@settings(deadline=None)
 @given(HISTORIES, st.lists(st.lists(st.integers(0, 3), min_size=2, max_size=4), max_size=4))
 def test_completed_sequences(histories, sequences):
     def banned(history):
@@ -65,6 +67,7 @@ def test_completed_sequences(histories, sequences):
     assert _listed(completed_sequences(*_padded(histories), sequences)) == list(map(banned, histories))
 
 
+@settings(deadline=None)
 @given(HISTORIES)
 def test_without_repeats(histories):
     assert _listed(without_repeats(_padded(histories)[0])) == list(map(set, histories))
