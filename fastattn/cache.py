@@ -1,4 +1,4 @@
-"""Where fastattn keeps what it can make or fetch again: compiled kernels and pulled checkpoints."""
+"""Where fastattn keeps what it can make or fetch again: compiled kernels, packed weights and pulled checkpoints."""
 
 import os
 import sys

@@ -8,7 +8,7 @@ time and nothing else.
 import contextlib
 import hashlib
 import os
-import tempfile
+import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -81,13 +81,14 @@ class PackedFile:
         }
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.stem, suffix=".part")
+            # Not tempfile's, which none but its owner may read: a cache may be made by one user for others.
+            temporary = self.path.with_suffix(f".{secrets.token_hex(4)}.part")
             try:
-                with os.fdopen(handle, "wb") as stream:
+                with temporary.open("xb") as stream:
                     write_tensors(stream, tensors)
                 os.replace(temporary, self.path)
             except BaseException:
                 with contextlib.suppress(OSError):
-                    os.unlink(temporary)
+                    temporary.unlink()
                 raise
         self._made = {}

@@ -60,6 +60,18 @@ def test_a_file_that_is_not_what_it_should_be_is_made_again(source, damage):
     PackedFile([source], "int8").linear("a", (70, 33), lambda: pytest.fail("not written again"))
 
 
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+def test_who_may_read_the_file_is_for_the_umask_to_say(source):
+    for umask, mode in ((0o022, 0o644), (0o077, 0o600)):
+        packed = PackedFile([source], "int8")
+        packed.linear("a", (70, 33), layer("int8"))
+        before = os.umask(umask)
+        packed.save()
+        os.umask(before)
+        assert packed.path.stat().st_mode & 0o777 == mode
+        packed.path.unlink()
+
+
 def test_other_content_another_precision_another_file(source):
     names = {PackedFile([source], precision).path for precision in ("float32", "bfloat16", "int8")}
     source.write_bytes(source.read_bytes() + b"x")
