@@ -7,6 +7,7 @@ position, so sentences of any age share a step.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
@@ -272,7 +273,7 @@ class Worker:
             diverged_BR = diverged_BR | (ids_BC[:, :R] != self._wished(beams)[:, None])
         if done_B.any():
             self._close(beams.sentences_B[done_B])
-        kept = np.s_[:, :R]
+        kept: Any = np.s_[:, :R]
         if ended_BR.any():
             kept = np.arange(len(ids_BC))[:, None], keep_beams(ids_BC, ended_BR, self.end_id)
         scores_BR, tokens_BR, parents_BR = scores_BC[kept], ids_BC[kept], parents_BC[kept]
