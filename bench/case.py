@@ -13,7 +13,9 @@ from bench.timing import sample
 
 OURS = "fastattn"
 NOT_INSTALLED = "not installed"
-ALLOWED = 1e-3  # of the largest value: far above rounding, far below any mistake
+# Of the largest value: far above rounding, each engine's in its own way, and far below any mistake.
+ALLOWED = {"float32": 1e-3, "bfloat16": 2e-2, "int8": 5e-2}
+WEIGHT_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 @dataclass
@@ -30,11 +32,11 @@ class Side:
     view: Callable[[Any], Any] = np.asarray
 
 
-def largest_difference(ours: Any, other: Any) -> tuple[bool, str]:
+def largest_difference(ours: Any, other: Any, precision: str = "float32") -> tuple[bool, str]:
     """Whether two arrays agree, and their largest difference as a part of the largest value."""
     scale = float(np.abs(ours).max(initial=0.0))
     difference = float(np.abs(ours - other).max(initial=0.0)) / (scale or 1.0)
-    return difference <= ALLOWED, f"{difference:.0e}"
+    return difference <= ALLOWED[precision], f"{difference:.0e}"
 
 
 @dataclass

@@ -161,7 +161,7 @@ def _width(folder: Path) -> int:
 
 ENCODERS: dict[str, Engine[Callable[[Path, int, str, Path], dict[Setting, Encode]]]] = {
     "fastattn": Engine(ours),
-    "NumPy": Engine(naive),
+    "NumPy": Engine(naive, (), ("float32",)),
     "sentence-transformers": Engine(sentence_transformers, ("sentence_transformers",), ("float32", "bfloat16")),
     "CTranslate2": Engine(ctranslate2, ("ctranslate2", "transformers", "torch"), ("float32", "int8")),
     "ONNX Runtime": Engine(onnx_runtime, ("onnx", "onnxruntime"), ("float32", "int8")),

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from bench.case import OURS, Case, Side, peer
+from bench.case import OURS, WEIGHT_BYTES, Case, Side, largest_difference, peer
 from fastattn import kernels, reference
 
 FLOAT = 4  # bytes
@@ -35,20 +36,24 @@ def _sides(ours: Callable[[ModuleType], Callable[[], Any]], operation: str, *arg
     }
 
 
-def linear(rows: int, outputs: int, inputs: int, activation: str = "none") -> Case:
-    """A product with its bias; an activation goes through the product's epilogue."""
+def linear(rows: int, outputs: int, inputs: int, activation: str = "none", precision: str = "float32") -> Case:
+    """A product with its bias; an activation goes through the product's epilogue.
+
+    Rows come and go in float32 whatever the precision: rounding or quantising them is part of the work.
+    """
     x, weight, bias = _random((rows, inputs), (outputs, inputs), (outputs,))
     weight /= np.float32(inputs**0.5)
 
     def ours(ops: ModuleType) -> Callable[[], Any]:
-        packed = ops.pack_linear(weight, bias)
+        packed = ops.pack_linear(weight, bias, precision)
         return lambda: ops.linear(x, packed, activation)
 
     flops = 2.0 * rows * outputs * inputs
-    moved = FLOAT * (rows * inputs + outputs * inputs + outputs + rows * outputs)
+    moved = FLOAT * (rows * inputs + outputs + rows * outputs) + WEIGHT_BYTES[precision] * outputs * inputs
     name = f"linear {rows} x {inputs} x {outputs}" + (f", {activation}" if activation != "none" else "")
-    sides = _sides(ours, "linear", x, weight, bias, activation)
-    return Case(name, flops / 1e9, GFLOPS, sides, flops, moved)
+    sides = _sides(ours, "linear", x, weight, bias, activation, precision)
+    unit = "GOP/s" if precision == "int8" else GFLOPS
+    return Case(name, flops / 1e9, unit, sides, flops, moved, partial(largest_difference, precision=precision))
 
 
 def attention(batch: int, heads: int, length: int, head_width: int, causal: bool = False, naive: bool = True) -> Case:
@@ -139,6 +144,19 @@ class Entry:
     make: Callable[..., Case]
     size: tuple[Any, ...]
     scaling: bool = False
+
+    def narrow(self, precision: str) -> "Entry | None":
+        """The same in another precision, where it has one: only products do."""
+        if self.make is not linear:
+            return None
+        return Entry(linear, (*self.size, "none")[:4] + (precision,), self.scaling)
+
+
+def entries(all_of_them: list[Entry], precision: str) -> list[Entry]:
+    """Those that there are in ``precision``."""
+    if precision == "float32":
+        return all_of_them
+    return [narrow for entry in all_of_them if (narrow := entry.narrow(precision))]
 
 
 KERNELS = [

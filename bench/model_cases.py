@@ -1,39 +1,52 @@
 """Whole models as cases: texts in, vectors or translations out, tokenising included on every side."""
 
 from collections.abc import Callable, Iterator
+from difflib import SequenceMatcher
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.case import NOT_INSTALLED, Case, Side, installed
-from bench.encoders import ENCODERS, Tokenizer, alone
+from bench.case import NOT_INSTALLED, WEIGHT_BYTES, Case, Side, installed, largest_difference
+from bench.encoders import ENCODERS, Engine, Tokenizer, alone
 from bench.request import Request
 from bench.sentences import sentences
 from bench.translators import TRANSLATORS
 from fastattn.spec import Checkpoint, StackSpec
 from fastattn.weights import read
 
-FLOAT = 4  # bytes
 TOKENS = "tokens/s"
 
 
-def _side(libraries: tuple[str, ...], make: Callable[[], dict[Any, Any]], warm_up: tuple[Any, ...]) -> dict[Any, Any]:
-    """The calls of one engine by setting, each run once on something small; nothing where a library is missing."""
-    calls = make() if installed(libraries) else {}
-    for call in calls.values():
-        call(*warm_up)
-    return calls
+def _calls(engines: dict[str, Engine[Any]], request: Request, arguments: tuple, warm_up: tuple) -> dict[str, Any]:
+    """The calls of each engine by setting, each run once on something small; a str says why there is none."""
+    found: dict[str, Any] = {}
+    for name, engine in engines.items():
+        if not request.compares(name):
+            continue
+        if request.precision not in engine.precisions:
+            found[name] = f"no {request.precision}"
+        elif not installed(engine.libraries):
+            found[name] = NOT_INSTALLED
+        else:
+            found[name] = engine.make(*arguments)
+            for call in found[name].values():
+                call(*warm_up)
+    return found
 
 
-def _sides(calls: dict[str, dict[Any, Any]], bind: Callable[[str, Any], Callable[[], Any]], **fields: Any) -> Any:
+def _alone(calls: dict[str, Any]) -> dict[str, Any]:
+    return {name: found if isinstance(found, str) else alone(found) for name, found in calls.items()}
+
+
+def _sides(calls: dict[str, Any], bind: Callable[[str, Any], Callable[[], Any]]) -> dict[str, Side]:
     """``bind(engine, call)`` gives the call of a case without arguments."""
     return {
-        name: Side({setting: bind(name, call) for setting, call in by_setting.items()}, **fields)
-        if by_setting
-        else Side(absent=NOT_INSTALLED)
-        for name, by_setting in calls.items()
+        name: Side(absent=found)
+        if isinstance(found, str)
+        else Side({setting: bind(name, call) for setting, call in found.items()})
+        for name, found in calls.items()
     }
 
 
@@ -57,12 +70,8 @@ def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
     folder = Path(request.encoder)
     texts = sentences("en", request.choose(486, 24, 4), request.corpora)
     checkpoint = read(folder)
-    calls = {
-        name: _side(libraries, partial(make, folder, request.threads, Path(request.cache)), (texts[:2],))
-        for name, (libraries, make) in ENCODERS.items()
-        if request.compares(name)
-    }
-    single = {name: alone(by_setting) for name, by_setting in calls.items()}
+    calls = _calls(ENCODERS, request, (folder, request.threads, request.precision, Path(request.cache)), (texts[:2],))
+    single = _alone(calls)
     if request.size != "full":
         calls = single  # so few texts are one batch
 
@@ -73,7 +82,8 @@ def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
         lengths = [len(ids) for _, batch in Tokenizer(folder).batches(texts, 1) for ids in batch]
         flops = 2.0 * layer_weights(checkpoint, "encoder") * sum(lengths)
         flops += _attention_flops(checkpoint.spec.encoder, lengths)
-        return Case(name, sum(lengths), TOKENS, _sides(calls, bind), flops, warm=True)
+        agree = largest_difference if request.precision == "float32" else _same_directions
+        return Case(name, sum(lengths), TOKENS, _sides(calls, bind), flops, agree=agree, warm=True)
 
     yield partial(case, f"encode {len(texts)} sentences", texts, calls, False)
     if not request.scaling:
@@ -81,23 +91,37 @@ def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
         yield partial(case, f"encode {len(few)} sentences one at a time", few, single, True)
 
 
-def _agree(ours: list[str], other: list[str]) -> tuple[bool, str]:
+def _same_directions(ours_BD: np.ndarray, other_BD: np.ndarray) -> tuple[bool, str]:
+    """Vectors of engines that round each in its own way: the least cosine of a sentence's two."""
+    lengths_B = np.linalg.norm(ours_BD, axis=1) * np.linalg.norm(other_BD, axis=1)
+    least = float(((ours_BD * other_BD).sum(1) / lengths_B).min())
+    return least >= 0.97, f"cosine at least {least:.3f}"
+
+
+def _equal(ours: list[str], other: list[str]) -> tuple[bool, str]:
     """Texts that are equal; near ties may fall either way, but not many."""
     equal = sum(a == b for a, b in zip(ours, other, strict=False))
     return equal >= 0.9 * len(other), f"{equal} of {len(other)} equal"
+
+
+def _alike(ours: list[str], other: list[str]) -> tuple[bool, str]:
+    """Texts of engines that round each in its own way: how much of their words is the same, in order."""
+    pairs = [(a.split(), b.split()) for a, b in zip(ours, other, strict=False)]
+    same = float(np.mean([SequenceMatcher(None, *pair, autojunk=False).ratio() for pair in pairs]))
+    return same >= 0.7, f"{same:.0%} of the words equal"
 
 
 def translate_cases(request: Request) -> Iterator[Callable[[], Case]]:
     folder = Path(request.translator)
     texts = sentences("zh", request.choose(64, 8, 2), request.corpora)
     checkpoint = read(folder)
-    calls = {
-        name: _side(libraries, partial(make, folder, request.threads), (texts[:1], 2))
-        for name, (libraries, make) in TRANSLATORS.items()
-        if request.compares(name)
-        and (name != "NumPy" or request.size != "quick")  # which takes several seconds a sentence
+    engines = {
+        name: engine
+        for name, engine in TRANSLATORS.items()
+        if name != "NumPy" or request.size != "quick"  # which takes several seconds a sentence
     }
-    single = {name: alone(by_setting) for name, by_setting in calls.items()}
+    calls = _calls(engines, request, (folder, request.threads, request.precision), (texts[:1], 2))
+    single = _alone(calls)
     if request.size != "full":
         calls = single
     (ours,) = calls["fastattn"].values()
@@ -114,14 +138,16 @@ def translate_cases(request: Request) -> Iterator[Callable[[], Case]]:
             return lambda: [call([text], beam)[0] for text in mine] if one_by_one else call(mine, beam)
 
         sides = _sides(calls, bind)
-        if "NumPy" in sides:
+        if sides.get("NumPy", Side()).calls:
             sides["NumPy"].share = sum(produced[:naive]) / sum(produced)
         a_step, a_memory = (layer_weights(checkpoint, "decoder", each) for each in (True, False))
         a_source = layer_weights(checkpoint, "encoder") + a_memory
         flops = 2.0 * (a_source * sources + a_step * sum(produced) * beam)
         # one at a time every step reads all weights that a token meets; of batches nothing so simple can be said
-        moved = FLOAT * float(a_source * len(texts) + a_step * sum(produced)) if one_by_one else None
-        return Case(name, sum(produced), TOKENS, sides, flops, moved, _agree, warm=True)
+        size = WEIGHT_BYTES[request.precision]
+        moved = float(size * (a_source * len(texts) + a_step * sum(produced))) if one_by_one else None
+        agree = _equal if request.precision == "float32" else _alike
+        return Case(name, sum(produced), TOKENS, sides, flops, moved, agree, warm=True)
 
     few = texts[:: max(1, len(texts) // request.choose(12, 2, 1))]
     for beam, title in ((1, "greedy"), (4, "beam 4")):

@@ -8,6 +8,7 @@ from bench.case import Side
 from bench.onnx_graph import MICROSOFT, Graph
 from bench.onnx_session import session
 from fastattn.kernels import thread_limit
+from fastattn.rounding import quantize
 
 
 def _side(graph: Graph, output: str, feeds: dict[str, Any]) -> Side:
@@ -15,9 +16,17 @@ def _side(graph: Graph, output: str, feeds: dict[str, Any]) -> Side:
     return Side({"": lambda: runner.run(None, feeds)[0]}, view=lambda out: out.reshape(-1, out.shape[-1]))
 
 
-def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, activation: str) -> Side:
+def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, activation: str, precision: str) -> Side:
+    if precision == "bfloat16":
+        return Side(absent="no bfloat16")
     graph = Graph()
-    product = graph.add("MatMul", graph.input("x", "float32", list(x.shape)), graph.weight(weight.T))
+    rows = graph.input("x", "float32", list(x.shape))
+    if precision == "int8":
+        quantised = quantize(weight, "a product's weights")
+        columns = [graph.weight(array) for array in (quantised.values_FD.T, quantised.multipliers_F)]
+        product = graph.add("DynamicQuantizeMatMul", rows, *columns, domain=MICROSOFT)
+    else:
+        product = graph.add("MatMul", rows, graph.weight(weight.T))
     if activation == "none":
         output = graph.add("Add", product, graph.weight(bias))
     else:

@@ -25,8 +25,15 @@ def quantised(model: Path) -> None:
 
     Attention too, which then projects in int8.
     """
+    from onnx import TensorProto
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     quantize_dynamic(
-        model, model, op_types_to_quantize=["MatMul", "Attention"], per_channel=True, weight_type=QuantType.QInt8
+        model,
+        model,
+        op_types_to_quantize=["MatMul", "Attention"],
+        per_channel=True,
+        weight_type=QuantType.QInt8,
+        # the fused operators' types are not known to its inference of shapes
+        extra_options={"DefaultTensorType": TensorProto.FLOAT},
     )

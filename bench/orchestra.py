@@ -98,7 +98,7 @@ def run_child(request: Request, scratch: Path, more: dict[str, str] | None = Non
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
     )
-    run = {"part": request.part, "item": request.item, "threads": request.threads, "scaling": request.scaling}
+    run = {name: getattr(request, name) for name in ("part", "item", "threads", "scaling", "precision")}
     if done.returncode != 0 or not target.exists():
         return run | {"failed": f"the process ended with status {done.returncode}"}
     return run | json.loads(target.read_text(encoding="utf-8"))

@@ -10,6 +10,8 @@ ENGINES = {
     "translate": ("fastattn", "CTranslate2"),
     "attention": ("fastattn", "NumPy", "PyTorch"),
 }
+IN_INT8 = {"encode": ("fastattn", "CTranslate2", "ONNX Runtime"), "translate": ENGINES["translate"]}
+PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,18 @@ class Part:
 
 
 def _each(base: Request, counts: list[int]) -> list[Request]:
-    """All at one and two threads; beyond, or where it has to be quick, only what the plot over threads shows."""
+    """All at one and two threads, in each precision; beyond, or where it has to be quick, only what the plot over
+    threads shows."""
+    precisions: tuple[str, ...] = PRECISIONS
     if base.size == "quick" and base.part != "kernels":
-        counts = counts[-1:]
+        counts, precisions = counts[-1:], ("float32", "int8")
     most = 1 if base.size == "quick" else 2
-    return [replace(base, threads=count, scaling=count > most and base.part == "kernels") for count in counts]
+    return [
+        replace(base, threads=count, precision=precision, scaling=count > most and base.part == "kernels")
+        for precision in precisions
+        for count in counts
+        if precision == "float32" or count <= most
+    ]
 
 
 def _extremes(base: Request, counts: list[int]) -> list[Request]:
@@ -37,10 +46,12 @@ def _extremes(base: Request, counts: list[int]) -> list[Request]:
 
 def _resources(base: Request, counts: list[int]) -> list[Request]:
     engines = {"attention": ENGINES["attention"]} if base.size == "toy" else ENGINES
-    items = [f"{task} {engine}" for task, names in engines.items() for engine in names]
+    items = [(f"{task} {engine}", "float32") for task, names in engines.items() for engine in names]
+    if base.size != "toy":
+        items += [(f"{task} {engine}", "int8") for task, names in IN_INT8.items() for engine in names]
     if base.size == "quick":
-        items = [item for item in items if item.endswith("fastattn")]
-    return [replace(base, threads=1, item=item) for item in items]
+        items = [(item, precision) for item, precision in items if item.endswith("fastattn")]
+    return [replace(base, threads=1, item=item, precision=precision) for item, precision in items]
 
 
 def _compiling(base: Request, counts: list[int]) -> list[Request]:

@@ -1,4 +1,4 @@
-"""The two plots of the results: speed over threads, speed of attention over the number of positions."""
+"""The plots of the results: speed over threads, speed of attention over the number of positions, the roofline."""
 
 import re
 from typing import Any
@@ -16,7 +16,7 @@ def threads_plot(runs: list[Run]) -> str | None:
     """A panel for the first case of each kind in SHOWN that was run on every number of threads."""
     panels = []
     for kind in SHOWN:
-        mine = [run for run in runs if run["part"] != "lengths" and _names(run, kind)]
+        mine = [run for run in runs if run["part"] != "lengths" and _names(run, kind) and run["precision"] == "float32"]
         mine.sort(key=lambda run: run["threads"])
         common = [name for name in _names(mine[0], kind) if _everywhere(name, mine)] if len(mine) > 1 else []
         panels += [_threads_panel(name, mine) for name in common[:1]]
@@ -56,6 +56,42 @@ def _length(name: str) -> int:
     match = re.search(r"\(\d+, \d+, (\d+), \d+\)", name)
     assert match is not None
     return int(match[1])
+
+
+def roofline_plot(runs: list[Run]) -> str | None:
+    """A panel for each number of threads on which the products of all precisions were measured.
+
+    A kernel's operations a second over its operations a byte; the lines are what arithmetic and memory allow at most.
+    """
+    kernels = [run for run in runs if run["part"] == "kernels" and run.get("rows") and not run["scaling"]]
+    counts = sorted({run["threads"] for run in kernels if run["precision"] != "float32"})
+    panels = [_roofline([run for run in kernels if run["threads"] == count]) for count in counts]
+    return plot(panels) if panels else None
+
+
+def _roofline(runs: list[Run]) -> Panel:
+    dots: dict[str, list[tuple[float, float]]] = {}
+    for run in runs:
+        for row in run["rows"]:
+            if row["flops"] and row["bytes"]:
+                kind = row["name"].split()[0]
+                name = f"{kind}, {run['precision']}" if kind == "linear" else kind
+                rate = row["flops"] / row["sides"][OURS]["seconds"] / 1e9
+                dots.setdefault(name, []).append((row["flops"] / row["bytes"], rate))
+    densities = [x for places in dots.values() for x, _ in places]
+    first, last = min(densities) / 2, max(densities) * 2
+    read = max(run["bandwidth"] for run in runs) / 1e9
+    limits = {}
+    for run in runs:
+        peak = run["peak_flops"] / 1e9
+        ridge = min(max(peak / read, first), last)
+        limits[f"{run['precision']} at most"] = [
+            (first, min(peak, first * read)),
+            (ridge, min(peak, ridge * read)),
+            (last, peak),
+        ]
+    title = f"roofline, threads: {runs[0]['threads']}"
+    return Panel(title, "operations a byte", "GOP/s", dashed=limits, dots=dots, log_y=True)
 
 
 def _series(rows: list[tuple[int, Any]]) -> dict[str, list[tuple[float, float]]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.case import OURS
-from bench.plots import lengths_plot, threads_plot
+from bench.plots import lengths_plot, roofline_plot, threads_plot
 
 Run = dict[str, Any]
 
@@ -18,17 +18,19 @@ TITLES = {
 SCALES = (("s", 1.0), ("ms", 1e3), ("µs", 1e6))
 METHOD = """\
 Competitors alternate in one process, which holds every library to the same number of threads; a time is the median.
-`fastattn` is ours alone; another engine's cell is **how many times as fast ours is**, and its own speed. Arithmetic is
-float32 everywhere. NumPy is `fastattn.reference`: the same operations, plainly written, on its BLAS. Peak (the
-register tile on operands in the first cache) and bandwidth (reading an array far beyond the last cache) are measured
-in the same process; a share of bandwidth counts each operand once and may pass 100% where it stays in a cache.
-Compile time is in no figure but its own table. Texts are tokenised inside the measured time on every side; CTranslate2
-and the others are at the quickest of several settings. Results of all sides are compared before they are timed."""
+`fastattn` is ours alone; another engine's cell is **how many times as fast ours is**, and its own speed. Products are
+in the table's precision on every side, all else in float32; int8 is int8 weights and rows that are quantised as they
+come. NumPy is `fastattn.reference`: the same operations, plainly written, on its BLAS. Peak (the register tile of that
+precision on operands in the first cache) and bandwidth (reading an array far beyond the last cache) are measured in the
+same process; a share of bandwidth counts each operand once and may pass 100% where it stays in a cache. Compile time is
+in no figure but its own table. Texts are tokenised inside the measured time on every side; CTranslate2 and the others
+are at the quickest of several settings. Results of all sides are compared before they are timed."""
 
 
 def write(results: dict[str, Any], folder: Path) -> None:
-    """RESULTS.md, threads.svg and lengths.svg in ``folder``."""
-    drawn = {"threads.svg": threads_plot(results["runs"]), "lengths.svg": lengths_plot(results["runs"])}
+    """RESULTS.md and the plots in ``folder``."""
+    plots = {"threads.svg": threads_plot, "lengths.svg": lengths_plot, "roofline.svg": roofline_plot}
+    drawn = {name: draw(results["runs"]) for name, draw in plots.items()}
     for name, svg in drawn.items():
         if svg is None:
             (folder / name).unlink(missing_ok=True)
@@ -52,6 +54,8 @@ def markdown(results: dict[str, Any], plots: Iterable[str] = ()) -> str:
                 lines += _cases(run)
             if part == "lengths" and "lengths.svg" in plots:
                 lines += ["![attention over the number of positions](lengths.svg)", ""]
+            if part == "kernels" and "roofline.svg" in plots:
+                lines += ["![operations a second over operations a byte](roofline.svg)", ""]
     lines += _resources([run for run in results["runs"] if run["part"] == "resources"])
     lines += _compiling([run for run in results["runs"] if run["part"] == "compiling"])
     if "threads.svg" in plots:
@@ -94,10 +98,8 @@ def _cases(run: Run) -> list[str]:
     if not run["rows"]:
         return []
     threads = f"{run['threads']} thread{'s'[: run['threads'] > 1]}"
-    lines = [
-        f"**{threads}**; peak {run['peak_flops'] / 1e9:,.0f} GFLOP/s, bandwidth {run['bandwidth'] / 1e9:,.1f} GB/s",
-        "",
-    ]
+    limits = f"peak {run['peak_flops'] / 1e9:,.0f} GOP/s, bandwidth {run['bandwidth'] / 1e9:,.1f} GB/s"
+    lines = [f"**{run['precision']}, {threads}**; {limits}", ""]
     engines = [name for name in run["rows"][0]["sides"] if name != OURS]
     header = ["", "time", OURS, "of peak", "of bandwidth", *engines]
     rows = []
@@ -138,7 +140,7 @@ def _notes(rows: list[Run]) -> list[str]:
             if side.get("share", 1) < 1
         ]
         said += [
-            f"{name} {side['agreement']}" for name, side in row["sides"].items() if "equal" in side.get("agreement", "")
+            f"{name} {side['agreement']}" for name, side in row["sides"].items() if " " in side.get("agreement", "")
         ]
         if said:
             notes.append(f"- {row['name']}: {'; '.join(said)}")
@@ -164,11 +166,11 @@ def _resources(runs: list[Run]) -> list[str]:
     if measured:
         lines += ["One thread, compiled kernels in the cache; a process of its own for each engine.", ""]
         rows = [
-            [run["item"], *(_seconds(run[name]) for name in ("import", "load", "first")), _megabytes(run["resident"]),
-             _megabytes(run["weights"])]
+            [run["item"], run["precision"], *(_seconds(run[name]) for name in ("import", "load", "first")),
+             *(_megabytes(run[name]) for name in ("resident", "weights"))]
             for run in measured
         ]  # fmt: skip
-        lines += _table(["", "import", "load", "first text", "peak resident", "float32 weights"], rows)
+        lines += _table(["", "", "import", "load", "first text", "peak resident", "float32 weights"], rows)
     absent = [f"- {run['item']}: {run['absent']}" for run in runs if "absent" in run]
     lines += [*absent, ""] if absent else []
     extra = [[run["item"].split(" ", 1)[1], _megabytes(run["extra"])] for run in runs if run.get("extra") is not None]

@@ -53,13 +53,13 @@ def start(request: Request, task: str, engine: str) -> Any:
     if task == "encode":
         texts = sentences("en", request.choose(256, 32, 2), request.corpora)
         folder, options = Path(request.encoder), ()
-        make = partial(ENCODERS[engine][1], folder, 1, Path(request.cache))
+        make = partial(ENCODERS[engine].make, folder, 1, request.precision, Path(request.cache))
     else:
-        texts = sentences("zh", request.choose(64, 4, 1), request.corpora)
-        folder, options = Path(request.translator), (1,)  # greedy
-        make = partial(TRANSLATORS[engine][1], folder, 1)
+        texts = sentences("zh", request.choose(128, 4, 1), request.corpora)
+        folder, options = Path(request.translator), (request.choose(4, 1, 1),)  # beam, or greedy
+        make = partial(TRANSLATORS[engine].make, folder, 1, request.precision)
     if task == "encode" and engine in ("CTranslate2", "ONNX Runtime"):
-        command = [sys.executable, "-m", "bench.convert", str(folder), request.cache, engine]
+        command = [sys.executable, "-m", "bench.convert", str(folder), request.cache, engine, request.precision]
         subprocess.run(command, check=True)
     clock = time.perf_counter()
     calls = make()
@@ -68,6 +68,7 @@ def start(request: Request, task: str, engine: str) -> Any:
     clock = time.perf_counter()
     call(texts[:1], *options)
     first = time.perf_counter() - clock
+    after_first = resident()
     compiled = len(kernels)
     call(texts, *options)
     return {
@@ -75,6 +76,7 @@ def start(request: Request, task: str, engine: str) -> Any:
         "load": loaded,
         "first": first,
         "compiled": compiled,
+        "after_first": after_first,
         "resident": resident(peak=True),
         "weights": _weight_bytes(folder) if engine == "fastattn" else None,
     }

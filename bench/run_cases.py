@@ -11,7 +11,7 @@ from bench.request import Request, say
 
 def measured(request: Request, cases: Iterable[Callable[[], Case]], rounds: int, seconds: float, pause: float) -> Any:
     """All cases' rows, between two measurements of what the machine can do, of which the better counts."""
-    limits = [(peak_flops(request.threads), bandwidth(request.threads))]
+    limits = [(peak_flops(request.threads, request.precision), bandwidth(request.threads))]
     rows = []
     for make in cases:
         case = make()
@@ -19,16 +19,16 @@ def measured(request: Request, cases: Iterable[Callable[[], Case]], rounds: int,
             say(f"  {case.name}")
             rows.append(run_case(case, rounds, seconds, pause if request.threads > 1 else 0.0))
         del case  # before the next one's arrays are made
-    limits.append((peak_flops(request.threads), bandwidth(request.threads)))
+    limits.append((peak_flops(request.threads, request.precision), bandwidth(request.threads)))
     peak, read = (max(values) for values in zip(*limits, strict=True))
     return {"peak_flops": peak, "bandwidth": read, "rows": rows}
 
 
 def kernels(request: Request) -> Any:
-    from bench.kernel_cases import KERNELS, TOY_KERNELS
+    from bench.kernel_cases import KERNELS, TOY_KERNELS, entries
 
-    entries = request.choose(KERNELS, KERNELS, TOY_KERNELS)
-    chosen = [entry for entry in entries if entry.scaling or not request.scaling]
+    there = entries(request.choose(KERNELS, KERNELS, TOY_KERNELS), request.precision)
+    chosen = [entry for entry in there if entry.scaling or not request.scaling]
     cases = [partial(entry.make, *entry.size) for entry in chosen]
     return measured(request, cases, request.choose(11, 3, 2), request.choose(3.0, 0.3, 0.05), 0.03)
 

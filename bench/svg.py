@@ -8,21 +8,32 @@ PANEL, HEIGHT = 300, 230  # of the axes of one panel
 LEFT, TOP, RIGHT, BOTTOM = 62, 34, 14, 48
 COLOURS = ("#0b6bcb", "#c8553d", "#3d8b5f", "#8a5fb0", "#b08900", "#555555")
 
+Series = dict[str, list[tuple[float, float]]]
+
 
 @dataclass
 class Panel:
-    """series: name -> points (x, y); dashed ones are limits, not measurements. The x axis is logarithmic, base 2."""
+    """series: name -> points (x, y) that a line joins; dots: points that none does; dashed: limits, not measurements.
+
+    The x axis is logarithmic, base 2; with ``log_y`` the other too, base 10, and x is marked at powers alone.
+    """
 
     title: str
     x_label: str
     y_label: str
-    series: dict[str, list[tuple[float, float]]]
-    dashed: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    series: Series = field(default_factory=dict)
+    dashed: Series = field(default_factory=dict)
+    dots: Series = field(default_factory=dict)
+    log_y: bool = False
+
+    @property
+    def lines(self) -> Series:
+        return {**self.series, **self.dashed, **self.dots}
 
 
 def plot(panels: list[Panel]) -> str:
     """The SVG of panels in a row; a name has the same colour in all."""
-    names = list(dict.fromkeys(name for panel in panels for name in (*panel.series, *panel.dashed)))
+    names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
     step = LEFT + PANEL + RIGHT
     legend, legend_width = _legend(colours, TOP + HEIGHT + BOTTOM + 10)
@@ -46,36 +57,54 @@ def _legend(colours: dict[str, str], y: float) -> tuple[str, float]:
 
 
 def _panel(panel: Panel, colours: dict[str, str], left: float) -> str:
-    points = [point for line in (*panel.series.values(), *panel.dashed.values()) for point in line]
+    points = [point for line in panel.lines.values() for point in line]
     if not points:
         return _text(left + LEFT, TOP, f"{panel.title}: nothing measured")
     low, high = math.log2(min(x for x, _ in points)), math.log2(max(x for x, _ in points))
-    ticks = _ticks(max(y for _, y in points))
+    ticks = (_powers if panel.log_y else _ticks)([y for _, y in points])
+    bottom, top = _scaled(ticks[0], panel.log_y), _scaled(ticks[-1], panel.log_y)
 
     def place(x: float, y: float) -> tuple[float, float]:
         along = (math.log2(x) - low) / (high - low) if high > low else 0.5
-        return left + LEFT + along * PANEL, TOP + HEIGHT * (1 - y / ticks[-1])
+        return left + LEFT + along * PANEL, TOP + HEIGHT * (top - _scaled(y, panel.log_y)) / (top - bottom)
 
     parts = [_text(left + LEFT, TOP - 14, panel.title, weight="bold")]
     for tick in ticks:
         start, y = left + LEFT, place(2**low, tick)[1]
         parts.append(_line([(start, y), (start + PANEL, y)], "#ddd", thickness=1))
         parts.append(_text(start - 6, y + 4, f"{tick:,.10g}", anchor="end"))
-    for x in sorted({x for x, _ in points}):
-        parts.append(_text(place(x, 0)[0], TOP + HEIGHT + 16, f"{x:g}", anchor="middle"))
+    for x in _x_marks(low, high) if panel.log_y else sorted({x for x, _ in points}):
+        parts.append(_text(place(x, ticks[-1])[0], TOP + HEIGHT + 16, f"{x:g}", anchor="middle"))
     parts.append(_text(left + LEFT + PANEL / 2, TOP + HEIGHT + 34, panel.x_label, anchor="middle"))
     parts.append(_turned(left + 12, TOP + HEIGHT / 2, panel.y_label))
     for name, line in panel.dashed.items():
         parts.append(_line([place(*point) for point in line], colours[name], dash="5 4"))
     for name, line in panel.series.items():
+        parts.append(_line([place(*point) for point in line], colours[name]))
+    for name, line in {**panel.series, **panel.dots}.items():
         placed = [place(*point) for point in line]
-        parts.append(_line(placed, colours[name]))
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colours[name]}"/>' for x, y in placed]
     return "\n".join(parts)
 
 
-def _ticks(top: float) -> list[float]:
-    """From 0 to at least ``top`` in four to eight steps of 1, 2 or 5 times a power of ten."""
+def _scaled(y: float, logarithmic: bool) -> float:
+    return math.log10(y) if logarithmic else y
+
+
+def _powers(values: list[float]) -> list[float]:
+    """Powers of ten around the values."""
+    first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    return [10.0**power for power in range(first, max(last, first + 1) + 1)]
+
+
+def _x_marks(low: float, high: float) -> list[float]:
+    """Powers of four from 2**low to 2**high."""
+    return [2.0**power for power in range(math.ceil(low), math.floor(high) + 1) if power % 2 == 0]
+
+
+def _ticks(values: list[float]) -> list[float]:
+    """From 0 to at least the largest in four to eight steps of 1, 2 or 5 times a power of ten."""
+    top = max(values)
     rough = (top or 1.0) / 4
     power = 10.0 ** math.floor(math.log10(rough))
     step = max(factor for factor in (1, 2, 5) if factor * power <= rough) * power

@@ -23,10 +23,17 @@ def _side(call: Callable[[], Any], view: Callable[[Any], np.ndarray] = np.asarra
     return Side({"": run}, view=view)
 
 
-def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, activation: str) -> Side:
-    tensors = [torch.from_numpy(array) for array in (x, weight, bias)]
+def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, activation: str, precision: str) -> Side:
+    """In bfloat16 all of it is, inputs and results too, which is how PyTorch runs a model in it."""
+    x_t, weight_t, bias_t = (torch.from_numpy(array) for array in (x, weight, bias))
     activate = ACTIVATIONS[activation]
-    return _side(lambda: activate(F.linear(*tensors)))
+    if precision == "int8":
+        layer = torch.nn.Linear(*weight_t.T.shape)
+        layer.weight.data, layer.bias.data = weight_t, bias_t
+        quantised = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(layer), {torch.nn.Linear})
+        return _side(lambda: activate(quantised(x_t)))
+    tensors = [tensor.to(getattr(torch, precision)) for tensor in (x_t, weight_t, bias_t)]
+    return _side(lambda: activate(F.linear(*tensors)), lambda out: out.float().numpy())
 
 
 def layer_norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, epsilon: float, residual: np.ndarray) -> Side:

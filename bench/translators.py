@@ -66,6 +66,6 @@ def ctranslate2(folder: Path, threads: int, precision: str) -> dict[Setting, Tra
 Make = Callable[[Path, int, str], dict[Setting, Translate]]  # of the model's folder, the threads, the precision
 TRANSLATORS: dict[str, Engine[Make]] = {
     "fastattn": Engine(ours),
-    "NumPy": Engine(naive),
+    "NumPy": Engine(naive, (), ("float32",)),
     "CTranslate2": Engine(ctranslate2, ("ctranslate2", "sentencepiece"), ("float32", "int8")),
 }

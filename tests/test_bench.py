@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = {"RESULTS.md", "lengths.svg", "results.json", "threads.svg"}
+PLOTS = ("lengths.svg", "roofline.svg", "threads.svg")
+FILES = {"RESULTS.md", "results.json", *PLOTS}
 
 
 def run(*arguments):
@@ -30,11 +31,13 @@ def results(tmp_path_factory):
 def test_results_hold_every_kernel_with_its_samples(results):
     data = json.loads((results[0] / "results.json").read_text(encoding="utf-8"))
     kernels = [one for one in data["runs"] if one["part"] == "kernels"]
-    assert [one["threads"] for one in kernels] == [1, 2]
+    runs = [(one["precision"], one["threads"]) for one in kernels]
+    assert runs == [(precision, threads) for precision in ("float32", "bfloat16", "int8") for threads in (1, 2)]
     for one in kernels:
         assert one["peak_flops"] > 1e8 and one["bandwidth"] > 1e8
         operations = {row["name"].split()[0] for row in one["rows"]}
-        assert operations == {"linear", "attention", "attention_step", "layer_norm", "embed", "project_top_k"}
+        every = {"linear", "attention", "attention_step", "layer_norm", "embed", "project_top_k"}
+        assert operations == (every if one["precision"] == "float32" else {"linear"})
         for row in one["rows"]:
             for name in ("fastattn", "NumPy"):
                 side = row["sides"][name]
@@ -44,16 +47,33 @@ def test_results_hold_every_kernel_with_its_samples(results):
     assert data["machine"]["processors"] >= 1 and data["versions"]["numpy"] == np.__version__
 
 
+def test_a_narrow_precision_has_a_peak_of_its_own(results):
+    """Where the CPU multiplies it in one instruction: a share of another precision's peak would flatter."""
+    from fastattn.simd.target import TARGET
+
+    data = json.loads((results[0] / "results.json").read_text(encoding="utf-8"))
+    one_thread = [one for one in data["runs"] if one["part"] == "kernels" and one["threads"] == 1]
+    peak = {one["precision"]: one["peak_flops"] for one in one_thread}
+    if TARGET.int8 in ("vnni", "sdot"):
+        assert peak["int8"] > 1.5 * peak["float32"]
+    if TARGET.bfloat16 == "dot":
+        assert peak["bfloat16"] > 1.1 * peak["float32"]
+
+
 def test_report_is_a_table_of_all_and_its_plots_are_xml(results):
     folder, printed = results
     assert {path.name for path in folder.iterdir()} == FILES
     written = (folder / "RESULTS.md").read_text(encoding="utf-8")
     for text in (printed, written):
-        assert "| linear 16 x 16 x 16 " in text and "**2 threads**; peak" in text
+        assert (
+            "| linear 16 x 16 x 16 " in text
+            and "**float32, 2 threads**; peak" in text
+            and "**int8, 1 thread**; peak" in text
+        )
         for table in text.split("\n\n"):
             rows = [line for line in table.splitlines() if line.startswith("|")]
             assert len({line.count("|") for line in rows}) <= 1
-    for name in ("lengths.svg", "threads.svg"):
+    for name in PLOTS:
         root = xml.etree.ElementTree.parse(folder / name).getroot()
         assert root.tag.endswith("svg") and root.findall(".//{*}polyline")
         assert f"({name})" in written
@@ -120,3 +140,17 @@ def test_sampling_alternates_and_keeps_one_sample_of_what_is_slow(monkeypatch):
     times = sample(calls, {"a": 0.1, "b": 0.1, "slow": 60.0}, rounds=3, seconds=100.0)
     assert order == ["a", "b"] * 3 and len(times["a"]) == 3
     assert sample(calls, {"a": 0.1, "b": 0.1, "slow": 60.0}, rounds=1, seconds=10.0)["slow"] == [60.0]
+
+
+def test_the_roofline_marks_powers_and_draws_dots(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench.svg import Panel, plot
+
+    panel = Panel("t", "x", "y", dashed={"limit": [(1, 3), (64, 300)]}, dots={"linear": [(4, 20)]}, log_y=True)
+    root = xml.etree.ElementTree.fromstring(plot([panel]))
+    texts = [element.text for element in root.findall(".//{*}text")]
+    assert {"1", "10", "100", "1,000", "4", "16", "64"} <= set(texts) and "300" not in texts
+    (dot,) = root.findall(".//{*}circle")
+    (dashed,) = [line for line in root.findall(".//{*}polyline") if line.get("stroke-dasharray")]
+    heights = [float(point.split(",")[1]) for point in dashed.get("points").split()]
+    assert heights[0] > float(dot.get("cy")) > heights[1]

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from bench.case import OURS
+from bench.case import OURS, WEIGHT_BYTES
 from bench.checks import Data, Findings, check
 from bench.checks.compare import THREADS, compare, pause, plural, request
 from bench.encoders import alone
 from bench.measure import bandwidth
-from bench.model_cases import FLOAT, layer_weights, translate_cases
+from bench.model_cases import layer_weights, translate_cases
 from bench.timing import alternate, library_threads, once
 from bench.translators import TRANSLATORS
 from fastattn import Translator
@@ -59,7 +59,7 @@ def _single(data: Data, beam: int, wanted: float) -> tuple[bool, str]:
     for engine in (OURS, PEER):
         for threads in THREADS:
             # the first setting has all threads on one sentence
-            translate = next(iter(alone(TRANSLATORS[engine][1](folder, threads)).values()))
+            translate = next(iter(alone(TRANSLATORS[engine].make(folder, threads, "float32")).values()))
             calls[engine, threads] = lambda translate=translate: [translate([text], beam) for text in texts]
     with library_threads(max(THREADS)):
         times = alternate(calls, rounds=5, seconds=60.0, pause=pause(max(THREADS)))
@@ -81,7 +81,7 @@ def decode_bandwidth(data: Data) -> tuple[bool, str]:
         limits = [bandwidth(threads)]
         seconds = _step_seconds(folder, threads, data.flores("zh")[0])
         limits.append(bandwidth(threads))
-        moved = FLOAT * layer_weights(read(folder), "decoder")
+        moved = WEIGHT_BYTES["float32"] * layer_weights(read(folder), "decoder")
         part = moved / seconds / max(limits)
         remark = f"{moved / 1e6:.0f} MB a step in {1e3 * seconds:.2f} ms, bandwidth {max(limits) / 1e9:.1f} GB/s"
         findings.at_least(f"{plural(threads)}:", part, "of the bandwidth", 0.85, remark)
