@@ -17,11 +17,11 @@ from fastattn.simd.tile import PRECISIONS
 from fastattn.simd.vector import (
     VECTOR,
     absolute,
+    larger_magnitude,
+    largest_magnitude,
     load,
     load_first,
     make_intrinsic,
-    max_lanes,
-    maximum,
     splat,
     store_scalar,
 )
@@ -53,15 +53,18 @@ store_bfloat16 = make_intrinsic(
 
 @inner
 def quantise_row(x, width, staged):
-    """A row of ``width`` floats as int8 operands, zeros up to whole vectors; returns what an integer stands for."""
+    """A row of ``width`` floats as int8 operands, zeros up to whole vectors; returns what an integer stands for.
+
+    NaN where the row has one: its integers mean nothing then, and what comes of them is NaN.
+    """
     zero = splat(np.float32(0))
     whole = width - width % LANES
     peaks = zero
     for d in range(0, whole, LANES):
-        peaks = maximum(absolute(load(x + d * 4)), peaks)
+        peaks = larger_magnitude(absolute(load(x + d * 4)), peaks)
     if whole < width:
-        peaks = maximum(absolute(load_first(x + whole * 4, width - whole, zero)), peaks)
-    peak = max_lanes(peaks)
+        peaks = larger_magnitude(absolute(load_first(x + whole * 4, width - whole, zero)), peaks)
+    peak = largest_magnitude(peaks)
     factor = splat(np.float32(127) / peak if peak > 0 else np.float32(0))
     for d in range(0, whole, LANES):
         store_int8(load(x + d * 4) * factor, staged + d * INT8_BYTES)

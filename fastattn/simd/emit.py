@@ -81,6 +81,11 @@ class Emitter:
         """The larger; b where either is NaN (maxps)."""
         return self.builder.select(self.builder.fcmp_ordered(">", a, b, flags=EXACT), a, b)
 
+    def larger_magnitude(self, a, b):
+        """The larger of two that are not negative, NaN if either is: their bits have the values' order, NaN on top."""
+        a, b = self.builder.bitcast(a, self.integers), self.builder.bitcast(b, self.integers)
+        return self.builder.bitcast(self.builder.select(self.builder.icmp_signed(">", a, b), a, b), self.vector)
+
     def minimum(self, a, b):
         return self.builder.select(self.builder.fcmp_ordered("<", a, b, flags=EXACT), a, b)
 

@@ -80,6 +80,9 @@ absolute = make_intrinsic("absolute", _V, (_V,), Emitter.absolute, "The magnitud
 splat = make_intrinsic("splat", _V, (_F,), Emitter.splat, "A scalar in every lane.")
 fma = make_intrinsic("fma", _V, (_V, _V, _V), Emitter.fma, "a * b + c, fused where the CPU can.")
 maximum = make_intrinsic("maximum", _V, (_V, _V), Emitter.maximum, "The larger, lane by lane.")
+larger_magnitude = make_intrinsic(
+    "larger_magnitude", _V, (_V, _V), Emitter.larger_magnitude, "Of two that are not negative the larger, or NaN."
+)
 minimum = make_intrinsic("minimum", _V, (_V, _V), Emitter.minimum, "The smaller, lane by lane.")
 exp = make_intrinsic("exp", _V, (_V,), Emitter.exp, "e**x; see Emitter.exp.")
 exp2 = make_intrinsic("exp2", _V, (_V,), Emitter.exp2, "2**x for x <= 127, 0 below -127; see Emitter.exp2.")
@@ -89,6 +92,13 @@ sum_lanes = make_intrinsic(
     "sum_lanes", _F, (_V,), lambda e, v: e.fold(v, e.add), "The sum of all lanes, in a fixed order."
 )
 max_lanes = make_intrinsic("max_lanes", _F, (_V,), lambda e, v: e.fold(v, e.maximum), "The largest lane.")
+largest_magnitude = make_intrinsic(
+    "largest_magnitude",
+    _F,
+    (_V,),
+    lambda e, v: e.fold(v, e.larger_magnitude),
+    "The largest lane, none negative; or NaN.",
+)
 
 
 def _any_above(emitter, a, b):
