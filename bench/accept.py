@@ -1,7 +1,7 @@
 """Acceptance: named checks of the product against its peers and on corpora, one line each.
 
-    python -m bench.accept --data DIR [NAME...]     run all checks, or those whose names contain a NAME
-    python -m bench.accept --list
+    python bench/accept.py --data DIR [NAME...]     run all checks, or those whose names contain a NAME
+    python bench/accept.py --list
 
 DIR holds flores-dev/flores-dev.{en,pt,zh}, stsb/stsb-en-dev.csv and aren-transliteration/. It runs in an environment
 with the peers (torch, ctranslate2, onnxruntime, onnx, sentence-transformers, sentencepiece, sacrebleu) beside
@@ -18,6 +18,8 @@ import traceback
 from pathlib import Path
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+if not __package__:  # run as a file: the checks are of the package that this folder is
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 
 def main() -> int:
