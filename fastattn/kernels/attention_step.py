@@ -9,10 +9,11 @@ among the threads by the number of their keys.
 Bits: sums go over a row's own keys in the order of its table, so neither the places of the keys in the cache, nor other
 rows, whether they share keys or not, nor the number of threads change a result.
 
-Reached on one Zen 4 core (AVX-512), 8 heads of 64 and rows by 4 of a sentence: 51 GFLOP/s at (128 rows, 30 keys).
-15 -> 51  (there) rows that see the same keys together; the rest does with one query a row, 28
-15 -> 28  (one query a row) rows of the cache an odd number of lines apart, at the start of a line: see RowPool
-No gain: asking for the next head's part of a key, or of a value, ahead of its use.
+Reached on one Zen 4 core (AVX-512) at (128 rows, 30 keys, 8 heads of 64): 53 GFLOP/s where 4 rows each see the same
+keys, 26 where all keys differ; memory leaves less where they are not in the last cache.
+15 -> 51  (shared) each key and value read once for four rows
+51 -> 53, 16 -> 26  rows of the cache an odd number of lines apart, from the start of a line on: see RowPool
+No gain: asking for the next head's or the next keys' memory ahead of its use.
 """
 
 import numpy as np
@@ -145,34 +146,34 @@ def attend_together(
         for k in range(first_head * sums_head, last_head * sums_head, SIZE):
             store(splat(np.float32(0)), place + sums + k)
 
-    score_keys(
-        True, scratch + queries, scratch, slot, key, key_row, index, 0, shared,
-        first_head, last_head, group, width, stride, tail,
-    )  # fmt: skip
-    for i in range(end - first):
-        place, count = scratch + i * slot, lengths_R[first + i]
+    # first what all rows share, then what each has to itself
+    for i in range(-1, end - first):
+        together, place = i < 0, scratch + max(i, 0) * slot
+        start, stop = (0, shared) if together else (shared, lengths_R[first + i])
         score_keys(
-            False, place + queries, place, slot, key, key_row, index + i * index_row, shared, count,
+            together, place + queries, place, slot, key, key_row, index + max(i, 0) * index_row, start, stop,
             first_head, last_head, group, width, stride, tail,
         )  # fmt: skip
-        for h in range(first_head, last_head):
-            mine = bias + i * bias_row + h * bias_head
-            take_softmax(place + h * score_head, count, mine, has_bias, top, place + total + h * SIZE)
-
-    add_values(
-        True, scratch, scratch + sums, slot, value, value_row, index, 0, shared,
-        first_head, last_head, group, width, stride,
-    )  # fmt: skip
     for i in range(end - first):
-        place, count = scratch + i * slot, lengths_R[first + i]
+        place, mine = scratch + i * slot, bias + i * bias_row
+        for h in range(first_head, last_head):
+            take_softmax(
+                place + h * score_head, lengths_R[first + i], mine + h * bias_head, has_bias, top,
+                place + total + h * SIZE,
+            )  # fmt: skip
+    for i in range(-1, end - first):
+        together, place = i < 0, scratch + max(i, 0) * slot
+        start, stop = (0, shared) if together else (shared, lengths_R[first + i])
         add_values(
-            False, place, place + sums, slot, value, value_row, index + i * index_row, shared, count,
+            together, place, place + sums, slot, value, value_row, index + max(i, 0) * index_row, start, stop,
             first_head, last_head, group, width, stride,
         )  # fmt: skip
+    for i in range(end - first):
+        place = scratch + i * slot
         for h in range(first_head, last_head):
             finish_head(
-                place + h * score_head, count, place + sums + h * sums_head, place + total + h * SIZE, width,
-                out + (i * heads + h) * out_head, weight + i * weight_row + h * weight_head, has_weights,
+                place + h * score_head, lengths_R[first + i], place + sums + h * sums_head, place + total + h * SIZE,
+                width, out + (i * heads + h) * out_head, weight + i * weight_row + h * weight_head, has_weights,
             )  # fmt: skip
 
 
