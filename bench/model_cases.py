@@ -113,7 +113,7 @@ def _alike(ours: list[str], other: list[str]) -> tuple[bool, str]:
 
 def translate_cases(request: Request) -> Iterator[Callable[[], Case]]:
     folder = Path(request.translator)
-    texts = sentences("zh", request.choose(64, 8, 2), request.corpora)
+    texts = sentences("zh", request.sentences or request.choose(64, 8, 2), request.corpora)
     checkpoint = read(folder)
     engines = {
         name: engine

@@ -14,6 +14,7 @@ class Request:
     scaling    only what the plot over threads needs
     only       cases whose name contains it
     precision  of the products, on every side that has it
+    sentences  how many are translated, or 0: as many as the size says
     engines    the competitors of encoding and translation; all where none is named
     data       a folder of corpora, "" for built-in sentences
     cache      where peers' copies of models are kept
@@ -26,6 +27,7 @@ class Request:
     scaling: bool = False
     only: str = ""
     precision: str = "float32"
+    sentences: int = 0
     engines: tuple[str, ...] = ()
     encoder: str = ""  # folders of the models
     translator: str = ""

@@ -79,6 +79,9 @@ class Findings:
 from bench.checks import (  # noqa: E402, F401
     attention,
     encoding,
+    precision_memory,
+    precision_quality,
+    precision_speed,
     products,
     scaling,
     start,

@@ -36,10 +36,10 @@ def request(data: Data, part: str, threads: int, **fields: Any) -> Request:
     return Request(part, threads, data=str(data.root.absolute()), cache=str(peers), **models, **fields)
 
 
-def in_child(wanted: Request) -> dict[str, Any]:
-    """What a process of its own finds."""
+def in_child(wanted: Request, more: dict[str, str] | None = None) -> dict[str, Any]:
+    """What a process of its own finds; ``more`` are further variables of its environment."""
     with tempfile.TemporaryDirectory() as scratch:
-        found = run_child(wanted, Path(scratch))
+        found = run_child(wanted, Path(scratch), more)
     if "failed" in found:
         raise RuntimeError(found["failed"])
     return found

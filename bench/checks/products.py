@@ -11,10 +11,12 @@ from functools import partial
 
 import numpy as np
 
+from bench.case import OURS
 from bench.checks import Data, Findings, check
 from bench.checks.compare import THREADS, pause, plural
+from bench.kernel_cases import linear
 from bench.machine import ROOT
-from bench.measure import peak_flops
+from bench.measure import bare_tile, peak_flops
 from bench.timing import alternate, library_threads, once
 from fastattn import kernels
 from fastattn.simd.target import TARGET
@@ -55,6 +57,35 @@ def product_avx2(data: Data) -> tuple[bool, str]:
     times = json.loads(printed.stdout)
     ratio = times["numpy"] / times["ours"]
     return ratio >= 1.0, f"{ratio:.2f} x NumPy ({_describe(times)})"
+
+
+NARROW = ((1024, 1024, 1024, 0.85), (96, 1536, 384, 0.7))  # rows, outputs, inputs, share of the peak
+SHARES = "one thread and two, of what the bare tile does in the same run: 85% at 1024 cubed, 70% at 96 x 384 x 1536"
+
+
+@check("int8-products", f"quantising the rows included, {SHARES}")
+def int8_products(data: Data) -> tuple[bool, str]:
+    return _shares("int8")
+
+
+@check("bfloat16-products", f"rounding the rows included, {SHARES}")
+def bfloat16_products(data: Data) -> tuple[bool, str]:
+    return _shares("bfloat16")
+
+
+def _shares(precision: str) -> tuple[bool, str]:
+    findings = Findings()
+    for threads in THREADS:
+        tile, most = bare_tile(threads, precision)
+        for *shape, wanted in NARROW:
+            case = linear(*shape, precision=precision)
+            calls = {"tile": tile, "product": case.sides[OURS].calls[""]}
+            with kernels.use_threads(threads), library_threads(threads):
+                times = alternate(calls, rounds=25, seconds=8.0, pause=pause(threads))
+            peak, rate = most / times["tile"] / 1e9, case.work / times["product"]
+            remark = f"{rate:,.0f} of {peak:,.0f} {case.unit}"
+            findings.at_least(f"{plural(threads)}, {case.name}:", rate / peak, "of the tile", wanted, remark)
+    return findings.verdict
 
 
 SIZES = (1, 2, 7, 17, 31, 64, 127, 129, 257)

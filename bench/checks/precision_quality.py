@@ -1,0 +1,63 @@
+"""What int8 and bfloat16 cost in quality: BLEU of translations, sentence vectors and their ranking."""
+
+import numpy as np
+
+from bench.checks import Data, Findings, check
+from bench.checks.encoding import spearman
+from bench.timing import library_threads
+from bench.translators import TRANSLATORS
+from fastattn import Encoder
+from fastattn.weights import catalog
+
+
+@check(
+    "int8-bleu",
+    "zh-en, all 997 lines, beam 4: BLEU in int8 at most 0.2 below CTranslate2's int8, at most 0.2 below our float32",
+)
+def bleu(data: Data) -> tuple[bool, str]:
+    import sacrebleu
+
+    folder, lines, references = catalog.resolve("zh-en"), data.flores("zh"), data.flores("en")
+    found = {}
+    with library_threads(2):
+        for name, engine, precision in (
+            ("int8", "fastattn", "int8"),
+            ("float32", "fastattn", "float32"),
+            ("CTranslate2's int8", "CTranslate2", "int8"),
+        ):
+            # the last setting: what there is of threads translates sentences of its own, in the largest batches
+            translate = list(TRANSLATORS[engine].make(folder, 2, precision).values())[-1]
+            found[name] = sacrebleu.corpus_bleu(translate(lines, 4), [references]).score
+    findings = Findings()
+    ours = found.pop("int8")
+    for name, score in found.items():
+        findings.at_least(f"less {name}:", ours - score, "BLEU", -0.2, f"{ours:.2f}, {score:.2f}")
+    return findings.verdict
+
+
+@check("int8-minilm-quality", "STS dev: Spearman within 0.002 of float32; cosine to float32 at least 0.99 everywhere")
+def minilm_int8(data: Data) -> tuple[bool, str]:
+    return _minilm(data, "int8", 0.002, 0.99)
+
+
+@check(
+    "bfloat16-minilm-quality",
+    "STS dev: Spearman within 0.0005 of float32; cosine to float32 at least 0.9995 everywhere",
+)
+def minilm_bfloat16(data: Data) -> tuple[bool, str]:
+    return _minilm(data, "bfloat16", 0.0005, 0.9995)
+
+
+def _minilm(data: Data, precision: str, apart: float, alike: float) -> tuple[bool, str]:
+    first, second, scores = data.stsb
+    narrow, wide = (
+        [encoder.encode(texts) for texts in (first, second)]
+        for encoder in (Encoder("minilm", precision), Encoder("minilm", "float32"))
+    )
+    ranks = [spearman((a * b).sum(1), np.array(scores)) for a, b in (narrow, wide)]
+    cosines = np.concatenate([(a * b).sum(1) for a, b in zip(narrow, wide, strict=True)])
+    findings = Findings()
+    findings.at_most("Spearman apart", abs(ranks[0] - ranks[1]), "", apart, f"{ranks[0]:.5f}, float32 {ranks[1]:.5f}")
+    remark = f"mean {cosines.mean():.5f}, {(cosines < alike).sum()} of {len(cosines)} below"
+    findings.at_least("least cosine", float(cosines.min()), "", alike, remark)
+    return findings.verdict
