@@ -10,6 +10,9 @@ Canonical tensor names, all float32 (matrices perhaps as a QuantizedTensor, whic
     STACK.layers.N.self_attention.norm.*         [D]
     STACK.layers.N.self_attention.qkv.*          [(H + 2 G) K, D]   rows: queries, keys, values
     STACK.layers.N.self_attention.output.*       [D, H K]
+    decoder.layers.N.ssru.norm.*                 [D]   autoregression == "ssru", in place of self_attention
+    decoder.layers.N.ssru.input.*                [2 D, D]   rows: cell inputs, forget gates
+    decoder.layers.N.average_attention.*         autoregression == "average-attention", likewise
     decoder.layers.N.cross_attention.norm.*, .query.*, .key_value.*, .output.*
     STACK.layers.N.feed_forward.norm.*           [D]
     STACK.layers.N.feed_forward.inner.*          [F, D]   the activated product
@@ -31,8 +34,11 @@ from fastattn.errors import CheckpointError, InputError
 PRECISIONS = ("float32", "bfloat16", "int8", "auto")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid")
 NORMS = ("layer", "rms")
-# "sinusoid": position p is encoded as p + 1, sines then cosines, exponent d/2 - 1 (tensor2tensor).
+# "sinusoid": position p is encoded as p + sinusoid_start, sines then cosines, exponent d/2 - 1 (tensor2tensor).
 POSITIONS = ("none", "table", "sinusoid", "rotary", "alibi", "relative")
+# How a decoder's block looks back at its own past: attention, a simpler simple recurrent unit (Kim 2019), or the
+# average attention network (Zhang 2018).
+AUTOREGRESSIONS = ("self-attention", "ssru", "average-attention")
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class StackSpec:
     embedding_scale: float = 1.0
     positions: str = "sinusoid"
     max_positions: int = 0  # 0: no limit of its own
+    sinusoid_start: int = 1  # what the sinusoids encode the first position as
     rotary: Rotary | None = None
     alibi: Alibi | None = None
     relative_buckets: int = 0
@@ -82,6 +89,7 @@ class StackSpec:
     biases: bool = True  # of the linear layers
     norm_biases: bool = True
     start_from_zero_embedding: bool = False  # decoder: the first input embeds to zero
+    autoregression: str = "self-attention"  # of a decoder
     cross_attention: bool = False
     projection_bias: bool = False
     output_scale: float = 1.0  # multiplies the hidden state before the projection
@@ -93,6 +101,7 @@ class StackSpec:
             ("activation", self.activation, ACTIVATIONS),
             ("norm", self.norm, NORMS),
             ("positions", self.positions, POSITIONS),
+            ("autoregression", self.autoregression, AUTOREGRESSIONS),
         ):
             if value not in known:
                 raise CheckpointError(f"unknown {name} {value!r}; known: {', '.join(known)}")
@@ -116,6 +125,22 @@ class ModelSpec:
             raise CheckpointError(
                 f"the decoder takes rows of its own width {self.decoder.width}, the encoder gives {self.encoder.width}"
             )
+
+
+@dataclass(frozen=True, eq=False)
+class Shortlist:
+    """A lexical shortlist: which target ids a sentence may choose from, by its source ids (int32 ids throughout).
+
+    always     the ids that every sentence may choose
+    starts_V1  where the ids of each source id start in ``targets``; [source vocabulary + 1]
+    targets    the ids that a source id adds
+    copied     whether a sentence may choose the ids of its own source too (a shared vocabulary)
+    """
+
+    always: np.ndarray
+    starts_V1: np.ndarray
+    targets: np.ndarray
+    copied: bool = False
 
 
 @dataclass(frozen=True)
@@ -158,10 +183,13 @@ class QuantizedTensor:
 
     values_FD      int8 [F, D], C-contiguous; may be a view of a mapped file, which it then keeps open
     multipliers_F  float32 [F]
+    input_scale    by what the checkpoint wants inputs multiplied before they are rounded to int8 and cut at +-127;
+                   None: 127 / max |x| of each row
     """
 
     values_FD: np.ndarray
     multipliers_F: np.ndarray
+    input_scale: float | None = None
     dtype = np.dtype(np.float32)  # of what it stands for
     ndim = 2
 
@@ -197,6 +225,7 @@ class Checkpoint:
     format: str = ""
     details: dict[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()  # that it was read from
+    shortlist: Shortlist | None = None
 
 
 def resolve_precision(precision: str, checkpoint: Checkpoint) -> str:
