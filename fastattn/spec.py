@@ -12,7 +12,10 @@ Canonical tensor names, all float32 (matrices perhaps as a QuantizedTensor, whic
     STACK.layers.N.self_attention.output.*       [D, H K]
     decoder.layers.N.ssru.norm.*                 [D]   autoregression == "ssru", in place of self_attention
     decoder.layers.N.ssru.input.*                [2 D, D]   rows: cell inputs, forget gates
-    decoder.layers.N.average_attention.*         autoregression == "average-attention", likewise
+    decoder.layers.N.average_attention.norm.*    [D]   autoregression == "average-attention", likewise
+    decoder.layers.N.average_attention.inner.*   [A, D]   average_inner_width > 0
+    decoder.layers.N.average_attention.outer.*   [D, A]   likewise
+    decoder.layers.N.average_attention.input_gate.*, .forget_gate.*   [D, D]   average_gates
     decoder.layers.N.cross_attention.norm.*, .query.*, .key_value.*, .output.*
     STACK.layers.N.feed_forward.norm.*           [D]
     STACK.layers.N.feed_forward.inner.*          [F, D]   the activated product
@@ -90,6 +93,9 @@ class StackSpec:
     norm_biases: bool = True
     start_from_zero_embedding: bool = False  # decoder: the first input embeds to zero
     autoregression: str = "self-attention"  # of a decoder
+    average_inner_width: int = 0  # average attention: A of the feed-forward after the average; 0: none
+    average_activation: str = "swish"  # of that feed-forward
+    average_gates: bool = True  # input and average are weighed before they are added, else the average stands alone
     cross_attention: bool = False
     projection_bias: bool = False
     output_scale: float = 1.0  # multiplies the hidden state before the projection
@@ -99,6 +105,7 @@ class StackSpec:
     def __post_init__(self) -> None:
         for name, value, known in (
             ("activation", self.activation, ACTIVATIONS),
+            ("average_activation", self.average_activation, ACTIVATIONS),
             ("norm", self.norm, NORMS),
             ("positions", self.positions, POSITIONS),
             ("autoregression", self.autoregression, AUTOREGRESSIONS),
@@ -108,8 +115,13 @@ class StackSpec:
         for name in ("layers", "width", "heads", "key_heads", "head_width", "inner_width", "vocabulary"):
             if getattr(self, name) < 1:
                 raise CheckpointError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("average_inner_width", "sinusoid_start"):
+            if getattr(self, name) < 0:
+                raise CheckpointError(f"{name} should not be negative, is {getattr(self, name)}")
         if self.heads % self.key_heads:
             raise CheckpointError(f"{self.heads} heads cannot share {self.key_heads} key heads evenly")
+        if self.autoregression != "self-attention" and self.positions not in ("none", "table", "sinusoid"):
+            raise CheckpointError(f"{self.positions} positions act inside an attention, {self.autoregression} has none")
 
 
 @dataclass(frozen=True)
@@ -121,6 +133,8 @@ class ModelSpec:
     decoder: StackSpec | None = None
 
     def __post_init__(self) -> None:
+        if self.encoder.autoregression != "self-attention":
+            raise CheckpointError(f"an encoder's autoregression is self-attention, not {self.encoder.autoregression}")
         if self.decoder is not None and self.decoder.cross_attention and self.decoder.width != self.encoder.width:
             raise CheckpointError(
                 f"the decoder takes rows of its own width {self.decoder.width}, the encoder gives {self.encoder.width}"
@@ -184,7 +198,7 @@ class QuantizedTensor:
     values_FD      int8 [F, D], C-contiguous; may be a view of a mapped file, which it then keeps open
     multipliers_F  float32 [F]
     input_scale    by what the checkpoint wants inputs multiplied before they are rounded to int8 and cut at +-127;
-                   None: 127 / max |x| of each row
+                   None: 127 / max |x| of each row; an embedding's rows are not inputs
     """
 
     values_FD: np.ndarray
@@ -192,6 +206,10 @@ class QuantizedTensor:
     input_scale: float | None = None
     dtype = np.dtype(np.float32)  # of what it stands for
     ndim = 2
+
+    def __post_init__(self) -> None:
+        if self.input_scale is not None and not 1e-30 < self.input_scale < 1e30:  # its reciprocal is a float32 too
+            raise CheckpointError(f"an input scale should be a number from 1e-30 to 1e30, is {self.input_scale}")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -249,6 +267,32 @@ def _norm(shapes: dict, name: str, spec: StackSpec) -> None:
         shapes[name + ".bias"] = (spec.width,)
 
 
+def _self_attention(shapes: dict, layer: str, spec: StackSpec) -> None:
+    name, queries, keys = f"{layer}.self_attention", spec.heads * spec.head_width, spec.key_heads * spec.head_width
+    _norm(shapes, f"{name}.norm", spec)
+    _linear(shapes, f"{name}.qkv", queries + 2 * keys, spec.width, spec.biases)
+    _linear(shapes, f"{name}.output", spec.width, queries, spec.biases)
+
+
+def _ssru(shapes: dict, layer: str, spec: StackSpec) -> None:
+    _norm(shapes, f"{layer}.ssru.norm", spec)
+    _linear(shapes, f"{layer}.ssru.input", 2 * spec.width, spec.width, spec.biases)
+
+
+def _average_attention(shapes: dict, layer: str, spec: StackSpec) -> None:
+    name = f"{layer}.average_attention"
+    _norm(shapes, f"{name}.norm", spec)
+    if spec.average_inner_width:
+        _linear(shapes, f"{name}.inner", spec.average_inner_width, spec.width, spec.biases)
+        _linear(shapes, f"{name}.outer", spec.width, spec.average_inner_width, spec.biases)
+    if spec.average_gates:
+        _linear(shapes, f"{name}.input_gate", spec.width, spec.width, spec.biases)
+        _linear(shapes, f"{name}.forget_gate", spec.width, spec.width, spec.biases)
+
+
+_AUTOREGRESSION_SHAPES = {"self-attention": _self_attention, "ssru": _ssru, "average-attention": _average_attention}
+
+
 def _stack_shapes(prefix: str, spec: StackSpec) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {f"{prefix}.embedding.weight": (spec.vocabulary, spec.width)}
     if spec.positions == "table":
@@ -260,9 +304,7 @@ def _stack_shapes(prefix: str, spec: StackSpec) -> dict[str, tuple[int, ...]]:
     queries, keys = spec.heads * spec.head_width, spec.key_heads * spec.head_width
     for i in range(spec.layers):
         layer = f"{prefix}.layers.{i}"
-        _norm(shapes, f"{layer}.self_attention.norm", spec)
-        _linear(shapes, f"{layer}.self_attention.qkv", queries + 2 * keys, spec.width, spec.biases)
-        _linear(shapes, f"{layer}.self_attention.output", spec.width, queries, spec.biases)
+        _AUTOREGRESSION_SHAPES[spec.autoregression](shapes, layer, spec)
         if spec.cross_attention:
             _norm(shapes, f"{layer}.cross_attention.norm", spec)
             _linear(shapes, f"{layer}.cross_attention.query", queries, spec.width, spec.biases)
