@@ -99,14 +99,14 @@ def Norm(parameters: Parameters, name: str, spec: StackSpec) -> LayerNorm | RMSN
     return NORMS[spec.norm](parameters, name, spec.norm_epsilon)
 
 
-def sinusoid_table(positions: int, width: int, dtype: Any = np.float32) -> np.ndarray:
-    """Position p encoded as p + 1: sines of (p + 1) exp(-i ln 10000 / (width / 2 - 1)), then cosines; table_PD.
+def sinusoid_table(positions: int, width: int, dtype: Any = np.float32, start: int = 1) -> np.ndarray:
+    """Position p as q = p + start: sines of q exp(-i ln 10000 / (width / 2 - 1)), then cosines; table_PD.
 
     tensor2tensor's form of Vaswani 2017, section 3.5; an odd width ends in a column of zeros.
     """
     half = width // 2
     timescale_K = np.exp(-np.log(10000.0) / max(half - 1, 1) * np.arange(half))
-    angle_PK = np.arange(1, positions + 1)[:, None] * timescale_K
+    angle_PK = np.arange(start, start + positions)[:, None] * timescale_K
     table_PD = np.zeros((positions, width), dtype)
     table_PD[:, :half] = np.sin(angle_PK)
     table_PD[:, half : 2 * half] = np.cos(angle_PK)
@@ -135,22 +135,23 @@ class PositionTable:
 class SinusoidPositions:
     """Sinusoids for as many positions as were ever asked for; the table doubles."""
 
-    def __init__(self, width: int, dtype: Any):
-        self.table_PD = sinusoid_table(512, width, dtype)
+    def __init__(self, width: int, dtype: Any, start: int):
+        self.start = start
+        self.table_PD = sinusoid_table(512, width, dtype, start)
 
     def __call__(self, longest: int) -> np.ndarray:
         table_PD = self.table_PD
         if longest > len(table_PD):
             # Assigned whole, so that another thread sees the old table or the new one.
             size = max(longest, 2 * len(table_PD))
-            self.table_PD = table_PD = sinusoid_table(size, table_PD.shape[1], table_PD.dtype)
+            self.table_PD = table_PD = sinusoid_table(size, table_PD.shape[1], table_PD.dtype, self.start)
         return table_PD
 
 
 POSITIONS: dict[str, Any] = {
     "none": lambda parameters, stack, spec, dtype: NoPositions(),
     "table": lambda parameters, stack, spec, dtype: PositionTable(parameters.tensor(f"{stack}.positions")),
-    "sinusoid": lambda parameters, stack, spec, dtype: SinusoidPositions(spec.width, dtype),
+    "sinusoid": lambda parameters, stack, spec, dtype: SinusoidPositions(spec.width, dtype, spec.sinusoid_start),
     # These three act inside the attention.
     "rotary": lambda parameters, stack, spec, dtype: NoPositions(),
     "alibi": lambda parameters, stack, spec, dtype: NoPositions(),

@@ -86,11 +86,12 @@ def test_norm_is_chosen_by_the_spec(norm: str, mean: float, size: float) -> None
     np.testing.assert_allclose(layer(np.array([[1.0, 2.0, 3.0]])), [[(i - mean) / size for i in (1, 2, 3)]], rtol=1e-5)
 
 
-def test_sinusoids_number_by_number() -> None:
-    table = sinusoid_table(5, 8)
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_sinusoids_number_by_number(start: int) -> None:
+    table = sinusoid_table(5, 8, start=start)
     for p in range(5):
         for i in range(4):
-            angle = (p + 1) / 10000 ** (i / 3)
+            angle = (p + start) / 10000 ** (i / 3)
             assert table[p, i] == pytest.approx(math.sin(angle), abs=1e-7)
             assert table[p, i + 4] == pytest.approx(math.cos(angle), abs=1e-7)
 
@@ -101,16 +102,17 @@ def test_sinusoids_of_narrow_and_odd_widths_are_finite(width: int) -> None:
     assert np.isfinite(table).all() and table.shape == (3, width)
 
 
-def test_embedding_grows_its_sinusoids_and_keeps_what_it_had() -> None:
+@pytest.mark.parametrize("start", [0, 1])
+def test_embedding_grows_its_sinusoids_and_keeps_what_it_had(start: int) -> None:
     embedding = Embedding(
         Parameters({"encoder.embedding.weight": np.zeros((7, 8), np.float32)}, reference),
         "encoder",
-        _spec(positions="sinusoid"),
+        _spec(positions="sinusoid", sinusoid_start=start),
     )
     few = embedding(np.zeros(3, np.int32), np.array([0, 5, 511], np.int32))
     far = embedding(np.zeros(4, np.int32), np.array([0, 5, 511, 5000], np.int32))
     np.testing.assert_array_equal(few, far[:3])
-    np.testing.assert_array_equal(far, sinusoid_table(5001, 8)[[0, 5, 511, 5000]])
+    np.testing.assert_array_equal(far, sinusoid_table(5001, 8, start=start)[[0, 5, 511, 5000]])
 
 
 def test_embedding_scales_the_table_and_not_the_positions() -> None:
