@@ -213,6 +213,37 @@ def attention_step_case(
     return Case(name, "attention_step", arrays, call)
 
 
+def recurrence_case(operation: str, lengths: tuple[int, ...], width: int, size: float = 1.0) -> Case:
+    """Whole sequences, then a step that continues each of them; a table of states in no order, wider than the rows."""
+    rng = np.random.default_rng(sum(lengths) * 7919 + width)
+    starts, rows = starts_of(lengths), sum(lengths)
+    lasts = starts[1:] - 1
+    order = rng.permutation(rows + len(lengths)).astype(np.int32)
+    previous = np.concatenate([[-1], order[: rows - 1]]).astype(np.int32)[:rows]
+    previous[starts[:-1]] = -1
+    positions = (np.arange(rows) - np.repeat(starts[:-1], lengths)).astype(np.int32)
+    inputs = (2 if operation == "ssru" else 1) * width
+    arrays = {
+        "x": _normal(rng, rows, inputs) * np.float32(size),
+        "next": _normal(rng, len(lengths), inputs) * np.float32(size),
+        "residual": _normal(rng, rows, width),
+        "states": np.full((len(order), width + 3), np.nan, np.float32),
+    }
+
+    def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        states = a["states"].copy()
+        if operation == "ssru":
+            whole = ops.ssru(a["x"], a["residual"], states, previous, order[:rows])
+            step = ops.ssru(a["next"], a["residual"][lasts], states, order[lasts], order[rows:])
+        else:
+            whole = ops.running_average(a["x"], states, previous, order[:rows], positions)
+            after = positions[lasts] + np.int32(1)
+            step = ops.running_average(a["next"], states, order[lasts], order[rows:], after)
+        return whole, step, states
+
+    return Case(f"{operation}-{lengths}x{width}-{size}".replace(" ", ""), operation, arrays, call)
+
+
 def _edits(rng: np.random.Generator, rows: int, vocabulary: int, edited: bool) -> dict[str, np.ndarray]:
     """Ids to suppress and to penalise; every id of the latter once a row, as the operations ask for."""
     if not edited:
@@ -314,6 +345,11 @@ CASES: list[Case] = [
     attention_step_case((31, 32, 33), 4, 2, 24, bias=True),
     attention_step_case((64, 1, 65), 3, 1, 80),
     attention_step_case((9, 16), 2, 2, 64, size=1e4),
+    *(
+        recurrence_case(operation, *size)
+        for operation in ("ssru", "running_average")
+        for size in (((), 8), ((1,), 1), ((3, 1, 7), 13), ((40, 2), 64), ((5, 9), 65), ((97, 31), 200), ((4,), 8, 1e4))
+    ),
     project_top_k_case(0, 8, 20, 2),
     project_top_k_case(1, 1, 1, 1),
     project_top_k_case(3, 8, 5, 5),

@@ -7,6 +7,7 @@ from fastattn.kernels.jit import thread_limit, use_threads
 from fastattn.kernels.matmul import linear
 from fastattn.kernels.norm import layer_norm, rms_norm
 from fastattn.kernels.packing import pack_linear
+from fastattn.kernels.recurrence import running_average, ssru
 from fastattn.kernels.rotary import rotate
 from fastattn.kernels.select import log_probs, project_all, project_top_k
 
@@ -22,6 +23,8 @@ __all__ = [
     "project_top_k",
     "rms_norm",
     "rotate",
+    "running_average",
+    "ssru",
     "thread_limit",
     "use_threads",
 ]

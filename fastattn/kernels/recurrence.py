@@ -1,0 +1,97 @@
+"""What a decoder keeps of its past instead of keys and values: the cells of a recurrent unit, or a sum so far.
+
+Row n continues the state ``previous_N[n]`` of a table and writes its own to ``rows_N[n]``. A step of many sequences and
+whole sequences, whose rows continue one another, are the same loop, so their bits are the same. Bound by memory; a task
+is a block of columns, which depends on no other, and takes it through all rows in order.
+"""
+
+import numpy as np
+
+from fastattn.kernels.activation import relu, sigmoid
+from fastattn.kernels.jit import inner, kernel
+from fastattn.kernels.norm import load_part, store_part
+from fastattn.simd.target import LANES
+from fastattn.simd.vector import fma, splat
+
+COLUMNS = 64  # four cache lines of a row
+# Values that one thread is through with before another would have begun: 5 to 10 us.
+SMALL = 1 << 14
+
+
+@inner
+def load_state(states, row, row_bytes, at, left):
+    """A part of the state in ``row``, zeros where that is negative."""
+    zero = splat(np.float32(0))
+    if row < 0:
+        return zero
+    return load_part(states + row * row_bytes + at, left, zero)
+
+
+@kernel
+def _ssru(first, end, inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND):
+    N, D = residual_ND.shape
+    values, residual, y = inputs_NE.ctypes.data, residual_ND.ctypes.data, y_ND.ctypes.data
+    states, state_row = states_MW.ctypes.data, states_MW.shape[1] * 4
+    zero = splat(np.float32(0))
+    for n in range(N):
+        for d in range(first * columns, min(end * columns, D), LANES):
+            left, at, place = D - d, d * 4, (n * D + d) * 4
+            value = load_part(values + n * D * 8 + at, left, zero)
+            forget = sigmoid(load_part(values + n * D * 8 + D * 4 + at, left, zero))
+            before = load_state(states, np.int64(previous_N[n]), state_row, at, left)
+            cell = fma(forget, before - value, value)
+            store_part(cell, states + np.int64(rows_N[n]) * state_row + at, left)
+            store_part(relu(cell) + load_part(residual + place, left, zero), y + place, left)
+
+
+@kernel
+def _running_average(first, end, x_ND, states_MW, previous_N, rows_N, positions_N, columns, y_ND):
+    N, D = x_ND.shape
+    x, y = x_ND.ctypes.data, y_ND.ctypes.data
+    states, state_row = states_MW.ctypes.data, states_MW.shape[1] * 4
+    zero = splat(np.float32(0))
+    for n in range(N):
+        count = splat(np.float32(positions_N[n] + 1))
+        for d in range(first * columns, min(end * columns, D), LANES):
+            left, at, place = D - d, d * 4, (n * D + d) * 4
+            before = load_state(states, np.int64(previous_N[n]), state_row, at, left)
+            total = before + load_part(x + place, left, zero)
+            store_part(total, states + np.int64(rows_N[n]) * state_row + at, left)
+            store_part(total / count, y + place, left)
+
+
+def _columns(x_ND: np.ndarray) -> int:
+    """Of a task: all of them where there is little to do; whole vectors."""
+    return -(-x_ND.shape[1] // LANES) * LANES if x_ND.size <= SMALL else COLUMNS
+
+
+def ssru(
+    inputs_NE: np.ndarray,
+    residual_ND: np.ndarray,
+    states_MW: np.ndarray,
+    previous_N: np.ndarray,
+    rows_N: np.ndarray,
+) -> np.ndarray:
+    """relu(c) + residual of a simpler simple recurrent unit (Kim 2019), c = s(f) c' + (1 - s(f)) x; float32 [N, D].
+
+    inputs_NE   float32 [N, 2 D]: x, then f, of which s is the sigmoid.
+    states_MW   float32, W >= D; c' is the row ``previous_N[n]``, or zeros where that is -1; c is written to
+                ``rows_N[n]``. Both int32; rows follow those that they continue.
+    """
+    y_ND, columns = np.empty_like(residual_ND), _columns(residual_ND)
+    tasks = -(-residual_ND.shape[1] // columns)
+    _ssru(tasks, inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND)
+    return y_ND
+
+
+def running_average(
+    x_ND: np.ndarray, states_MW: np.ndarray, previous_N: np.ndarray, rows_N: np.ndarray, positions_N: np.ndarray
+) -> np.ndarray:
+    """The average of each row and those before it (Zhang 2018); float32 [N, D].
+
+    states_MW    float32, W >= D: sums, continued and written as the states of ``ssru``.
+    positions_N  int32: how many rows come before.
+    """
+    y_ND, columns = np.empty_like(x_ND), _columns(x_ND)
+    _running_average(-(-x_ND.shape[1] // columns), x_ND, states_MW, previous_N, rows_N, positions_N, columns, y_ND)
+    return y_ND
