@@ -24,7 +24,8 @@ def _full(model, sources, targets, attention=False):
 def _stepped(model, sources, targets, prefill=0, attention=False):
     """The same, one step at a time after a pass over the first ``prefill`` tokens; sentences of any length at once."""
     beam = 2
-    cache = Cache(model.layers, model.row_width, len(sources) + 1, beam, model.dtype, attention=attention)
+    widths = model.row_width, model.memory_width
+    cache = Cache(model.layers, *widths, len(sources) + 1, beam, model.dtype, attention=attention)
     memory_ND, memory_starts_B1 = model.encode(sources)
     memory = model.project_memory(memory_ND)
     places_B = np.arange(len(sources))[::-1] + 1  # not in order, so that places and rows are told apart

@@ -22,7 +22,16 @@ VARIETIES: dict[str, dict] = {
     "relative": {"positions": "relative", "relative_buckets": 8, "relative_max_distance": 12, "query_scale": 1.0},
     "fewer key heads": {"key_heads": 2, "head_width": 3, "projection_bias": True},
     "zero start": {"start_from_zero_embedding": True, "output_scale": 0.25, "positions": "none"},
+    "recurrent": {"autoregression": "ssru", "pre_norm": False, "final_norm": False, "sinusoid_start": 0},
+    "recurrent pre-norm": {"autoregression": "ssru", "width": 24, "start_from_zero_embedding": True},
+    "average": {"autoregression": "average-attention", "average_inner_width": 40, "pre_norm": False},
+    "average pre-norm": {"autoregression": "average-attention", "average_inner_width": 7},
+    "plain average": {"autoregression": "average-attention", "average_gates": False},
 }
+
+# What only a decoder has.
+DECODERS = ("projection_bias", "start_from_zero_embedding", "output_scale", "alignment_layer", "alignment_heads")
+DECODERS += ("autoregression", "average_inner_width", "average_activation", "average_gates")
 
 
 def _rows_apart(x_ND, packed, activation="none", residual_NF=None, multiply_NF=None):
@@ -62,9 +71,7 @@ def vocabulary(size: int) -> tuple[str, ...]:
 def random_checkpoint(seed: int = 0, dtype=np.float32, sharpness: float = 3.0, **changes) -> Checkpoint:
     """A two-layer encoder-decoder; ``sharpness`` spreads its probabilities, ``changes`` go to both stacks."""
     rng = np.random.default_rng(seed)
-    encoder = BASE | changes
-    for name in ("projection_bias", "start_from_zero_embedding", "output_scale", "alignment_layer", "alignment_heads"):
-        encoder.pop(name, None)
+    encoder = {name: value for name, value in (BASE | changes).items() if name not in DECODERS}
     spec = ModelSpec("encoder-decoder", StackSpec(**encoder), StackSpec(**(BASE | changes), cross_attention=True))
     tensors = {}
     for name, shape in tensor_shapes(spec).items():

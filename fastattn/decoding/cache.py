@@ -1,4 +1,4 @@
-"""The key-value cache: rows handed out one at a time, and tables that say which rows a slot sees.
+"""The cache of what positions leave behind: rows handed out one at a time, and tables that say which rows a slot sees.
 
 A slot is a row of the decoding batch; a sentence owns ``beam`` slots that lie side by side. Each step gives every
 active slot one row of the pool for its new key and value, and ``history`` lists a slot's rows from its first token on.
@@ -56,18 +56,26 @@ class RowPool:
 
 
 class Cache:
-    """Keys and values of ``sentences * beam`` slots, and of the sentences' memories.
+    """What is kept of the positions of ``sentences * beam`` slots, and the sentences' memories.
 
-    row_width   E = 2 G K: a row holds a position's keys, then its values
-    attention   whether each row keeps its attention over the source as well
+    row_width     of a position: its keys and values, or a state that took in all positions up to it
+    memory_width  of a position of a memory: its keys, then its values
+    attention     whether each row keeps its attention over the source as well
     """
 
     def __init__(
-        self, layers: int, row_width: int, sentences: int, beam: int, dtype: np.dtype, attention: bool = False
+        self,
+        layers: int,
+        row_width: int,
+        memory_width: int,
+        sentences: int,
+        beam: int,
+        dtype: np.dtype,
+        attention: bool = False,
     ):
         self.beam = beam
         self.own = RowPool(layers, row_width, dtype)
-        self.memory = RowPool(layers, row_width, dtype)
+        self.memory = RowPool(layers, memory_width, dtype)
         slots = sentences * beam
         self.history_RS = np.zeros((slots, FIRST_POSITIONS), np.int32)
         self._written_RS = np.full((slots, FIRST_POSITIONS), -1, np.int32)  # by the slot itself; -1: nothing
@@ -103,6 +111,10 @@ class Cache:
     def index(self, slots_R: np.ndarray, longest: int) -> np.ndarray:
         """index_RS: the rows that each slot sees, in order."""
         return np.ascontiguousarray(self.history_RS[slots_R, :longest])
+
+    def previous(self, slots_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray:
+        """previous_R: the row of the position before, int32; -1 where that is the first."""
+        return np.where(positions_R > 0, self.history_RS[slots_R, positions_R - 1], np.int32(-1))
 
     def memory_index(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(index_RS, lengths_R): the memory rows of each slot's sentence."""

@@ -82,7 +82,8 @@ class Worker:
         self.beam = options.beam_size
         self.candidates = 1 if options.greedy else 2 * self.beam
         self.attention = options.needs_attention
-        self.cache = Cache(model.layers, model.row_width, places, self.beam, model.dtype, self.attention)
+        widths = model.row_width, model.memory_width
+        self.cache = Cache(model.layers, *widths, places, self.beam, model.dtype, self.attention)
         self.free, self.quarter = list(range(places))[::-1], -(-places // 4)
         self.places: dict[int, Sentence] = {}
         self.expected = 0

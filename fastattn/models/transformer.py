@@ -1,18 +1,20 @@
 """The Transformer encoder-decoder (Vaswani 2017): the encoder's stack, and a decoder with a cached step."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.layers import AttentionBias, Embedding, FeedForward, Linear, Norm, Parameters, SelfAttention
+from fastattn.layers import AttentionBias, Embedding, FeedForward, Linear, Norm, Parameters
+from fastattn.models.autoregression import AUTOREGRESSIONS
 from fastattn.models.encoder import EncoderStack
 from fastattn.spec import Checkpoint, StackSpec
 
 
 class RowPool(Protocol):
-    """Rows of keys and values, [M, E] a layer, or wider."""
+    """Rows of keys and values, or of states, [M, E] a layer, or wider."""
 
     layers: list[np.ndarray]
 
@@ -32,6 +34,8 @@ class KeyValueCache(Protocol):
 
     def index(self, slots_R: np.ndarray, longest: int) -> np.ndarray: ...
 
+    def previous(self, slots_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray: ...
+
     def memory_index(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 
 
@@ -44,13 +48,12 @@ class CrossAttention:
 
 
 class DecoderBlock:
-    """Self-attention, cross-attention, feed-forward; each x + f(norm(x)) with ``pre_norm``, norm(x + f(x)) without."""
+    """What looks back, cross-attention, feed-forward; each x + f(norm(x)) with ``pre_norm``, else norm(x + f(x))."""
 
     def __init__(self, parameters: Parameters, number: int, spec: StackSpec):
         layer = f"decoder.layers.{number}"
         self.number, self.pre_norm = number, spec.pre_norm
-        self.self_attention = SelfAttention(parameters, f"{layer}.self_attention", "decoder", spec, causal=True)
-        self.self_norm = Norm(parameters, f"{layer}.self_attention.norm", spec)
+        self.autoregression = AUTOREGRESSIONS[spec.autoregression](parameters, number, spec)
         self.cross_attention = CrossAttention(parameters, f"{layer}.cross_attention")
         self.cross_norm = Norm(parameters, f"{layer}.cross_attention.norm", spec)
         self.feed_forward = FeedForward(parameters, f"{layer}.feed_forward", spec)
@@ -58,12 +61,11 @@ class DecoderBlock:
 
     def __call__(self, x_ND: np.ndarray, positions_N: np.ndarray, reach: "CachedReach | FullReach") -> np.ndarray:
         """``reach`` says what the rows attend to: a cache, or one another."""
-        own, cross = self.self_attention, self.cross_attention
+        cross = self.cross_attention
+        x_ND = self.autoregression(x_ND, positions_N, reach)
         if self.pre_norm:
-            x_ND = own.output(reach.attend(self.number, own.project(self.self_norm(x_ND), positions_N)), x_ND)
             x_ND = cross.output(reach.attend_memory(self.number, cross.query(self.cross_norm(x_ND))), x_ND)
             return self.feed_forward(self.feed_forward_norm(x_ND), x_ND)
-        x_ND = self.self_norm(own.output(reach.attend(self.number, own.project(x_ND, positions_N)), x_ND))
         x_ND = self.cross_norm(cross.output(reach.attend_memory(self.number, cross.query(x_ND)), x_ND))
         return self.feed_forward_norm(self.feed_forward(x_ND, x_ND))
 
@@ -85,30 +87,44 @@ class Heads:
 
 
 class CachedReach:
-    """One new token a slot: attends to the slot's history in the cache and to its sentence's memory."""
+    """One new token a slot: sees the slot's history in the cache and its sentence's memory."""
 
     def __init__(self, decoder: "DecoderStack", cache: KeyValueCache, slots_R, tokens_R, positions_R, attention: bool):
-        self.ops, self.heads, self.cache = decoder.ops, decoder.heads, cache
+        self.ops, self.heads, self.bias, self.cache = decoder.ops, decoder.heads, decoder.bias, cache
+        self.slots_R, self.positions_R = slots_R, positions_R
         self.rows_R = cache.append(slots_R, positions_R, tokens_R)
-        self.lengths_R = positions_R.astype(np.int64) + 1
-        self.index_RS = cache.index(slots_R, int(self.lengths_R.max()))
-        self.bias_RHS = decoder.bias.step(positions_R, self.index_RS.shape[1])
         self.memory_index_RS, self.memory_lengths_R = cache.memory_index(slots_R)
         self.wants_attention = attention
         self.attention_RS: np.ndarray | None = None
+
+    @cached_property
+    def history(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """(index_RS, lengths_R, bias_RHS) of what self-attention sees, which alone needs all of it."""
+        lengths_R = self.positions_R.astype(np.int64) + 1
+        index_RS = self.cache.index(self.slots_R, int(lengths_R.max()))
+        return index_RS, lengths_R, self.bias.step(self.positions_R, index_RS.shape[1])
+
+    @cached_property
+    def previous_R(self) -> np.ndarray:
+        return self.cache.previous(self.slots_R, self.positions_R)
+
+    def states(self, layer: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(states_ME, previous_R, rows_R): a table of states, the row that each row continues, and its own."""
+        return self.cache.own.layers[layer], self.previous_R, self.rows_R
 
     def attend(self, layer: int, qkv_RE: np.ndarray) -> np.ndarray:
         pool = self.cache.own
         pool.write(layer, self.rows_R, qkv_RE[:, self.heads.key_column :])
         keys_values_ME = pool.layers[layer]
+        index_RS, lengths_R, bias_RHS = self.history
         return self.ops.attention_step(
             qkv_RE,
             keys_values_ME,
             keys_values_ME,
-            self.index_RS,
-            self.lengths_R,
+            index_RS,
+            lengths_R,
             value_column=self.heads.keys,
-            bias_RHS=self.bias_RHS,
+            bias_RHS=bias_RHS,
             **self.heads.shape,
         )
 
@@ -134,23 +150,37 @@ class CachedReach:
 
 
 class FullReach:
-    """Whole target sequences at once: each row attends to its own sequence up to itself and to its memory."""
+    """Whole target sequences at once: each row sees its own sequence up to itself and its memory."""
 
     def __init__(self, decoder: "DecoderStack", starts_B1, memory, memory_starts_B1, attention: bool):
-        self.ops, self.heads = decoder.ops, decoder.heads
+        self.ops, self.heads, self.state = decoder.ops, decoder.heads, (decoder.state_width, decoder.embedding.dtype)
         self.starts_B1, self.memory, self.memory_starts_B1 = starts_B1, memory, memory_starts_B1
         self.bias_1HTS = decoder.bias.full(int(np.diff(starts_B1).max(initial=0)))
         self.wants_attention = attention
         self.attention_NS: np.ndarray | None = None
         self.cache: KeyValueCache | None = None
-        self.rows_N: np.ndarray | None = None
+        self.rows_N = np.arange(starts_B1[-1], dtype=np.int32)
 
     def keep_in(self, cache: KeyValueCache, rows_N: np.ndarray) -> None:
-        """Have the keys and values written to these rows of the cache too."""
+        """Have the keys and values, or the states, written to these rows of the cache."""
         self.cache, self.rows_N = cache, rows_N
 
+    @cached_property
+    def previous_N(self) -> np.ndarray:
+        """The row before each row; -1 where a sequence begins."""
+        previous_N = np.roll(self.rows_N, 1)
+        previous_N[self.starts_B1[:-1][np.diff(self.starts_B1) > 0]] = -1
+        return previous_N
+
+    def states(self, layer: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As CachedReach has them."""
+        width, dtype = self.state
+        cache = self.cache
+        table = np.empty((len(self.rows_N), width), dtype) if cache is None else cache.own.layers[layer]
+        return table, self.previous_N, self.rows_N
+
     def attend(self, layer: int, qkv_NE: np.ndarray) -> np.ndarray:
-        if self.cache is not None and self.rows_N is not None:
+        if self.cache is not None:
             self.cache.own.write(layer, self.rows_N, qkv_NE[:, self.heads.key_column :])
         return self.ops.attention(
             qkv_NE,
@@ -194,6 +224,7 @@ class DecoderStack:
         self.ops, self.spec, self.heads = parameters.ops, spec, Heads(spec)
         self.embedding = Embedding(parameters, "decoder", spec)
         self.bias = AttentionBias(parameters, "decoder", spec)
+        self.state_width = AUTOREGRESSIONS[spec.autoregression].state_width(spec)
         self.blocks = [DecoderBlock(parameters, i, spec) for i in range(spec.layers)]
         self.final_norm = Norm(parameters, "decoder.final_norm", spec) if spec.final_norm else None
         self.projection = parameters.packed("decoder.projection")
@@ -242,7 +273,12 @@ class EncoderDecoder:
 
     @property
     def row_width(self) -> int:
-        """E of a cached row: a position's keys, then its values."""
+        """E of a cached row: what the decoder keeps of a position."""
+        return self.decoder.state_width
+
+    @property
+    def memory_width(self) -> int:
+        """E of a row of memory: its keys, then its values."""
         return 2 * self.decoder.heads.keys
 
     @property
@@ -281,7 +317,7 @@ class EncoderDecoder:
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Whole target sequences, ragged, in one causal pass: (hidden_ND, attention_NS or None).
 
-        With a cache, sequence b starts slot ``slots_B[b]`` and its keys and values are kept there.
+        With a cache, sequence b starts slot ``slots_B[b]`` and what is kept of it is kept there.
         """
         lengths_B = np.diff(starts_B1)
         positions_N = (np.arange(len(tokens_N)) - np.repeat(starts_B1[:-1], lengths_B)).astype(np.int32)
