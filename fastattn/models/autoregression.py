@@ -4,6 +4,7 @@ A sublayer takes rows to x + f(norm(x)) with ``pre_norm``, else to norm(x + f(x)
 before: those of a cache, or of whole sequences.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -25,6 +26,12 @@ def _same(x_ND: np.ndarray) -> np.ndarray:
     return x_ND
 
 
+def _norms(parameters: Parameters, name: str, spec: StackSpec) -> tuple[Callable, Callable]:
+    """What is done to a sublayer's input and to its output: one of them is the norm."""
+    norm = Norm(parameters, f"{name}.norm", spec)
+    return (norm, _same) if spec.pre_norm else (_same, norm)
+
+
 class OwnAttention:
     """Self-attention, from ``self_attention.{norm,qkv,output}``."""
 
@@ -32,8 +39,7 @@ class OwnAttention:
         name = f"decoder.layers.{number}.self_attention"
         self.number = number
         self.attention = SelfAttention(parameters, name, "decoder", spec, causal=True)
-        norm = Norm(parameters, f"{name}.norm", spec)
-        self.before, self.after = (norm, _same) if spec.pre_norm else (_same, norm)
+        self.before, self.after = _norms(parameters, name, spec)
 
     @staticmethod
     def state_width(spec: StackSpec) -> int:
@@ -52,8 +58,7 @@ class SimpleRecurrence:
         name = f"decoder.layers.{number}.ssru"
         self.ops, self.number = parameters.ops, number
         self.input = Linear(parameters, f"{name}.input")
-        norm = Norm(parameters, f"{name}.norm", spec)
-        self.before, self.after = (norm, _same) if spec.pre_norm else (_same, norm)
+        self.before, self.after = _norms(parameters, name, spec)
 
     @staticmethod
     def state_width(spec: StackSpec) -> int:
@@ -74,8 +79,7 @@ class AverageAttention:
     def __init__(self, parameters: Parameters, number: int, spec: StackSpec):
         name = f"decoder.layers.{number}.average_attention"
         self.ops, self.number = parameters.ops, number
-        norm = Norm(parameters, f"{name}.norm", spec)
-        self.before, self.after = (norm, _same) if spec.pre_norm else (_same, norm)
+        self.before, self.after = _norms(parameters, name, spec)
         plain = replace(spec, activation=spec.average_activation, gated=False)
         self.feed_forward: Any = FeedForward(parameters, name, plain) if spec.average_inner_width else _same
         self.gates = None
