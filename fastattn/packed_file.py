@@ -22,7 +22,7 @@ from fastattn.kernels.packing import PackedLinear, packed_layout, packed_shapes
 from fastattn.weights.folder import map_file
 from fastattn.weights.safetensors_file import NewTensor, StoredTensor, parse, write_tensors
 
-VERSION = 1  # of the files; counted up when what is in them changes
+VERSION = 2  # of the files; counted up when what is in them changes
 _PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes, and reads at a time
 _TYPES = {"float32": "F32", "uint16": "BF16", "int8": "I8", "int32": "I32"}
 

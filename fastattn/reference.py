@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
@@ -77,21 +78,27 @@ def round_to_bfloat16(x: np.ndarray) -> np.ndarray:
     return (bfloat16_bits(x).astype(np.uint32) << 16).view(np.float32).astype(x.dtype)
 
 
-def quantise_rows(x_ND: np.ndarray) -> np.ndarray:
-    """Rows rounded to 127 steps of their largest magnitude, in the dtype of x."""
+def quantise_rows(x_ND: np.ndarray, input_scale: float | None = None) -> np.ndarray:
+    """Rows rounded to 127 steps of their largest magnitude, or of 1 / input_scale each, in the dtype of x."""
+    if input_scale is not None:
+        scale = np.float32(input_scale)
+        return np.clip(np.rint(x_ND.astype(np.float32) * scale), -127, 127).astype(x_ND.dtype) * (1 / scale)
     quantised = quantize(x_ND.astype(np.float32), "a row")
     return quantised.values_FD * quantised.multipliers_F[:, None].astype(x_ND.dtype)
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
     """The weights in the form that ``linear`` and ``project_top_k`` take, rounded as ``precision`` says."""
+    input_scale = None
     if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
         weight_FD = quantize(weight_FD, "a linear layer")
     if isinstance(weight_FD, QuantizedTensor):
-        weight_FD = weight_FD.float32()
+        weight_FD, input_scale = weight_FD.float32(), weight_FD.input_scale
     if precision == "bfloat16":
         return PackedLinear(round_to_bfloat16(weight_FD), bias_F, round_to_bfloat16)
-    return PackedLinear(weight_FD, bias_F, quantise_rows if precision == "int8" else lambda x_ND: x_ND)
+    if precision == "int8":
+        return PackedLinear(weight_FD, bias_F, partial(quantise_rows, input_scale=input_scale))
+    return PackedLinear(weight_FD, bias_F)
 
 
 def linear(

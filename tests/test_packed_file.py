@@ -10,6 +10,7 @@ import pytest
 from fastattn import Encoder, kernels
 from fastattn.errors import FastattnError
 from fastattn.packed_file import PackedFile, content_hash
+from fastattn.spec import QuantizedTensor
 
 
 @pytest.fixture
@@ -42,6 +43,15 @@ def test_the_second_load_maps_what_the_first_wrote(source, precision):
     x = np.ones((3, 33), np.float32)
     np.testing.assert_array_equal(kernels.linear(x, made), kernels.linear(x, again))
     assert [path.name for path in first.path.parent.iterdir()] == [first.path.name]
+
+
+def test_a_given_input_scale_is_kept(source):
+    weight = QuantizedTensor(np.ones((70, 33), np.int8), np.ones(70, np.float32), 2.5)
+    first = PackedFile([source], "int8")
+    made = first.linear("a", (70, 33), lambda: kernels.pack_linear(weight, None, "int8"))
+    first.save()
+    again = PackedFile([source], "int8").linear("a", (70, 33), lambda: pytest.fail("packed a second time"))
+    assert again.input_scale.tolist() == made.input_scale.tolist() == [2.5]
 
 
 @pytest.mark.parametrize("damage", ["truncated", "emptied", "other shape", "noise"])

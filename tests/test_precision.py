@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fastattn import kernels, reference
+from fastattn.errors import CheckpointError
 from fastattn.kernels.matmul import GROUP, MR
 from fastattn.kernels.packing import NR
 from fastattn.simd import target
@@ -80,6 +81,58 @@ def test_a_row_does_not_depend_on_its_neighbours_or_the_threads(precision):
         with kernels.use_threads(1 + first % 2):
             part = kernels.linear(x[first:last].copy(), packed, "none", residual[first:last].copy())
         np.testing.assert_array_equal(part, whole[first:last])
+
+
+@pytest.mark.parametrize(("rows", "outputs", "inputs"), SHAPES)
+@pytest.mark.parametrize("scale", [0.37, 12.5, 1e4])
+def test_a_given_input_scale_rounds_to_even_and_cuts_as_numpy_does(scale, rows, outputs, inputs):
+    """Steps of a half and values far beyond 127 among the inputs; every sum is below 2**24, so that it is exact."""
+    rng = np.random.default_rng(rows * outputs + inputs)
+    steps = rng.integers(-40, 41, (rows, inputs)) / 2
+    steps[rng.random(steps.shape) < 0.1] *= 1000
+    x = (steps / np.float64(scale)).astype(np.float32)
+    weight = rng.integers(-127, 128, (outputs, inputs)).astype(np.int8)
+    packed = kernels.pack_linear(QuantizedTensor(weight, np.ones(outputs, np.float32), scale), None, "int8")
+    staged = np.clip(np.rint(x * np.float32(scale)), -127, 127).astype(np.int64)
+    expected = (staged @ weight.T.astype(np.int64)).astype(np.float32) * (np.float32(1) / np.float32(scale))
+    np.testing.assert_array_equal(kernels.linear(x, packed), expected)
+    oracle = reference.pack_linear(QuantizedTensor(weight, np.ones(outputs, np.float32), scale), None, "int8")
+    np.testing.assert_allclose(reference.linear(x.astype(np.float64), oracle), expected, rtol=1e-6)
+
+
+def test_a_given_input_scale_holds_in_the_projection_and_for_no_other_precision():
+    rng = np.random.default_rng(6)
+    values, x = rng.integers(-127, 128, (500, 40)).astype(np.int8), rng.standard_normal((7, 40), np.float32)
+    plain, given = (QuantizedTensor(values, np.full(500, 1e-3, np.float32), scale) for scale in (None, 20.0))
+    staged = np.clip(np.rint(x * np.float32(20)), -127, 127) / 20
+    expected = reference.project_all(staged, reference.pack_linear(given))
+    for found in (
+        kernels.project_all(x, kernels.pack_linear(given, None, "int8")),
+        reference.project_all(x, reference.pack_linear(given, None, "int8")),
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    best, ids = kernels.project_top_k(x, kernels.pack_linear(given, None, "int8"), 3)
+    np.testing.assert_allclose(best, np.take_along_axis(expected, ids.astype(np.int64), axis=1), atol=1e-5)
+    for precision in ("float32", "bfloat16"):
+        one, other = (kernels.linear(x, kernels.pack_linear(weight, None, precision)) for weight in (plain, given))
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("scale", [None, 3.0])
+@pytest.mark.parametrize("fault", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 39])
+def test_what_is_not_a_number_stays_none_in_int8(scale, fault, place):
+    x = np.ones((3, 40), np.float32)
+    x[1, place] = fault
+    weight = QuantizedTensor(np.ones((5, 40), np.int8), np.ones(5, np.float32), scale)
+    found = kernels.linear(x, kernels.pack_linear(weight, None, "int8"))
+    assert np.isnan(found[1]).all() and np.isfinite(found[[0, 2]]).all()
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 1e-40])
+def test_scales_that_no_row_can_have(scale):
+    with pytest.raises(CheckpointError, match="an input scale should be a number from 1e-30 to 1e30"):
+        QuantizedTensor(np.ones((1, 1), np.int8), np.ones(1, np.float32), scale)
 
 
 def test_rows_of_zeros_of_tiny_and_of_huge_numbers():

@@ -30,6 +30,7 @@ class PackedLinear:
     bias         float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
     factors      int8 only: float32 [panels * NR], what a column's integers stand for.
     corrections  int8 only: int32 [panels * NR], minus the offset of staged rows times a column's sum.
+    input_scale  int8 only: float32 [1], by what rows are multiplied to be int8; 0: 127 / max |x| of each.
     """
 
     outputs: int
@@ -38,11 +39,12 @@ class PackedLinear:
     bias: np.ndarray
     factors: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
     corrections: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
+    input_scale: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
 
     @cached_property
-    def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What a tile does to its sums."""
-        return self.bias, self.factors, self.corrections
+    def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """What is done to a tile's sums, and to the rows before them."""
+        return self.bias, self.factors, self.corrections, self.input_scale
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a file keeps of it."""
@@ -51,6 +53,7 @@ class PackedLinear:
             "bias": self.bias,
             "factors": self.factors,
             "corrections": self.corrections,
+            "input_scale": self.input_scale,
         }
 
 
@@ -83,6 +86,7 @@ def packed_shapes(outputs: int, inputs: int, precision: str) -> dict[str, tuple[
         "bias": columns,
         "factors": own,
         "corrections": own,
+        "input_scale": (1,) if precision == "int8" else (0,),
     }
 
 
@@ -110,7 +114,8 @@ def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
     panels_PSN, sums = _interleaved(quantised.values_FD, panels, arithmetic.group)
     factors = np.zeros(panels * NR, np.float32)
     factors[: len(quantised.multipliers_F)] = quantised.multipliers_F
-    return panels_PSN, factors, sums * np.int32(-arithmetic.offset)
+    input_scale = np.array([quantised.input_scale or 0], np.float32)
+    return panels_PSN, factors, sums * np.int32(-arithmetic.offset), input_scale
 
 
 _PACK = {"float32": _pack_float32, "bfloat16": _pack_bfloat16, "int8": _pack_int8}

@@ -1,8 +1,8 @@
 """Rows of A in the form that a register tile multiplies: as they are, rounded to bfloat16, or quantised to int8.
 
-int8 is symmetric with one factor a row, 127 / max |x|, found as the row passes: it fits in L1, so the second look at it
-is free, and a row's integers depend on nothing but the row. Where the instruction wants unsigned bytes, 128 is added,
-for which packed weights carry the correction.
+int8 is symmetric with one factor a row: 127 / max |x|, found as the row passes, which fits in L1, so that the second
+look at it is free; or one that the weights come with, as a checkpoint wants it. So a row's integers depend on nothing
+but the row. Where the instruction wants unsigned bytes, 128 is added, for which packed weights carry the correction.
 """
 
 import numpy as np
@@ -17,13 +17,17 @@ from fastattn.simd.tile import PRECISIONS
 from fastattn.simd.vector import (
     VECTOR,
     absolute,
+    fma,
     larger_magnitude,
     largest_magnitude,
     load,
     load_first,
     make_intrinsic,
+    maximum,
+    minimum,
     splat,
     store_scalar,
+    sum_lanes,
 )
 
 INT8, BFLOAT16 = arithmetic_for("int8"), arithmetic_for("bfloat16")
@@ -74,6 +78,29 @@ def quantise_row(x, width, staged):
 
 
 @inner
+def store_cut(value, factor, staged):
+    scaled = value * factor
+    store_int8(minimum(maximum(scaled, splat(np.float32(-127))), splat(np.float32(127))), staged)
+
+
+@inner
+def quantise_row_by(scale, x, width, staged):
+    """``quantise_row`` with a given factor: what it takes beyond +-127 is cut; NaN for an infinity too."""
+    zero, factor = splat(np.float32(0)), splat(scale)
+    whole = width - width % LANES
+    faults = zero  # 0, or NaN where a value is not finite
+    for d in range(0, whole, LANES):
+        value = load(x + d * 4)
+        faults = fma(value, zero, faults)
+        store_cut(value, factor, staged + d * INT8_BYTES)
+    if whole < width:
+        value = load_first(x + whole * 4, width - whole, zero)
+        faults = fma(value, zero, faults)
+        store_cut(value, factor, staged + whole * INT8_BYTES)
+    return np.float32(1) / scale + sum_lanes(faults)
+
+
+@inner
 def round_row(x, width, staged):
     """A row of ``width`` floats as bfloat16 operands, zeros up to whole vectors."""
     zero = splat(np.float32(0))
@@ -98,10 +125,11 @@ def staged_row(panels, width):
     raise NotImplementedError("compiled code only")
 
 
-def stage_rows(panels, x, rows, width, staged, factors):
+def stage_rows(panels, input_scale, x, rows, width, staged, factors):
     """Stage ``rows`` adjacent float32 rows at ``staged`` for the precision of ``panels``; addresses, as in tiles.
 
-    Written in int8: a factor a row at ``factors``. Returns the address of the first row that a tile shall read.
+    input_scale is PackedLinear's. Written in int8: a factor a row at ``factors``. Returns the address of the first row
+    that a tile shall read.
     """
     raise NotImplementedError("compiled code only")
 
@@ -121,20 +149,22 @@ def _staged_row(panels, width):
 
 
 @overload(stage_rows, jit_options=FLAGS)
-def _stage_rows(panels, x, rows, width, staged, factors):
-    def as_it_is(panels, x, rows, width, staged, factors):
+def _stage_rows(panels, input_scale, x, rows, width, staged, factors):
+    def as_it_is(panels, input_scale, x, rows, width, staged, factors):
         return x
 
-    def bfloat16(panels, x, rows, width, staged, factors):
+    def bfloat16(panels, input_scale, x, rows, width, staged, factors):
         step = staged_row(panels, width)
         for r in range(rows):
             round_row(x + r * width * 4, width, staged + r * step)
         return staged
 
-    def int8(panels, x, rows, width, staged, factors):
-        step = staged_row(panels, width)
+    def int8(panels, input_scale, x, rows, width, staged, factors):
+        step, scale = staged_row(panels, width), input_scale[0]
         for r in range(rows):
-            store_scalar(quantise_row(x + r * width * 4, width, staged + r * step), factors + r * 4)
+            row, place = x + r * width * 4, staged + r * step
+            factor = quantise_row_by(scale, row, width, place) if scale > 0 else quantise_row(row, width, place)
+            store_scalar(factor, factors + r * 4)
         return staged
 
     return {"float32": as_it_is, "bfloat16": bfloat16, "int8": int8}[PRECISIONS[panels.dtype]]
