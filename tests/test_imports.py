@@ -44,7 +44,7 @@ TABLE = {
     "layers": {"spec"},
     "models": {"layers", "spec"},
     "decoding": {"models", "layers", "spec"},
-    "weights": {"spec", "rounding"},
+    "weights": {"spec", "rounding", "text"},  # text for the pieces of a .spm, which are a Marian's vocabulary
     "text": {"spec"},
     "functional": {"kernels"},
     "translator": ABOVE_ALL,

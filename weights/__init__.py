@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fastattn.errors import CheckpointError
 from fastattn.spec import Checkpoint
-from fastattn.weights import argos, ctranslate2, huggingface, native, sentence_transformers
+from fastattn.weights import argos, ctranslate2, huggingface, marian, native, sentence_transformers
 
 # Asked in this order: a sentence-transformers folder is a Hugging Face directory with more in it, and fastattn's own
 # has files of the same names.
@@ -15,6 +15,7 @@ EXPORTERS = {
     "fastattn": native,
     "sentence-transformers": sentence_transformers,
     "argos": argos,
+    "marian": marian,
     "ctranslate2": ctranslate2,
     "huggingface": huggingface,
 }

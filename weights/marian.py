@@ -1,0 +1,93 @@
+"""Marian folders, those of Firefox Translations, Bergamot and OPUS-MT among them -> a Checkpoint.
+
+A model in .npz or .bin, float32, float16 or int8 for intgemm; vocabularies in .spm or .yml; the decoder configuration
+beside them, which names them; perhaps a lexical shortlist. (marian-dev and browsermt/marian-dev.)
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fastattn.errors import CheckpointError
+from fastattn.spec import Checkpoint, Shortlist, TranslationText, check_tensors
+from fastattn.weights import marian_bin, marian_npz
+from fastattn.weights.folder import Directory, Folder
+from fastattn.weights.marian_config import find_configurations, find_models, read_configuration
+from fastattn.weights.marian_item import SETTINGS, Item
+from fastattn.weights.marian_options import read_architecture
+from fastattn.weights.marian_tensors import read_tensors
+from fastattn.weights.marian_text import translation_text
+from fastattn.weights.marian_yml import Value, parse_options
+from fastattn.weights.shortlist import read_shortlist
+
+DESCRIPTION = "Marian folder (a model in .npz or .bin, its vocabularies, config.yml or decoder.yml)"
+# Files of other formats, whose folders may hold an .npz of anything.
+OTHERS = ("config.json", "model.bin")
+
+
+def recognise(path: Path) -> bool:
+    if not path.is_dir():
+        return False
+    models = find_models(path)
+    if any(name.endswith(".bin") for name in models):
+        return True
+    return bool(models or find_configurations(path)) and not any((path / name).is_file() for name in OTHERS)
+
+
+def read(path: Path) -> Checkpoint:
+    """Read a folder; raises CheckpointError for what is malformed, incomplete or not supported."""
+    folder = Directory(path)
+    configuration = read_configuration(folder, path)
+    where = folder.where(configuration.model)
+    items = _read_items(folder, configuration.model)
+    settings = _read_settings(items, where)
+    architecture = read_architecture(settings, items, f"{where}: {SETTINGS}")
+    spec = architecture.model
+    tensors = read_tensors(architecture, items, configuration.alphas, where)
+    check_tensors(spec, tensors, where)
+    text = translation_text(folder, configuration, spec)
+    version = settings.get("version")
+    details = {"Marian version": version} if isinstance(version, str) and version.isprintable() else {}
+    return Checkpoint(
+        spec=spec,
+        tensors=tensors,
+        text=text,
+        precision=_precision(items),
+        format="marian",
+        details=details | configuration.details,
+        shortlist=_read_shortlist(folder, configuration.shortlist, text),
+        files=tuple(folder.used),
+    )
+
+
+def _read_items(folder: Folder, name: str) -> dict[str, Item]:
+    data, where = folder.read(name), folder.where(name)
+    if name.endswith(".npz"):
+        return marian_npz.parse(data, where)
+    if name.endswith(".bin"):
+        return marian_bin.parse(data, where)
+    raise CheckpointError(f"{where}: a model should be an .npz or a .bin file")
+
+
+def _read_settings(items: Mapping[str, Item], where: str) -> dict[str, Value]:
+    if SETTINGS not in items:
+        raise CheckpointError(f"{where}: {SETTINGS} is missing, where the model's options should be")
+    stored = items[SETTINGS].stored
+    if stored.dtype.name != "int8" or items[SETTINGS].multiplier is not None:
+        raise CheckpointError(f"{where}: {SETTINGS} should be text in int8, is {stored.dtype.name}")
+    return parse_options(stored.tobytes().rstrip(b"\0"), f"{where}: {SETTINGS}")
+
+
+def _read_shortlist(folder: Folder, name: str | None, text: TranslationText) -> Shortlist | None:
+    if name is None:
+        return None
+    source, target = text.source_vocabulary, text.target_vocabulary
+    return read_shortlist(folder, name, source, target, source is target)
+
+
+def _precision(items: Mapping[str, Item]) -> str:
+    """The type that holds most of the weights."""
+    sizes: dict[str, int] = {}
+    for name, item in items.items():
+        if name != SETTINGS:
+            sizes[item.stored.dtype.name] = sizes.get(item.stored.dtype.name, 0) + item.stored.size
+    return max(sizes, key=lambda dtype: sizes[dtype], default="float32")

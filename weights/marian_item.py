@@ -1,0 +1,55 @@
+"""One array of a Marian model, whichever container it came from."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.spec import QuantizedTensor, Tensor
+
+FLOATS = ("float32", "float16")
+SETTINGS = "special:model.yml"
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """A view of the file's bytes in the shape that the file gives; Marian keeps weights as [inputs, outputs].
+
+    multiplier  of an int8 matrix: what its values are multiplied by to be what they stand for; None: it is no such
+    """
+
+    name: str
+    stored: np.ndarray
+    multiplier: np.float32 | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.stored.shape
+
+    @cached_property
+    def vector(self) -> np.ndarray:
+        """The values end to end, float32."""
+        return np.require(self._floats().reshape(-1), np.float32, ["C", "A", "W"])
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """The matrix with its rows as they are: an embedding table."""
+        return self._matrix(self.stored)
+
+    @cached_property
+    def columns(self) -> Tensor:
+        """The matrix with its columns as rows: a linear weight, [outputs, inputs]."""
+        return self._matrix(self.stored.T)
+
+    def _matrix(self, values: np.ndarray) -> Tensor:
+        if self.multiplier is not None:
+            return QuantizedTensor(np.ascontiguousarray(values), np.full(len(values), self.multiplier))
+        self._floats()
+        return np.require(values, np.float32, ["C", "A", "W"])
+
+    def _floats(self) -> np.ndarray:
+        if self.stored.dtype.name not in FLOATS or self.multiplier is not None:
+            kind = "quantised" if self.multiplier is not None else self.stored.dtype.name
+            raise CheckpointError(f"{self.name} should be one of {', '.join(FLOATS)}, is {kind}")
+        return self.stored
