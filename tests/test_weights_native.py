@@ -126,14 +126,27 @@ def test_numbers_that_are_int8_already_are_kept(tmp_path: Path) -> None:
     assert isinstance(held, QuantizedTensor)
     values_FD = held.values_FD // 3
     values_FD[0, 0] = -128
-    original.tensors = {**original.tensors, name: QuantizedTensor(values_FD, held.multipliers_F)}
+    original.tensors = {**original.tensors, name: QuantizedTensor(values_FD, held.multipliers_F, 12.5)}
     first = read(converted(original, tmp_path / "once", "int8"))
     second = read(converted(first, tmp_path / "twice", "int8"))
     for again in (first.tensors[name], second.tensors[name]):
         assert isinstance(again, QuantizedTensor)
         np.testing.assert_array_equal(again.values_FD, values_FD)
         np.testing.assert_array_equal(again.multipliers_F, held.multipliers_F)
+        assert again.input_scale == 12.5
+    assert isinstance(read(converted(original, tmp_path / "plain", "float32")).tensors[name], np.ndarray)
     assert second.details == first.details
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("autoregression", ["ssru", "average-attention"])
+def test_decoders_without_attention_come_back(tmp_path: Path, precision: str, autoregression: str) -> None:
+    changes = {"average_inner_width": 9, "average_activation": "relu", "sinusoid_start": 0}
+    original = random_checkpoint(autoregression=autoregression, **changes)
+    again = check_same(original, converted(original, tmp_path / "out", precision), precision)
+    decoder = again.spec.decoder
+    assert decoder is not None
+    assert (decoder.autoregression, decoder.sinusoid_start, decoder.average_inner_width) == (autoregression, 0, 9)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -324,6 +337,7 @@ def ones(dtype: str, *shape: int) -> NewTensor:
 
 
 WEIGHT = "encoder.layers.1.feed_forward.outer.weight"
+NOTHING = NewTensor("F32", (1,), lambda: np.zeros(1, np.float32))
 
 
 @pytest.mark.parametrize(
@@ -334,6 +348,10 @@ WEIGHT = "encoder.layers.1.feed_forward.outer.weight"
         ({f"{WEIGHT}.multiplier": ones("F32", 24)}, f"{WEIGHT}.multiplier should be there, F32 [16]"),
         ({f"{WEIGHT}.multiplier": ones("I8", 16)}, f"{WEIGHT}.multiplier should be there, F32 [16]"),
         ({WEIGHT: ones("F32", 16, 24)}, f"unexpected {WEIGHT}.multiplier [16]"),
+        ({f"{WEIGHT}.input_scale": ones("F32", 2)}, f"{WEIGHT}.input_scale should be F32 [1]"),
+        ({f"{WEIGHT}.input_scale": ones("I8", 1)}, f"{WEIGHT}.input_scale should be F32 [1]"),
+        ({f"{WEIGHT}.input_scale": NOTHING}, f"{WEIGHT}.input_scale: an input scale should be a number from 1e-30"),
+        ({"encoder.final_norm.weight.input_scale": ones("F32", 1)}, "unexpected encoder.final_norm.weight.input_scale"),
         ({"extra": ones("F32", 2)}, "unexpected extra [2]"),
         ({"encoder.final_norm.weight": ones("I8", 16)}, "encoder.final_norm.weight should be F32 or BF16, is I8"),
         ({"encoder.final_norm.weight": ones("F32", 17)}, "encoder.final_norm.weight should be [16], is [17]"),

@@ -10,7 +10,7 @@ import numpy as np
 
 from fastattn.rounding import bfloat16_bits, quantize, row_multipliers
 from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Tensor
-from fastattn.weights.native import MULTIPLIER, WEIGHTS, is_matrix
+from fastattn.weights.native import INPUT_SCALE, MULTIPLIER, WEIGHTS, is_matrix
 from fastattn.weights.native_config import FILES, FORMAT, KEPT_APART, VERSION, Config, Text
 from fastattn.weights.plain_data import to_plain
 from fastattn.weights.safetensors_file import NewTensor, write_tensors
@@ -111,10 +111,14 @@ def _int8(name: str, tensor: Tensor) -> dict[str, NewTensor]:
     rows = tensor.shape[:1]
     if isinstance(tensor, QuantizedTensor):
         values, multipliers = tensor.values_FD, tensor.multipliers_F
-        return {
+        stored = {
             name: NewTensor("I8", tensor.shape, lambda: values),
             name + MULTIPLIER: NewTensor("F32", rows, lambda: multipliers),
         }
+        if tensor.input_scale is not None:
+            input_scale = np.array([tensor.input_scale], np.float32)
+            stored[name + INPUT_SCALE] = NewTensor("F32", (1,), lambda: input_scale)
+        return stored
     # Once for each of the two: they are not written together, and the matrices are not to be in memory at once.
     return {
         name: NewTensor("I8", tensor.shape, lambda: quantize(tensor, name).values_FD),

@@ -2,7 +2,8 @@
 
 config.json          native_config.Config as JSON
 model.safetensors    tensors by canonical name; an int8 matrix NAME has its float32 factors, one a row, in
-                     NAME.multiplier; dense layers after an encoder are dense.N.weight and perhaps dense.N.bias
+                     NAME.multiplier, and perhaps the scale of its inputs, float32 [1], in NAME.input_scale;
+                     dense layers after an encoder are dense.N.weight and perhaps dense.N.bias
 and those of FILES   that the text needs; what is the same for source and target is there once, as the source's
 """
 
@@ -19,7 +20,7 @@ from fastattn.weights.safetensors_file import StoredTensor, read_tensors
 
 DESCRIPTION = "fastattn's own folder (written by fastattn convert)"
 WEIGHTS = "model.safetensors"
-MULTIPLIER = ".multiplier"
+MULTIPLIER, INPUT_SCALE = ".multiplier", ".input_scale"
 
 
 def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
@@ -107,11 +108,12 @@ def _take_dense(stored: dict[str, StoredTensor], activations: tuple[str, ...], w
 def _tensors(stored: dict[str, StoredTensor], tied: dict[str, str], where: str) -> dict[str, Tensor]:
     """The canonical tensors; what has no canonical name keeps its own, for check_tensors to report."""
     quantized = {name for name, tensor in stored.items() if tensor.dtype == "I8" and is_matrix(name, tensor.shape)}
+    parts = {name + suffix for name in quantized for suffix in (MULTIPLIER, INPUT_SCALE)}
     tensors: dict[str, Tensor] = {}
     for name, tensor in stored.items():
         if name in quantized:
-            tensors[name] = _quantized(tensor, stored.get(name + MULTIPLIER))
-        elif name.removesuffix(MULTIPLIER) not in quantized:
+            tensors[name] = _quantized(tensor, stored.get(name + MULTIPLIER), stored.get(name + INPUT_SCALE))
+        elif name not in parts:
             if tensor.dtype not in ("F32", "BF16"):
                 raise CheckpointError(f"{tensor.where} should be F32 or BF16, is {tensor.dtype}")
             tensors[name] = tensor.float32()
@@ -122,8 +124,17 @@ def _tensors(stored: dict[str, StoredTensor], tied: dict[str, str], where: str) 
     return tensors
 
 
-def _quantized(values: StoredTensor, multipliers: StoredTensor | None) -> QuantizedTensor:
+def _quantized(
+    values: StoredTensor, multipliers: StoredTensor | None, input_scale: StoredTensor | None
+) -> QuantizedTensor:
     rows = values.shape[:1]
     if multipliers is None or multipliers.dtype != "F32" or multipliers.shape != rows:
         raise CheckpointError(f"{values.where}{MULTIPLIER} should be there, F32 {list(rows)}")
-    return QuantizedTensor(values.int8(), multipliers.float32())
+    if input_scale is None:
+        return QuantizedTensor(values.int8(), multipliers.float32())
+    if input_scale.dtype != "F32" or input_scale.shape != (1,):
+        raise CheckpointError(f"{input_scale.where} should be F32 [1]")
+    try:
+        return QuantizedTensor(values.int8(), multipliers.float32(), input_scale.float32().item())
+    except CheckpointError as error:
+        raise CheckpointError(f"{input_scale.where}: {error}") from None
