@@ -6,7 +6,7 @@ dtype of the inputs, so that float64 inputs give a float64 oracle. Nothing is ch
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -372,6 +372,16 @@ def project_all(
                    positive and multiplied by it where negative (Keskar 2019, section 4.1).
     suppressed_RJ  ids, padded with -1, whose logits count as -inf before the softmax.
     """
+    return log_softmax(_logits(x_RD, packed, suppressed_RJ, penalised_RJ, penalty))
+
+
+def _logits(
+    x_RD: np.ndarray,
+    packed: PackedLinear,
+    suppressed_RJ: np.ndarray | None,
+    penalised_RJ: np.ndarray | None,
+    penalty: float,
+) -> np.ndarray:
     logits_RV = linear(x_RD, packed)
     if penalised_RJ is not None:
         rows, ids = _listed(penalised_RJ)
@@ -380,7 +390,7 @@ def project_all(
         logits_RV[rows, ids] = np.where(before < 0, before * factor, before / factor)
     if suppressed_RJ is not None:
         logits_RV[_listed(suppressed_RJ)] = -np.inf
-    return log_softmax(logits_RV)
+    return logits_RV
 
 
 def _listed(ids_RJ: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -398,7 +408,10 @@ def project_top_k(
     penalty: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k most probable of ``project_all``: (log_probs_Rk, ids_Rk int32), best first, ties to the lower id."""
-    log_probs_RV = project_all(x_RD, packed, suppressed_RJ, penalised_RJ, penalty)
+    return _best(project_all(x_RD, packed, suppressed_RJ, penalised_RJ, penalty), k)
+
+
+def _best(log_probs_RV: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     ids_Rk = np.empty((len(log_probs_RV), k), np.int32)
     for r, row_V in enumerate(log_probs_RV):
         # argpartition alone would break ties by chance.
@@ -419,6 +432,64 @@ def log_probs(
     """``project_all`` at one target id a row."""
     log_probs_NV = project_all(x_ND, packed, suppressed_NJ, penalised_NJ, penalty)
     return log_probs_NV[np.arange(len(log_probs_NV)), targets_N]
+
+
+class Picked:
+    """Some outputs of a linear layer, from which a row chooses; ids int32, rising."""
+
+    def __init__(self, linear: PackedLinear, ids: np.ndarray):
+        self.linear, self.ids = linear, ids
+
+
+def pack_rows(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
+    """The weights that ``packed`` was made of, for ``pick``."""
+    return packed
+
+
+def pick(linear: PackedLinear, ids: np.ndarray) -> Picked:
+    """The outputs ``ids`` of the layer."""
+    return Picked(linear, ids)
+
+
+def picked_all(
+    x_RD: np.ndarray,
+    picked_R: Sequence[Picked],
+    suppressed_RJ: np.ndarray | None = None,
+    penalised_RJ: np.ndarray | None = None,
+    penalty: float = 1.0,
+) -> np.ndarray:
+    """``project_all`` of rows that choose from the outputs picked for each: the logits of all others are -inf."""
+    logits_RV = _logits(x_RD, picked_R[0].linear, suppressed_RJ, penalised_RJ, penalty)
+    for logits_V, picked in zip(logits_RV, picked_R):
+        others = np.ones(len(logits_V), bool)
+        others[picked.ids] = False
+        logits_V[others] = -np.inf
+    return log_softmax(logits_RV)
+
+
+def picked_top_k(
+    x_RD: np.ndarray,
+    picked_R: Sequence[Picked],
+    k: int,
+    suppressed_RJ: np.ndarray | None = None,
+    penalised_RJ: np.ndarray | None = None,
+    penalty: float = 1.0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k most probable of ``picked_all``, as ``project_top_k`` gives them."""
+    return _best(picked_all(x_RD, picked_R, suppressed_RJ, penalised_RJ, penalty), k)
+
+
+def picked_log_probs(
+    x_RD: np.ndarray,
+    picked_R: Sequence[Picked],
+    targets_R: np.ndarray,
+    suppressed_RJ: np.ndarray | None = None,
+    penalised_RJ: np.ndarray | None = None,
+    penalty: float = 1.0,
+) -> np.ndarray:
+    """``picked_all`` at one target id a row."""
+    log_probs_RV = picked_all(x_RD, picked_R, suppressed_RJ, penalised_RJ, penalty)
+    return log_probs_RV[np.arange(len(log_probs_RV)), targets_R]
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from fastattn.kernels.jit import thread_limit, use_threads
 from fastattn.kernels.matmul import linear
 from fastattn.kernels.norm import layer_norm, rms_norm
 from fastattn.kernels.packing import pack_linear
+from fastattn.kernels.picked import pack_rows, pick, picked_all, picked_log_probs, picked_top_k
 from fastattn.kernels.recurrence import running_average, ssru
 from fastattn.kernels.rotary import rotate
 from fastattn.kernels.select import log_probs, project_all, project_top_k
@@ -19,6 +20,11 @@ __all__ = [
     "linear",
     "log_probs",
     "pack_linear",
+    "pack_rows",
+    "pick",
+    "picked_all",
+    "picked_log_probs",
+    "picked_top_k",
     "project_all",
     "project_top_k",
     "rms_norm",

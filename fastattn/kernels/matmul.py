@@ -197,7 +197,7 @@ def linear(
     y_NF = np.empty((N, packed.outputs), np.float32)
     if N:
         row_block, column_blocks, parts = blocks_for(N, packed)
-        size = scratch_bytes(packed, row_block)
+        size = scratch_bytes(packed.panels_PSN, packed.inputs, row_block)
         scratch_PB = np.empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH
         _linear(
             parts, x_ND, packed.panels_PSN, packed.affine, CODES[activation],

@@ -31,9 +31,10 @@ from fastattn.simd.vector import (
 ROW_BLOCK = 128
 # Columns whose exponentials are summed apart from the others': 1,024 or a little more, so that the order of all sums is
 # the same for any number of threads.
-SEGMENT = max(1, 1024 // (GROUP * NR)) * GROUP  # panels
+CHUNK = GROUP * NR
+SEGMENT = max(1, 1024 // CHUNK) * GROUP  # panels
 LOWEST = np.float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
-logits_scratch, zeros_scratch = make_scratch(max(MR, 2) * GROUP * NR * 4), make_scratch(GROUP * NR * 4)
+logits_scratch, zeros_scratch = make_scratch(max(MR, 2) * CHUNK * 4), make_scratch(CHUNK * 4)
 state_scratch = make_scratch(2 * ROW_BLOCK * SIZE)
 _NO_TARGETS = np.empty(0, np.int32)
 _TINY = np.finfo(np.float64).tiny
@@ -90,7 +91,7 @@ def _project(
     tasks, parts = chunks * ((R + ROW_BLOCK - 1) // ROW_BLOCK), len(scratch_PB)
     scratch, peaks, zeros = logits_scratch(), state_scratch(), zeros_scratch()
     sums = peaks + ROW_BLOCK * SIZE
-    for j in range(0, GROUP * NR, LANES):
+    for j in range(0, CHUNK, LANES):
         store(splat(np.float32(0)), zeros + j * 4)
     for part in range(first_part, last_part):
         staged = scratch_PB.ctypes.data + part * scratch_PB.shape[1]
@@ -174,7 +175,7 @@ def _run(x_RD, packed, k, edits, targets_R):
     if R:
         tasks = chunks * -(-R // ROW_BLOCK)
         parts = min(tasks, current_threads())
-        scratch_PB = np.empty((parts, scratch_bytes(packed, min(R, ROW_BLOCK))), np.uint8)
+        scratch_PB = np.empty((parts, scratch_bytes(packed.panels_PSN, packed.inputs, min(R, ROW_BLOCK))), np.uint8)
         _project(
             parts, x_RD, packed.panels_PSN, packed.affine, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids,
             scratch_PB, logits_R,
@@ -183,7 +184,7 @@ def _run(x_RD, packed, k, edits, targets_R):
     return best_values.reshape(R, k), best_ids.reshape(R, k), logits_R, log_sums_R
 
 
-def _edits(R, suppressed_RJ, penalised_RJ, penalty):
+def prepare_edits(R, suppressed_RJ, penalised_RJ, penalty):
     """What is done to single logits, as the kernel takes it: empty lists for none."""
     none = np.empty((R, 0), np.int32)
     lists = (none if ids_RJ is None else ids_RJ for ids_RJ in (suppressed_RJ, penalised_RJ))
@@ -205,7 +206,7 @@ def project_top_k(
     suppressed_RJ  int32 ids (padded with -1) whose logits count as -inf before the softmax.
     Where fewer than k ids are left, the rest is -inf and -1.
     """
-    edits = _edits(len(x_RD), suppressed_RJ, penalised_RJ, penalty)
+    edits = prepare_edits(len(x_RD), suppressed_RJ, penalised_RJ, penalty)
     values_Rk, ids_Rk, _, log_sums_R = _run(x_RD, packed, k, edits, _NO_TARGETS)
     values_Rk -= log_sums_R[:, None]
     return values_Rk, ids_Rk
@@ -220,7 +221,7 @@ def log_probs(
     penalty: float = 1.0,
 ) -> np.ndarray:
     """The log-probability of one target id (int32, inside the vocabulary) a row; float32 [N]. The rest as above."""
-    edits = _edits(len(x_ND), suppressed_NJ, penalised_NJ, penalty)
+    edits = prepare_edits(len(x_ND), suppressed_NJ, penalised_NJ, penalty)
     _, _, logits_N, log_sums_N = _run(x_ND, packed, 0, edits, targets_N)
     return logits_N - log_sums_N
 
@@ -234,12 +235,17 @@ def project_all(
 ) -> np.ndarray:
     """Every log-probability, float32 [R, V], for who samples from all of them: the one place that stores them."""
     logits_RV = linear(x_RD, packed)
-    suppressed_RJ, penalised_RJ, penalty = _edits(len(x_RD), suppressed_RJ, penalised_RJ, penalty)
+    suppressed_RJ, penalised_RJ, penalty = prepare_edits(len(x_RD), suppressed_RJ, penalised_RJ, penalty)
     for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other
         penalised = penalised_RJ[r][penalised_RJ[r] >= 0]
         before = logits_V[penalised]
         logits_V[penalised] = np.where(before < 0, before * penalty, before / penalty)
         logits_V[suppressed_RJ[r][suppressed_RJ[r] >= 0]] = -np.inf
-        logits_V -= max(logits_V.max(), LOWEST)  # not -inf, should all be ruled out
-        logits_V -= np.log(max(np.exp(logits_V).sum(dtype=np.float64), _TINY)).astype(np.float32)
+        log_softmax(logits_V)
     return logits_RV
+
+
+def log_softmax(logits: np.ndarray) -> None:
+    """Of one row, in place."""
+    logits -= max(logits.max(), LOWEST)  # not -inf, should all be ruled out
+    logits -= np.log(max(np.exp(logits).sum(dtype=np.float64), _TINY)).astype(np.float32)

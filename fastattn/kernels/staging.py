@@ -10,7 +10,6 @@ from numba import types
 from numba.extending import overload
 
 from fastattn.kernels.jit import FLAGS, inner
-from fastattn.kernels.packing import PackedLinear
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import PRECISIONS
@@ -114,10 +113,10 @@ def round_row(x, width, staged):
 _STAGED_BYTES = {"f": 0, "H": BFLOAT16_BYTES, "b": INT8_BYTES}  # of one value, by the type of the panels
 
 
-def scratch_bytes(packed: PackedLinear, rows: int) -> int:
-    """Bytes for ``rows`` staged rows and their factors."""
-    size = _STAGED_BYTES[packed.panels_PSN.dtype.char]
-    return rows * (-(-packed.inputs // LANES) * LANES * size + 4) if size else 0
+def scratch_bytes(weights: np.ndarray, width: int, rows: int) -> int:
+    """Bytes for ``rows`` rows of that width and their factors, staged for weights of that type."""
+    size = _STAGED_BYTES[weights.dtype.char]
+    return rows * (-(-width // LANES) * LANES * size + 4) if size else 0
 
 
 def staged_row(panels, width):

@@ -40,7 +40,10 @@ class Arithmetic:
     b_bytes    bytes of one value in B.
     a_bytes    bytes of one value in A, as ``stage`` leaves it.
     offset     added to every value of A, which the sums start without: 128 where the instruction wants unsigned ones.
-    multiply   (emitter, address of A's word, vectors of B) -> what ``add`` takes for that row.
+    spread     (emitter, address of A's word) -> what ``add`` takes of it: the word in every lane.
+    abreast    (emitter, address) -> the same of LANES words side by side, one in each lane.
+    operand    (emitter, address) -> what ``add`` takes of LANES words of B.
+    add        (emitter, of A, of B, sums) -> the sums with the products.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Arithmetic:
     a_bytes: int
     offset: int
     spread: Callable
+    abreast: Callable
     operand: Callable
     add: Callable
 
@@ -87,6 +91,14 @@ def _add_float32(emitter: Emitter, spread, operand, total):
 
 def _spread_two(emitter: Emitter, address):
     return _spread_float(emitter, address), _spread_float(emitter, emitter.builder.add(address, I64(4)))
+
+
+def _two_abreast(emitter: Emitter, address):
+    """The even and the odd ones of as many floats as two vectors hold."""
+    lanes = emitter.target.lanes
+    first, second = (emitter.load(emitter.builder.add(address, I64(skip))) for skip in (0, 4 * lanes))
+    orders = (ir.Constant(emitter.integers, list(range(start, 2 * lanes, 2))) for start in (0, 1))
+    return tuple(emitter.builder.shuffle_vector(first, second, order) for order in orders)
 
 
 def _widen_two(emitter: Emitter, address):
@@ -151,16 +163,16 @@ def _add_widened(emitter: Emitter, spread, operand, total):
     return total
 
 
-FLOAT32 = Arithmetic("float32", 1, False, 4, 4, 0, _spread_float, Emitter.load, _add_float32)
+FLOAT32 = Arithmetic("float32", 1, False, 4, 4, 0, _spread_float, Emitter.load, Emitter.load, _add_float32)
 INT8 = {
-    "vnni": Arithmetic("vnni", 4, True, 1, 1, 128, _spread_word, _words, _add_unsigned_dot),
-    "sdot": Arithmetic("sdot", 4, True, 1, 1, 0, _spread_word, _words, _add_signed_dot),
-    "pairs": Arithmetic("pairs", 2, True, 1, 2, 0, _spread_word, _widen_pairs, _add_pairs),
-    "widened": Arithmetic("widened", 2, True, 1, 2, 0, _spread_word, _widen_pairs, _add_widened),
+    "vnni": Arithmetic("vnni", 4, True, 1, 1, 128, _spread_word, _words, _words, _add_unsigned_dot),
+    "sdot": Arithmetic("sdot", 4, True, 1, 1, 0, _spread_word, _words, _words, _add_signed_dot),
+    "pairs": Arithmetic("pairs", 2, True, 1, 2, 0, _spread_word, _words, _widen_pairs, _add_pairs),
+    "widened": Arithmetic("widened", 2, True, 1, 2, 0, _spread_word, _words, _widen_pairs, _add_widened),
 }
 BFLOAT16 = {
-    "dot": Arithmetic("dot", 2, False, 2, 2, 0, _spread_word, _words, _add_bfloat16),
-    "widened": Arithmetic("widened", 2, False, 2, 4, 0, _spread_two, _widen_two, _add_two),
+    "dot": Arithmetic("dot", 2, False, 2, 2, 0, _spread_word, _words, _words, _add_bfloat16),
+    "widened": Arithmetic("widened", 2, False, 2, 4, 0, _spread_two, _two_abreast, _widen_two, _add_two),
 }
 
 

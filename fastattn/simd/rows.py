@@ -32,11 +32,11 @@ def emit_transpose(emitter: Emitter, rows: list) -> list:
     return rows
 
 
-def emit_lane_sums(emitter: Emitter, rows: list):
+def emit_lane_sums(emitter: Emitter, rows: list, add):
     """One vector whose lane i is the sum of the lanes of rows[i], in the same order for every i."""
     width = 1
     while len(rows) > 1:
-        rows = [emitter.add(*_interleave(emitter, a, b, width)) for a, b in zip(rows[::2], rows[1::2], strict=True)]
+        rows = [add(*_interleave(emitter, a, b, width)) for a, b in zip(rows[::2], rows[1::2], strict=True)]
         width *= 2
     return rows[0]
 
@@ -87,7 +87,7 @@ def make_dot_rows(queries: int):
     def emit(emitter, query, query_row, rows, row_size, index, width, out, out_row):
         builder = emitter.builder
         queries_at = [builder.add(query, builder.mul(query_row, I64(q))) for q in range(queries)]
-        rows_at = [_row_address(emitter, rows, row_size, index, I64(4 * j)) for j in range(keys)]
+        rows_at = [emit_row_address(emitter, rows, row_size, index, I64(4 * j)) for j in range(keys)]
         tail = builder.and_(width, I64(LANES - 1))
         whole = builder.mul(builder.sub(width, tail), I64(4))
         zero = emitter.constant(0.0)
@@ -107,7 +107,7 @@ def make_dot_rows(queries: int):
             return add(sums, lambda start: emitter.load_first(builder.add(start, whole), tail, zero))
 
         sums = emitter.loop(whole, 4 * LANES, [zero] * LANES, add_whole)
-        result = emit_lane_sums(emitter, emitter.loop(tail, LANES, sums, add_tail))
+        result = emit_lane_sums(emitter, emitter.loop(tail, LANES, sums, add_tail), emitter.add)
         part = ir.VectorType(F32, keys)
         for q in range(queries):
             order = ir.Constant(ir.VectorType(I32, keys), list(range(q * keys, (q + 1) * keys)))
@@ -144,7 +144,7 @@ def make_add_rows(sums: int, vectors: int):
             places = [builder.add(at, builder.add(offset, I64(n * LANES * 4))) for at in out_at for n in range(number)]
 
             def body(s, values):
-                row = builder.add(_row_address(emitter, rows, row_size, index, s), offset)
+                row = builder.add(emit_row_address(emitter, rows, row_size, index, s), offset)
                 parts = [load(builder.add(row, I64(n * LANES * 4))) for n in range(number)]
                 new = []
                 for at in weights_at:
@@ -183,7 +183,7 @@ def make_add_rows(sums: int, vectors: int):
     return add_rows
 
 
-def _row_address(emitter: Emitter, rows, row_size, index, offset):
+def emit_row_address(emitter: Emitter, rows, row_size, index, offset):
     """Of the row whose number, an int32, is at ``index`` + ``offset``."""
     builder = emitter.builder
     number = builder.load(emitter.pointer(builder.add(index, offset), I32))

@@ -1,0 +1,145 @@
+"""Projections onto each row's own words: against the oracle, the whole projection, and themselves in other company."""
+
+import numpy as np
+import pytest
+
+from fastattn import kernels, reference
+from fastattn.kernels.picked import ROWS
+from fastattn.kernels.select import CHUNK, log_softmax
+from fastattn.rounding import quantize
+from fastattn.simd.target import LANES
+from fastattn.spec import QuantizedTensor
+
+PRECISIONS = ["float32", "bfloat16", "int8"]
+V = 3 * CHUNK + 5
+LENGTHS = (1, LANES - 1, LANES, LANES + 1, CHUNK, CHUNK + 3, V)
+TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-4, "int8": 2e-5}
+
+
+class Layer:
+    """A projection onto V words, lists of them of LENGTHS, and rows that choose from each: one, and then many."""
+
+    def __init__(self, precision: str, width: int, quantised: bool = False, input_scale: float | None = None):
+        rng = np.random.default_rng(width)
+        self.weight = rng.standard_normal((V, width), np.float32)
+        if quantised:
+            rounded = quantize(self.weight, "")
+            self.weight = QuantizedTensor(rounded.values_FD, rounded.multipliers_F, input_scale)
+        self.bias = rng.standard_normal(V, np.float32)
+        self.lists = [np.sort(rng.permutation(V)[:length]).astype(np.int32) for length in LENGTHS]
+        self.of = np.repeat(np.arange(len(LENGTHS)), [1, ROWS + 2, 3, 1, 2, 4, 1])
+        self.x = rng.standard_normal((len(self.of), width), np.float32)
+        self.edits = self._edits(rng)
+        self.packed, self.picked = self.build(kernels, precision)
+        self.oracle, self.oracle_picked = self.build(reference, precision)
+
+    def build(self, ops, precision):
+        packed = ops.pack_linear(self.weight, self.bias, precision)
+        rows = ops.pack_rows(self.weight, packed)
+        picked = [ops.pick(rows, ids) for ids in self.lists]
+        return packed, [picked[i] for i in self.of]
+
+    def _edits(self, rng):
+        """Ids on the row's list and others, and padding."""
+        suppressed, penalised = (rng.integers(0, V, (len(self.of), 6)).astype(np.int32) for _ in range(2))
+        for r, i in enumerate(self.of):
+            suppressed[r, :2] = rng.choice(self.lists[i], 2)
+            penalised[r, :2] = rng.permutation(self.lists[i])[:2] if LENGTHS[i] > 1 else -1
+            penalised[r] = [p if p not in penalised[r, :n] else -1 for n, p in enumerate(penalised[r])]
+        suppressed[::2, 5] = -1
+        return suppressed, penalised, 1.7
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("width", [1, 24, 64, 70, 256])
+@pytest.mark.parametrize("quantised", [False, True])
+def test_agrees_with_the_oracle(precision, width, quantised):
+    layer = Layer(precision, width, quantised)
+    x, atol = layer.x.astype(np.float64), TOLERANCE[precision]
+    for edits in ((), layer.edits):
+        expected = reference.picked_all(x, layer.oracle_picked, *edits)
+        found = kernels.picked_all(layer.x, layer.picked, *edits)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+        values, ids = kernels.picked_top_k(layer.x, layer.picked, 5, *edits)
+        expected_values, expected_ids = reference.picked_top_k(x, layer.oracle_picked, 5, *edits)
+        np.testing.assert_allclose(values, expected_values, rtol=0, atol=atol)
+        left = np.isfinite(expected_values)
+        np.testing.assert_array_equal(ids, np.where(left, expected_ids, -1))
+        targets = np.random.default_rng(width).integers(0, V, len(x)).astype(np.int32)
+        targets[::2] = [layer.lists[i][-1] for i in layer.of[::2]]
+        log_probs = kernels.picked_log_probs(layer.x, layer.picked, targets, *edits)
+        np.testing.assert_allclose(log_probs, expected[np.arange(len(x)), targets], rtol=0, atol=atol)
+        assert np.isneginf(log_probs).any() and np.isfinite(log_probs).any()
+
+
+@pytest.mark.parametrize("input_scale", [None, 9.0])
+@pytest.mark.parametrize("width", [24, 256])
+def test_in_int8_logits_are_those_of_the_whole_projection_to_the_bit(width, input_scale):
+    layer = Layer("int8", width, True, input_scale)
+    logits = kernels.linear(layer.x, layer.packed)
+    for r, found in enumerate(kernels.picked_all(layer.x, layer.picked)):
+        ids = layer.lists[layer.of[r]]
+        expected = logits[r, ids]
+        log_softmax(expected)
+        np.testing.assert_array_equal(found[ids], expected)
+        assert np.isneginf(np.delete(found, ids)).all()
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_row_does_not_depend_on_its_neighbours_or_the_threads(precision):
+    layer = Layer(precision, 70)
+    targets = np.array([layer.lists[i][0] for i in layer.of], np.int32)
+
+    def run(rows, threads):
+        x, picked = layer.x[rows].copy(), [layer.picked[r] for r in np.arange(len(layer.of))[rows]]
+        edits = (*(ids_RJ[rows] for ids_RJ in layer.edits[:2]), layer.edits[2])
+        with kernels.use_threads(threads):
+            return (
+                *kernels.picked_top_k(x, picked, 5, *edits),
+                kernels.picked_all(x, picked, *edits),
+                kernels.picked_log_probs(x, picked, targets[rows], *edits),
+            )
+
+    whole = run(np.s_[:], 1)
+    for rows in (np.s_[:], np.s_[:1], np.s_[3:5], np.s_[2::3], np.s_[::-1], np.s_[20:]):
+        for found, expected in zip(run(rows, 2), whole, strict=True):
+            np.testing.assert_array_equal(found, expected[rows])
+
+
+def test_the_words_around_a_word_change_no_logit():
+    """Differences of log-probabilities, which are those of logits, are the same in any list; exact for small numbers."""
+    rng = np.random.default_rng(1)
+    weight, x = rng.integers(-3, 4, (V, 32)).astype(np.float32), rng.integers(-3, 4, (1, 32)).astype(np.float32)
+    rows = kernels.pack_rows(weight, kernels.pack_linear(weight))
+    logits = (x @ weight.T)[0]
+    for first in range(0, 40, 7):
+        ids = np.r_[first, 41 : 60 + first].astype(np.int32)
+        (found,) = kernels.picked_all(x, [kernels.pick(rows, ids)])
+        np.testing.assert_allclose(found[ids] - found[first], logits[ids] - logits[first], atol=1e-5)
+
+
+def test_fewer_words_than_asked_for_none_left_and_ties():
+    rows = kernels.pack_rows(np.eye(6, dtype=np.float32), kernels.pack_linear(np.eye(6, dtype=np.float32)))
+    x, picked = np.ones((2, 6), np.float32), kernels.pick(rows, np.array([1, 4, 5], np.int32))
+    values, ids = kernels.picked_top_k(x, [picked] * 2, 5)
+    assert ids.tolist() == [[1, 4, 5, -1, -1]] * 2
+    np.testing.assert_allclose(values[:, :3], -np.log(3), rtol=1e-6)
+    assert np.isneginf(values[:, 3:]).all()
+    values, ids = kernels.picked_top_k(x, [picked] * 2, 2, np.array([[1, 4, 5], [4, 0, 1]], np.int32))
+    assert np.isneginf(values[0]).all() and ids.tolist() == [[-1, -1], [5, -1]] and values[1, 0] == 0
+
+
+def test_nan_stays_in_its_row():
+    layer = Layer("float32", 24)
+    layer.x[2, 3] = np.nan
+    values, _ = kernels.picked_top_k(layer.x, layer.picked, 2)
+    found = np.isnan(values).any(axis=1)
+    assert found[2] and not np.delete(found, 2).any()
+
+
+def test_weights_that_fit_are_not_copied():
+    weight = np.ones((V, 256), np.float32)
+    assert kernels.pack_rows(weight, kernels.pack_linear(weight)).rows_FD is weight
+    quantised = quantize(weight, "")
+    rows = kernels.pack_rows(quantised, kernels.pack_linear(quantised, None, "int8"))
+    assert rows.rows_FD is quantised.values_FD
