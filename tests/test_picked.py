@@ -107,7 +107,7 @@ def test_a_row_does_not_depend_on_its_neighbours_or_the_threads(precision):
 
 
 def test_the_words_around_a_word_change_no_logit():
-    """Differences of log-probabilities, which are those of logits, are the same in any list; exact for small numbers."""
+    """Differences of log-probabilities are those of logits, in any list."""
     rng = np.random.default_rng(1)
     weight, x = rng.integers(-3, 4, (V, 32)).astype(np.float32), rng.integers(-3, 4, (1, 32)).astype(np.float32)
     rows = kernels.pack_rows(weight, kernels.pack_linear(weight))

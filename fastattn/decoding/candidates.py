@@ -1,5 +1,6 @@
 """The tokens that may come next, row by row: the projection's best, or what the options make of them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fastattn.decoding.constraints import (
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.sampling import draw, uniform
 from fastattn.decoding.search import biased
+from fastattn.decoding.shortlist import allowed_ids
 from fastattn.errors import InputError
 from fastattn.models.transformer import EncoderDecoder
 
@@ -24,6 +26,7 @@ class Rows:
     past_RT       those of them that penalties look back on: int32, -1 behind the first ``lengths_R``
     wished_R      the token that a prefix wishes for, or -1
     keys_R, hypotheses_R   what samples are keyed by: uint64
+    picked_R      of a model with a shortlist: what each row chooses from
     """
 
     def __init__(self, steps_R: np.ndarray):
@@ -32,6 +35,7 @@ class Rows:
         self.past_RT, self.lengths_R = np.empty((R, 0), np.int32), np.zeros(R, np.int64)
         self.wished_R = np.full(R, -1, np.int32)
         self.keys_R, self.hypotheses_R = np.zeros(R, np.uint64), np.zeros(R, np.uint64)
+        self.picked_R: Sequence[Any] | None = None
 
 
 class Candidates:
@@ -46,19 +50,33 @@ class Candidates:
         self.sequences = [sequence for sequence in options.suppress_sequences if len(sequence) > 1]
         never = {sequence[0] for sequence in options.suppress_sequences if len(sequence) == 1}
         self.never_1J = np.array([sorted(never | ({unk_id} if options.disable_unk else set()))], np.int32)
+        self.listed = options.shortlist and model.shortlist is not None
         self.needs_past = options.repetition_penalty != 1 or options.no_repeat_ngram_size > 0 or bool(self.sequences)
+
+    def pick(self, source: np.ndarray) -> Any:
+        """What the rows of a sentence choose from; None: all tokens."""
+        if not self.listed:
+            return None
+        return self.model.pick(allowed_ids(self.model.shortlist, source, self.end_id, self.model.vocabulary))
 
     def best(self, hidden_RD: np.ndarray, rows: Rows, count: int) -> tuple[np.ndarray, np.ndarray]:
         """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or the one that is drawn."""
         edits = self.edits(rows)
         if self.options.sampled:
             return self._drawn(hidden_RD, rows, edits)
-        log_probs_Rk, ids_Rk = self.model.top_k(hidden_RD, min(count, self.model.vocabulary), *edits)
+        count, picked_R = min(count, self.model.vocabulary), rows.picked_R
+        log_probs_Rk, ids_Rk = self.model.top_k(hidden_RD, count, *edits, picked_R=picked_R)
         wishing_R = np.flatnonzero(rows.wished_R >= 0)
         if len(wishing_R):
             wished_R = rows.wished_R[wishing_R].astype(np.int32)
             rows_edits = (None if ids_RJ is None else ids_RJ[wishing_R] for ids_RJ in edits[:2])
-            wished_log_probs_R = self.model.log_probs(hidden_RD[wishing_R], wished_R, *rows_edits, edits[2])
+            wished_log_probs_R = self.model.log_probs(
+                hidden_RD[wishing_R],
+                wished_R,
+                *rows_edits,
+                edits[2],
+                picked_N=None if picked_R is None else [picked_R[r] for r in wishing_R],
+            )
             log_probs_Rk[wishing_R], ids_Rk[wishing_R] = biased(
                 log_probs_Rk[wishing_R],
                 ids_Rk[wishing_R],
@@ -86,9 +104,9 @@ class Candidates:
     def _drawn(self, hidden_RD: np.ndarray, rows: Rows, edits: tuple) -> tuple[np.ndarray, np.ndarray]:
         options = self.options
         if options.sampling_topk:
-            log_probs_Rk, ids_Rk = self.model.top_k(hidden_RD, options.sampling_topk, *edits)
+            log_probs_Rk, ids_Rk = self.model.top_k(hidden_RD, options.sampling_topk, *edits, picked_R=rows.picked_R)
         else:
-            log_probs_Rk = self.model.all_log_probs(hidden_RD, *edits)
+            log_probs_Rk = self.model.all_log_probs(hidden_RD, *edits, picked_R=rows.picked_R)
             ids_Rk = np.broadcast_to(np.arange(log_probs_Rk.shape[1], dtype=np.int32), log_probs_Rk.shape)
         assert options.seed is not None
         uniform_R = uniform(options.seed, rows.keys_R, rows.hypotheses_R, rows.steps_R)

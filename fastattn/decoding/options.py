@@ -66,6 +66,8 @@ class DecodingOptions:
                          continuation, by that token's probability; a score is the token's log-probability plus the
                          continuation's score. What penalties and suppressed sequences look back on is the continuation
     min_alternative_expansion_prob  alternatives less probable than this, 0 to 1, are left out
+    shortlist            where the checkpoint has a lexical shortlist, choose only from the words that it lists for the
+                         source; what a prefix imposes may be any. False: from all words
     return_attention     keep each target token's attention over the source
     replace_unknowns     put the source token with the highest attention in the place of each unknown token
     sampling_topk        with beam_size=1, draw each token from so many of the most probable; 1: take the best;
@@ -93,6 +95,7 @@ class DecodingOptions:
     prefix_bias_beta: float = 0.0
     return_alternatives: bool = False
     min_alternative_expansion_prob: float = 0.0
+    shortlist: bool = True
     return_attention: bool = False
     replace_unknowns: bool = False
     sampling_topk: int = 1

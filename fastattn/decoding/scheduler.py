@@ -58,6 +58,7 @@ class Sentence:
     job: Job
     expected: int
     key: int  # of its samples
+    picked: Any  # what it chooses from
     hypotheses: list[Hypothesis] = field(default_factory=list)
 
 
@@ -127,7 +128,8 @@ class Worker:
         sentences_B = np.array([self.free.pop() for _ in numbers], np.int64)
         for place, number, job in zip(sentences_B, numbers, jobs):
             key = sentence_key(job.source, job.start) if self.options.sampled else 0
-            self.places[int(place)] = Sentence(number, job, self._expected_rows(job), key)
+            picked = self.choice.pick(job.source)
+            self.places[int(place)] = Sentence(number, job, self._expected_rows(job), key, picked)
             self.expected += self._expected_rows(job)
         self.cache.add_memory(sentences_B, memory, memory_starts_B1)
         self._start(jobs, sentences_B, memory, memory_starts_B1)
@@ -193,6 +195,8 @@ class Worker:
     def _rows(self, beams: Beams, width: int) -> Rows:
         """What the options want to know of each row."""
         rows = Rows(np.repeat(beams.steps_B, width))
+        if self.choice.listed:
+            rows.picked_R = [self.places[place].picked for place in np.repeat(beams.sentences_B, width).tolist()]
         if self.choice.needs_past:
             slots_R = (beams.sentences_B[:, None] * self.beam + np.arange(width)).ravel()
             contexts_B = np.array([self.places[place].job.context for place in beams.sentences_B.tolist()])

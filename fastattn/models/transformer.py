@@ -257,6 +257,10 @@ class EncoderDecoder:
         self.spec, self.ops = checkpoint.spec, ops
         self.encoder = EncoderStack(parameters, checkpoint.spec.encoder)
         self.decoder = DecoderStack(parameters, decoder)
+        self.shortlist, self._rows = checkpoint.shortlist, None
+        if self.shortlist is not None:
+            weight_VD = parameters.tensor("decoder.projection.weight")
+            self._rows = ops.pack_rows(weight_VD, self.decoder.projection)
 
     @property
     def positions(self) -> int:
@@ -326,21 +330,37 @@ class EncoderDecoder:
             reach.keep_in(cache, cache.append(np.repeat(slots_B, lengths_B), positions_N, tokens_N))
         return self.decoder(tokens_N, positions_N, reach), reach.attention_NS
 
-    def top_k(self, hidden_RD: np.ndarray, k: int, *edits: Any) -> tuple[np.ndarray, np.ndarray]:
+    def pick(self, ids: np.ndarray) -> Any:
+        """What a row chooses from that may choose from ``ids`` alone: int32, rising. Of a model with a shortlist."""
+        return self.ops.pick(self._rows, ids)
+
+    def top_k(
+        self, hidden_RD: np.ndarray, k: int, *edits: Any, picked_R: Sequence[Any] | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The k most probable next tokens: (log_probs_Rk, ids_Rk), best first.
 
-        ``edits`` are suppressed_RJ, penalised_RJ and penalty of the operation ``project_top_k``, here and below.
-        Raises CheckpointError where the weights give no numbers.
+        ``edits`` are suppressed_RJ, penalised_RJ and penalty of the operation ``project_top_k``; ``picked_R`` is what
+        each row chooses from, None: all tokens; here and below. Raises CheckpointError where the weights give no
+        numbers.
         """
-        log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, self.decoder.projection, k, *edits)
+        if picked_R is None:
+            log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, self.decoder.projection, k, *edits)
+        else:
+            log_probs_Rk, ids_Rk = self.ops.picked_top_k(hidden_RD, picked_R, k, *edits)
         if np.isnan(log_probs_Rk).any():
             raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
         return log_probs_Rk, ids_Rk
 
-    def all_log_probs(self, hidden_RD: np.ndarray, *edits: Any) -> np.ndarray:
+    def all_log_probs(self, hidden_RD: np.ndarray, *edits: Any, picked_R: Sequence[Any] | None = None) -> np.ndarray:
         """log_probs_RV of every next token."""
-        return self.ops.project_all(hidden_RD, self.decoder.projection, *edits)
+        if picked_R is None:
+            return self.ops.project_all(hidden_RD, self.decoder.projection, *edits)
+        return self.ops.picked_all(hidden_RD, picked_R, *edits)
 
-    def log_probs(self, hidden_ND: np.ndarray, targets_N: np.ndarray, *edits: Any) -> np.ndarray:
+    def log_probs(
+        self, hidden_ND: np.ndarray, targets_N: np.ndarray, *edits: Any, picked_N: Sequence[Any] | None = None
+    ) -> np.ndarray:
         """The log-probability of each row's target token."""
-        return self.ops.log_probs(hidden_ND, self.decoder.projection, targets_N, *edits)
+        if picked_N is None:
+            return self.ops.log_probs(hidden_ND, self.decoder.projection, targets_N, *edits)
+        return self.ops.picked_log_probs(hidden_ND, picked_N, targets_N, *edits)
