@@ -41,7 +41,8 @@ def warmup() -> None:
             ("int8", {}, True),
         ):
             translator = Translator.from_checkpoint(_translation_checkpoint(quantized, **variety), precision)
-            translator.translate("word", beam_size=2, max_decoding_length=4)
+            for shortlist in (True, False):
+                translator.translate("word", beam_size=2, max_decoding_length=4, shortlist=shortlist)
             translator.score(["word"], ["word"])
     seconds = time.monotonic() - start
     click.echo(f"{compiling.kernels} kernels compiled in {seconds:.1f} s" if compiling.kernels else "all was compiled")
@@ -80,11 +81,15 @@ def _encoder_checkpoint() -> "Checkpoint":
 def _translation_checkpoint(quantized: bool, **variety: Any) -> "Checkpoint":
     import dataclasses
 
-    from fastattn.spec import ModelSpec, TranslationText
+    import numpy as np
+
+    from fastattn.spec import ModelSpec, Shortlist, TranslationText
 
     stack = _stack(**variety)
     spec = ModelSpec("encoder-decoder", stack, dataclasses.replace(stack, cross_attention=True))
-    return _checkpoint(spec, TranslationText(_TOKENS, _TOKENS), quantized)
+    checkpoint = _checkpoint(spec, TranslationText(_TOKENS, _TOKENS), quantized)
+    ids = np.arange(len(_TOKENS), dtype=np.int32)
+    return dataclasses.replace(checkpoint, shortlist=Shortlist(ids, np.zeros(len(_TOKENS) + 1, np.int32), ids[:0]))
 
 
 def _checkpoint(spec: Any, text: Any, quantized: bool = False) -> "Checkpoint":

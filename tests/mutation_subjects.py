@@ -7,7 +7,7 @@ import random
 import tarfile
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import ctranslate2_writer as writer
@@ -15,14 +15,19 @@ import numpy as np
 import safetensors_writer
 from mutators import Files, mutate, packed
 from safetensors_writer import MEAN_POOLING, safetensors_bytes
+from shortlist_writer import binary_shortlist
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from fastattn.decoding.shortlist import allowed_ids
 from fastattn.encoder import Encoder
 from fastattn.errors import DownloadError
+from fastattn.spec import Shortlist
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.translator import Translator
 from fastattn.weights import convert, read
 from fastattn.weights.archive import ArchiveError, extract
+from fastattn.weights.folder import Directory
+from fastattn.weights.shortlist import read_shortlist
 
 GOLDENS = Path(__file__).parent / "goldens"
 TEXTS = ["▁w1 ▁w2", "the garden, 明天 w0!", "", "x" * 40]
@@ -170,15 +175,15 @@ def encoder_files() -> Files:
     return {"model.bin": model, "config.json": config, "tokenizer.json": tokenizer_bytes("Unigram")}
 
 
-def converted_files(files: Files, precision: str) -> Files:
-    """fastattn's own folder of what these files hold."""
+def converted_files(files: Files, precision: str, shortlist: Shortlist | None = None) -> Files:
+    """fastattn's own folder of what these files hold, and of a shortlist."""
     with tempfile.TemporaryDirectory() as folder:
         model, out = Path(folder) / "model", Path(folder) / "out"
         for name, content in files.items():
             (model / name).parent.mkdir(parents=True, exist_ok=True)
             (model / name).write_bytes(content)
         out.mkdir()
-        convert.write(out, read(model), precision)
+        convert.write(out, replace(read(model), shortlist=shortlist), precision)
         return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 
 
@@ -208,6 +213,17 @@ def _unpack(path: Path) -> None:
             assert sum(file.stat().st_size for file in path.glob("contents/*")) <= LIMIT
 
 
+def _shortlist(path: Path) -> Shortlist:
+    (file,) = (file.name for file in path.iterdir())
+    return read_shortlist(Directory(path), file, TOKENS, TOKENS, True)
+
+
+def _choose(shortlist: Shortlist) -> None:
+    for source in (np.arange(len(TOKENS)), np.array([3, 3]), np.array([len(TOKENS) - 1])):
+        allowed = allowed_ids(shortlist, source, 0, len(TOKENS))
+        assert len(allowed) and 0 <= allowed[0] <= allowed[-1] < len(TOKENS)
+
+
 def _spm(path: Path) -> SentencePiece:
     return SentencePiece((path / "spm.model").read_bytes())
 
@@ -216,6 +232,11 @@ def _checkpoint(files: Files, kind: type = Translator, folder: str = "") -> Subj
     use = _translate if kind is Translator else _encode
     return Subject(files, lambda path: kind(path / folder, threads=1), use)  # type: ignore[arg-type]
 
+
+TOKENS = ("</s>", "<unk>", *(f"▁w{i}" for i in range(18)))
+LISTS = [[s % 7, 19 - s, s] if s % 3 else [] for s in range(len(TOKENS))]
+LEXICON = "".join(f"{TOKENS[t]} {TOKENS[s]} {1 / (t + 2):.3f}\n" for s, targets in enumerate(LISTS) for t in targets)
+SHORTLIST = Shortlist(*(np.array(ids, np.int32) for ids in ([0, 1], [0, 2, 2, *[3] * 7], [3, 4, 5])), copied=True)
 
 SUBJECTS: dict[str, Subject] = {
     "ctranslate2 v1": _checkpoint(ctranslate2_files(1)),
@@ -234,7 +255,11 @@ SUBJECTS: dict[str, Subject] = {
     "sentence-transformers": _checkpoint(sentence_transformer_files(), Encoder),
     "own int8": _checkpoint(converted_files(ctranslate2_files(6, rotary=True, gated=True), "int8")),
     "own bfloat16": _checkpoint(converted_files(ctranslate2_files(5, "int8", relative_buckets=8), "bfloat16")),
+    "own with a shortlist": _checkpoint(converted_files(ctranslate2_files(6), "int8", SHORTLIST)),
     "own encoder": _checkpoint(converted_files(sentence_transformer_files(), "int8"), Encoder),
+    "shortlist": Subject({"lex.s2t.bin": binary_shortlist(3, LISTS)}, _shortlist, _choose),  # type: ignore[arg-type]
+    "shortlist, text": Subject({"lex.txt": LEXICON.encode()}, _shortlist, _choose),  # type: ignore[arg-type]
+    "shortlist, gzipped": Subject({"lex.gz": gzip.compress(LEXICON.encode(), mtime=0)}, _shortlist, _choose),  # type: ignore[arg-type]
     "pulled zip": Subject(archive_files("pulled.zip"), _unpack, lambda nothing: None),
     "pulled tar": Subject(archive_files("pulled.tar.gz"), _unpack, lambda nothing: None),
 } | {

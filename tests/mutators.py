@@ -13,6 +13,7 @@ from typing import Any
 
 import ctranslate2_writer
 import numpy as np
+from shortlist_writer import hash_words
 
 from fastattn.weights.ctranslate2_file import parse
 
@@ -67,6 +68,8 @@ def _fields(name: str) -> Callable[[bytes, random.Random], bytes] | None:
         return _json
     if name.endswith(".safetensors"):
         return _safetensors
+    if name.endswith(".s2t.bin"):
+        return _shortlist
     if name.endswith(".bin"):
         return _ctranslate2
     return _zip if name.endswith((".zip", ".argosmodel")) else None
@@ -175,6 +178,19 @@ def _safetensors(data: bytes, rng: random.Random) -> bytes:
         return data[:start] + rng.choice((rng.randbytes(size), b"\xff" * size, b"\0" * size)) + data[start + size :]
     header = _json(data[8 : 8 + length], rng)
     return struct.pack("<Q", len(header)) + header + data[8 + length :]
+
+
+def _shortlist(data: bytes, rng: random.Random) -> bytes:
+    """A number of the header, an offset or an id; the checksum is right."""
+    if len(data) < 48:
+        raise Unfit
+    changed = bytearray(data)
+    place = 16 + 4 * rng.randrange((len(data) - 16) // 4)
+    number = rng.choice((*HUGE, *range(30)))
+    width = rng.choice((4, 8))
+    changed[place : place + width] = (number & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+    changed[8:16] = hash_words(bytes(changed[16:])).to_bytes(8, "little")
+    return bytes(changed)
 
 
 def _ctranslate2(data: bytes, rng: random.Random) -> bytes:

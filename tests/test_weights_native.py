@@ -1,7 +1,9 @@
 """fastattn's own folder: what is converted comes back, whatever the precision; what is damaged is named."""
 
+import dataclasses
 import json
 import tracemalloc
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from tiny_models import random_checkpoint
 
 from fastattn.errors import CheckpointError
 from fastattn.rounding import bfloat16_bits
-from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Tensor, TranslationText
+from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Shortlist, Tensor, TranslationText
 from fastattn.weights import convert, read
 from fastattn.weights.folder import Directory
 from fastattn.weights.native import is_matrix
@@ -98,6 +100,61 @@ def test_a_translation_model_comes_back(tmp_path: Path, variety: str, kept: str,
     again = check_same(original, converted(original, tmp_path / "out", precision), precision)
     assert again.text == original.text
     assert again.details == {"layout version": "1", "converted from": f"ctranslate2, {kept}"} | original.details
+
+
+def shortlisted(path: Path, copied: bool = False) -> Checkpoint:
+    """A translation model whose source words add the target words 5 and 6, 7, nothing ..."""
+    arrays = (np.array(ids, np.int32) for ids in ([0, 3], [0, 2, 3, *[3] * 21], [5, 6, 7]))
+    return dataclasses.replace(read(translation_model(path)), shortlist=Shortlist(*arrays, copied=copied))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_shortlist_comes_back(tmp_path: Path, precision: str) -> None:
+    original = shortlisted(tmp_path / "model")
+    again = check_same(original, converted(original, tmp_path / "out", precision), precision).shortlist
+    assert again is not None and original.shortlist is not None and not again.copied
+    for field in ("always", "starts_V1", "targets"):
+        found = getattr(again, field)
+        np.testing.assert_array_equal(found, getattr(original.shortlist, field))
+        assert found.dtype == np.int32
+    without = dataclasses.replace(original, shortlist=None)
+    assert read(converted(without, tmp_path / "without", precision)).shortlist is None
+
+
+@pytest.mark.parametrize(
+    "changes, fault",
+    [
+        ({"shortlist.starts": None}, "shortlist.starts should be there, I32 of one dimension"),
+        ({"shortlist.targets": np.zeros(3, np.float32)}, "shortlist.targets should be there, I32 of one dimension"),
+        ({"shortlist.always": np.zeros((1, 2), np.int32)}, "shortlist.always should be there, I32 of one dimension"),
+        ({"shortlist.starts": np.zeros(23, np.int32)}, "shortlist.starts should hold 24 numbers"),
+        ({"shortlist.starts": np.zeros(24, np.int32)}, "the offsets should rise from 0 to 3"),
+        ({"shortlist.starts": np.array([0, 3, 2, *[3] * 21], np.int32)}, "the offsets should rise from 0 to 3"),
+        ({"shortlist.targets": np.array([5, 19, 7], np.int32)}, "target id 19 is outside the vocabulary of 19 tokens"),
+        ({"shortlist.always": np.array([-1], np.int32)}, "target id -1 is outside the vocabulary of 19 tokens"),
+    ],
+    ids=str,
+)
+def test_shortlists_that_do_not_fit_are_named(tmp_path: Path, changes: dict, fault: str) -> None:
+    path = converted(shortlisted(tmp_path / "model"), tmp_path / "out", "float32")
+    arrays = {name: tensor.array() for name, tensor in read_tensors(Directory(path), "model.safetensors").items()}
+    arrays = {name: values for name, values in (arrays | changes).items() if values is not None}
+    kinds = {"float32": "F32", "int32": "I32"}
+    tensors = {
+        name: NewTensor(kinds[values.dtype.name], values.shape, partial(np.asarray, values.copy()))
+        for name, values in arrays.items()
+    }
+    (path / "model.safetensors").unlink()
+    with (path / "model.safetensors").open("wb") as stream:
+        write_tensors(stream, tensors)
+    with pytest.raises(CheckpointError) as error:
+        read(path)
+    assert fault in str(error.value) and "\n" not in str(error.value)
+
+
+def test_no_vocabulary_but_one_as_large_can_be_copied_to(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="23 source tokens cannot be copied to a target vocabulary of 19"):
+        read(converted(shortlisted(tmp_path / "model", copied=True), tmp_path / "out", "int8"))
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

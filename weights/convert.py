@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from fastattn.rounding import bfloat16_bits, quantize, row_multipliers
 from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Tensor
-from fastattn.weights.native import INPUT_SCALE, MULTIPLIER, WEIGHTS, is_matrix
+from fastattn.weights.native import INPUT_SCALE, MULTIPLIER, SHORTLIST, WEIGHTS, is_matrix
 from fastattn.weights.native_config import FILES, FORMAT, KEPT_APART, VERSION, Config, Text
 from fastattn.weights.plain_data import to_plain
 from fastattn.weights.safetensors_file import NewTensor, write_tensors
@@ -44,6 +45,7 @@ def write(path: Path, checkpoint: Checkpoint, precision: str, progress: Progress
         files=files,
         dense=tuple(activation for _, _, activation in dense),
         tied=tied,
+        copied=checkpoint.shortlist is not None and checkpoint.shortlist.copied,
         details=details,
     )
     contents["config.json"] = json.dumps(to_plain(config), ensure_ascii=False, indent=2).encode()
@@ -92,6 +94,10 @@ def _weights(checkpoint: Checkpoint, precision: str) -> tuple[dict[str, NewTenso
         tensors[f"dense.{i}.weight"] = _float32(weight_FD)
         if bias_F is not None:
             tensors[f"dense.{i}.bias"] = _float32(bias_F)
+    if checkpoint.shortlist is not None:
+        for name, field in SHORTLIST.items():
+            ids = getattr(checkpoint.shortlist, field)
+            tensors[name] = NewTensor("I32", ids.shape, partial(np.asarray, ids))
     return tensors, tied
 
 

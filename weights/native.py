@@ -3,7 +3,8 @@
 config.json          native_config.Config as JSON
 model.safetensors    tensors by canonical name; an int8 matrix NAME has its float32 factors, one a row, in
                      NAME.multiplier, and perhaps the scale of its inputs, float32 [1], in NAME.input_scale;
-                     dense layers after an encoder are dense.N.weight and perhaps dense.N.bias
+                     dense layers after an encoder are dense.N.weight and perhaps dense.N.bias;
+                     a shortlist's arrays are int32, see SHORTLIST
 and those of FILES   that the text needs; what is the same for source and target is there once, as the source's
 """
 
@@ -12,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Tensor, check_tensors
+from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Shortlist, Tensor, check_tensors
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.json_file import is_text, read_json, shorten
 from fastattn.weights.native_config import FORMAT, Config, Text, read_config
 from fastattn.weights.safetensors_file import StoredTensor, read_tensors
+from fastattn.weights.shortlist import check_shortlist
 
 DESCRIPTION = "fastattn's own folder (written by fastattn convert)"
 WEIGHTS = "model.safetensors"
 MULTIPLIER, INPUT_SCALE = ".multiplier", ".input_scale"
+SHORTLIST = {"shortlist.always": "always", "shortlist.starts": "starts_V1", "shortlist.targets": "targets"}
 
 
 def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
@@ -48,6 +51,7 @@ def read(path: Path) -> Checkpoint:
         if stack is not None and stack.layers > len(stored):
             raise CheckpointError(f"{folder.where('config.json')}: {stack.layers} layers, but {len(stored)} tensors")
     dense = _take_dense(stored, config.dense, where)
+    shortlist = _take_shortlist(stored, config, where)
     tensors = _tensors(stored, config.tied, where)
     check_tensors(config.model, tensors, where)
     return Checkpoint(
@@ -58,6 +62,7 @@ def read(path: Path) -> Checkpoint:
         format=FORMAT,
         details={"layout version": str(config.version)} | config.details,
         files=tuple(folder.used),
+        shortlist=shortlist,
     )
 
 
@@ -103,6 +108,25 @@ def _take_dense(stored: dict[str, StoredTensor], activations: tuple[str, ...], w
             raise CheckpointError(f"{bias.where} should be {list(weight.shape[:1])}, is {list(bias.shape)}")
         layers.append((weight.float32(), None if bias is None else bias.float32(), activation))
     return tuple(layers)
+
+
+def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str) -> Shortlist | None:
+    """The shortlist, whose arrays are taken out of ``stored``, where there is one."""
+    found = {name: stored.pop(name) for name in SHORTLIST if name in stored}
+    if not found:
+        return None
+    if config.model.decoder is None:
+        raise CheckpointError(f"{where}: an encoder has no shortlist")
+    for name in SHORTLIST:
+        if name not in found or found[name].dtype != "I32" or len(found[name].shape) != 1:
+            raise CheckpointError(f"{where}: {name} should be there, I32 of one dimension")
+    arrays: dict[str, Any] = {field: found[name].array() for name, field in SHORTLIST.items()}
+    shortlist = Shortlist(**arrays, copied=config.copied)
+    sources, outputs = config.model.encoder.vocabulary, config.model.decoder.vocabulary
+    if len(shortlist.starts_V1) != sources + 1:
+        raise CheckpointError(f"{where}: shortlist.starts should hold {sources + 1} numbers")
+    check_shortlist(shortlist, sources, outputs, where)
+    return shortlist
 
 
 def _tensors(stored: dict[str, StoredTensor], tied: dict[str, str], where: str) -> dict[str, Tensor]:
