@@ -59,6 +59,9 @@ def _checkpoint_facts(model: str) -> _Facts:
     yield from _weight_facts(checkpoint)
     if isinstance(checkpoint.text, TranslationText):
         yield from _translation_facts(checkpoint.text)
+        if checkpoint.shortlist is not None:
+            always, added = len(checkpoint.shortlist.always), len(checkpoint.shortlist.targets)
+            yield "shortlist", f"{always:,} target words, and {added:,} for those of the source"
     else:
         yield from _encoder_facts(checkpoint.text)
     yield from checkpoint.details.items()

@@ -65,7 +65,13 @@ Without --json one input line gives one output line; an empty line stays empty.
 @click.option(
     "--min-alternative-prob", "min_alternative_expansion_prob", type=float, help="Drop alternatives less probable."
 )
-@click.option("--no-shortlist", "shortlist", flag_value=False, default=None, help="Choose from all words.")
+@click.option(
+    "--no-shortlist",
+    "shortlist",
+    flag_value=False,
+    default=None,
+    help="Choose from all words, not from the checkpoint's list for the source.",
+)
 @click.option("--disable-unk", is_flag=True, help="Never produce the unknown token.")
 @click.option("--replace-unknowns", is_flag=True, help="Put source words in the place of unknown tokens.")
 @click.option(

@@ -4,6 +4,7 @@ import csv
 import gc
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ import fastattn
 from fastattn.cli.entry import commands
 from fastattn.cli.loading import loading
 from fastattn.results import Translation
-from fastattn.spec import PRECISIONS
+from fastattn.spec import PRECISIONS, Shortlist
 from fastattn.translator import Translator
+from fastattn.weights import convert, read
 from fastattn.weights.catalog import CATALOG
 
 
@@ -88,6 +90,19 @@ def test_translate_hands_the_penalties_and_the_samples_on(model):
     for options, named in ((rules, ruled), (drawn, draws), (branched, branches)):
         assert [hypothesis["text"] for hypothesis in texts(*options)] == expected(**named).hypotheses
     assert "sampling needs beam_size=1" in fail(2, "translate", "-m", model, "--sampling-topk", 9, "▁w1")
+
+
+def test_a_shortlist_is_told_of_and_can_be_left_aside(model, tmp_path):
+    always, starts, targets = np.array([2, 4, 5], np.int32), np.zeros(20, np.int32), np.empty(0, np.int32)
+    (tmp_path / "listed").mkdir()
+    convert.write(tmp_path / "listed", replace(read(model), shortlist=Shortlist(always, starts, targets)), "float32")
+    least = ("--min-length", "3", *SHORT, "▁w1 ▁w2")
+    whole = succeed("translate", "-m", model, *least)
+    assert not {*whole.split()} <= {"▁w1", "▁w2"}
+    assert {*succeed("translate", "-m", tmp_path / "listed", *least).split()} <= {"▁w1", "▁w2"}
+    assert succeed("translate", "-m", tmp_path / "listed", "--no-shortlist", *least) == whole
+    assert "shortlist      3 target words, and 0 for those of the source\n" in succeed("inspect", tmp_path / "listed")
+    assert "shortlist" not in succeed("inspect", model)
 
 
 def test_translate_hands_its_options_on(model):
