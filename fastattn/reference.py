@@ -89,11 +89,12 @@ def quantise_rows(x_ND: np.ndarray, input_scale: float | None = None) -> np.ndar
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
     """The weights in the form that ``linear`` and ``project_top_k`` take, rounded as ``precision`` says."""
-    input_scale = None
+    input_scale: float | None = None
     if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
         weight_FD = quantize(weight_FD, "a linear layer")
     if isinstance(weight_FD, QuantizedTensor):
-        weight_FD, input_scale = weight_FD.float32(), weight_FD.input_scale
+        input_scale = weight_FD.input_scale
+        weight_FD = weight_FD.float32()
     if precision == "bfloat16":
         return PackedLinear(round_to_bfloat16(weight_FD), bias_F, round_to_bfloat16)
     if precision == "int8":
