@@ -169,15 +169,15 @@ def test_integers_are_no_weights(tmp_path: Path, rng: np.random.Generator) -> No
         weights.read(write_bert(tmp_path, tensors))
 
 
-def test_files_that_are_missing_or_pickled(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_files_that_are_missing_or_of_another_framework(tmp_path: Path, rng: np.random.Generator) -> None:
     write_bert(tmp_path, random_bert(rng))
     (tmp_path / "tokenizer.json").rename(tmp_path / "elsewhere")
     with pytest.raises(CheckpointError, match=r"tokenizer\.json: no such file"):
         weights.read(tmp_path)
-    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=r"pytorch_model\.bin: not supported; save the model as safetensors"):
+    (tmp_path / "model.safetensors").rename(tmp_path / "tf_model.h5")
+    with pytest.raises(CheckpointError, match=r"tf_model\.h5: not supported; save the model as safetensors"):
         weights.read(tmp_path)
-    (tmp_path / "pytorch_model.bin").unlink()
+    (tmp_path / "tf_model.h5").unlink()
     with pytest.raises(CheckpointError, match=r"model\.safetensors: no such file"):
         weights.read(tmp_path)
     (tmp_path / "config.json").write_text('{"a": 1, "a": 2}')
@@ -292,11 +292,11 @@ def test_configs_around_modules_that_are_refused(
         weights.read(path)
 
 
-def test_dense_weights_that_do_not_fit_or_are_pickled(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_dense_weights_that_do_not_fit_or_are_no_tensors(tmp_path: Path, rng: np.random.Generator) -> None:
     dense = {"in_features": 12, "out_features": 2}
     path = write_sentence_transformer(tmp_path, random_bert(rng), {POOLING: MEAN, DENSE: dense})
     (path / "2_Dense" / "pytorch_model.bin").write_bytes(b"\x80\x02.")
-    with pytest.raises(CheckpointError, match=r"pytorch_model\.bin: not supported"):
+    with pytest.raises(CheckpointError, match=r"pytorch_model\.bin: its pickle lacks an operand"):
         weights.read(path)
     (path / "2_Dense" / "model.safetensors").write_bytes(
         safetensors_bytes({"linear.weight": np.zeros((12, 2), np.float32)})

@@ -15,7 +15,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.weights.folder import Folder
-from fastattn.weights.json_file import JsonObject, parse_json, read_object, shorten
+from fastattn.weights.json_file import JsonObject, parse_json, shorten
 
 LONGEST_HEADER = 100_000_000  # bytes: the format's own limit
 HIGHEST_RANK = 8
@@ -37,21 +37,22 @@ ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """One array of a file, not yet converted."""
+    """One array of a file, not yet converted; ``strides`` in bytes where it is not C-contiguous (PyTorch's files)."""
 
     dtype: str
     shape: tuple[int, ...]
     data: memoryview
     where: str
+    strides: tuple[int, ...] | None = None
 
     def float32(self) -> np.ndarray:
         """Aligned, C-contiguous float32; over the file's own bytes where they are float32 already."""
         form = TYPES[self.dtype][1]
         if form is None:
             raise CheckpointError(f"{self.where} should be F32, F16 or BF16, is {self.dtype}")
-        stored = np.ndarray(self.shape, form, self.data if len(self.data) else None)
+        stored = np.ndarray(self.shape, form, self.data if len(self.data) else None, strides=self.strides)
         if self.dtype == "BF16":
-            return np.left_shift(stored, 16, dtype=np.uint32).view(np.float32)
+            return np.left_shift(stored, 16, dtype=np.uint32, order="C").view(np.float32)
         return np.require(stored, np.float32, ["C", "A", "W"])
 
     def array(self) -> np.ndarray:
@@ -84,25 +85,6 @@ class NewTensor:
 def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
     """The tensors of one .safetensors file by name."""
     return parse(folder.read(name), folder.where(name))
-
-
-def read_shards(folder: Folder, name: str) -> dict[str, StoredTensor]:
-    """The tensors of the files that a ``model.safetensors.index.json`` lists."""
-    index = read_object(folder, name)
-    prefix = name.rpartition("/")[0] + "/" if "/" in name else ""
-    files: dict[str, dict[str, StoredTensor]] = {}
-    tensors = {}
-    for tensor, shard in index.nested("weight_map").values.items():
-        if not isinstance(shard, str) or not shard.endswith(".safetensors") or any(c in shard for c in "/\\:"):
-            raise CheckpointError(
-                f"{index.where}: {tensor} should be in a .safetensors file here, is in {shorten(shard)}"
-            )
-        if shard not in files:
-            files[shard] = read_tensors(folder, prefix + shard)
-        if tensor not in files[shard]:
-            raise CheckpointError(f"{folder.where(prefix + shard)}: lacks {tensor}, which the index places there")
-        tensors[tensor] = files[shard][tensor]
-    return tensors
 
 
 def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:

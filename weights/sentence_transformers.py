@@ -9,10 +9,10 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec import Checkpoint, EncoderText
-from fastattn.weights import huggingface
 from fastattn.weights.folder import Directory, Folder
+from fastattn.weights.huggingface_bert import read_encoder
+from fastattn.weights.huggingface_weights import read_weights
 from fastattn.weights.json_file import JsonObject, is_text, read_json, read_object, shorten
-from fastattn.weights.safetensors_file import read_tensors
 
 DESCRIPTION = "sentence-transformers folder (modules.json)"
 # A module's class has been named by several paths over the years; its last part stayed.
@@ -109,7 +109,7 @@ def _module_class(entry: JsonObject) -> str:
 def _read_transformer(folder: Folder, prefix: str) -> Checkpoint:
     name = next((name for name in TRANSFORMER_CONFIGS if folder.contains(prefix + name)), None)
     if name is None:
-        return huggingface.read_encoder(folder, prefix)
+        return read_encoder(folder, prefix)
     config = read_object(folder, prefix + name)
     task = config.string("transformer_task", "feature-extraction")
     if task != "feature-extraction":
@@ -120,7 +120,7 @@ def _read_transformer(folder: Folder, prefix: str) -> Checkpoint:
     if output != "last_hidden_state":
         raise CheckpointError(f"{config.where}: method_output_name should be 'last_hidden_state', is {shorten(output)}")
     limit = config.integer("max_seq_length", minimum=1) if config.has("max_seq_length") else None
-    checkpoint = huggingface.read_encoder(folder, prefix, limit)
+    checkpoint = read_encoder(folder, prefix, limit)
     assert isinstance(checkpoint.text, EncoderText)
     checkpoint.text = dataclasses.replace(checkpoint.text, lowercase=config.boolean("do_lower_case", False))
     return checkpoint
@@ -155,19 +155,13 @@ def _read_dense(folder: Folder, prefix: str, text: EncoderText, width: int) -> t
     activation = config.string("activation_function", "torch.nn.modules.activation.Tanh")
     if activation not in DENSE_ACTIVATIONS:
         raise config.error("activation_function", f"one of {', '.join(DENSE_ACTIVATIONS)}", activation)
-    if not folder.contains(prefix + "model.safetensors") and folder.contains(prefix + "pytorch_model.bin"):
-        raise CheckpointError(
-            f"{folder.where(prefix + 'pytorch_model.bin')}: not supported; save the model as safetensors"
-        )
-    stored = read_tensors(folder, prefix + "model.safetensors")
+    stored, where = read_weights(folder, prefix)
     expected: dict[str, tuple[int, ...]] = {"linear.weight": (outputs, inputs)}
     if config.boolean("bias", True):
         expected["linear.bias"] = (outputs,)
     found = {name: tensor.shape for name, tensor in stored.items()}
     if found != expected:
-        raise CheckpointError(
-            f"{folder.where(prefix + 'model.safetensors')}: tensors should be {_shapes(expected)}, are {_shapes(found)}"
-        )
+        raise CheckpointError(f"{where}: tensors should be {_shapes(expected)}, are {_shapes(found)}")
     bias: np.ndarray | None = stored["linear.bias"].float32() if "linear.bias" in stored else None
     layer = (stored["linear.weight"].float32(), bias, DENSE_ACTIVATIONS[activation])
     return dataclasses.replace(text, dense=(*text.dense, layer)), outputs

@@ -60,7 +60,18 @@ class TranslationTokenizer:
         self.implicit_tokens = int(text.add_source_bos) + int(text.add_source_eos)
 
     def source_tokens(self, text: str) -> list[str]:
-        return _tokens(text, self._source_model)
+        language, text = self.cut_language(text)
+        return language + _tokens(text, self._source_model)
+
+    def cut_language(self, text: str) -> tuple[list[str], str]:
+        """What a text begins with that tells a model of several target languages which one (``>>de<<``), and the rest.
+
+        No piece of the .spm's, but a token of the source vocabulary.
+        """
+        end = text.find("<<") + 2
+        if text.startswith(">>") and text[:end] in self._source_ids:
+            return [text[:end]], text[end:]
+        return [], text
 
     def target_tokens(self, text: str) -> list[str]:
         return _tokens(text, self._target_model)
@@ -177,12 +188,15 @@ def _parts(content: str, tokenizer: TranslationTokenizer, limit: int, split: str
         if split == "never":
             raise InputError(f"a line has {len(tokens)} tokens, the model takes {limit}; split it, or use split='long'")
     language = tokenizer.text.source_language
+    target, content = tokenizer.cut_language(content)  # each part begins with it
     fitting = [
         part
         for sentence in split_sentences(content, language)
-        for part in split_to_fit(sentence, lambda text: len(tokenizer.source_tokens(text)), limit, language)
+        for part in split_to_fit(
+            sentence, lambda text: len(tokenizer.source_tokens(text)), limit - len(target), language
+        )
     ]
-    return [tokens for tokens in map(tokenizer.source_tokens, fitting) if tokens]
+    return [target + tokens for tokens in map(tokenizer.source_tokens, fitting) if tokens]
 
 
 def _tokens(text: str, model: SentencePiece | None) -> list[str]:
