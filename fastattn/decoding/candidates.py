@@ -50,14 +50,14 @@ class Candidates:
         self.sequences = [sequence for sequence in options.suppress_sequences if len(sequence) > 1]
         never = {sequence[0] for sequence in options.suppress_sequences if len(sequence) == 1}
         self.never_1J = np.array([sorted(never | ({unk_id} if options.disable_unk else set()))], np.int32)
-        self.listed = options.shortlist and model.shortlist is not None
+        self.shortlist = model.shortlist if options.shortlist else None
         self.needs_past = options.repetition_penalty != 1 or options.no_repeat_ngram_size > 0 or bool(self.sequences)
 
     def pick(self, source: np.ndarray) -> Any:
         """What the rows of a sentence choose from; None: all tokens."""
-        if not self.listed:
+        if self.shortlist is None:
             return None
-        return self.model.pick(allowed_ids(self.model.shortlist, source, self.end_id, self.model.vocabulary))
+        return self.model.pick(allowed_ids(self.shortlist, source, self.end_id, self.model.vocabulary))
 
     def best(self, hidden_RD: np.ndarray, rows: Rows, count: int) -> tuple[np.ndarray, np.ndarray]:
         """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or the one that is drawn."""
@@ -75,7 +75,7 @@ class Candidates:
                 wished_R,
                 *rows_edits,
                 edits[2],
-                picked_N=None if picked_R is None else [picked_R[r] for r in wishing_R],
+                picked_N=None if picked_R is None else [picked_R[r] for r in wishing_R.tolist()],
             )
             log_probs_Rk[wishing_R], ids_Rk[wishing_R] = biased(
                 log_probs_Rk[wishing_R],

@@ -195,7 +195,7 @@ class Worker:
     def _rows(self, beams: Beams, width: int) -> Rows:
         """What the options want to know of each row."""
         rows = Rows(np.repeat(beams.steps_B, width))
-        if self.choice.listed:
+        if self.choice.shortlist is not None:
             rows.picked_R = [self.places[place].picked for place in np.repeat(beams.sentences_B, width).tolist()]
         if self.choice.needs_past:
             slots_R = (beams.sentences_B[:, None] * self.beam + np.arange(width)).ravel()

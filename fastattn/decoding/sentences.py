@@ -106,7 +106,7 @@ def _expand(
         tokens_N = np.concatenate([np.asarray(jobs[b].start, np.int32) for b in batch])
         hidden_ND, _ = model.decode_rows(tokens_N, starts_B1, model.project_memory(memory_ND), memory_starts_B1)
         rows = Rows(np.zeros(len(batch), np.int64))
-        if choice.listed:
+        if choice.shortlist is not None:
             rows.picked_R = [choice.pick(jobs[b].source) for b in batch]
         found_log_probs_Bk, found_Bk = choice.best(hidden_ND[starts_B1[1:] - 1], rows, options.num_hypotheses)
         kept_Bk = np.exp(found_log_probs_Bk) >= options.min_alternative_expansion_prob
