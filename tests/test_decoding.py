@@ -183,6 +183,18 @@ def test_sentences_that_end_at_once_leave_none_waiting(monkeypatch):
     assert [len(hypotheses) for hypotheses in results] == [1] * 7
 
 
+def test_sentences_in_progress_outlive_those_that_end_at_once(monkeypatch):
+    """Two of three places: the short target ends, and what takes its place ends in its very first step."""
+    model = random_model(seed=7)
+    sources = random_sources(3, seed=8, shortest=5, longest=5)
+    jobs = [Job(sources[0], [START]), Job(sources[1], [START]), Job(sources[2], [START])]
+    monkeypatch.setattr(scheduler, "SENTENCES", 2)
+    monkeypatch.setattr(DecodingOptions, "limit", lambda self, length, positions: {0: 9, 1: 3, 2: 1}[next(calls)])
+    calls = iter(range(3))
+    results = decode(model, jobs, DecodingOptions(beam_size=2, min_decoding_length=0), END, UNK)
+    assert all(results)
+
+
 def test_long_outputs_grow_the_cache():
     model = random_model(seed=2, dtype=np.float64)
     sources = random_sources(4, seed=3, shortest=60, longest=90)

@@ -121,7 +121,7 @@ MODELS = {
 @given(st.permutations(range(9)), st.integers(1, 9), st.sampled_from([1, 3]), st.integers(1, 4), st.integers(1, 3))
 def test_company_order_and_threads_change_no_bit(model, order, count, beam, places, threads):
     sources, prefixes = random_sources(9, seed=8), [[5, 6][: b % 3] for b in range(9)]
-    options = {"beam_size": beam, "num_hypotheses": beam, "min_decoding_length": 3, "max_decoding_length": 10}
+    options = {"beam_size": beam, "num_hypotheses": beam, "max_decoding_length": 10}
     alone = [_plain(_decode(model, [sources[b]], [prefixes[b]], **options))[0] for b in range(9)]
     chosen = order[:count]
     with pytest.MonkeyPatch.context() as patch:

@@ -168,7 +168,8 @@ class Worker:
         candidates = self._continuations(hidden_ND[starts_B1[1:] - 1], beams, 1)
         apply_prefix(*candidates[:2], self.end_id, forced_B, prefixed_B)
         started = self._advance(beams, *candidates, self._stream(beams, *candidates[:2], forced_B >= 0))
-        self.beams = started if self.beams is None or started is None else self.beams.joined(started)
+        if started is not None:
+            self.beams = started if self.beams is None else self.beams.joined(started)
 
     def _step(self) -> None:
         """One token for every beam of every sentence in progress."""
