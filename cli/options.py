@@ -9,7 +9,9 @@ import click
 from fastattn.cli.progress import Progress
 from fastattn.errors import InputError
 
-model_option = click.option("-m", "--model", metavar="MODEL", help="A name of the catalog, or a folder.")
+model_option = click.option(
+    "-m", "--model", metavar="MODEL", help="A name of the catalog, a folder, or OWNER/NAME of the Hugging Face hub."
+)
 input_option = click.option(
     "-i", "--input", "input_path", metavar="FILE", help="Read lines from FILE ('-': standard input)."
 )
@@ -40,9 +42,12 @@ def require_model(model: str | None, kind: str) -> str:
 
 
 def located(model: str, progress: Progress) -> str:
-    """``model`` itself, or the folder of a catalog's checkpoint, which is fetched now if it is not here yet."""
+    """``model`` itself, or the folder of a catalog's checkpoint or of a model of the hub, fetched now if need be."""
+    from fastattn.weights import hub
     from fastattn.weights.catalog import CATALOG
 
+    if not os.path.exists(model) and model not in CATALOG and hub.is_hub_name(model):
+        return str(hub.fetch(model, bars=progress.enabled))
     if os.path.exists(model) or model not in CATALOG or CATALOG[model].folder.is_dir():
         return model
     from fastattn.weights.pull import is_offline

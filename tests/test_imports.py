@@ -57,6 +57,7 @@ OUTSIDE = {
     "simd": {"numba", "llvmlite"},
     "kernels": {"numba", "llvmlite"},
     "text": {"tokenizers"},
+    "weights": {"huggingface_hub"},  # a dependency of tokenizers
     "cli": {"click", "numba", "llvmlite"},
 }
 

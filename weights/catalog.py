@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from fastattn.cache import cache_root
 from fastattn.errors import CheckpointError, InputError
+from fastattn.weights import hub
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,8 @@ def lookup(name: str) -> Entry:
 
 
 def resolve(name_or_path: str | os.PathLike[str]) -> Path:
-    """The folder or file of a checkpoint: an existing path is itself, a catalog name is pulled when absent.
+    """The folder or file of a checkpoint: an existing path is itself, a catalog name is pulled when absent, and
+    OWNER/NAME is fetched from the Hugging Face hub.
 
     Raises InputError for anything but a str or a path, CheckpointError for what is neither, DownloadError where the
     pull fails.
@@ -137,6 +139,8 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
     if name and os.path.exists(name):
         return Path(name)
     if name not in CATALOG:
+        if isinstance(name_or_path, str) and hub.is_hub_name(name):
+            return hub.fetch(name)
         raise CheckpointError(
             f"no checkpoint {name!r}: neither an existing path nor in the catalog ({', '.join(CATALOG)})"
         )

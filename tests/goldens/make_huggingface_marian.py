@@ -1,7 +1,7 @@
 """Writes huggingface_marian.npz: what transformers makes of the models of tests/huggingface_marian_cases.py.
 
 Run where torch, transformers, sentencepiece and fastattn are installed, from the repository's root:
-python tests/goldens/make_huggingface_marian.py. Beams are searched as the models' own exporter does: without the padding
+python tests/goldens/make_huggingface_marian.py. Beams are searched as those do who made the models: without the padding
 token in the probabilities (renormalize_logits), and until as many hypotheses have ended as there are beams. No two
 tokens come twice in a row, or random models would say little else.
 """

@@ -1,0 +1,143 @@
+"""A Hugging Face hub on 127.0.0.1 for tests: the requests that huggingface_hub makes of models' files, and no more."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlsplit
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+LARGE = (".safetensors", ".bin")  # kept elsewhere, as Git LFS has it: the file's address redirects
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: "HubServer"
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    def do_HEAD(self) -> None:
+        self.answer()
+
+    def answer(self) -> None:
+        path = unquote(urlsplit(self.path).path).strip("/")
+        self.server.requests.append((self.command, path, dict(self.headers)))
+        parts = path.split("/")
+        if self.server.status:
+            self.reply(self.server.status, b"{}")
+        elif parts[0] == "stored":
+            self.reply(200, self.server.stored[parts[1]], "application/octet-stream")
+        elif parts[:2] == ["api", "models"]:
+            self.describe("/".join(parts[2:4]), parts[4:])
+        elif parts[2:3] == ["resolve"] and parts[3] in ("main", COMMIT):
+            self.resolve("/".join(parts[:2]), "/".join(parts[4:]))
+        else:
+            self.reply(404, b"{}")
+
+    def refused(self, repo: str) -> bool:
+        """Whether an answer has been given already: none such, or not without a token."""
+        if repo not in self.server.repos:
+            self.reply(401, b'{"error":"Repository not found"}', headers={"X-Error-Code": "RepoNotFound"})
+        elif repo in self.server.gated and self.headers.get("Authorization") != f"Bearer {self.server.gated[repo]}":
+            self.reply(403, b'{"error":"gated"}', headers={"X-Error-Code": "GatedRepo"})
+        else:
+            return False
+        return True
+
+    def describe(self, repo: str, rest: list[str]) -> None:
+        # What a gated model is can be seen by everybody; its files cannot.
+        if repo not in self.server.repos:
+            self.refused(repo)
+            return
+        files = self.server.repos[repo]
+        if rest[:1] == ["tree"]:
+            if not self.refused(repo):
+                self.reply_json([_entry(name, content) for name, content in files.items()])
+        elif not rest or rest[0] == "revision":
+            siblings = [{"rfilename": name} for name in files]
+            self.reply_json({"id": repo, "modelId": repo, "sha": COMMIT, "siblings": siblings, "private": False})
+        else:
+            self.reply(404, b"{}")
+
+    def resolve(self, repo: str, name: str) -> None:
+        if self.refused(repo):
+            return
+        content = self.server.repos[repo].get(name)
+        if content is None:
+            self.reply(404, b"{}", headers={"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
+            return
+        digest = hashlib.sha256(content).hexdigest()
+        headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{digest}"'}
+        if name.endswith(LARGE):
+            self.server.stored[digest] = content
+            headers |= {"X-Linked-Size": str(len(content)), "X-Linked-Etag": f'"{digest}"'}
+            # Another host, or clients take it for a file that was renamed.
+            elsewhere = self.server.url.replace("127.0.0.1", "localhost")
+            self.reply(302, b"", headers=headers | {"Location": f"{elsewhere}/stored/{digest}"})
+        else:
+            self.reply(200, content, "application/octet-stream", headers)
+
+    def reply_json(self, value: object) -> None:
+        self.reply(200, json.dumps(value).encode())
+
+    def reply(
+        self, status: int, body: bytes, kind: str = "application/json", headers: Mapping[str, str] | None = None
+    ) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+def _entry(name: str, content: bytes) -> dict[str, object]:
+    """A file as the listing of a commit has it."""
+    digest = hashlib.sha256(content).hexdigest()
+    entry: dict[str, object] = {"type": "file", "path": name, "size": len(content), "oid": digest[:40]}
+    if name.endswith(LARGE):
+        entry["lfs"] = {"oid": digest, "size": len(content), "pointerSize": 130}
+    return entry
+
+
+class HubServer(ThreadingHTTPServer):
+    """``with HubServer({"owner/name": files}) as server``: serves until the block ends.
+
+    gated   name -> the token that opens it
+    status  if not 0, the answer to everything
+    """
+
+    daemon_threads = True
+
+    def __init__(self, repos: Mapping[str, Mapping[str, bytes]]) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.repos = {name: dict(files) for name, files in repos.items()}
+        self.gated: dict[str, str] = {}
+        self.status = 0
+        self.stored: dict[str, bytes] = {}
+        self.requests: list[tuple[str, str, dict[str, str]]] = []
+        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    @property
+    def downloaded(self) -> set[str]:
+        """The files whose content was asked for."""
+        names = [path.split("/", 4)[4] for method, path, _ in self.requests if method == "GET" and "/resolve/" in path]
+        return set(names)
+
+    def __enter__(self) -> "HubServer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
