@@ -1,6 +1,7 @@
 """Writes Marian folders, .npz and .bin, and makes random little models to put in them."""
 
 import io
+import json
 import re
 import struct
 import zipfile
@@ -106,6 +107,11 @@ def vocabulary(size: int = 40) -> list[str]:
 def vocabulary_bytes(tokens: Sequence[str]) -> bytes:
     """A vocab.yml."""
     return "".join(f"{token}: {i}\n" for i, token in enumerate(tokens)).encode()
+
+
+def vocabulary_json(tokens: Sequence[str]) -> bytes:
+    """The same as JSON, which has a way to write every token."""
+    return json.dumps({token: i for i, token in enumerate(tokens)}).encode()
 
 
 def files(

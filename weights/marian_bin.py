@@ -130,7 +130,7 @@ def _item(name: str, kind: int, shape: tuple[int, ...], data: memoryview, cursor
         raise cursor.error(f"{name} of shape {list(shape)} takes {size} bytes, has {len(data)}")
     stored = np.ndarray((count,), form, data)
     if kind in PLAIN:
-        return Item(name, stored.reshape(shape))
+        return Item(f"{cursor.where}: {name}", stored.reshape(shape))
     if len(shape) != 2:
         raise cursor.error(f"{name} should be a matrix, has the shape {list(shape)}")
     (scale,) = struct.unpack_from("<f", data, count)
@@ -141,4 +141,4 @@ def _item(name: str, kind: int, shape: tuple[int, ...], data: memoryview, cursor
         stored = stored.reshape(shape)
     else:
         stored = stored.reshape(shape[::-1]).T
-    return Item(name, stored, np.float32(1) / np.float32(scale))
+    return Item(f"{cursor.where}: {name}", stored, np.float32(1) / np.float32(scale))

@@ -16,10 +16,11 @@ SETTINGS = "special:model.yml"
 class Item:
     """A view of the file's bytes in the shape that the file gives; Marian keeps weights as [inputs, outputs].
 
+    where       what an error calls it
     multiplier  of an int8 matrix: what its values are multiplied by to be what they stand for; None: it is no such
     """
 
-    name: str
+    where: str
     stored: np.ndarray
     multiplier: np.float32 | None = None
 
@@ -51,5 +52,5 @@ class Item:
     def _floats(self) -> np.ndarray:
         if self.stored.dtype.name not in FLOATS or self.multiplier is not None:
             kind = "quantised" if self.multiplier is not None else self.stored.dtype.name
-            raise CheckpointError(f"{self.name} should be one of {', '.join(FLOATS)}, is {kind}")
+            raise CheckpointError(f"{self.where} should be one of {', '.join(FLOATS)}, is {kind}")
         return self.stored

@@ -41,7 +41,7 @@ def parse(data: memoryview, where: str) -> dict[str, Item]:
             raise CheckpointError(f"{where}: member {shorten(member.filename)} should be a printable name with .npy")
         if name in items:
             raise CheckpointError(f"{where}: {name} is given twice")
-        items[name] = _array(name, _unpacked(data, member, f"{where}: {name}"), f"{where}: {name}")
+        items[name] = _array(_unpacked(data, member, f"{where}: {name}"), f"{where}: {name}")
     return items
 
 
@@ -104,7 +104,7 @@ def _unpacked(data: memoryview, member: zipfile.ZipInfo, where: str) -> memoryvi
     return content
 
 
-def _array(name: str, content: memoryview, where: str) -> Item:
+def _array(content: memoryview, where: str) -> Item:
     start = bytes(content[:12])
     if start[:6] != b"\x93NUMPY" or start[6:8] not in (b"\1\0", b"\2\0") or len(start) < 12:
         raise CheckpointError(f"{where}: not a .npy array of version 1 or 2")
@@ -126,4 +126,4 @@ def _array(name: str, content: memoryview, where: str) -> Item:
     body = content[begin + length :]
     if math.prod(sizes) * np.dtype(form).itemsize != len(body):
         raise CheckpointError(f"{where}: {form[-2:]} of shape {list(sizes)} does not take {len(body)} bytes")
-    return Item(name, np.ndarray(sizes, form, body))
+    return Item(where, np.ndarray(sizes, form, body))
