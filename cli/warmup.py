@@ -34,13 +34,18 @@ def warmup() -> None:
         for precision in ("float32", "bfloat16", "int8"):
             Encoder.from_checkpoint(_encoder_checkpoint(), precision).encode("word " * _LONG)
         rotary = {"positions": "rotary", "norm": "rms", "pre_norm": True, "gated": True}
-        for precision, variety, quantized in (
-            ("float32", {}, False),
-            ("float32", rotary, True),
-            ("bfloat16", {}, False),
-            ("int8", {}, True),
+        for precision, variety, quantized, autoregression in (
+            ("float32", {}, False, "self-attention"),
+            ("float32", rotary, True, "ssru"),
+            ("bfloat16", {}, False, "average-attention"),
+            ("bfloat16", {}, False, "self-attention"),
+            ("int8", {}, True, "self-attention"),
         ):
-            translator = Translator.from_checkpoint(_translation_checkpoint(quantized, **variety), precision)
+            decoder: dict[str, Any] = {}
+            if autoregression != "self-attention":  # whose decoders take no rotary positions
+                decoder = {"positions": "none", "rotary": None, "autoregression": autoregression}
+            checkpoint = _translation_checkpoint(quantized, decoder, **variety)
+            translator = Translator.from_checkpoint(checkpoint, precision)
             for shortlist in (True, False):
                 translator.translate("word", beam_size=2, max_decoding_length=4, shortlist=shortlist)
             translator.score(["word"], ["word"])
@@ -78,7 +83,7 @@ def _encoder_checkpoint() -> "Checkpoint":
     return _checkpoint(ModelSpec("encoder", _stack(activation="gelu", embedding_norm=True)), text)
 
 
-def _translation_checkpoint(quantized: bool, **variety: Any) -> "Checkpoint":
+def _translation_checkpoint(quantized: bool, decoder: dict[str, Any], **variety: Any) -> "Checkpoint":
     import dataclasses
 
     import numpy as np
@@ -86,7 +91,7 @@ def _translation_checkpoint(quantized: bool, **variety: Any) -> "Checkpoint":
     from fastattn.spec import ModelSpec, Shortlist, TranslationText
 
     stack = _stack(**variety)
-    spec = ModelSpec("encoder-decoder", stack, dataclasses.replace(stack, cross_attention=True))
+    spec = ModelSpec("encoder-decoder", stack, dataclasses.replace(stack, cross_attention=True, **decoder))
     checkpoint = _checkpoint(spec, TranslationText(_TOKENS, _TOKENS), quantized)
     ids = np.arange(len(_TOKENS), dtype=np.int32)
     return dataclasses.replace(checkpoint, shortlist=Shortlist(ids, np.zeros(len(_TOKENS) + 1, np.int32), ids[:0]))
@@ -101,6 +106,6 @@ def _checkpoint(spec: Any, text: Any, quantized: bool = False) -> "Checkpoint":
     tensors: dict[str, Any] = {}
     for name, shape in tensor_shapes(spec).items():
         tensors[name] = np.ones(shape, np.float32)
-        if quantized and len(shape) == 2:
+        if quantized and len(shape) == 2 and name.endswith(".weight"):
             tensors[name] = QuantizedTensor(np.ones(shape, np.int8), np.ones(shape[0], np.float32))
     return Checkpoint(spec, tensors, text)

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from fastattn.rounding import bfloat16_bits, quantize
+from fastattn.rounding import as_floats, bfloat16_bits, quantize
 from fastattn.spec import QuantizedTensor, Tensor
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -302,8 +302,8 @@ def attention_step(
         query_GJK = query_RE[r, query_column : query_column + heads * head_width].reshape(
             key_heads, heads // key_heads, head_width
         )
-        key_GSK = _heads_first(key_ME[index_S], key_column, key_heads, head_width)
-        value_GSK = _heads_first(value_ME[index_S], value_column, key_heads, head_width)
+        key_GSK = _heads_first(as_floats(key_ME[index_S]), key_column, key_heads, head_width)
+        value_GSK = _heads_first(as_floats(value_ME[index_S]), value_column, key_heads, head_width)
         scores_HS = (query_GJK @ key_GSK.swapaxes(1, 2)).reshape(heads, len(index_S))
         scores_HS *= scale
         if bias_RHS is not None:
@@ -313,6 +313,17 @@ def attention_step(
             weights_RHS[r, :, : len(index_S)] = scores_HS
         out_RF[r] = (scores_HS.reshape(key_heads, heads // key_heads, len(index_S)) @ value_GSK).reshape(-1)
     return out_RF
+
+
+def write_rows(table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int) -> None:
+    """Row n of the values, from ``first_column`` on, becomes row rows_N[n] of the table; in uint16 as bfloat16."""
+    values_NE = values_NE[:, first_column:]
+    table_ME[rows_N, : values_NE.shape[1]] = bfloat16_bits(values_NE) if table_ME.dtype == np.uint16 else values_NE
+
+
+def round_rows(values_NE: np.ndarray, first_column: int) -> None:
+    """The values from ``first_column`` on become the nearest bfloat16, in place."""
+    values_NE[:, first_column:] = as_floats(bfloat16_bits(values_NE[:, first_column:]))
 
 
 def ssru(

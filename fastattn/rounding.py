@@ -32,3 +32,8 @@ def bfloat16_bits(values: np.ndarray) -> np.ndarray:
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded).astype(np.uint16)
+
+
+def as_floats(values: np.ndarray) -> np.ndarray:
+    """uint16, the bits of bfloat16, as float32; anything else as it is."""
+    return (values.astype(np.uint32) << 16).view(np.float32) if values.dtype == np.uint16 else values

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastattn import reference
+from fastattn.rounding import as_floats, bfloat16_bits
 from fastattn.spec import ACTIVATIONS
 
 FLOOR = 1e-6
@@ -178,7 +179,13 @@ def attention_case(
 
 
 def attention_step_case(
-    lengths: tuple[int, ...], heads: int, key_heads: int, head_width: int, bias: bool = False, size: float = 1.0
+    lengths: tuple[int, ...],
+    heads: int,
+    key_heads: int,
+    head_width: int,
+    bias: bool = False,
+    size: float = 1.0,
+    narrow: bool = False,
 ) -> Case:
     rng = np.random.default_rng(sum(lengths) * 7919 + heads * head_width)
     longest, rows = max(lengths, default=0), len(lengths)
@@ -190,6 +197,8 @@ def attention_step_case(
     }
     if bias:
         arrays["bias"] = _normal(rng, rows, heads, longest)
+    if narrow:
+        arrays["key_value"] = bfloat16_bits(arrays["key_value"])
 
     def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         weights = np.full((rows, heads, longest), np.nan, a["query"].dtype)
@@ -209,8 +218,27 @@ def attention_step_case(
             weights,
         )
 
-    name = f"attention_step-{lengths}-{heads}/{key_heads}x{head_width}-{bias}-{size}".replace(" ", "")
+    name = f"attention_step-{lengths}-{heads}/{key_heads}x{head_width}-{bias}-{size}-{narrow}".replace(" ", "")
     return Case(name, "attention_step", arrays, call)
+
+
+def write_rows_case(rows: int, width: int, column: int, narrow: bool) -> Case:
+    rng = np.random.default_rng(rows * 31 + width)
+    arrays = {
+        "values": _normal(rng, rows, column + width),
+        "rows": rng.permutation(2 * rows)[:rows].astype(np.int32),
+    }
+
+    def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        # in bfloat16 both sides round the same float32, whatever the oracle's own width
+        dtype = np.dtype(np.uint16) if narrow else a["values"].dtype
+        table = np.full((2 * rows, width + 3), 7, dtype)
+        ops.write_rows(table, a["rows"], a["values"], column)
+        rounded = a["values"].astype(np.float32)
+        ops.round_rows(rounded, column)
+        return (as_floats(table) if narrow else table, rounded)
+
+    return Case(f"write_rows-{rows}-{width}-{column}-{narrow}", "write_rows", arrays, call, exact=(0, 1))
 
 
 def recurrence_case(operation: str, lengths: tuple[int, ...], width: int, size: float = 1.0) -> Case:
@@ -339,11 +367,16 @@ CASES: list[Case] = [
     attention_case((4, 6), (5, 3), 2, 2, 8, bias=(True, True), hidden=1.0),
     attention_case((6, 19), (6, 19), 2, 2, 64, size=1e4),
     attention_case((6, 19), (6, 19), 2, 2, 64, causal=True, size=1e4),
+    *(write_rows_case(*form, False) for form in ((0, 8, 0), (1, 1, 2), (33, 53, 5), (70, 64, 0))),
+    *(write_rows_case(*form, True) for form in ((0, 8, 0), (1, 1, 2), (33, 53, 5), (70, 64, 0))),
     attention_step_case((), 2, 2, 8),
     attention_step_case((1,), 1, 1, 1),
     attention_step_case((3, 0, 5, 17), 2, 2, 8),
     attention_step_case((31, 32, 33), 4, 2, 24, bias=True),
     attention_step_case((64, 1, 65), 3, 1, 80),
+    attention_step_case((3, 0, 5, 17), 2, 2, 8, narrow=True),
+    attention_step_case((31, 32, 33), 4, 2, 24, bias=True, narrow=True),
+    attention_step_case((64, 1, 65), 3, 1, 80, narrow=True),
     attention_step_case((9, 16), 2, 2, 64, size=1e4),
     *(
         recurrence_case(operation, *size)

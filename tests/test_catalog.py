@@ -79,7 +79,9 @@ def test_offline_an_absent_name_says_what_to_run():
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["no-such-model", "", "a\0b", "x" * 5000, "ZH-EN", os.path.join("no", "such", "folder")])
+@pytest.mark.parametrize(
+    "name", ["no-such-model", "", "a\0b", "x" * 5000, "ZH-EN", os.path.join("no", "such", "folder")]
+)
 def test_anything_else_lists_the_catalog(name):
     with pytest.raises(CheckpointError, match="minilm, zh-en") as raised:
         resolve(name)

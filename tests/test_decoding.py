@@ -170,10 +170,12 @@ def test_freed_places_and_rows_are_used_again(monkeypatch):
     options = DecodingOptions(beam_size=2, max_decoding_length=10)
     results = [[] for _ in jobs]
     worker = Worker(model, jobs, options, END, UNK, Waiting(jobs, 1), results, 0, 3)
+    pools = worker.cache.own, worker.cache.memory
+    rows = [pool.rows for pool in pools]
     worker.run()
     assert all(results) and sorted(worker.free) == [0, 1, 2] and worker.expected == 0
-    for pool in (worker.cache.own, worker.cache.memory):
-        assert pool.rows == 256, "20 sentences of at most 20 rows fit into the first rows only if these come back"
+    for pool, before in zip(pools, rows, strict=True):
+        assert pool.rows == before, "20 sentences fit into the rows of 3 only if these come back"
         assert len(np.unique(pool.take(pool.rows))) == pool.rows
 
 

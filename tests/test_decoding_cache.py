@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
-from fastattn.decoding.cache import CACHE_LINE, FIRST_ROWS, RowPool
+from fastattn.decoding.cache import CACHE_LINE, RowPool
+
+ROWS = 64
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.uint16, np.float32, np.float64])
 @pytest.mark.parametrize("width", [1, 48, 1024])
 def test_rows_start_at_a_line_and_lie_an_odd_number_of_lines_apart(width, dtype):
-    pool = RowPool(2, width, np.dtype(dtype))
+    pool = RowPool(2, width, np.dtype(dtype), ROWS)
     for _ in range(2):
         for values_ME in pool.layers:
             assert values_ME.shape[0] == pool.rows and values_ME.shape[1] >= width
@@ -20,14 +22,14 @@ def test_rows_start_at_a_line_and_lie_an_odd_number_of_lines_apart(width, dtype)
 
 def test_growing_keeps_what_rows_hold():
     rng, width = np.random.default_rng(0), 24
-    pool = RowPool(2, width, np.dtype(np.float32))
+    pool = RowPool(2, width, np.dtype(np.float32), ROWS)
     held = {}
-    for count in (FIRST_ROWS - 1, 3, 5 * FIRST_ROWS, 1):
+    for count in (ROWS - 1, 3, 5 * ROWS, 1):
         rows_N = pool.take(count)
         assert not set(rows_N) & set(held) and len(set(rows_N)) == count
         for layer in range(2):
             values_NE = rng.standard_normal((count, 3 * width)).astype(np.float32)[:, width : 2 * width]
-            pool.write(layer, rows_N, values_NE)
+            pool.layers[layer][rows_N, :width] = values_NE
             for row, values_E in zip(rows_N, values_NE, strict=True):
                 held.setdefault(row, []).append(values_E)
     for row, layers in held.items():
@@ -36,7 +38,7 @@ def test_growing_keeps_what_rows_hold():
 
 
 def test_rows_given_back_are_handed_out_again():
-    pool = RowPool(1, 8, np.dtype(np.float32))
-    rows_N = pool.take(FIRST_ROWS)
+    pool = RowPool(1, 8, np.dtype(np.float32), ROWS)
+    rows_N = pool.take(ROWS)
     pool.give_back(rows_N[::2])
-    assert set(pool.take(FIRST_ROWS // 2)) == set(rows_N[::2]) and pool.rows == FIRST_ROWS
+    assert set(pool.take(ROWS // 2)) == set(rows_N[::2]) and pool.rows == ROWS

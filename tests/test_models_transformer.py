@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fastattn import kernels, reference
-from fastattn.decoding.cache import Cache
+from fastattn.decoding.cache import Cache, RowPool
 from fastattn.decoding.scoring import score
 from fastattn.errors import CheckpointError, InputError
 from fastattn.models.transformer import EncoderDecoder
@@ -24,12 +24,13 @@ def _full(model, sources, targets, attention=False):
 def _stepped(model, sources, targets, prefill=0, attention=False):
     """The same, one step at a time after a pass over the first ``prefill`` tokens; sentences of any length at once."""
     beam = 2
-    widths = model.row_width, model.memory_width
-    cache = Cache(model.layers, *widths, len(sources) + 1, beam, model.dtype, attention=attention)
+    own = RowPool(model.layers, model.row_width, model.row_dtype, 3)
+    kept = RowPool(model.layers, model.memory_width, model.memory_dtype, 3)
+    cache = Cache(own, kept, len(sources) + 1, beam, model.dtype if attention else None)
     memory_ND, memory_starts_B1 = model.encode(sources)
     memory = model.project_memory(memory_ND)
     places_B = np.arange(len(sources))[::-1] + 1  # not in order, so that places and rows are told apart
-    cache.add_memory(places_B, memory, memory_starts_B1)
+    model.keep_memory(cache, cache.add_memory(places_B, memory_starts_B1), memory)
     hidden = [[] for _ in sources]
     if prefill:
         starts_B1 = prefill * np.arange(len(sources) + 1, dtype=np.int64)

@@ -4,6 +4,7 @@ import numba
 import numpy as np
 import pytest
 
+from fastattn.rounding import as_floats, bfloat16_bits
 from fastattn.simd.rows import make_add_rows, make_dot_rows, transpose_first
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import exp2, load, store
@@ -28,8 +29,8 @@ def make_dots(queries):
     @numba.njit
     def dots(query, rows, index, out):
         dot_rows(
-            query.ctypes.data, query.shape[1] * 4, rows.ctypes.data, rows.shape[1] * 4, index.ctypes.data,
-            rows.shape[1], out.ctypes.data, out.shape[1] * 4,
+            rows, query.ctypes.data, query.shape[1] * 4, rows.ctypes.data, rows.shape[1] * rows.itemsize,
+            index.ctypes.data, rows.shape[1], out.ctypes.data, out.shape[1] * 4,
         )  # fmt: skip
 
     return dots
@@ -41,8 +42,8 @@ def make_adds(sums, vectors):
     @numba.njit
     def adds(weight, rows, index, out):
         add_rows(
-            weight.ctypes.data, weight.shape[1] * 4, rows.ctypes.data, rows.shape[1] * 4, index.ctypes.data,
-            index.size, rows.shape[1], out.ctypes.data, out.shape[1] * 4,
+            rows, weight.ctypes.data, weight.shape[1] * 4, rows.ctypes.data, rows.shape[1] * rows.itemsize,
+            index.ctypes.data, index.size, rows.shape[1], out.ctypes.data, out.shape[1] * 4,
         )  # fmt: skip
 
     return adds
@@ -101,6 +102,9 @@ def test_dots_of_rows(width, queries):
     for q in range(queries):
         DOTS[1](query[q : q + 1], rows, index, alone)
         np.testing.assert_array_equal(alone[0, :keys], out[q, :keys])
+    bits = bfloat16_bits(rows)
+    DOTS[queries](query, bits, index, out)
+    np.testing.assert_allclose(out[:, :keys], query[:, :width] @ as_floats(bits)[index[:keys]].T, atol=1e-5)
 
 
 @pytest.mark.parametrize("sums, vectors", ADDS)

@@ -8,22 +8,22 @@ follows the tokens that are alive, whatever the mix of long and short sentences.
 
 import numpy as np
 
-FIRST_ROWS = 256  # of a pool; it doubles
 FIRST_POSITIONS = 32  # of the tables; they double
 CACHE_LINE = 64  # bytes
 
 
 class RowPool:
-    """Rows of E numbers for each layer, handed out by number and taken back; grows by doubling.
+    """Rows of E numbers for each layer, handed out by number and taken back.
 
+    rows    how many there are expected to be; beyond them the pool doubles. Memory follows what is written.
     layers  [M, E] and some columns more, which keep rows at the start of a cache line and an odd number of lines apart:
             at 4 KiB apart, the same head of many keys would have 8 places in the first cache
     """
 
-    def __init__(self, layers: int, row_width: int, dtype: np.dtype):
-        self.layers = [_empty_rows(FIRST_ROWS, row_width, dtype) for _ in range(layers)]
-        self._free = np.arange(FIRST_ROWS, dtype=np.int32)
-        self._free_count = FIRST_ROWS
+    def __init__(self, layers: int, row_width: int, dtype: np.dtype, rows: int):
+        self.layers = [_empty_rows(rows, row_width, dtype) for _ in range(layers)]
+        self._free = np.arange(rows, dtype=np.int32)
+        self._free_count = rows
 
     @property
     def rows(self) -> int:
@@ -40,9 +40,6 @@ class RowPool:
         self._free[self._free_count : self._free_count + len(rows)] = rows
         self._free_count += len(rows)
 
-    def write(self, layer: int, rows_N: np.ndarray, values_NE: np.ndarray) -> None:
-        self.layers[layer][rows_N, : values_NE.shape[1]] = values_NE
-
     def _grow(self, needed: int) -> None:
         old = self.rows
         new = max(2 * old, old + needed)
@@ -58,42 +55,30 @@ class RowPool:
 class Cache:
     """What is kept of the positions of ``sentences * beam`` slots, and the sentences' memories.
 
-    row_width     of a position: its keys and values, or a state that took in all positions up to it
-    memory_width  of a position of a memory: its keys, then its values
-    attention     whether each row keeps its attention over the source as well
+    own        a pool of rows for positions: of keys and values, or of a state that took in all positions up to it
+    memory     a pool of rows for the positions of memories: their keys, then their values
+    attention  of this type is what each row attends to in its sentence's memory; None: it is not kept
     """
 
-    def __init__(
-        self,
-        layers: int,
-        row_width: int,
-        memory_width: int,
-        sentences: int,
-        beam: int,
-        dtype: np.dtype,
-        attention: bool = False,
-    ):
-        self.beam = beam
-        self.own = RowPool(layers, row_width, dtype)
-        self.memory = RowPool(layers, memory_width, dtype)
+    def __init__(self, own: RowPool, memory: RowPool, sentences: int, beam: int, attention: np.dtype | None = None):
+        self.beam, self.own, self.memory = beam, own, memory
         slots = sentences * beam
         self.history_RS = np.zeros((slots, FIRST_POSITIONS), np.int32)
         self._written_RS = np.full((slots, FIRST_POSITIONS), -1, np.int32)  # by the slot itself; -1: nothing
         self._memory_BS = np.zeros((sentences, FIRST_POSITIONS), np.int32)
         self._memory_lengths_B = np.zeros(sentences, np.int64)
         self._tokens_M = np.zeros(0, np.int32)
-        self._attention_MS = np.zeros((0, 0), dtype) if attention else None
+        self._attention_MS = None if attention is None else np.zeros((0, 0), attention)
 
-    def add_memory(self, sentences_B: np.ndarray, memory: list[np.ndarray], starts_B1: np.ndarray) -> None:
-        """Register the projected memory of new sentences: ``memory`` is keys_values_NE by layer, ragged."""
+    def add_memory(self, sentences_B: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
+        """Rows for the memories of new sentences, end to end: int32 N, written by the caller layer by layer."""
         lengths_B = np.diff(starts_B1)
         rows_N = self.memory.take(int(starts_B1[-1]))
-        for layer, keys_values_NE in enumerate(memory):
-            self.memory.write(layer, rows_N, keys_values_NE)
         self._memory_BS = _widened(self._memory_BS, int(lengths_B.max(initial=0)), 0)
         columns_N = np.arange(starts_B1[-1]) - np.repeat(starts_B1[:-1], lengths_B)
         self._memory_BS[np.repeat(sentences_B, lengths_B), columns_N] = rows_N
         self._memory_lengths_B[sentences_B] = lengths_B
+        return rows_N
 
     def append(self, slots_N: np.ndarray, positions_N: np.ndarray, tokens_N: np.ndarray) -> np.ndarray:
         """Rows for one new token a (slot, position): int32 N. The keys and values are written layer by layer."""

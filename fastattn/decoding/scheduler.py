@@ -5,13 +5,13 @@ from then on it takes part in every step until it ends and frees its slots for o
 position, so sentences of any age share a step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
-from fastattn.decoding.cache import Cache
+from fastattn.decoding.cache import Cache, RowPool
 from fastattn.decoding.candidates import Candidates, Rows
 from fastattn.decoding.jobs import Hypothesis, Job, Waiting, share
 from fastattn.decoding.options import DecodingOptions, Step
@@ -83,8 +83,11 @@ class Worker:
         self.beam = options.beam_size
         self.candidates = 1 if options.greedy else 2 * self.beam
         self.attention = options.needs_attention
-        widths = model.row_width, model.memory_width
-        self.cache = Cache(model.layers, *widths, places, self.beam, model.dtype, self.attention)
+        rows = _most_at_once(map(self._expected_rows, jobs), places)
+        memory_rows = _most_at_once((len(job.source) for job in jobs), places)
+        own = RowPool(model.layers, model.row_width, model.row_dtype, rows)
+        memory = RowPool(model.layers, model.memory_width, model.memory_dtype, memory_rows)
+        self.cache = Cache(own, memory, places, self.beam, model.dtype if self.attention else None)
         self.free, self.quarter = list(range(places))[::-1], -(-places // 4)
         self.places: dict[int, Sentence] = {}
         self.expected = 0
@@ -131,7 +134,7 @@ class Worker:
             picked = self.choice.pick(job.source)
             self.places[int(place)] = Sentence(number, job, self._expected_rows(job), key, picked)
             self.expected += self._expected_rows(job)
-        self.cache.add_memory(sentences_B, memory, memory_starts_B1)
+        self.model.keep_memory(self.cache, self.cache.add_memory(sentences_B, memory_starts_B1), memory)
         self._start(jobs, sentences_B, memory, memory_starts_B1)
         return True
 
@@ -331,6 +334,11 @@ class Worker:
             self.expected -= sentence.expected
             self.free.append(place)
         self.cache.release(sentences_B)
+
+
+def _most_at_once(rows: Iterable[int], places: int) -> int:
+    """What the largest sentences of so many places need, within the budget."""
+    return min(TOKENS, sum(sorted(rows)[-places:]))
 
 
 def decode(

@@ -2,6 +2,7 @@
 
 from fastattn.kernels.attention import attention
 from fastattn.kernels.attention_step import attention_step
+from fastattn.kernels.cache_rows import round_rows, write_rows
 from fastattn.kernels.embed import embed
 from fastattn.kernels.jit import thread_limit, use_threads
 from fastattn.kernels.matmul import linear
@@ -29,8 +30,10 @@ __all__ = [
     "project_top_k",
     "rms_norm",
     "rotate",
+    "round_rows",
     "running_average",
     "ssru",
     "thread_limit",
     "use_threads",
+    "write_rows",
 ]

@@ -65,7 +65,22 @@ def copy_index(index, count, target):
 
 @inner
 def score_keys(
-    together, query, score, slot, key, key_row, index, first, last, first_head, last_head, group, width, stride, tail
+    table,
+    together,
+    query,
+    score,
+    slot,
+    key,
+    key_row,
+    index,
+    first,
+    last,
+    first_head,
+    last_head,
+    group,
+    width,
+    stride,
+    tail,
 ):
     """Scores of the keys ``first`` to ``last``, of one row or of TOGETHER rows whose scratch is ``slot`` apart.
 
@@ -78,27 +93,43 @@ def score_keys(
             copy_index(here, last - s, tail)
             here = tail
         for h in range(first_head, last_head):
-            row, rows, place = query + h * width * 4, key + h // group * width * 4, score + (h * stride + s) * 4
+            rows = key + h // group * width * table.itemsize
+            row, place = query + h * width * 4, score + (h * stride + s) * 4
             if together:
-                dot_rows_together(row, slot, rows, key_row, here, width, place, slot)
+                dot_rows_together(table, row, slot, rows, key_row, here, width, place, slot)
             else:
-                dot_rows(row, slot, rows, key_row, here, width, place, slot)
+                dot_rows(table, row, slot, rows, key_row, here, width, place, slot)
 
 
 @inner
 def add_values(
-    together, score, sums, slot, value, value_row, index, first, last, first_head, last_head, group, width, stride
+    table,
+    together,
+    score,
+    sums,
+    slot,
+    value,
+    value_row,
+    index,
+    first,
+    last,
+    first_head,
+    last_head,
+    group,
+    width,
+    stride,
 ):
     """Add the values ``first`` to ``last``, weighted with what became of their scores, to the sums of all heads."""
     padded = (width + LANES - 1) // LANES * SIZE
     for s in range(first, last, VALUE_KEYS):
         here, count = index + s * 4, min(VALUE_KEYS, last - s)
         for h in range(first_head, last_head):
-            weight, rows, place = score + (h * stride + s) * 4, value + h // group * width * 4, sums + h * padded
+            rows = value + h // group * width * table.itemsize
+            weight, place = score + (h * stride + s) * 4, sums + h * padded
             if together:
-                add_rows_together(weight, slot, rows, value_row, here, count, width, place, slot)
+                add_rows_together(table, weight, slot, rows, value_row, here, count, width, place, slot)
             else:
-                add_rows(weight, slot, rows, value_row, here, count, width, place, slot)
+                add_rows(table, weight, slot, rows, value_row, here, count, width, place, slot)
 
 
 @inner
@@ -127,13 +158,13 @@ def finish_head(score, count, sums, total, width, out, weight, has_weights):
 
 @inner
 def attend_together(
-    query, query_row, key, key_row, value, value_row, index, index_row, lengths_R, first, end, shared,
+    table, query, query_row, key, key_row, value, value_row, index, index_row, lengths_R, first, end, shared,
     first_head, last_head, heads, group, width, factor,
     bias, bias_row, bias_head, has_bias, weight, weight_row, weight_head, has_weights, out, scratch, stride,
 ):  # fmt: skip
     """Heads ``first_head`` to ``last_head`` of the rows ``first`` to ``end``, whose first ``shared`` keys are the same.
 
-    Addresses are those of row ``first``; distances are in bytes.
+    Addresses are those of row ``first``; distances are in bytes. ``table`` is of the type of keys and values.
     """
     total, sums, queries, slot = slot_layout(heads, width, stride)
     tail = scratch + TOGETHER * slot
@@ -151,7 +182,7 @@ def attend_together(
         together, place = i < 0, scratch + max(i, 0) * slot
         start, stop = (0, shared) if together else (shared, lengths_R[first + i])
         score_keys(
-            together, place + queries, place, slot, key, key_row, index + max(i, 0) * index_row, start, stop,
+            table, together, place + queries, place, slot, key, key_row, index + max(i, 0) * index_row, start, stop,
             first_head, last_head, group, width, stride, tail,
         )  # fmt: skip
     for i in range(end - first):
@@ -165,7 +196,7 @@ def attend_together(
         together, place = i < 0, scratch + max(i, 0) * slot
         start, stop = (0, shared) if together else (shared, lengths_R[first + i])
         add_values(
-            together, place, place + sums, slot, value, value_row, index + max(i, 0) * index_row, start, stop,
+            table, together, place, place + sums, slot, value, value_row, index + max(i, 0) * index_row, start, stop,
             first_head, last_head, group, width, stride,
         )  # fmt: skip
     for i in range(end - first):
@@ -231,9 +262,9 @@ def attend_rows(
             done += cost * heads
             if first_head < last_head:
                 attend_together(
-                    query_RE.ctypes.data + query_column * 4 + first * query_row, query_row,
-                    key_ME.ctypes.data + key_column * 4, key_ME.shape[1] * 4,
-                    value_ME.ctypes.data + value_column * 4, value_ME.shape[1] * 4,
+                    key_ME, query_RE.ctypes.data + query_column * 4 + first * query_row, query_row,
+                    key_ME.ctypes.data + key_column * key_ME.itemsize, key_ME.shape[1] * key_ME.itemsize,
+                    value_ME.ctypes.data + value_column * value_ME.itemsize, value_ME.shape[1] * value_ME.itemsize,
                     index_RS.ctypes.data + first * index_row, index_row, lengths_R,
                     first, end, count_shared(index_RS, lengths_R, first, end),
                     first_head, last_head, heads, group, width, factor,
@@ -270,8 +301,8 @@ def attention_step(
     never copied in the cache itself. lengths_R is int64. Heads, columns and scale as in ``attention``.
     bias_RHS     added after the scale; rows and heads of length one are broadcast; -inf hides a key.
     weights_RHS  written where given, float32 and C-contiguous: the softmax weights, 0 beyond a row's length.
-    A row that sees no key yields zeros. Fastest where rows with the same keys lie side by side. Arrays are float32
-    and C-contiguous; nothing is checked here.
+    A row that sees no key yields zeros. Fastest where rows with the same keys lie side by side. Arrays are float32,
+    keys and values perhaps uint16, the bits of bfloat16, and C-contiguous; nothing is checked here.
     """
     scale = head_width**-0.5 if scale is None else scale
     rows, longest = index_RS.shape

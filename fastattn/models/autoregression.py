@@ -35,6 +35,8 @@ def _norms(parameters: Parameters, name: str, spec: StackSpec) -> tuple[Callable
 class OwnAttention:
     """Self-attention, from ``self_attention.{norm,qkv,output}``."""
 
+    rounded = True  # what is kept of a row may be bfloat16
+
     def __init__(self, parameters: Parameters, number: int, spec: StackSpec):
         name = f"decoder.layers.{number}.self_attention"
         self.number = number
@@ -53,6 +55,8 @@ class OwnAttention:
 
 class SimpleRecurrence:
     """A simpler simple recurrent unit (Kim 2019, section 3.2), from ``ssru.{norm,input}``."""
+
+    rounded = False  # the errors of all steps would meet in the state
 
     def __init__(self, parameters: Parameters, number: int, spec: StackSpec):
         name = f"decoder.layers.{number}.ssru"
@@ -75,6 +79,8 @@ class AverageAttention:
     Marian's form: y = FFN(norm(average of x so far)); f(x) = sigmoid(x Wi + bi) x + sigmoid(y Wf + bf) y, the norm
     being there with ``pre_norm`` only. Without the feed-forward y is the average, without the gates f(x) is y.
     """
+
+    rounded = False
 
     def __init__(self, parameters: Parameters, number: int, spec: StackSpec):
         name = f"decoder.layers.{number}.average_attention"

@@ -18,8 +18,6 @@ class RowPool(Protocol):
 
     layers: list[np.ndarray]
 
-    def write(self, layer: int, rows_N: np.ndarray, values_NE: np.ndarray) -> None: ...
-
 
 class KeyValueCache(Protocol):
     """What a cached step needs of ``fastattn.decoding.cache.Cache``."""
@@ -113,9 +111,8 @@ class CachedReach:
         return self.cache.own.layers[layer], self.previous_R, self.rows_R
 
     def attend(self, layer: int, qkv_RE: np.ndarray) -> np.ndarray:
-        pool = self.cache.own
-        pool.write(layer, self.rows_R, qkv_RE[:, self.heads.key_column :])
-        keys_values_ME = pool.layers[layer]
+        keys_values_ME = self.cache.own.layers[layer]
+        self.ops.write_rows(keys_values_ME, self.rows_R, qkv_RE, self.heads.key_column)
         index_RS, lengths_R, bias_RHS = self.history
         return self.ops.attention_step(
             qkv_RE,
@@ -154,6 +151,7 @@ class FullReach:
 
     def __init__(self, decoder: "DecoderStack", starts_B1, memory, memory_starts_B1, attention: bool):
         self.ops, self.heads, self.state = decoder.ops, decoder.heads, (decoder.state_width, decoder.embedding.dtype)
+        self.rounded = decoder.rounded
         self.starts_B1, self.memory, self.memory_starts_B1 = starts_B1, memory, memory_starts_B1
         self.bias_1HTS = decoder.bias.full(int(np.diff(starts_B1).max(initial=0)))
         self.wants_attention = attention
@@ -180,8 +178,10 @@ class FullReach:
         return table, self.previous_N, self.rows_N
 
     def attend(self, layer: int, qkv_NE: np.ndarray) -> np.ndarray:
+        if self.rounded:  # as a later step finds them
+            self.ops.round_rows(qkv_NE, self.heads.key_column)
         if self.cache is not None:
-            self.cache.own.write(layer, self.rows_N, qkv_NE[:, self.heads.key_column :])
+            self.ops.write_rows(self.cache.own.layers[layer], self.rows_N, qkv_NE, self.heads.key_column)
         return self.ops.attention(
             qkv_NE,
             qkv_NE,
@@ -224,6 +224,7 @@ class DecoderStack:
         self.ops, self.spec, self.heads = parameters.ops, spec, Heads(spec)
         self.embedding = Embedding(parameters, "decoder", spec)
         self.bias = AttentionBias(parameters, "decoder", spec)
+        self.rounded = parameters.precision != "float32"  # keys and values, to bfloat16
         self.state_width = AUTOREGRESSIONS[spec.autoregression].state_width(spec)
         self.blocks = [DecoderBlock(parameters, i, spec) for i in range(spec.layers)]
         self.final_norm = Norm(parameters, "decoder.final_norm", spec) if spec.final_norm else None
@@ -281,9 +282,18 @@ class EncoderDecoder:
         return self.decoder.state_width
 
     @property
+    def row_dtype(self) -> np.dtype:
+        return self.memory_dtype if AUTOREGRESSIONS[self.decoder.spec.autoregression].rounded else self.dtype
+
+    @property
     def memory_width(self) -> int:
         """E of a row of memory: its keys, then its values."""
         return 2 * self.decoder.heads.keys
+
+    @property
+    def memory_dtype(self) -> np.dtype:
+        """uint16, the bits of bfloat16, where products are narrower than float32: a step is bound by reading it."""
+        return np.dtype(np.uint16) if self.decoder.rounded else self.dtype
 
     @property
     def vocabulary(self) -> int:
@@ -294,8 +304,17 @@ class EncoderDecoder:
         return self.encoder.encode(ids_B)
 
     def project_memory(self, rows_ND: np.ndarray) -> list[np.ndarray]:
-        """Each layer's keys and values of the encoder's rows, side by side: keys_values_NE."""
-        return [block.cross_attention.key_value(rows_ND) for block in self.decoder.blocks]
+        """Each layer's keys and values of the encoder's rows, side by side, as they are kept: keys_values_NE."""
+        memory = [block.cross_attention.key_value(rows_ND) for block in self.decoder.blocks]
+        if self.decoder.rounded:
+            for keys_values_NE in memory:
+                self.ops.round_rows(keys_values_NE, 0)
+        return memory
+
+    def keep_memory(self, cache: KeyValueCache, rows_N: np.ndarray, memory: list[np.ndarray]) -> None:
+        """Write what ``project_memory`` gave to these rows of the cache's memory."""
+        for keys_values_ME, keys_values_NE in zip(cache.memory.layers, memory):
+            self.ops.write_rows(keys_values_ME, rows_N, keys_values_NE, 0)
 
     def step(
         self,

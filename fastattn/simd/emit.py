@@ -119,6 +119,20 @@ class Emitter:
     def store(self, value, address):
         self.builder.store(value, self.pointer(address, self.vector)).align = 4
 
+    def load_bfloat16(self, address, count=None):
+        """LANES values of bfloat16 as float32; with a ``count`` (i64) only so many are read, the rest is zero."""
+        kind = ir.VectorType(ir.IntType(16), self.target.lanes)
+        pointer = self.pointer(address, kind)
+        if count is None:
+            bits = self.builder.load(pointer)
+            bits.align = 2
+        else:
+            zero = ir.Constant(kind, [0] * self.target.lanes)
+            name = f"llvm.masked.load.v{self.target.lanes}i16.p0"
+            bits = self.call(name, kind, pointer, I32(2), self.first_lanes(count), zero)
+        wide = self.builder.shl(self.builder.zext(bits, self.integers), self.integer(16))
+        return self.builder.bitcast(wide, self.vector)
+
     def round_to_integers(self, value):
         """The nearest integers, ties to even; |value| < 2**22. Adding 1.5 * 2**23 leaves them in the low bits."""
         shifted = self.add(value, self.constant(12582912.0))

@@ -3,6 +3,8 @@
 Addresses are plain integers, in bytes, and nothing is checked, as in vector.py.
 """
 
+from functools import partial
+
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -75,16 +77,32 @@ transpose = _make_transpose(whole=True)
 transpose_first = _make_transpose(whole=False)
 
 
-def make_dot_rows(queries: int):
-    """The intrinsic ``dot_rows(query, query_row, rows, row_size, index, width, out, out_row)``.
+class Element:
+    """How the rows of a table are read: ``size`` bytes a value, as float32 vectors whole or in part."""
 
-    out[q, j] becomes the dot product of query q and row index[j], both ``width`` floats, for ``queries`` (a power of
-    two, at most LANES) queries and LANES / queries indices, int32. ``rows`` is the address of row 0; query_row,
-    row_size and out_row are distances in bytes. The order of a sum depends on ``width`` only.
+    def __init__(self, table):
+        self.name, self.size = {"float32": ("float32", 4), "uint16": ("bfloat16", 2)}[str(table.dtype)]
+
+    def load(self, emitter: Emitter, address):
+        return emitter.load(address) if self.size == 4 else emitter.load_bfloat16(address)
+
+    def load_first(self, emitter: Emitter, address, count):
+        if self.size == 4:
+            return emitter.load_first(address, count, emitter.constant(0.0))
+        return emitter.load_bfloat16(address, count)
+
+
+def make_dot_rows(queries: int):
+    """The intrinsic ``dot_rows(table, query, query_row, rows, row_size, index, width, out, out_row)``.
+
+    out[q, j] becomes the dot product of query q, ``width`` floats, and row index[j], as many values of the type of
+    ``table`` (float32, or uint16 for bfloat16), for ``queries`` (a power of two, at most LANES) queries and
+    LANES / queries indices, int32. ``rows`` is the address of row 0; query_row, row_size and out_row are distances in
+    bytes. The order of a sum depends on ``width`` only.
     """
     keys = LANES // queries
 
-    def emit(emitter, query, query_row, rows, row_size, index, width, out, out_row):
+    def emit_dots(element, emitter, query, query_row, rows, row_size, index, width, out, out_row):
         builder = emitter.builder
         queries_at = [builder.add(query, builder.mul(query_row, I64(q))) for q in range(queries)]
         rows_at = [emit_row_address(emitter, rows, row_size, index, I64(4 * j)) for j in range(keys)]
@@ -92,19 +110,22 @@ def make_dot_rows(queries: int):
         whole = builder.mul(builder.sub(width, tail), I64(4))
         zero = emitter.constant(0.0)
 
-        def add(sums, load):
-            ends = [load(row) for row in rows_at]
+        def add(sums, ends, parts):
             new = []
-            for q in queries_at:
-                part = load(q)
+            for part in parts:
                 new += [emitter.fma(part, end, sums[len(new) + j]) for j, end in enumerate(ends)]
             return new
 
+        def in_row(start, offset):  # of the float32 at ``offset`` bytes
+            return builder.add(start, offset if element.size == 4 else builder.lshr(offset, I64(1)))
+
         def add_whole(offset, sums):
-            return add(sums, lambda start: emitter.load(builder.add(start, offset)))
+            ends = [element.load(emitter, in_row(row, offset)) for row in rows_at]
+            return add(sums, ends, [emitter.load(builder.add(q, offset)) for q in queries_at])
 
         def add_tail(offset, sums):
-            return add(sums, lambda start: emitter.load_first(builder.add(start, whole), tail, zero))
+            ends = [element.load_first(emitter, in_row(row, whole), tail) for row in rows_at]
+            return add(sums, ends, [emitter.load_first(builder.add(q, whole), tail, zero) for q in queries_at])
 
         sums = emitter.loop(whole, 4 * LANES, [zero] * LANES, add_whole)
         result = emit_lane_sums(emitter, emitter.loop(tail, LANES, sums, add_tail), emitter.add)
@@ -115,37 +136,41 @@ def make_dot_rows(queries: int):
             builder.store(builder.shuffle_vector(result, result, order), emitter.pointer(place, part)).align = 4
 
     @intrinsic
-    def dot_rows(typing_context, query, query_row, rows, row_size, index, width, out, out_row):
+    def dot_rows(typing_context, table, query, query_row, rows, row_size, index, width, out, out_row):
+        element = Element(table)
+
         def generate(context, builder, kind, arguments):
-            Emitter(builder, TARGET).call_once(f"fastattn.dot_rows_{queries}", arguments, emit)
+            name = f"fastattn.dot_rows_{queries}_{element.name}"
+            Emitter(builder, TARGET).call_once(name, arguments[1:], partial(emit_dots, element))
             return context.get_dummy_value()
 
-        return types.void(*[types.intp] * 8), generate
+        return types.void(table, *[types.intp] * 8), generate
 
     return dot_rows
 
 
 def make_add_rows(sums: int, vectors: int):
-    """The intrinsic ``add_rows(weight, weight_row, rows, row_size, index, count, width, out, out_row)``.
+    """The intrinsic ``add_rows(table, weight, weight_row, rows, row_size, index, count, width, out, out_row)``.
 
     out[q] += weight[q, s] * row index[s], for s = 0, 1, ... below ``count`` in this order, for ``sums`` rows of out,
-    whole vectors, of which ``vectors`` at a time are in registers. ``rows`` is the address of row 0, index is int32.
+    whole vectors, of which ``vectors`` at a time are in registers. ``rows`` is the address of row 0 of values of the
+    type of ``table`` (as in ``make_dot_rows``), index is int32.
     """
 
-    def emit(emitter, weight, weight_row, rows, row_size, index, count, width, out, out_row):
+    def emit_sums(element, emitter, weight, weight_row, rows, row_size, index, count, width, out, out_row):
         builder = emitter.builder
         weights_at = [builder.add(weight, builder.mul(weight_row, I64(q))) for q in range(sums)]
         out_at = [builder.add(out, builder.mul(out_row, I64(q))) for q in range(sums)]
         size = builder.mul(count, I64(4))
-        zero = emitter.constant(0.0)
 
         def add_part(offset, number, load):
             """``number`` vectors of every sum from the byte ``offset`` on."""
             places = [builder.add(at, builder.add(offset, I64(n * LANES * 4))) for at in out_at for n in range(number)]
 
             def body(s, values):
-                row = builder.add(emit_row_address(emitter, rows, row_size, index, s), offset)
-                parts = [load(builder.add(row, I64(n * LANES * 4))) for n in range(number)]
+                inside = offset if element.size == 4 else builder.lshr(offset, I64(1))
+                row = builder.add(emit_row_address(emitter, rows, row_size, index, s), inside)
+                parts = [load(emitter, builder.add(row, I64(n * LANES * element.size))) for n in range(number)]
                 new = []
                 for at in weights_at:
                     factor = emitter.splat(emitter.load_scalar(builder.add(at, s)))
@@ -161,24 +186,27 @@ def make_add_rows(sums: int, vectors: int):
         first = builder.mul(whole, I64(4))
 
         def add_chunk(offset, none):
-            add_part(offset, vectors, emitter.load)
+            add_part(offset, vectors, element.load)
             return none
 
         def add_vector(offset, none):
             left = builder.sdiv(builder.sub(rest, offset), I64(4))
-            add_part(builder.add(first, offset), 1, lambda address: emitter.load_first(address, left, zero))
+            add_part(builder.add(first, offset), 1, partial(element.load_first, count=left))
             return none
 
         emitter.loop(first, chunk * 4, [], add_chunk)
         emitter.loop(rest, LANES * 4, [], add_vector)
 
     @intrinsic
-    def add_rows(typing_context, weight, weight_row, rows, row_size, index, count, width, out, out_row):
+    def add_rows(typing_context, table, weight, weight_row, rows, row_size, index, count, width, out, out_row):
+        element = Element(table)
+
         def generate(context, builder, kind, arguments):
-            Emitter(builder, TARGET).call_once(f"fastattn.add_rows_{sums}", arguments, emit)
+            name = f"fastattn.add_rows_{sums}_{vectors}_{element.name}"
+            Emitter(builder, TARGET).call_once(name, arguments[1:], partial(emit_sums, element))
             return context.get_dummy_value()
 
-        return types.void(*[types.intp] * 9), generate
+        return types.void(table, *[types.intp] * 9), generate
 
     return add_rows
 
