@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import ctranslate2_writer as writer
+import marian_writer
 import numpy as np
 import safetensors_writer
 from mutators import Files, mutate, packed
@@ -102,6 +103,21 @@ def argos_files(method: int) -> Files:
     members["top/metadata.json"] = _json({"from_code": "pt", "to_code": "en", "type": "translate", "from_name": "P"})
     members["top/sentencepiece.model"] = (GOLDENS / "text_words.model").read_bytes()
     return {"package.argosmodel": packed(members, method)}
+
+
+MARIAN = {"dim_emb": 8, "transformer_heads": 2, "transformer_dim_ffn": 8, "enc_depth": 1, "dec_depth": 1}
+
+
+def marian_files(model: str, intgemm: int = 0, method: int = 0, **changes: object) -> Files:
+    """A Marian model of one layer a side with scales of inputs, where it is quantised, and a configuration."""
+    arrays, options = marian_writer.random_model(5, 12, dim_vocabs=[12, 12], **MARIAN | changes)
+    if intgemm:
+        arrays = marian_writer.with_alphas(arrays)
+    files = marian_writer.files(arrays, options, model, intgemm=intgemm, beam_size=4)
+    if method:
+        stored = arrays | {"special:model.yml": marian_writer.settings(options)}
+        files[model] = marian_writer.npz_bytes(stored, method)
+    return files | {"vocab.yml": marian_writer.vocabulary_bytes(marian_writer.vocabulary(12))}
 
 
 def tokenizer_bytes(kind: str) -> bytes:
@@ -260,6 +276,12 @@ SUBJECTS: dict[str, Subject] = {
     "shortlist": Subject({"lex.s2t.bin": binary_shortlist(3, LISTS)}, _shortlist, _choose),  # type: ignore[arg-type]
     "shortlist, text": Subject({"lex.txt": LEXICON.encode()}, _shortlist, _choose),  # type: ignore[arg-type]
     "shortlist, gzipped": Subject({"lex.gz": gzip.compress(LEXICON.encode(), mtime=0)}, _shortlist, _choose),  # type: ignore[arg-type]
+    "marian npz": _checkpoint(marian_files("model.npz", tied_embeddings_all=False)),
+    "marian npz, deflated": _checkpoint(marian_files("model.npz", method=8, transformer_postprocess_emb="nd")),
+    "marian bin": _checkpoint(marian_files("m.marian.bin", transformer_decoder_autoreg="average-attention")),
+    "marian bin, int8": _checkpoint(
+        marian_files("m.marian.bin", marian_writer.BROWSERMT, transformer_decoder_autoreg="rnn", dec_cell="ssru")
+    ),
     "pulled zip": Subject(archive_files("pulled.zip"), _unpack, lambda nothing: None),
     "pulled tar": Subject(archive_files("pulled.tar.gz"), _unpack, lambda nothing: None),
 } | {

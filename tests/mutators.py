@@ -12,9 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import ctranslate2_writer
+import marian_writer
 import numpy as np
 from shortlist_writer import hash_words
 
+from fastattn.weights import marian_bin, marian_npz
 from fastattn.weights.ctranslate2_file import parse
 
 Files = dict[str, bytes]
@@ -70,6 +72,10 @@ def _fields(name: str) -> Callable[[bytes, random.Random], bytes] | None:
         return _safetensors
     if name.endswith(".s2t.bin"):
         return _shortlist
+    if name.endswith((".npz", ".marian.bin")):
+        return _marian
+    if name.endswith(".yml"):
+        return _yml
     if name.endswith(".bin"):
         return _ctranslate2
     return _zip if name.endswith((".zip", ".argosmodel")) else None
@@ -250,6 +256,67 @@ def _ctranslate2(data: bytes, rng: random.Random) -> bytes:
         )
     except (ValueError, KeyError):  # a type that the version does not have
         raise Unfit from None
+
+
+def _marian(data: bytes, rng: random.Random) -> bytes:
+    """An array lost, doubled, renamed, of another shape or type, odd numbers, or an option; the file stays sound."""
+    is_npz = data[:2] == b"PK"
+    try:
+        items = (marian_npz if is_npz else marian_bin).parse(memoryview(bytearray(data)), "")
+    except Exception:  # noqa: BLE001  whatever is wrong with it
+        raise Unfit from None
+    arrays = {name: item.stored * (item.multiplier or item.stored.dtype.type(1)) for name, item in items.items()}
+    name = rng.choice(sorted(arrays))
+    array = arrays[name]
+    match rng.randrange(8):
+        case 0:
+            del arrays[name]
+        case 1:
+            arrays[name] = arrays[rng.choice(sorted(arrays))]
+        case 2:
+            arrays[name.replace(rng.choice(("1", "2", "W", "encoder", "_")), rng.choice("0123W_"))] = arrays.pop(name)
+        case 3:
+            shapes = [(array.size,), (1, array.size), (array.size, 1), array.shape[::-1], (1, 1), (*array.shape, 1)]
+            arrays[name] = np.resize(array, rng.choice(shapes))
+        case 4:
+            with np.errstate(all="ignore"):
+                arrays[name] = array.astype(rng.choice(("float32", "float16", "int8", "int16")))
+        case 5:  # numbers that no training gives
+            raw = arrays[name] = array.copy()
+            number = np.array(rng.choice((0, 1, -1, 3e38, np.inf, np.nan, 1e-40)))
+            with np.errstate(all="ignore"):
+                raw.reshape(-1)[rng.randrange(raw.size) :][: rng.choice((1, 8, 1000))] = number.astype(raw.dtype)
+        case _:
+            settings = arrays.get("special:model.yml", array).tobytes().rstrip(b"\0")
+            arrays["special:model.yml"] = np.frombuffer(_yml(settings, rng) + b"\0", np.int8)
+    try:
+        if is_npz:
+            return marian_writer.npz_bytes(arrays)
+        quantised = any(item.multiplier is not None for item in items.values())
+        with np.errstate(all="ignore"):
+            return marian_writer.bin_bytes(arrays, marian_writer.BROWSERMT * quantised)
+    except (ValueError, KeyError):  # a shape or a type that the container does not have
+        raise Unfit from None
+
+
+def _yml(data: bytes, rng: random.Random) -> bytes:
+    """A line lost, doubled, moved, or with another value."""
+    lines = data.split(b"\n")
+    at = rng.randrange(len(lines))
+    match rng.randrange(6):
+        case 0:
+            del lines[at]
+        case 1:
+            lines.insert(rng.randrange(len(lines) + 1), lines[at])
+        case 2:
+            lines[at] = lines[rng.randrange(len(lines))]
+        case 3:
+            lines[at] = rng.choice((b" ", b"- ", b"x: ", b"? ", b"\t", b"'", b"[")) + lines[at]
+        case _:
+            values = [str(value).encode("utf-8", "replace") for value in STRANGE] + [raw.encode() for raw in RAW]
+            values += [b"[x, y]", b"~", b"&a", b'"\\x41"', b"'", b"1 # 2", b"true", b"false", b"2", b"3", b"16", b"rnn"]
+            lines[at] = lines[at].rpartition(b": ")[0] + b": " + rng.choice(values)
+    return b"\n".join(lines)
 
 
 def _zip(data: bytes, rng: random.Random) -> bytes:

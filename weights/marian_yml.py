@@ -4,6 +4,7 @@ Values are kept as text, as they are spelled: whoever asks for one says what it 
 """
 
 import re
+from collections.abc import Iterator
 
 from fastattn.errors import CheckpointError
 from fastattn.weights.json_file import is_text, parse_json, shorten
@@ -17,7 +18,10 @@ QUOTED = r'"(?:[^"\\]|\\.)*"|\'(?:[^\']|\'\')*\''
 QUOTED_VALUE = re.compile(rf"({QUOTED})(?:[ \t]+#.*)?")
 FOREIGN = tuple("&*!|>%@`{}[]\"',")  # a plain value begins with none of these: anchors, tags, blocks and so on
 FLOW_LIST = re.compile(r"\[(.*)\](?:[ \t]+#.*)?")
-FLOW_PART = re.compile(rf"{QUOTED}|,|[^,\"']+|.")
+# A quote that is never closed is one part too: to try each in vain would take the square of the line's length.
+FLOW_PART = re.compile(r'"(?:[^"\\]|\\.)*"?|\'(?:[^\']|\'\')*\'?|,|[^,"\']+')
+FLOW_ITEM = re.compile(rf"{QUOTED}|[^,&*!|>%@`{{}}\[\]\"'][^{{}}\[\]\"']*")
+LONGEST_LINE = 1 << 16  # bytes
 NULLS = ("", "~", "null", "Null", "NULL")
 
 ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.?))", re.DOTALL)
@@ -31,11 +35,9 @@ def parse_options(data: bytes, where: str) -> dict[str, Value]:
     """A map from names to scalars and lists of scalars; raises CheckpointError, with the line, for anything else."""
     options: dict[str, Value] = {}
     items: list[str] | None = None  # those of the key before, where it may have some
-    for number, line in enumerate(_text(data, where).split("\n"), 1):
-        line = line.rstrip("\r")
-        if not line.strip() or line.lstrip().startswith("#") or line.rstrip() in ("---", "..."):
+    for place, line in _lines(data, where):
+        if line.lstrip().startswith("#"):
             continue
-        place = f"{where}: line {number}"
         key, item = KEY.fullmatch(line), ITEM.fullmatch(line)
         if key is not None:
             name, written = key.groups()
@@ -57,21 +59,18 @@ def parse_vocabulary(data: bytes, where: str) -> dict[int, str]:
         return _json_vocabulary(data, where)
     tokens: dict[int, str] = {}
     key = ""  # of an entry in two lines
-    for number, line in enumerate(_text(data, where).split("\n"), 1):
-        line = line.rstrip("\r")
-        if not line or line in ("---", "..."):
-            continue
+    for place, line in _lines(data, where):
         if not key and line.startswith("? "):
             key = line[2:]
             continue
         token, _, written = (key + line).rpartition(":")
         written = written.strip(" \t")
         if not (written.isascii() and written.isdigit() and len(written) < 10):
-            raise CheckpointError(f"{where}: line {number}: should be 'token: id', is {shorten(line)}")
+            raise CheckpointError(f"{place}: should be 'token: id', is {shorten(line)}")
         key, index = "", int(written)
         if index in tokens:
-            raise CheckpointError(f"{where}: line {number}: id {index} is given twice")
-        tokens[index] = _unquoted(token.rstrip(" \t"), f"{where}: line {number}")
+            raise CheckpointError(f"{place}: id {index} is given twice")
+        tokens[index] = _unquoted(token.rstrip(" \t"), place)
     return tokens
 
 
@@ -85,11 +84,18 @@ def _json_vocabulary(data: bytes, where: str) -> dict[int, str]:
     return tokens
 
 
-def _text(data: bytes, where: str) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{where}: not UTF-8 at byte {error.start}") from None
+def _lines(data: bytes, where: str) -> Iterator[tuple[str, str]]:
+    """(what an error calls it, its text) of each line that holds something."""
+    for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        place = f"{where}: line {number}"
+        if len(raw) > LONGEST_LINE:
+            raise CheckpointError(f"{place}: has {len(raw)} bytes, more than {LONGEST_LINE}")
+        try:
+            line = raw.removesuffix(b"\r").decode()
+        except UnicodeDecodeError as error:
+            raise CheckpointError(f"{place}: not UTF-8 at byte {error.start}") from None
+        if line.strip() and line.rstrip() not in ("---", "..."):
+            yield place, line
 
 
 def _value(written: str, place: str) -> Value:
@@ -103,7 +109,7 @@ def _value(written: str, place: str) -> Value:
         if part == "," and item is not None:
             items.append(_unquoted(item, place))
             item = None
-        elif part and (item is not None or part.startswith(FOREIGN[:-3]) or part in (",", "'", '"')):
+        elif part and (item is not None or FLOW_ITEM.fullmatch(part) is None):
             raise CheckpointError(f"{place}: should be a list of values, is {shorten(written)}")
         elif part:
             item = part

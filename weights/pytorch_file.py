@@ -42,7 +42,7 @@ def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
         for name, view in named.items():
             if not name.isprintable():
                 raise PickleError(f"a tensor's name should be printable, is {shorten(name)}")
-            tensors[name] = _stored(name, view, find(view.storage), where)
+            tensors[name] = _stored(name, view, find(view.storage), where, len(data))
     except PickleError as error:
         raise CheckpointError(f"{where}: {error}") from None
     total = sum(math.prod(tensor.shape) * TYPES[tensor.dtype][0] for tensor in tensors.values())
@@ -51,7 +51,7 @@ def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
     return tensors
 
 
-def _stored(name: str, view: TensorView, data: memoryview, where: str) -> StoredTensor:
+def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size: int) -> StoredTensor:
     """The view over its storage's bytes."""
     storage, shape = view.storage, view.shape
     if len(shape) > HIGHEST_RANK:
@@ -61,7 +61,7 @@ def _stored(name: str, view: TensorView, data: memoryview, where: str) -> Stored
     if count:
         end += 1 + sum((size - 1) * stride for size, stride in zip(shape, view.strides))
     # More elements than the storage has: a stride of 0 repeats them, which asks for more than the file's size.
-    if end > storage.count or count > storage.count or max(shape, default=0) > max(storage.count, 1):
+    if end > storage.count or count > storage.count or max(shape, default=0) > file_size:
         raise PickleError(
             f"{name} should lie within the {storage.count} numbers of its storage; its sizes are"
             f" {shorten(list(shape))}, its strides {shorten(list(view.strides))}, its offset {view.offset}"
