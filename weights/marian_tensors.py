@@ -214,22 +214,22 @@ def _tensor(part: _Part, items: Mapping[str, Item], alphas: bool | None, problem
 
 def _input_scale(part: _Part, items: Mapping[str, Item], needed: bool, problems: list[str]) -> float | None:
     """The scale of the inputs, the same for all that are joined."""
-    places = part.alphas or tuple(f"{name}{ALPHA}" for name in part.names)
-    # Of a table browsermt quantises the scale too, which has another name beside.
-    there = [name for name in places if name in items and items[name].multiplier is None]
-    if len(there) < (1 if part.alphas else len(places)):
-        if needed or there:
-            lost = " or ".join(places) if part.alphas else ", ".join(name for name in places if name not in there)
-            problems.append(f"missing {lost}, a scale of inputs")
+    places = [part.alphas] if part.alphas else [(f"{name}{ALPHA}",) for name in part.names]
+    found, lost = [], []
+    for names in places:
+        # browsermt quantises that of a table too, which is there under another name as well.
+        there = [name for name in names if name in items and items[name].multiplier is None]
+        found += there[:1]
+        lost += [] if there else [" or ".join(names)]
+    if lost:
+        problems += [f"missing {name}, a scale of inputs" for name in lost if needed or found]
         return None
-    scales = {name: items[name].vector for name in there}
-    if any(len(scale) != 1 for scale in scales.values()) or (
-        not part.alphas and len(set(map(bytes, scales.values()))) > 1
-    ):
-        problems.append(f"{', '.join(scales)} should be one number, the same for all, as they scale the same inputs")
+    scales = np.concatenate([items[name].vector for name in found])
+    if len(scales) != len(found) or (scales != scales[0]).any():
+        problems.append(f"{', '.join(found)} should be one number, the same for all, as they scale the same inputs")
         return None
-    scale = float(scales[there[0]][0])
+    scale = float(scales[0])
     if not 1e-30 < scale < 1e30:
-        problems.append(f"{there[0]} should be from 1e-30 to 1e30, is {scale}")
+        problems.append(f"{found[0]} should be from 1e-30 to 1e30, is {scale}")
         return None
     return scale
