@@ -10,7 +10,7 @@ import pytest
 
 from fastattn import weights
 from fastattn.spec import Checkpoint, QuantizedTensor, TranslationText
-from fastattn.weights import marian_bin, marian_npz
+from fastattn.weights import convert, marian_bin, marian_npz
 from fastattn.weights.marian_yml import parse_options, parse_vocabulary
 from tests import marian_writer as writer
 from tests.ctranslate2_writer import as_float32
@@ -328,3 +328,16 @@ def test_weights_are_not_copied_where_they_need_not_be(tmp_path: Path) -> None:
     assert np.shares_memory(items["Wemb"].rows.values_FD, everything)  # type: ignore[union-attr]
     npz = memoryview(bytearray(writer.npz_bytes(stored)))
     assert np.shares_memory(marian_npz.parse(npz, "w")["Wemb"].stored, np.frombuffer(npz, np.uint8))
+
+
+def test_fastattns_own_folder_keeps_all_of_it(tmp_path: Path) -> None:
+    arrays, options = writer.random_model(2, **RECURRENT)
+    config = {"gemm_precision": "int8shiftAlphaAll", "intgemm": writer.BROWSERMT}
+    original = read(tmp_path / "marian", writer.with_alphas(arrays), options, "model.bin", **config)
+    (tmp_path / "own").mkdir()
+    convert.write(tmp_path / "own", original, "int8")
+    found = weights.read(tmp_path / "own")
+    assert_same(found, original)
+    assert text_of(found) == text_of(original)
+    for name, tensor in original.tensors.items():
+        assert getattr(found.tensors[name], "input_scale", None) == getattr(tensor, "input_scale", None), name
