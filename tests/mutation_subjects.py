@@ -14,7 +14,10 @@ import ctranslate2_writer as writer
 import marian_writer
 import numpy as np
 import safetensors_writer
+from huggingface_marian_cases import CASES, write_files
+from huggingface_marian_cases import make_tensors as marian_mt_tensors
 from mutators import Files, mutate, packed
+from pytorch_writer import pytorch_bytes
 from safetensors_writer import MEAN_POOLING, safetensors_bytes
 from shortlist_writer import binary_shortlist
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -158,6 +161,28 @@ def bert_files(kind: str = "WordPiece", shards: int = 1) -> Files:
     return files | {"model.safetensors.index.json": _json({"metadata": {}, "weight_map": weight_map})}
 
 
+def bert_files_of_pytorch(form: str) -> Files:
+    """In two shards where ``form`` is none that torch.save has."""
+    files = bert_files()
+    tensors = safetensors_writer.random_bert(np.random.default_rng(1), **BERT)
+    del files["model.safetensors"]
+    if form != "shards":
+        return files | {"pytorch_model.bin": pytorch_bytes(tensors, form)}
+    names = sorted(tensors)
+    for i in range(2):
+        files[f"pytorch_model-{i}.bin"] = pytorch_bytes({name: tensors[name] for name in names[i::2]})
+    weight_map = {name: f"pytorch_model-{i % 2}.bin" for i, name in enumerate(names)}
+    return files | {"pytorch_model.bin.index.json": _json({"metadata": {}, "weight_map": weight_map})}
+
+
+def marian_mt_files(case: str, weights: str) -> Files:
+    """A Hugging Face directory of a MarianMT model."""
+    tensors = marian_mt_tensors(CASES[case])
+    with tempfile.TemporaryDirectory() as folder:
+        files = {path.name: path.read_bytes() for path in sorted(write_files(Path(folder), CASES[case]).iterdir())}
+    return files | {weights: safetensors_bytes(tensors) if weights.endswith("s") else pytorch_bytes(tensors)}
+
+
 def sentence_transformer_files() -> Files:
     path = "sentence_transformers.models."
     kinds = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense", "Normalize": "3_Normalize"}
@@ -268,6 +293,11 @@ SUBJECTS: dict[str, Subject] = {
     "bert": _checkpoint(bert_files(), Encoder),
     "bert in shards": _checkpoint(bert_files("BPE", shards=2), Encoder),
     "bert, unigram": _checkpoint(bert_files("Unigram"), Encoder),
+    "bert of pytorch": _checkpoint(bert_files_of_pytorch("zip"), Encoder),
+    "bert of pytorch, old": _checkpoint(bert_files_of_pytorch("stream"), Encoder),
+    "bert of pytorch in shards": _checkpoint(bert_files_of_pytorch("shards"), Encoder),
+    "marianmt": _checkpoint(marian_mt_files("shared", "model.safetensors")),
+    "marianmt of pytorch": _checkpoint(marian_mt_files("separate", "pytorch_model.bin")),
     "sentence-transformers": _checkpoint(sentence_transformer_files(), Encoder),
     "own int8": _checkpoint(converted_files(ctranslate2_files(6, rotary=True, gated=True), "int8")),
     "own bfloat16": _checkpoint(converted_files(ctranslate2_files(5, "int8", relative_buckets=8), "bfloat16")),

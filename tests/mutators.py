@@ -76,9 +76,26 @@ def _fields(name: str) -> Callable[[bytes, random.Random], bytes] | None:
         return _marian
     if name.endswith(".yml"):
         return _yml
+    if name.startswith("pytorch_model"):
+        return _pytorch
     if name.endswith(".bin"):
         return _ctranslate2
     return _zip if name.endswith((".zip", ".argosmodel")) else None
+
+
+def _pytorch(data: bytes, rng: random.Random) -> bytes:
+    """Bytes of the pickle that holds the tensors, in place: numbers, opcodes, or some from elsewhere in it."""
+    end = data.find(b"u.")
+    start = data.rfind(b"\x80\x02", 0, max(end, 0))
+    if start < 0:
+        raise Unfit
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        place, size = rng.randrange(start, end), rng.choice((1, 1, 1, 2, 5, 20))
+        other = rng.randrange(start, end)
+        chosen = rng.choice((rng.randbytes(1), b"\0", b"\xff", b"\x7f", data[other : other + size]))
+        changed[place : place + len(chosen)] = chosen
+    return bytes(changed[: len(data)])
 
 
 def _place(size: int, rng: random.Random) -> int:

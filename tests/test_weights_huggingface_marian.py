@@ -194,7 +194,7 @@ def test_each_part_of_a_long_text_says_its_language(tmp_path: Path, monkeypatch:
         ({"decoder_layers": 10**9}, "decoder_layers is 1000000000, but"),
         ({"decoder_layers": 3}, "missing decoder.layers.2.self_attn.q_proj.bias .16."),
         ({"vocab_size": 10**12}, "should be .1000000000000, 16., is .137, 16."),
-        ({"max_position_embeddings": 10**9}, "max_position_embeddings should be at most 16384, is 1000000000"),
+        ({"max_position_embeddings": 10**9}, "max_position_embeddings should be at most 8192, is 1000000000"),
         ({"tie_word_embeddings": False}, "missing lm_head.weight"),
         ({"share_encoder_decoder_embeddings": False}, "unexpected shared.weight"),
         ({"model_type": "mbart"}, "model type 'mbart' is not supported; known: bert, marian"),

@@ -24,7 +24,7 @@ from fastattn.weights.safetensors_file import StoredTensor
 
 NORM_EPSILON = 1e-5
 # Rows of a position table that is computed, not stored: the number is nothing but a config's word.
-MOST_POSITIONS = 1 << 14
+MOST_POSITIONS = 1 << 13
 # Canonical name within a layer -> transformers'; several are joined, by their rows.
 ENCODER_PARTS = {
     "self_attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -237,7 +237,9 @@ def _positions(spec: StackSpec, stored: StoredTensor | None) -> np.ndarray:
     """
     if stored is not None:
         return stored.float32()
-    width = spec.width
-    exponents_D = 2 * (np.arange(width) // 2) / width
-    angles_PD = np.arange(spec.max_positions)[:, None] / np.power(10000, exponents_D)
-    return np.concatenate([np.sin(angles_PD[:, 0::2]), np.cos(angles_PD[:, 1::2])], axis=1).astype(np.float32)
+    width, half = spec.width, (spec.width + 1) // 2
+    angles_PH = np.arange(spec.max_positions)[:, None] / np.power(10000, 2 * np.arange(half) / width)
+    table_PD = np.empty((spec.max_positions, width), np.float32)
+    table_PD[:, :half] = np.sin(angles_PH)
+    table_PD[:, half:] = np.cos(angles_PH[:, : width - half])
+    return table_PD
