@@ -1,12 +1,16 @@
 """``fastattn convert``: any checkpoint into a folder of fastattn's own, at the precision that is asked for."""
 
 import shutil
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fastattn.cli.options import located
 from fastattn.cli.output import open_folder
-from fastattn.cli.progress import Progress
+from fastattn.cli.progress import Compiling, Progress
+
+if TYPE_CHECKING:
+    from fastattn.spec import Checkpoint
 
 
 @click.command(
@@ -21,7 +25,8 @@ The precision is that of linear weights and embedding tables; all else is float3
   float32   nothing is lost; matrices kept as int8 are multiplied out
   bfloat16  rounded to the nearest, half the size
   int8      each row as multiples of its greatest weight / 127, a quarter of the size;
-            matrices that are int8 already keep their numbers
+            matrices that are int8 already keep their numbers; where columns of an encoder's
+            products differ much in size, they are balanced, by a run on random tokens
 
 \b
 OUT appears complete or not at all, and must not be there yet unless it is empty.
@@ -53,10 +58,19 @@ def convert(model: str, out: str, precision: str) -> None:
 
         path = catalog.resolve(name)
         checkpoint = read(path)
-        write(Path(folder), checkpoint, precision, wrote)
+        factors = _input_factors(checkpoint, progress) if precision == "int8" else {}
+        write(Path(folder), checkpoint, precision, wrote, factors)
         if (path / SOURCE_FILE).is_file():
             shutil.copyfile(path / SOURCE_FILE, Path(folder) / SOURCE_FILE)  # the licence and its makers stay known
     before, after = (weight_bytes(checkpoint, kind) / 1e6 for kind in (checkpoint.precision, precision))
     click.echo(
         f"{model}: {before:,.1f} MB of {checkpoint.precision} weights; {out}: {after:,.1f} MB of {precision}", err=True
     )
+
+
+def _input_factors(checkpoint: "Checkpoint", progress: Progress) -> dict[str, Any]:
+    Compiling(progress)
+    from fastattn import kernels
+    from fastattn.balance import input_factors
+
+    return input_factors(checkpoint, kernels)

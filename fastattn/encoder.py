@@ -4,12 +4,14 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import ModuleType
 from typing import TypeVar
 
 import numpy as np
 
 from fastattn import kernels
+from fastattn.balance import input_factors
 from fastattn.errors import CheckpointError, InputError, TokenizerError, check_count
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.pooling import check_poolings, pool
@@ -73,7 +75,8 @@ class Encoder:
         positions = checkpoint.spec.encoder.max_positions
         self._max_length = min(text.max_length, positions) if positions else text.max_length
         kept = PackedFile(checkpoint.files, precision) if keep else None
-        self._model = EncoderModel(checkpoint, self._ops, precision, kept)
+        factors = partial(input_factors, checkpoint, self._ops)
+        self._model = EncoderModel(checkpoint, self._ops, precision, kept, factors)
         if kept is not None:
             kept.save()
         self._dense = [(self._ops.pack_linear(w, bias), activation) for w, bias, activation in text.dense]

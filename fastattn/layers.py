@@ -4,13 +4,14 @@ Every layer works on packed rows: N rows of any sentences, each with its positio
 StackSpec names by a string is looked up in a dictionary when the layer is built, never while it runs.
 """
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError
+from fastattn.rounding import quantize
 from fastattn.spec import Alibi, QuantizedTensor, Rotary, StackSpec, Tensor
 
 
@@ -19,10 +20,18 @@ class Parameters:
 
     precision  of the products: "float32", "bfloat16" or "int8"
     kept       where packed weights are kept for the next process: a PackedFile, or None
+    factors    int8 only: gives input factors by tensor name; asked once, if any layer has to be quantised here
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], ops: Any, precision: str = "float32", kept: Any = None):
-        self.ops, self.precision, self._kept = ops, precision, kept
+    def __init__(
+        self,
+        tensors: Mapping[str, Tensor],
+        ops: Any,
+        precision: str = "float32",
+        kept: Any = None,
+        factors: Callable[[], Mapping[str, np.ndarray]] = dict,
+    ):
+        self.ops, self.precision, self._kept, self._factors = ops, precision, kept, cache(factors)
         self._tensors = tensors
         self._packed: dict[tuple[int, int], Any] = {}
 
@@ -39,9 +48,15 @@ class Parameters:
         weight_FD, bias_F = self.tensor(name + ".weight"), self.optional(name + ".bias")
         key = id(weight_FD), id(bias_F)
         if key not in self._packed:
-            make = partial(self.ops.pack_linear, weight_FD, bias_F, self.precision)
+            make = partial(self._pack, f"{name}.weight", bias_F)
             self._packed[key] = make() if self._kept is None else self._kept.linear(name, weight_FD.shape, make)
         return self._packed[key]
+
+    def _pack(self, name: str, bias_F: np.ndarray | None) -> Any:
+        weight_FD = self.tensor(name)
+        if self.precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
+            weight_FD = quantize(weight_FD, name, self._factors().get(name))
+        return self.ops.pack_linear(weight_FD, bias_F, self.precision)
 
     def table(self, name: str) -> Any:
         """An embedding's table; where a float32 projection is tied to it, its packed weights: the table is held once.

@@ -22,7 +22,7 @@ from fastattn.kernels.packing import PackedLinear, packed_layout, packed_shapes
 from fastattn.weights.folder import map_file
 from fastattn.weights.safetensors_file import NewTensor, StoredTensor, parse, write_tensors
 
-VERSION = 2  # of the files; counted up when what is in them changes
+VERSION = 3  # of the files; counted up when what is in them changes
 _PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes, and reads at a time
 _TYPES = {"float32": "F32", "uint16": "BF16", "int8": "I8", "int32": "I32"}
 
@@ -62,7 +62,8 @@ class PackedFile:
 
     def linear(self, name: str, shape: tuple[int, int], make: Callable[[], PackedLinear]) -> PackedLinear:
         """The layer ``name``, weights of ``shape``: mapped from the file if it is there, else made, for ``save``."""
-        shapes = packed_shapes(*shape, self._precision)
+        balanced = f"{name}.input_factors" in self._stored and self._stored[f"{name}.input_factors"].shape != (0,)
+        shapes = packed_shapes(*shape, self._precision, balanced)
         stored = {field: self._stored.get(f"{name}.{field}") for field in shapes}
         arrays = {field: tensor.array() for field, tensor in stored.items() if tensor is not None}
         if {field: array.shape for field, array in arrays.items()} == shapes:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -78,8 +79,15 @@ def round_to_bfloat16(x: np.ndarray) -> np.ndarray:
     return (bfloat16_bits(x).astype(np.uint32) << 16).view(np.float32).astype(x.dtype)
 
 
-def quantise_rows(x_ND: np.ndarray, input_scale: float | None = None) -> np.ndarray:
-    """Rows rounded to 127 steps of their largest magnitude, or of 1 / input_scale each, in the dtype of x."""
+def quantise_rows(
+    x_ND: np.ndarray, input_scale: float | None = None, input_factors_D: np.ndarray | None = None
+) -> np.ndarray:
+    """Rows rounded to 127 steps of their largest magnitude, or of 1 / input_scale each, in the dtype of x.
+
+    With factors, it is the rows times them that are rounded.
+    """
+    if input_factors_D is not None:
+        return quantise_rows(x_ND.astype(np.float32) * input_factors_D).astype(x_ND.dtype) / input_factors_D
     if input_scale is not None:
         scale = np.float32(input_scale)
         return np.clip(np.rint(x_ND.astype(np.float32) * scale), -127, 127).astype(x_ND.dtype) * (1 / scale)
@@ -89,16 +97,16 @@ def quantise_rows(x_ND: np.ndarray, input_scale: float | None = None) -> np.ndar
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
     """The weights in the form that ``linear`` and ``project_top_k`` take, rounded as ``precision`` says."""
-    input_scale: float | None = None
+    inputs: dict[str, Any] = {}
     if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
         weight_FD = quantize(weight_FD, "a linear layer")
     if isinstance(weight_FD, QuantizedTensor):
-        input_scale = weight_FD.input_scale
+        inputs = {"input_scale": weight_FD.input_scale, "input_factors_D": weight_FD.input_factors_D}
         weight_FD = weight_FD.float32()
     if precision == "bfloat16":
         return PackedLinear(round_to_bfloat16(weight_FD), bias_F, round_to_bfloat16)
     if precision == "int8":
-        return PackedLinear(weight_FD, bias_F, partial(quantise_rows, input_scale=input_scale))
+        return PackedLinear(weight_FD, bias_F, partial(quantise_rows, **inputs))
     return PackedLinear(weight_FD, bias_F)
 
 

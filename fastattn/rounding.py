@@ -8,23 +8,31 @@ from fastattn.spec import QuantizedTensor
 LARGEST = 127  # -128 is not used: a row's range is symmetric
 
 
-def row_multipliers(weight_FD: np.ndarray, name: str) -> np.ndarray:
-    """float32 [F]: the greatest magnitude of each row over 127; CheckpointError where one is not finite."""
-    greatest_F = np.abs(weight_FD).max(axis=1, initial=0)
+def row_multipliers(weight_FD: np.ndarray, name: str, input_factors_D: np.ndarray | None = None) -> np.ndarray:
+    """``quantize``'s float32 [F]: the greatest magnitude of each row over 127."""
+    greatest_F = np.abs(_less_factors(weight_FD, input_factors_D)).max(axis=1, initial=0)
     if not np.isfinite(greatest_F).all():
         raise CheckpointError(f"{name} has values that are not finite; int8 cannot hold them")
     return greatest_F / np.float32(LARGEST)
 
 
-def quantize(weight_FD: np.ndarray, name: str) -> QuantizedTensor:
-    """Each float32 row as the nearest multiples of its multiplier, which is 0 for a row of zeros."""
-    multipliers_F = row_multipliers(weight_FD, name)
+def quantize(weight_FD: np.ndarray, name: str, input_factors_D: np.ndarray | None = None) -> QuantizedTensor:
+    """Each float32 row as the nearest multiples of its multiplier, which is 0 for a row of zeros.
+
+    With factors of the inputs, the columns are divided by them first. CheckpointError where a value is not finite.
+    """
+    less_FD = _less_factors(weight_FD, input_factors_D)
+    multipliers_F = row_multipliers(less_FD, name)
     # A multiplier too small for float32 is 0 as well, and a subnormal one so coarse that 127 is exceeded.
     divisors_F = np.where(multipliers_F > 0, multipliers_F, np.float32(np.inf))
-    values_FD = weight_FD / divisors_F[:, None]
+    values_FD = less_FD / divisors_F[:, None]
     np.rint(values_FD, out=values_FD)
     np.clip(values_FD, -LARGEST, LARGEST, out=values_FD)
-    return QuantizedTensor(values_FD.astype(np.int8), multipliers_F)
+    return QuantizedTensor(values_FD.astype(np.int8), multipliers_F, input_factors_D=input_factors_D)
+
+
+def _less_factors(weight_FD: np.ndarray, input_factors_D: np.ndarray | None) -> np.ndarray:
+    return weight_FD if input_factors_D is None else weight_FD / input_factors_D
 
 
 def bfloat16_bits(values: np.ndarray) -> np.ndarray:

@@ -193,23 +193,37 @@ class EncoderText:
 
 @dataclass(frozen=True, eq=False)
 class QuantizedTensor:
-    """A weight matrix or embedding table as int8 with one factor a row: float32 values_FD[f] * multipliers_F[f].
+    """A weight matrix or embedding table as int8 with one factor a row, and perhaps one a column.
 
-    values_FD      int8 [F, D], C-contiguous; may be a view of a mapped file, which it then keeps open
-    multipliers_F  float32 [F]
-    input_scale    by what the checkpoint wants inputs multiplied before they are rounded to int8 and cut at +-127;
-                   None: 127 / max |x| of each row; an embedding's rows are not inputs
+    It stands for float32 values_FD[f, d] * multipliers_F[f] * input_factors_D[d].
+
+    values_FD        int8 [F, D], C-contiguous; may be a view of a mapped file, which it then keeps open
+    multipliers_F    float32 [F]
+    input_scale      by what the checkpoint wants inputs multiplied before they are rounded to int8 and cut at +-127;
+                     None: 127 / max |x| of each row; an embedding's rows are not inputs
+    input_factors_D  float32 [D], by what inputs are multiplied before they are rounded to int8, which leaves the
+                     product with values_FD[f] * multipliers_F[f]; None: ones. Not with an input scale, nor for an
+                     embedding
     """
 
     values_FD: np.ndarray
     multipliers_F: np.ndarray
     input_scale: float | None = None
+    input_factors_D: np.ndarray | None = None
     dtype = np.dtype(np.float32)  # of what it stands for
     ndim = 2
 
     def __post_init__(self) -> None:
         if self.input_scale is not None and not 1e-30 < self.input_scale < 1e30:  # its reciprocal is a float32 too
             raise CheckpointError(f"an input scale should be a number from 1e-30 to 1e30, is {self.input_scale}")
+        factors_D = self.input_factors_D
+        if factors_D is not None:
+            if self.input_scale is not None:
+                raise CheckpointError("inputs have a scale or factors, not both")
+            if factors_D.shape != self.shape[1:]:
+                raise CheckpointError(f"input factors should be {list(self.shape[1:])}, are {list(factors_D.shape)}")
+            if not ((factors_D > 1e-30) & (factors_D < 1e30)).all():
+                raise CheckpointError("input factors should be numbers from 1e-30 to 1e30")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -222,7 +236,10 @@ class QuantizedTensor:
     def float32(self) -> np.ndarray:
         """The matrix that it stands for, a new array each time."""
         # NumPy converts block by block in its own buffer: no float copy of the whole comes between.
-        return np.multiply(self.values_FD, self.multipliers_F[:, None], dtype=np.float32)
+        weight_FD = np.multiply(self.values_FD, self.multipliers_F[:, None], dtype=np.float32)
+        if self.input_factors_D is not None:
+            weight_FD *= self.input_factors_D
+        return weight_FD
 
 
 Tensor = np.ndarray | QuantizedTensor
@@ -338,6 +355,11 @@ def check_tensors(spec: ModelSpec, tensors: Mapping[str, Tensor], source: str) -
         f"{name} should be {list(shape)}, is {list(tensors[name].shape)}"
         for name, shape in expected.items()
         if name in tensors and tensors[name].shape != shape
+    ]
+    problems += [
+        f"{name} is a table, which has no inputs and no factors for them"
+        for name in expected
+        if name.endswith("embedding.weight") and getattr(tensors.get(name), "input_factors_D", None) is not None
     ]
     if problems:
         raise CheckpointError(f"{source}: tensors do not fit the architecture: " + "; ".join(problems))

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from types import ModuleType
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.balance import input_factors
 from fastattn.decoding.jobs import Hypothesis, Job
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.scoring import score as score_ids
@@ -72,7 +74,8 @@ class Translator:
         self._threads = limit if threads is None else min(check_count("threads", threads), limit)
         self._tokenizer = TranslationTokenizer(checkpoint.text)
         kept = import_module("fastattn.packed_file").PackedFile(checkpoint.files, precision) if keep else None
-        self._model = EncoderDecoder(checkpoint, self._ops, precision, kept)
+        factors = partial(input_factors, checkpoint, self._ops)
+        self._model = EncoderDecoder(checkpoint, self._ops, precision, kept, factors)
         if kept is not None:
             kept.save()
         self._positions = checkpoint.spec.encoder.max_positions

@@ -32,8 +32,9 @@ def run(*arguments: object) -> tuple[int, str]:
     result = CliRunner().invoke(commands, ["convert", *map(str, arguments)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert result.stdout == ""
-    assert len(result.stderr.splitlines()) == 1 or not result.exit_code
-    return result.exit_code, result.stderr.removeprefix("fastattn: ")
+    lines = [line for line in result.stderr.splitlines(keepends=True) if "compiling kernels" not in line]
+    assert len(lines) == 1 or not result.exit_code
+    return result.exit_code, "".join(lines).removeprefix("fastattn: ")
 
 
 def test_a_folder_is_made_and_its_sizes_told(model: Path, tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ main()
 @POSIX
 @pytest.mark.parametrize("name, code", [("SIGINT", 130), ("SIGTERM", 143)])
 def test_an_interrupted_run_leaves_nothing(model: Path, tmp_path: Path, name: str, code: int) -> None:
-    command = [sys.executable, "-c", SLOW, "convert", str(model), str(tmp_path / "out"), "-p", "int8"]
+    command = [sys.executable, "-c", SLOW, "convert", str(model), str(tmp_path / "out"), "-p", "bfloat16"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"

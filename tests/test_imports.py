@@ -20,6 +20,7 @@ ABOVE_ALL = {
     "spec",
     "reference",
     "packed_file",
+    "balance",
     "layers",
     "results",
     "similarity",
@@ -41,7 +42,8 @@ TABLE = {
     "packed_file": {"kernels", "weights", "spec"},
     "results": set(),
     "similarity": set(),
-    "layers": {"spec"},
+    "layers": {"spec", "rounding"},
+    "balance": {"models", "layers", "spec"},
     "models": {"layers", "spec"},
     "decoding": {"models", "layers", "spec"},
     "weights": {"spec", "rounding", "text"},  # text for the pieces of a .spm, which are a Marian's vocabulary
@@ -49,8 +51,9 @@ TABLE = {
     "functional": {"kernels"},
     "translator": ABOVE_ALL,
     "encoder": ABOVE_ALL,
-    # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what.
-    "cli": {"", "encoder", "translator", "weights", "spec", "kernels", "simd"},
+    # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and
+    # kernels for what convert balances with them.
+    "cli": {"", "encoder", "translator", "weights", "balance", "spec", "kernels", "simd"},
 }
 # Room -> the packages from outside that it may import; NumPy and the standard library are everybody's.
 OUTSIDE = {

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -11,7 +11,7 @@ import numpy as np
 
 from fastattn.rounding import bfloat16_bits, quantize, row_multipliers
 from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Tensor
-from fastattn.weights.native import INPUT_SCALE, MULTIPLIER, SHORTLIST, WEIGHTS, is_matrix
+from fastattn.weights.native import INPUT_FACTORS, INPUT_SCALE, MULTIPLIER, SHORTLIST, WEIGHTS, is_matrix
 from fastattn.weights.native_config import FILES, FORMAT, KEPT_APART, VERSION, Config, Text
 from fastattn.weights.plain_data import to_plain
 from fastattn.weights.safetensors_file import NewTensor, write_tensors
@@ -22,15 +22,22 @@ WIDTHS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "
 Progress = Callable[[int, int], None]
 
 
-def write(path: Path, checkpoint: Checkpoint, precision: str, progress: Progress | None = None) -> None:
+def write(
+    path: Path,
+    checkpoint: Checkpoint,
+    precision: str,
+    progress: Progress | None = None,
+    factors: Mapping[str, np.ndarray] | None = None,
+) -> None:
     """Write a checkpoint into an empty folder, its matrices at ``precision``, all else as float32.
 
     int8 rounds each row to multiples of its greatest magnitude / 127; a matrix that is int8 already keeps its numbers.
+    ``factors`` of inputs, by tensor name, are taken out of those columns first, see spec.QuantizedTensor.
     bfloat16 rounds to nearest, ties to even. The files are on disk when this returns; ``progress`` is called with the
     bytes of weights written and those in all. Raises CheckpointError for values that are not finite and should be
     int8; an OSError passes through.
     """
-    tensors, tied = _weights(checkpoint, precision)
+    tensors, tied = _weights(checkpoint, precision, factors or {})
     dense = checkpoint.text.dense if isinstance(checkpoint.text, EncoderText) else ()
     files, contents = _text_files(checkpoint.text)
     origin = {"converted from": f"{checkpoint.format or 'memory'}, {checkpoint.precision}"}
@@ -73,7 +80,9 @@ def _sync(stream: BinaryIO) -> None:
     os.fsync(stream.fileno())
 
 
-def _weights(checkpoint: Checkpoint, precision: str) -> tuple[dict[str, NewTensor], dict[str, str]]:
+def _weights(
+    checkpoint: Checkpoint, precision: str, factors: Mapping[str, np.ndarray]
+) -> tuple[dict[str, NewTensor], dict[str, str]]:
     """(what is stored, name of a tied tensor -> the stored one's)."""
     first: dict[int, str] = {}
     tied = {}
@@ -88,7 +97,7 @@ def _weights(checkpoint: Checkpoint, precision: str) -> tuple[dict[str, NewTenso
         elif precision == "bfloat16":
             tensors[name] = _bfloat16(tensor)
         else:
-            tensors |= _int8(name, tensor)
+            tensors |= _int8(name, tensor, factors.get(name))
     dense = checkpoint.text.dense if isinstance(checkpoint.text, EncoderText) else ()
     for i, (weight_FD, bias_F, _) in enumerate(dense):
         tensors[f"dense.{i}.weight"] = _float32(weight_FD)
@@ -113,10 +122,10 @@ def _bfloat16(tensor: Tensor) -> NewTensor:
     return NewTensor("BF16", tensor.shape, lambda: bfloat16_bits(_as_float32(tensor)))
 
 
-def _int8(name: str, tensor: Tensor) -> dict[str, NewTensor]:
-    rows = tensor.shape[:1]
+def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, NewTensor]:
+    rows, columns = tensor.shape[:1], tensor.shape[1:]
     if isinstance(tensor, QuantizedTensor):
-        values, multipliers = tensor.values_FD, tensor.multipliers_F
+        values, multipliers, factors_D = tensor.values_FD, tensor.multipliers_F, tensor.input_factors_D
         stored = {
             name: NewTensor("I8", tensor.shape, lambda: values),
             name + MULTIPLIER: NewTensor("F32", rows, lambda: multipliers),
@@ -124,12 +133,15 @@ def _int8(name: str, tensor: Tensor) -> dict[str, NewTensor]:
         if tensor.input_scale is not None:
             input_scale = np.array([tensor.input_scale], np.float32)
             stored[name + INPUT_SCALE] = NewTensor("F32", (1,), lambda: input_scale)
-        return stored
-    # Once for each of the two: they are not written together, and the matrices are not to be in memory at once.
-    return {
-        name: NewTensor("I8", tensor.shape, lambda: quantize(tensor, name).values_FD),
-        name + MULTIPLIER: NewTensor("F32", rows, lambda: row_multipliers(tensor, name)),
-    }
+    else:
+        # Once for each of the two: they are not written together, and the matrices are not to be in memory at once.
+        stored = {
+            name: NewTensor("I8", tensor.shape, lambda: quantize(tensor, name, factors_D).values_FD),
+            name + MULTIPLIER: NewTensor("F32", rows, lambda: row_multipliers(tensor, name, factors_D)),
+        }
+    if factors_D is not None:
+        stored[name + INPUT_FACTORS] = NewTensor("F32", columns, partial(np.asarray, factors_D))
+    return stored
 
 
 def _text_files(text: Text) -> tuple[dict[str, str], dict[str, bytes]]:

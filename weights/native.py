@@ -2,7 +2,8 @@
 
 config.json          native_config.Config as JSON
 model.safetensors    tensors by canonical name; an int8 matrix NAME has its float32 factors, one a row, in
-                     NAME.multiplier, and perhaps the scale of its inputs, float32 [1], in NAME.input_scale;
+                     NAME.multiplier, and perhaps the scale of its inputs, float32 [1], in NAME.input_scale, or their
+                     factors, one a column, in NAME.input_factors, see spec.QuantizedTensor;
                      dense layers after an encoder are dense.N.weight and perhaps dense.N.bias;
                      a shortlist's arrays are int32, see SHORTLIST
 and those of FILES   that the text needs; what is the same for source and target is there once, as the source's
@@ -11,6 +12,8 @@ and those of FILES   that the text needs; what is the same for source and target
 import dataclasses
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Shortlist, Tensor, check_tensors
@@ -22,7 +25,7 @@ from fastattn.weights.shortlist import check_shortlist
 
 DESCRIPTION = "fastattn's own folder (written by fastattn convert)"
 WEIGHTS = "model.safetensors"
-MULTIPLIER, INPUT_SCALE = ".multiplier", ".input_scale"
+MULTIPLIER, INPUT_SCALE, INPUT_FACTORS = ".multiplier", ".input_scale", ".input_factors"
 SHORTLIST = {"shortlist.always": "always", "shortlist.starts": "starts_V1", "shortlist.targets": "targets"}
 
 
@@ -132,11 +135,11 @@ def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str)
 def _tensors(stored: dict[str, StoredTensor], tied: dict[str, str], where: str) -> dict[str, Tensor]:
     """The canonical tensors; what has no canonical name keeps its own, for check_tensors to report."""
     quantized = {name for name, tensor in stored.items() if tensor.dtype == "I8" and is_matrix(name, tensor.shape)}
-    parts = {name + suffix for name in quantized for suffix in (MULTIPLIER, INPUT_SCALE)}
+    parts = {name + suffix for name in quantized for suffix in (MULTIPLIER, INPUT_SCALE, INPUT_FACTORS)}
     tensors: dict[str, Tensor] = {}
     for name, tensor in stored.items():
         if name in quantized:
-            tensors[name] = _quantized(tensor, stored.get(name + MULTIPLIER), stored.get(name + INPUT_SCALE))
+            tensors[name] = _quantized(name, stored)
         elif name not in parts:
             if tensor.dtype not in ("F32", "BF16"):
                 raise CheckpointError(f"{tensor.where} should be F32 or BF16, is {tensor.dtype}")
@@ -148,17 +151,21 @@ def _tensors(stored: dict[str, StoredTensor], tied: dict[str, str], where: str) 
     return tensors
 
 
-def _quantized(
-    values: StoredTensor, multipliers: StoredTensor | None, input_scale: StoredTensor | None
-) -> QuantizedTensor:
-    rows = values.shape[:1]
-    if multipliers is None or multipliers.dtype != "F32" or multipliers.shape != rows:
-        raise CheckpointError(f"{values.where}{MULTIPLIER} should be there, F32 {list(rows)}")
-    if input_scale is None:
-        return QuantizedTensor(values.int8(), multipliers.float32())
-    if input_scale.dtype != "F32" or input_scale.shape != (1,):
-        raise CheckpointError(f"{input_scale.where} should be F32 [1]")
+def _quantized(name: str, stored: dict[str, StoredTensor]) -> QuantizedTensor:
+    values, multipliers = stored[name], stored.get(name + MULTIPLIER)
+    rows, columns = values.shape
+    if multipliers is None or multipliers.dtype != "F32" or multipliers.shape != (rows,):
+        raise CheckpointError(f"{values.where}{MULTIPLIER} should be there, F32 [{rows}]")
+    inputs: dict[str, np.ndarray | None] = {}
+    for suffix, count in ((INPUT_SCALE, 1), (INPUT_FACTORS, columns)):
+        tensor = stored.get(name + suffix)
+        if tensor is not None and (tensor.dtype != "F32" or tensor.shape != (count,)):
+            raise CheckpointError(f"{tensor.where} should be F32 [{count}]")
+        inputs[suffix] = None if tensor is None else tensor.float32()
+    scale = inputs[INPUT_SCALE]
     try:
-        return QuantizedTensor(values.int8(), multipliers.float32(), input_scale.float32().item())
+        return QuantizedTensor(
+            values.int8(), multipliers.float32(), None if scale is None else scale.item(), inputs[INPUT_FACTORS]
+        )
     except CheckpointError as error:
-        raise CheckpointError(f"{input_scale.where}: {error}") from None
+        raise CheckpointError(f"{values.where}: {error}") from None

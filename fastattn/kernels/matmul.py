@@ -113,7 +113,7 @@ def _linear(
     row_block, column_blocks, scratch_PB, y_NF,
 ):  # fmt: skip
     """The tasks, a row block times a column block each, cut into runs, one a part; see linear."""
-    bias, factors, corrections, input_scale = affine
+    bias, factors, corrections, staging = affine
     N, D = x_ND.shape
     P, steps, F = panels_PSN.shape[0], panels_PSN.shape[1], y_NF.shape[1]
     x, w, b, y = x_ND.ctypes.data, panels_PSN.ctypes.data, bias.ctypes.data, y_NF.ctypes.data
@@ -135,7 +135,7 @@ def _linear(
             last = min(N, first + row_block)
             column_block = task % column_blocks
             p, end = column_block * P // column_blocks, (column_block + 1) * P // column_blocks
-            a = stage_rows(panels_PSN, input_scale, x + first * D * 4, last - first, D, staged, row_factors)
+            a = stage_rows(panels_PSN, staging, x + first * D * 4, last - first, D, staged, row_factors)
             while p < end:
                 # panels that are not whole go alone: their residual is added last, however many rows there are
                 grouped = last - first < 4 and p + GROUP <= end and (p + GROUP) * NR <= F

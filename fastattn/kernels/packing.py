@@ -31,6 +31,8 @@ class PackedLinear:
     factors      int8 only: float32 [panels * NR], what a column's integers stand for.
     corrections  int8 only: int32 [panels * NR], minus the offset of staged rows times a column's sum.
     input_scale  int8 only: float32 [1], by what rows are multiplied to be int8; 0: 127 / max |x| of each.
+    input_factors  int8 only: float32 [inputs, in whole vectors, ones behind], by what rows are multiplied before that;
+                 [0]: by nothing.
     """
 
     outputs: int
@@ -40,11 +42,17 @@ class PackedLinear:
     factors: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
     corrections: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
     input_scale: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
+    input_factors: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
 
     @cached_property
-    def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def staging(self) -> tuple[np.ndarray, np.ndarray]:
+        """What is done to rows before they are multiplied."""
+        return self.input_scale, self.input_factors
+
+    @cached_property
+    def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """What is done to a tile's sums, and to the rows before them."""
-        return self.bias, self.factors, self.corrections, self.input_scale
+        return self.bias, self.factors, self.corrections, self.staging
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a file keeps of it."""
@@ -54,6 +62,7 @@ class PackedLinear:
             "factors": self.factors,
             "corrections": self.corrections,
             "input_scale": self.input_scale,
+            "input_factors": self.input_factors,
         }
 
 
@@ -76,8 +85,8 @@ def packed_layout(precision: str) -> str:
     return f"{precision}-{NR}-{arithmetic.group}-{arithmetic.offset}"
 
 
-def packed_shapes(outputs: int, inputs: int, precision: str) -> dict[str, tuple[int, ...]]:
-    """Of the arrays of a PackedLinear."""
+def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
+    """Of the arrays of a PackedLinear; ``balanced``: one that multiplies its inputs by factors."""
     group, panels = arithmetic_for(precision).group, -(-outputs // NR)
     columns = (panels * NR,)
     own = columns if precision == "int8" else (0,)
@@ -87,7 +96,18 @@ def packed_shapes(outputs: int, inputs: int, precision: str) -> dict[str, tuple[
         "factors": own,
         "corrections": own,
         "input_scale": (1,) if precision == "int8" else (0,),
+        "input_factors": (_whole(inputs),) if balanced else (0,),
     }
+
+
+def _whole(inputs: int) -> int:
+    """``inputs`` in vectors of staged int8, each of which holds whole vectors of float32."""
+    size = LANES * arithmetic_for("int8").group
+    return -(-inputs // size) * size
+
+
+def _float32(weight_FD: Tensor) -> np.ndarray:
+    return weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else weight_FD
 
 
 def _pack_float32(weight_FD: Tensor, panels: int) -> tuple:
@@ -95,17 +115,16 @@ def _pack_float32(weight_FD: Tensor, panels: int) -> tuple:
     panels_PDN = np.empty((panels, inputs, NR), np.float32)
     parts = min(panels, current_threads())
     blocks_TJC = np.zeros((parts, NR, COLUMNS), np.float32)
-    if isinstance(weight_FD, QuantizedTensor):
+    if isinstance(weight_FD, QuantizedTensor) and weight_FD.input_factors_D is None:
         _pack(parts, weight_FD.values_FD, weight_FD.multipliers_F, blocks_TJC, panels_PDN)
     else:
-        values_FD = np.ascontiguousarray(weight_FD, np.float32)
+        values_FD = np.ascontiguousarray(_float32(weight_FD), np.float32)
         _pack(parts, values_FD, np.ones(outputs, np.float32), blocks_TJC, panels_PDN)
     return (panels_PDN,)
 
 
 def _pack_bfloat16(weight_FD: Tensor, panels: int) -> tuple:
-    values_FD = weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else weight_FD
-    return _interleaved(bfloat16_bits(values_FD), panels, arithmetic_for("bfloat16").group)[:1]
+    return _interleaved(bfloat16_bits(_float32(weight_FD)), panels, arithmetic_for("bfloat16").group)[:1]
 
 
 def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
@@ -115,7 +134,11 @@ def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
     factors = np.zeros(panels * NR, np.float32)
     factors[: len(quantised.multipliers_F)] = quantised.multipliers_F
     input_scale = np.array([quantised.input_scale or 0], np.float32)
-    return panels_PSN, factors, sums * np.int32(-arithmetic.offset), input_scale
+    input_factors = np.empty(0, np.float32)
+    if quantised.input_factors_D is not None:
+        input_factors = np.ones(_whole(weight_FD.shape[1]), np.float32)
+        input_factors[: weight_FD.shape[1]] = quantised.input_factors_D
+    return panels_PSN, factors, sums * np.int32(-arithmetic.offset), input_scale, input_factors
 
 
 _PACK = {"float32": _pack_float32, "bfloat16": _pack_bfloat16, "int8": _pack_int8}

@@ -154,7 +154,7 @@ def scan_line(line, columns, words, state, values, ids, start, k):
 
 @kernel
 def _choose(
-    first_part, last_part, x_RD, rows_FD, input_scale, runs_G4, edits, targets_R, k, scratch_PB, lines_LC,
+    first_part, last_part, x_RD, rows_FD, staging, runs_G4, edits, targets_R, k, scratch_PB, lines_LC,
     values, ids, logits_R, log_sums_R,
 ):  # fmt: skip
     """The runs of rows that choose from the same words, shared by parts.
@@ -173,7 +173,7 @@ def _choose(
             first, end = runs_G4[g, 0], runs_G4[g + 1, 0] if g + 1 < G else R
             words, columns, count = runs_G4[g, 1], runs_G4[g, 2], runs_G4[g, 3]
             biases, column_factors, corrections = words + columns * 4, words + columns * 8, words + columns * 12
-            a = stage_rows(rows_FD, input_scale, x + first * D * 4, end - first, D, staged, row_factors)
+            a = stage_rows(rows_FD, staging, x + first * D * 4, end - first, D, staged, row_factors)
             lines = lines_LC.ctypes.data + (part * ROWS if k >= 0 else first) * line_row
             for j in range(0, columns * 4, LANES * 4):
                 for r in range(end - first):
@@ -206,7 +206,7 @@ def _run(x_RD: np.ndarray, picked_R: Sequence[Picked], k: int, edits: tuple, tar
     lines_LC = np.empty((parts * ROWS if k >= 0 else R, columns), np.float32)
     scratch_PB = np.empty((parts, scratch_bytes(linear.rows_FD, x_RD.shape[1], ROWS)), np.uint8)
     _choose(
-        parts, x_RD, linear.rows_FD, linear.packed.input_scale, runs_G4, edits, targets_R, k, scratch_PB, lines_LC,
+        parts, x_RD, linear.rows_FD, linear.packed.staging, runs_G4, edits, targets_R, k, scratch_PB, lines_LC,
         values, ids, logits_R, log_sums_R,
     )  # fmt: skip
     return values.reshape(R, max(k, 0)), ids.reshape(R, max(k, 0)), logits_R, log_sums_R, lines_LC

@@ -80,7 +80,7 @@ def _project(
     scratch_PB, logits_R,
 ):  # fmt: skip
     """The tasks, a row block times a run of segments each, cut into runs, one a part; see _run."""
-    bias, factors, corrections, input_scale = affine
+    bias, factors, corrections, staging = affine
     suppressed_RJ, penalised_RJ, penalty = edits
     R, D = x_RD.shape
     P, steps, S = panels_PSN.shape[0], panels_PSN.shape[1], peaks_SR.shape[0]
@@ -99,7 +99,7 @@ def _project(
         for task in range(tasks * part // parts, tasks * (part + 1) // parts):
             chunk, first = task % chunks, task // chunks * ROW_BLOCK
             rows = min(R, first + ROW_BLOCK) - first
-            a = stage_rows(panels_PSN, input_scale, x + first * D * 4, rows, D, staged, row_factors)
+            a = stage_rows(panels_PSN, staging, x + first * D * 4, rows, D, staged, row_factors)
             for segment in range(chunk * S // chunks, (chunk + 1) * S // chunks):
                 for i in range(rows):
                     store(splat(LOWEST), peaks + i * SIZE)

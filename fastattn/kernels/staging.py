@@ -1,8 +1,9 @@
 """Rows of A in the form that a register tile multiplies: as they are, rounded to bfloat16, or quantised to int8.
 
 int8 is symmetric with one factor a row: 127 / max |x|, found as the row passes, which fits in L1, so that the second
-look at it is free; or one that the weights come with, as a checkpoint wants it. So a row's integers depend on nothing
-but the row. Where the instruction wants unsigned bytes, 128 is added, for which packed weights carry the correction.
+look at it is free; or one that the weights come with, as a checkpoint wants it. Columns may be balanced first, by
+factors that the weights come with too. So a row's integers depend on nothing but the row. Where the instruction wants
+unsigned bytes, 128 is added, for which packed weights carry the correction.
 """
 
 import numpy as np
@@ -55,24 +56,35 @@ store_bfloat16 = make_intrinsic(
 
 
 @inner
-def quantise_row(x, width, staged):
+def balance(value, factors, d):
+    """The columns from ``d`` on times theirs of the factors at an address, or None."""
+    if factors is None:
+        return value
+    return value * load(factors + d * 4)
+
+
+@inner
+def quantise_row(x, column_factors, width, staged):
     """A row of ``width`` floats as int8 operands, zeros up to whole vectors; returns what an integer stands for.
 
+    column_factors  by what the row is multiplied first: an address, whole vectors; or None
     NaN where the row has one: its integers mean nothing then, and what comes of them is NaN.
     """
     zero = splat(np.float32(0))
     whole = width - width % LANES
     peaks = zero
     for d in range(0, whole, LANES):
-        peaks = larger_magnitude(absolute(load(x + d * 4)), peaks)
+        peaks = larger_magnitude(absolute(balance(load(x + d * 4), column_factors, d)), peaks)
     if whole < width:
-        peaks = larger_magnitude(absolute(load_first(x + whole * 4, width - whole, zero)), peaks)
+        last = load_first(x + whole * 4, width - whole, zero)
+        peaks = larger_magnitude(absolute(balance(last, column_factors, whole)), peaks)
     peak = largest_magnitude(peaks)
     factor = splat(np.float32(127) / peak if peak > 0 else np.float32(0))
     for d in range(0, whole, LANES):
-        store_int8(load(x + d * 4) * factor, staged + d * INT8_BYTES)
+        store_int8(balance(load(x + d * 4), column_factors, d) * factor, staged + d * INT8_BYTES)
     if whole < width:
-        store_int8(load_first(x + whole * 4, width - whole, zero) * factor, staged + whole * INT8_BYTES)
+        last = load_first(x + whole * 4, width - whole, zero)
+        store_int8(balance(last, column_factors, whole) * factor, staged + whole * INT8_BYTES)
     return peak / np.float32(127)
 
 
@@ -124,10 +136,10 @@ def staged_row(panels, width):
     raise NotImplementedError("compiled code only")
 
 
-def stage_rows(panels, input_scale, x, rows, width, staged, factors):
+def stage_rows(panels, staging, x, rows, width, staged, factors):
     """Stage ``rows`` adjacent float32 rows at ``staged`` for the precision of ``panels``; addresses, as in tiles.
 
-    input_scale is PackedLinear's. Written in int8: a factor a row at ``factors``. Returns the address of the first row
+    staging is PackedLinear's. Written in int8: a factor a row at ``factors``. Returns the address of the first row
     that a tile shall read.
     """
     raise NotImplementedError("compiled code only")
@@ -148,21 +160,27 @@ def _staged_row(panels, width):
 
 
 @overload(stage_rows, jit_options=FLAGS)
-def _stage_rows(panels, input_scale, x, rows, width, staged, factors):
-    def as_it_is(panels, input_scale, x, rows, width, staged, factors):
+def _stage_rows(panels, staging, x, rows, width, staged, factors):
+    def as_it_is(panels, staging, x, rows, width, staged, factors):
         return x
 
-    def bfloat16(panels, input_scale, x, rows, width, staged, factors):
+    def bfloat16(panels, staging, x, rows, width, staged, factors):
         step = staged_row(panels, width)
         for r in range(rows):
             round_row(x + r * width * 4, width, staged + r * step)
         return staged
 
-    def int8(panels, input_scale, x, rows, width, staged, factors):
+    def int8(panels, staging, x, rows, width, staged, factors):
+        input_scale, input_factors = staging
         step, scale = staged_row(panels, width), input_scale[0]
         for r in range(rows):
             row, place = x + r * width * 4, staged + r * step
-            factor = quantise_row_by(scale, row, width, place) if scale > 0 else quantise_row(row, width, place)
+            if scale > 0:
+                factor = quantise_row_by(scale, row, width, place)
+            elif input_factors.size > 0:
+                factor = quantise_row(row, input_factors.ctypes.data, width, place)
+            else:
+                factor = quantise_row(row, None, width, place)
             store_scalar(factor, factors + r * 4)
         return staged
 

@@ -1,6 +1,6 @@
 """The Transformer encoder (Vaswani 2017, section 3.1) in every variety of a StackSpec, BERT among them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,10 +63,20 @@ class EncoderStack:
 
 
 class EncoderModel:
-    """An encoder on its own; ``ops`` is ``fastattn.kernels``, or another namespace of the same operations."""
+    """An encoder on its own; ``ops`` is ``fastattn.kernels``, or another namespace of the same operations.
 
-    def __init__(self, checkpoint: Checkpoint, ops: Any, precision: str = "float32", kept: Any = None):
-        parameters = Parameters(checkpoint.tensors, ops, precision, kept)
+    precision, kept and factors are those of Parameters.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        ops: Any,
+        precision: str = "float32",
+        kept: Any = None,
+        factors: Callable[[], Mapping[str, np.ndarray]] = dict,
+    ):
+        parameters = Parameters(checkpoint.tensors, ops, precision, kept, factors)
         self.encoder = EncoderStack(parameters, checkpoint.spec.encoder)
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

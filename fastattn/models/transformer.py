@@ -1,6 +1,6 @@
 """The Transformer encoder-decoder (Vaswani 2017): the encoder's stack, and a decoder with a cached step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -247,14 +247,22 @@ class DecoderStack:
 class EncoderDecoder:
     """A translation model; ``ops`` is ``fastattn.kernels``, or another namespace of the same operations.
 
-    Token ids are int32. Raises CheckpointError for a checkpoint without a decoder that attends to an encoder.
+    Token ids are int32; precision, kept and factors are those of Parameters. Raises CheckpointError for a checkpoint
+    without a decoder that attends to an encoder.
     """
 
-    def __init__(self, checkpoint: Checkpoint, ops: Any, precision: str = "float32", kept: Any = None):
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        ops: Any,
+        precision: str = "float32",
+        kept: Any = None,
+        factors: Callable[[], Mapping[str, np.ndarray]] = dict,
+    ):
         decoder = checkpoint.spec.decoder
         if decoder is None or not decoder.cross_attention:
             raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
-        parameters = Parameters(checkpoint.tensors, ops, precision, kept)
+        parameters = Parameters(checkpoint.tensors, ops, precision, kept, factors)
         self.spec, self.ops = checkpoint.spec, ops
         self.encoder = EncoderStack(parameters, checkpoint.spec.encoder)
         self.decoder = DecoderStack(parameters, decoder)
