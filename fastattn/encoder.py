@@ -33,7 +33,7 @@ _Result = TypeVar("_Result")
 class Encoder:
     """Sentence vectors from a checkpoint, as sentence-transformers computes them.
 
-    path       a folder, or a name from the catalog
+    path       a folder, a name from the catalog, or OWNER/NAME of the Hugging Face hub
     precision  of the products: "float32", "bfloat16", "int8", or "auto", which is int8 where the checkpoint holds
                int8, else float32
     threads    how many to use; None: as many as the process may

@@ -34,7 +34,7 @@ LAST_WINDOW = 16384
 class Translator:
     """Translates text with an encoder-decoder checkpoint.
 
-    path       a folder, an .argosmodel file, or a name from the catalog
+    path       a folder, an .argosmodel file, a name from the catalog, or OWNER/NAME of the Hugging Face hub
     precision  of the products: "float32", "bfloat16", "int8", or "auto", which is int8 where the checkpoint holds
                int8, else float32
     threads    how many to use; None: as many as the process may

@@ -54,11 +54,15 @@ def _read_shards(folder: Folder, prefix: str, name: str, reader: Reader) -> dict
     tensors = {}
     for tensor, shard in index.nested("weight_map").values.items():
         if not isinstance(shard, str) or not shard.endswith(ending) or any(c in shard for c in "/\\:"):
-            raise CheckpointError(f"{index.where}: {tensor} should be in a {ending} file here, is in {shorten(shard)}")
+            raise CheckpointError(
+                f"{index.where}: {shorten(tensor)} should be in a {ending} file here, is in {shorten(shard)}"
+            )
         if shard not in files:
             files[shard] = reader(folder, prefix + shard)
         if tensor not in files[shard]:
-            raise CheckpointError(f"{folder.where(prefix + shard)}: lacks {tensor}, which the index places there")
+            raise CheckpointError(
+                f"{folder.where(prefix + shard)}: lacks {shorten(tensor)}, which its index places there"
+            )
         tensors[tensor] = files[shard][tensor]
     return tensors
 
