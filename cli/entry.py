@@ -97,7 +97,8 @@ Examples:
 def commands(context: click.Context) -> None:
     """Attention models on the CPU: translate text, turn sentences into vectors.
 
-    A MODEL is a name that `fastattn pull` lists, a folder that holds a checkpoint, or OWNER/NAME of the Hugging Face hub.
+    A MODEL is a name that `fastattn pull` lists, a folder that holds a checkpoint, or OWNER/NAME of the Hugging Face
+    hub.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
