@@ -17,7 +17,6 @@ from fastattn.cli.options import (
     located,
     model_option,
     precision_option,
-    require_model,
     threads_option,
     verbose_option,
 )
@@ -81,7 +80,7 @@ def encode(
     **options: Any,
 ) -> None:
     """Turn TEXTs, the lines of a file, or of standard input into vectors."""
-    name = require_model(model, "sentence encoder")
+    name = _chosen(model)
     write = _WRITERS[form or _form_of(output_path)]
     lines = open_lines(texts, input_path)
     with open_output(output_path) as output, Progress() as progress:
@@ -112,6 +111,16 @@ def encode(
             f"{rate(lines, seconds)} in {seconds:.2f} s (loaded in {loaded - start:.2f} s{compiling.remark()})",
             err=True,
         )
+
+
+def _chosen(model: str | None) -> str:
+    """``model``, or an InputError that lists the catalog's."""
+    if model:
+        return model
+    from fastattn.weights.catalog import CATALOG
+
+    names = [f"{name} ({entry.title})" for name, entry in CATALOG.items() if entry.kind == "sentence encoder"]
+    raise InputError(f"choose a model with -m: a folder, or one of the catalog: {', '.join(names)}")
 
 
 def _form_of(path: str | None) -> str:

@@ -4,6 +4,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -51,6 +52,7 @@ def _checkpoint_facts(model: str) -> _Facts:
     checkpoint = read(path)
     spec = checkpoint.spec
     yield "checkpoint", str(path)
+    yield from _origin_facts(path)
     yield "format", checkpoint.format or "unknown"
     yield "model", f"Transformer {spec.kind}"
     yield "encoder", _describe_stack(spec.encoder)
@@ -67,6 +69,24 @@ def _checkpoint_facts(model: str) -> _Facts:
     yield from checkpoint.details.items()
 
 
+def _origin_facts(path: Path) -> _Facts:
+    """Licence and makers, as a pull noted them; for another folder the licence that its model card names."""
+    from fastattn.weights import hub
+    from fastattn.weights.pull import SOURCE_FILE
+
+    known = {}
+    if (path / SOURCE_FILE).is_file():
+        text = (path / SOURCE_FILE).read_text(encoding="utf-8", errors="replace")
+        known = dict(line.partition(": ")[::2] for line in text.splitlines())
+    licence = known.get("licence") or hub.licence(path)
+    for name, value in (("licence", licence), ("origin", known.get("origin", ""))):
+        if value and value.isprintable():
+            yield name, value
+
+
+_AUTOREGRESSIONS = {"ssru": "SSRU in place of self-attention", "average-attention": "average attention"}
+
+
 def _describe_stack(stack: "StackSpec") -> str:
     heads = f"{stack.heads} heads of {stack.head_width}"
     if stack.key_heads != stack.heads:
@@ -78,6 +98,7 @@ def _describe_stack(stack: "StackSpec") -> str:
         [
             f"{stack.layers} layers",
             f"width {stack.width}",
+            *([] if stack.autoregression == "self-attention" else [_AUTOREGRESSIONS[stack.autoregression]]),
             heads,
             f"feed-forward {stack.inner_width} ({'gated ' if stack.gated else ''}{stack.activation})",
             f"{'pre' if stack.pre_norm else 'post'}-norm ({stack.norm})",
@@ -97,7 +118,10 @@ def _weight_facts(checkpoint: "Checkpoint") -> _Facts:
     yield "parameters", f"{parameters:,}"
     precision = resolve_precision("auto", checkpoint)
     size = _size(_BYTES[precision] * parameters)
-    yield "precision", f"{checkpoint.precision} in the file; auto is {precision}, about {size} in memory"
+    held = checkpoint.precision
+    if any(getattr(tensor, "input_scale", None) is not None for tensor in distinct.values()):
+        held += " with scales for its inputs (intgemm)"
+    yield "precision", f"{held} in the file; auto is {precision}, about {size} in memory"
 
 
 def _translation_facts(text: "TranslationText") -> _Facts:

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from fastattn.cli.progress import Progress
-from fastattn.errors import InputError
 
 model_option = click.option(
     "-m", "--model", metavar="MODEL", help="A name of the catalog, a folder, or OWNER/NAME of the Hugging Face hub."
@@ -31,30 +30,31 @@ def given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def require_model(model: str | None, kind: str) -> str:
-    """``model``, or an InputError that lists the catalog's models of this kind."""
-    if model:
-        return model
-    from fastattn.weights.catalog import CATALOG
-
-    names = [f"{name} ({entry.title})" for name, entry in CATALOG.items() if entry.kind == kind]
-    raise InputError(f"choose a model with -m: a folder, or one of the catalog: {', '.join(names)}")
-
-
 def located(model: str, progress: Progress) -> str:
     """``model`` itself, or the folder of a catalog's checkpoint or of a model of the hub, fetched now if need be."""
     from fastattn.weights import hub
     from fastattn.weights.catalog import CATALOG
 
-    if not os.path.exists(model) and model not in CATALOG and hub.is_hub_name(model):
-        return str(hub.fetch(model, bars=progress.enabled))
-    if os.path.exists(model) or model not in CATALOG or CATALOG[model].folder.is_dir():
+    if os.path.exists(model):
         return model
+    if model in CATALOG:
+        return located_name(model, progress)
+    return str(hub.fetch(model, bars=progress.enabled)) if hub.is_hub_name(model) else model
+
+
+def located_name(name: str, progress: Progress, remark: str = "") -> str:
+    """The folder of the catalog's checkpoint ``name``; a download is announced, and the ``remark`` with it."""
+    from fastattn.weights.catalog import CATALOG
+
+    entry = CATALOG[name]
+    if entry.folder.is_dir():
+        return str(entry.folder)
     from fastattn.weights.pull import is_offline
 
     if not is_offline():
-        click.echo(f"fastattn: fetching {model}, {CATALOG[model].title}; licence {CATALOG[model].licence}", err=True)
-    return str(fetched(model, progress))
+        size = f"{entry.file_size / 1e6:.0f} MB"
+        click.echo(f"fastattn: fetching {name}, {entry.title}; {size}, licence {entry.licence}{remark}", err=True)
+    return str(fetched(name, progress))
 
 
 def fetched(name: str, progress: Progress) -> Path:

@@ -15,9 +15,9 @@ from fastattn.cli.options import (
     given,
     input_option,
     located,
+    located_name,
     model_option,
     precision_option,
-    require_model,
     threads_option,
     verbose_option,
 )
@@ -28,6 +28,8 @@ from fastattn.cli.progress import Compiling, Progress, pace, rate
 @click.command(
     epilog="""\b
 Examples:
+  fastattn translate "Hello world"
+  fastattn translate --from pt --to en < portuguese.txt
   fastattn translate -m zh-en "我们明天去北京开会。"
   fastattn translate -m zh-en -i chinese.txt -o english.txt -v
   zcat big.gz | fastattn translate -m zh-en --beam-size 1 | head
@@ -44,6 +46,8 @@ Without --json one input line gives one output line; an empty line stays empty.
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @model_option
+@click.option("--from", "source", metavar="LANGUAGE", help="Choose the catalog's model: from LANGUAGE (default: en).")
+@click.option("--to", "target", metavar="LANGUAGE", help="Choose the catalog's model: to LANGUAGE (default: pt).")
 @input_option
 @click.option("-o", "--output", "output_path", metavar="FILE", help="Write to FILE, which appears once complete.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: source, hypotheses, scores.")
@@ -96,6 +100,8 @@ Without --json one input line gives one output line; an empty line stays empty.
 def translate(
     texts: tuple[str, ...],
     model: str | None,
+    source: str | None,
+    target: str | None,
     input_path: str | None,
     output_path: str | None,
     as_json: bool,
@@ -106,14 +112,20 @@ def translate(
     **search: Any,
 ) -> None:
     """Translate TEXTs, the lines of a file, or standard input."""
-    name = require_model(model, "translation")
+    if model is not None and (source is not None or target is not None):
+        raise click.UsageError("give --model, or --from and --to, not both")
+    name = _name_between(source, target) if model is None else model
     lines = open_lines(texts, input_path)
     with open_output(output_path) as output, Progress() as progress:
         start = time.monotonic()
         with loading():
             compiling = Compiling(progress)
             progress.show(f"loading {name}")
-            name = located(name, progress)
+            if model is None:  # a folder of that name is not meant
+                remark = "" if source or target else " (--from, --to or -m choose another model)"
+                name = located_name(name, progress, remark)
+            else:
+                name = located(model, progress)
             from fastattn.translator import Translator
 
             translator = Translator(name, **given(precision=precision, threads=threads))
@@ -129,6 +141,12 @@ def translate(
             f"{rate(lines, seconds)} in {seconds:.2f} s (loaded in {loaded - start:.2f} s{compiling.remark()})",
             err=True,
         )
+
+
+def _name_between(source: str | None, target: str | None) -> str:
+    from fastattn.weights.catalog import translation_between
+
+    return translation_between(source, target).name
 
 
 def _results(translator: Any, lines: Lines, options: dict, progress: Progress, start: float) -> Iterator[tuple]:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fastattn.cache import cache_root
-from fastattn.errors import CheckpointError, DownloadError
+from fastattn.errors import CheckpointError, DownloadError, InputError
 from fastattn.weights import catalog
-from fastattn.weights.catalog import CATALOG, lookup, resolve
+from fastattn.weights.catalog import CATALOG, lookup, resolve, translation_between
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,8 @@ def _cache(tmp_path, monkeypatch):
 
 def test_the_catalog_holds_what_the_documentation_names():
     assert CATALOG["minilm"].kind == "sentence encoder"
-    assert CATALOG["zh-en"].kind == "translation"
+    for name in ("en-pt", "pt-en", "zh-en"):
+        assert CATALOG[name].kind == "translation" and "-".join(CATALOG[name].languages) == name
 
 
 @pytest.mark.parametrize("name", CATALOG)
@@ -34,9 +35,11 @@ def test_an_entry_is_complete(name):
     assert entry.version in entry.file
     assert entry.file_size > 0 and entry.size > 0
     assert entry.licence and entry.origin and entry.title
+    assert (entry.kind == "translation") == (entry.languages is not None)
     targets = [target for _, target in entry.members]
     assert len(set(targets)) == len(targets) > 1
-    assert "README.md" in targets  # it carries the makers' own word on the licence
+    # It carries the makers' own word on the licence; Firefox's models have it in their repository alone.
+    assert "README.md" in targets or "firefox-translations-models" in entry.origin
 
 
 @pytest.mark.parametrize("target", ["../x", "a/../../x", "/x", "", "a\\b", "C:x"])
@@ -83,11 +86,44 @@ def test_offline_an_absent_name_says_what_to_run():
     "name", ["no-such-model", "", "a\0b", "x" * 5000, "ZH-EN", os.path.join("no", "such", "folder")]
 )
 def test_anything_else_lists_the_catalog(name):
-    with pytest.raises(CheckpointError, match="minilm, zh-en") as raised:
+    with pytest.raises(CheckpointError, match="en-pt, pt-en, minilm, zh-en") as raised:
         resolve(name)
     assert "\n" not in str(raised.value) and "\0" not in str(raised.value)
-    with pytest.raises(CheckpointError, match="minilm, zh-en"):
+    with pytest.raises(CheckpointError, match="en-pt, pt-en, minilm, zh-en"):
         lookup(name)
+
+
+@pytest.mark.parametrize(
+    "languages, name",
+    [
+        ((None, None), "en-pt"),
+        (("en", "pt"), "en-pt"),
+        (("pt", "en"), "pt-en"),
+        (("zh", "en"), "zh-en"),
+        (("pt", None), "pt-en"),
+        ((None, "pt"), "en-pt"),
+        (("zh", None), "zh-en"),
+    ],
+)
+def test_languages_choose_a_model(languages, name):
+    assert translation_between(*languages) is CATALOG[name]
+
+
+@pytest.mark.parametrize(
+    "languages, reason",
+    [
+        (("fr", "de"), "no model of the catalog translates from fr to de; "),
+        (("pt", "pt"), "no model of the catalog translates from pt to pt; "),
+        ((None, "fr"), "no model of the catalog translates to fr; "),
+        (("", None), "no model of the catalog translates from ; "),
+        ((None, "en"), "several models translate to en; "),
+    ],
+)
+def test_other_languages_list_the_pairs(languages, reason):
+    with pytest.raises(InputError) as raised:
+        translation_between(*languages)
+    pairs = "there are: from en to pt (en-pt), from pt to en (pt-en), from zh to en (zh-en)"
+    assert str(raised.value) == reason + pairs
 
 
 def test_a_new_name_is_one_more_entry(monkeypatch, tmp_path):

