@@ -5,8 +5,9 @@
 
 DIR holds flores-dev/flores-dev.{en,pt,zh}, stsb/stsb-en-dev.csv and aren-transliteration/. It runs in an environment
 with the peers (torch, ctranslate2, onnxruntime, onnx, sentence-transformers, sentencepiece, sacrebleu) beside
-fastattn. A line says PASS or FAIL, the check's name and its figures, each beside what is wanted of it; the exit status
-is the number of failures.
+fastattn; translateLocally is the program that FASTATTN_TRANSLATELOCALLY names, or on PATH. A line says PASS or FAIL,
+the check's name and its figures, each beside what is wanted of it, or SKIP and what is absent; the exit status is the
+number of failures.
 """
 
 import argparse
@@ -34,7 +35,7 @@ def main() -> int:
 
 
 def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    from bench.checks import CHECKS, Data
+    from bench.checks import CHECKS, Absent, Data
 
     chosen = [check for check in CHECKS if not options.names or any(name in check.name for name in options.names)]
     if options.list:
@@ -50,6 +51,9 @@ def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         start = time.perf_counter()
         try:
             passed, figure = check.run(Data(options.data))
+        except Absent as reason:
+            print(f"SKIP  {check.name}: {reason}", flush=True)
+            continue
         except Exception as error:  # noqa: BLE001  a check that breaks is a failed check, the others still run
             passed, figure = False, f"{type(error).__name__}: {error}"
             traceback.print_exc()

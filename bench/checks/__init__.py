@@ -39,6 +39,10 @@ class Check:
 CHECKS: list[Check] = []
 
 
+class Absent(Exception):
+    """Raised by a check for which there is nothing to compare with here: it is skipped."""
+
+
 def check(name: str, claim: str) -> Callable:
     """Register a function of Data that returns (passed, figures)."""
 
@@ -78,6 +82,7 @@ class Findings:
 # They register themselves.
 from bench.checks import (  # noqa: E402, F401
     attention,
+    bergamot,
     encoding,
     precision_memory,
     precision_quality,

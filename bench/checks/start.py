@@ -24,7 +24,7 @@ print(json.dumps([imported - start, time.perf_counter() - imported]))
 """
 
 
-def _python(*arguments: str, cache: Path | None = None) -> str:
+def python(*arguments: str, cache: Path | None = None) -> str:
     """The standard output of a Python process, with a cache of its own where one is given."""
     environment = {**os.environ, **({"FASTATTN_CACHE": str(cache)} if cache else {})}
     done = subprocess.run(
@@ -47,11 +47,11 @@ def _translate(data: Data) -> list[str]:
 )
 def warm(data: Data) -> tuple[bool, str]:
     command = _translate(data)
-    _python(*command)
+    python(*command)
     commands, loads = [], []
     for _ in range(5):
-        loads.append(json.loads(_python("-c", LOAD)))
-        commands.append(once(lambda: _python(*command)))
+        loads.append(json.loads(python("-c", LOAD)))
+        commands.append(once(lambda: python(*command)))
     imports, translators = zip(*loads, strict=True)
     findings = Findings()
     findings.at_most("import", statistics.median(imports), "s", 0.3)
@@ -63,9 +63,9 @@ def warm(data: Data) -> tuple[bool, str]:
 @check("int8-start", "the command that translates a sentence in int8, fresh process, kernels in the cache, of 5: 1.0 s")
 def warm_int8(data: Data) -> tuple[bool, str]:
     command = [*_translate(data), "--precision", "int8"]
-    _python(*command)
+    python(*command)
     findings = Findings()
-    times = [once(lambda: _python(*command)) for _ in range(5)]
+    times = [once(lambda: python(*command)) for _ in range(5)]
     findings.at_most("median", statistics.median(times), "s", 1.0, f"{min(times):.2f} to {max(times):.2f} s")
     return findings.verdict
 
@@ -87,7 +87,7 @@ def cold_all(data: Data) -> tuple[bool, str]:
     _compiling(findings, _translate(data), 20)
     with tempfile.TemporaryDirectory() as folder:
         cache = _empty_cache(Path(folder))
-        findings.at_most("warmup", once(lambda: _python("-m", "fastattn.cli", "warmup", cache=cache)), "s", 40)
+        findings.at_most("warmup", once(lambda: python("-m", "fastattn.cli", "warmup", cache=cache)), "s", 40)
     return findings.verdict
 
 
@@ -95,8 +95,8 @@ def _compiling(findings: Findings, command: list[str], wanted: float) -> None:
     """What the first run of a command takes beyond later ones."""
     with tempfile.TemporaryDirectory() as folder:
         cache = _empty_cache(Path(folder))
-        first = once(lambda: _python(*command, cache=cache))
-        again = statistics.median(once(lambda: _python(*command, cache=cache)) for _ in range(3))
+        first = once(lambda: python(*command, cache=cache))
+        again = statistics.median(once(lambda: python(*command, cache=cache)) for _ in range(3))
     findings.at_most("one translation", first - again, "s", wanted, f"{first:.1f} s, then {again:.1f} s")
 
 
