@@ -518,6 +518,11 @@ def use_threads(threads: int) -> Iterator[None]:
     yield
 
 
+def current_threads() -> int:
+    """How many threads the operations use, as far as they know."""
+    return 1
+
+
 def thread_limit() -> int:
     """How many threads this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

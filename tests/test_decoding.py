@@ -156,6 +156,7 @@ def test_company_order_and_threads_change_no_bit(model, order, count, beam, plac
     with pytest.MonkeyPatch.context() as patch:
         # So few places that sentences of every age share the steps.
         patch.setattr(scheduler, "SENTENCES", places)
+        patch.setattr(scheduler, "LIGHT", 1)
         patch.setattr(scheduler, "SENTENCES_A_THREAD", 1)
         patch.setattr(scheduler, "TOKENS", 60)
         together = _decode(model, [sources[b] for b in chosen], [prefixes[b] for b in chosen], threads, **options)
@@ -164,6 +165,7 @@ def test_company_order_and_threads_change_no_bit(model, order, count, beam, plac
 
 def test_freed_places_and_rows_are_used_again(monkeypatch):
     monkeypatch.setattr(scheduler, "SENTENCES", 3)
+    monkeypatch.setattr(scheduler, "LIGHT", 1)
     model = random_model(seed=7)
     sources = random_sources(20, seed=8)
     jobs = [Job(source, [START]) for source in sources]
@@ -181,6 +183,7 @@ def test_freed_places_and_rows_are_used_again(monkeypatch):
 
 def test_sentences_that_end_at_once_leave_none_waiting(monkeypatch):
     monkeypatch.setattr(scheduler, "SENTENCES", 2)
+    monkeypatch.setattr(scheduler, "LIGHT", 1)
     results = _decode(random_model(seed=7), random_sources(7, seed=8), beam_size=2, max_decoding_length=1)
     assert [len(hypotheses) for hypotheses in results] == [1] * 7
 
@@ -191,6 +194,7 @@ def test_sentences_in_progress_outlive_those_that_end_at_once(monkeypatch):
     sources = random_sources(3, seed=8, shortest=5, longest=5)
     jobs = [Job(sources[0], [START]), Job(sources[1], [START]), Job(sources[2], [START])]
     monkeypatch.setattr(scheduler, "SENTENCES", 2)
+    monkeypatch.setattr(scheduler, "LIGHT", 1)
     monkeypatch.setattr(DecodingOptions, "limit", lambda self, length, positions: {0: 9, 1: 3, 2: 1}[next(calls)])
     calls = iter(range(3))
     results = decode(model, jobs, DecodingOptions(beam_size=2, min_decoding_length=0), END, UNK)

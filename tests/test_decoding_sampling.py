@@ -106,6 +106,7 @@ def test_samples_repeat_from_their_seed_in_any_company(monkeypatch):
         alone = [_decode(model, [source], seed=49, **options)[0] for source in sources]
         with monkeypatch.context() as patch:
             patch.setattr(scheduler, "SENTENCES", 4)
+            patch.setattr(scheduler, "LIGHT", 1)
             patch.setattr(scheduler, "SENTENCES_A_THREAD", 1)
             together = _decode(model, sources[::-1], threads=3, seed=49, **options)[::-1]
         for one, other in zip(alone, together, strict=True):

@@ -126,6 +126,7 @@ def test_company_order_and_threads_change_no_bit(model, order, count, beam, plac
     chosen = order[:count]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduler, "SENTENCES", places)
+        patch.setattr(scheduler, "LIGHT", 1)
         patch.setattr(scheduler, "SENTENCES_A_THREAD", 1)
         patch.setattr(scheduler, "TOKENS", 60)
         together = _decode(model, [sources[b] for b in chosen], [prefixes[b] for b in chosen], threads, **options)

@@ -4,7 +4,7 @@ from fastattn.kernels.attention import attention
 from fastattn.kernels.attention_step import attention_step
 from fastattn.kernels.cache_rows import round_rows, write_rows
 from fastattn.kernels.embed import embed
-from fastattn.kernels.jit import thread_limit, use_threads
+from fastattn.kernels.jit import current_threads, thread_limit, use_threads
 from fastattn.kernels.matmul import linear
 from fastattn.kernels.norm import layer_norm, rms_norm
 from fastattn.kernels.packing import pack_linear
@@ -16,6 +16,7 @@ from fastattn.kernels.select import log_probs, project_all, project_top_k
 __all__ = [
     "attention",
     "attention_step",
+    "current_threads",
     "embed",
     "layer_norm",
     "linear",

@@ -10,6 +10,12 @@ from fastattn.layers import AttentionBias, Embedding, FeedForward, Norm, Paramet
 from fastattn.spec import Checkpoint, StackSpec
 
 
+# Rows that go through all layers together, for each thread: what they become between two products stays in L2, and
+# weights that come from memory are still shared by many. int8, one Zen 4 core, us a token at 384 rows and at 2,000:
+# MiniLM 70 and 82, zh-en 113 and 131; float32 is the same at both.
+CHUNK = 384
+
+
 class EncoderBlock:
     """Self-attention, then feed-forward; each x + f(norm(x)) with ``pre_norm``, norm(x + f(x)) without."""
 
@@ -34,7 +40,7 @@ class EncoderStack:
     """Embedding, blocks, final norm; from the tensors ``encoder.*``."""
 
     def __init__(self, parameters: Parameters, spec: StackSpec):
-        self.spec = spec
+        self.ops, self.spec = parameters.ops, spec
         self.embedding = Embedding(parameters, "encoder", spec)
         self.bias = AttentionBias(parameters, "encoder", spec)
         self.blocks = [EncoderBlock(parameters, f"encoder.layers.{i}", spec) for i in range(spec.layers)]
@@ -48,18 +54,30 @@ class EncoderStack:
         """
         starts_B1 = np.zeros(len(ids_B) + 1, np.int64)
         np.cumsum([len(ids) for ids in ids_B], out=starts_B1[1:])
-        if starts_B1[-1] == 0:
-            return np.zeros((0, self.spec.width), self.embedding.dtype), starts_B1
-        longest = int(np.diff(starts_B1).max())
+        longest = int(np.diff(starts_B1).max(initial=0))
         if 0 < self.spec.max_positions < longest:
             raise InputError(f"the model has {self.spec.max_positions} positions, the sequence needs {longest}")
+        rows_ND = np.empty((starts_B1[-1], self.spec.width), self.embedding.dtype)
+        chunk, first = CHUNK * self.ops.current_threads(), 0
+        while first < len(ids_B):
+            end = max(first + 1, int(np.searchsorted(starts_B1, starts_B1[first] + chunk, side="right")) - 1)
+            if starts_B1[first] < starts_B1[end]:
+                rows_ND[starts_B1[first] : starts_B1[end]] = self._rows(ids_B[first:end])
+            first = end
+        return rows_ND, starts_B1
+
+    def _rows(self, ids_B: Sequence[np.ndarray]) -> np.ndarray:
+        """rows_ND of sentences that go through the layers together."""
+        lengths_B = [len(ids) for ids in ids_B]
+        starts_B1 = np.zeros(len(ids_B) + 1, np.int64)
+        np.cumsum(lengths_B, out=starts_B1[1:])
         ids_N = np.concatenate(ids_B).astype(np.int32, copy=False)
-        positions_N = np.concatenate([np.arange(len(ids), dtype=np.int32) for ids in ids_B])
+        positions_N = np.concatenate([np.arange(length, dtype=np.int32) for length in lengths_B])
         x_ND = self.embedding(ids_N, positions_N)
-        bias_1HTS = self.bias.full(longest)
+        bias_1HTS = self.bias.full(max(lengths_B))
         for block in self.blocks:
             x_ND = block(x_ND, starts_B1, positions_N, bias_1HTS)
-        return (x_ND if self.final_norm is None else self.final_norm(x_ND)), starts_B1
+        return x_ND if self.final_norm is None else self.final_norm(x_ND)
 
 
 class EncoderModel:

@@ -285,6 +285,12 @@ class EncoderDecoder:
         return self.decoder.spec.layers
 
     @property
+    def layer_weights(self) -> int:
+        """How many weights the decoder's layers have, about: what a step multiplies each row by, its projection aside."""
+        spec = self.decoder.spec
+        return spec.layers * spec.width * (2 * spec.inner_width + 6 * spec.heads * spec.head_width)
+
+    @property
     def row_width(self) -> int:
         """E of a cached row: what the decoder keeps of a position."""
         return self.decoder.state_width

@@ -6,9 +6,10 @@ sentencepiece in float32, which settles near-ties differently, and because it ha
 """
 
 import heapq
+import math
 import re
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +25,9 @@ USER_SYMBOL_BONUS = 0.1  # a user-defined piece scores this for each byte of UTF
 
 REMEMBERED_WORDS = 1 << 16
 LONGEST_REMEMBERED_WORD = 48
+# Sums of scores above this are exact to the float32's step below: on a word's path each piece rounds by half of it.
+LOWEST_SUM = -4096.0
+SUM_STEP = 2.0**-11
 
 
 def build_segmenter(spm: SpmFile) -> Segmenter:
@@ -49,11 +53,17 @@ def user_symbols(spm: SpmFile) -> tuple[str, ...]:
     return tuple(spm.pieces[index] for index in spm.special if spm.types[index] == USER_DEFINED)
 
 
+_ONCE = ()  # of a word that was met once: most are never met again
+
+
 class _Unigram:
     """The best path by the sum of the pieces' scores (Kudo 2018), rounded to float32 at each piece as the original is.
 
     The trie is nested dicts by character; the key "" of a node holds (score, id) where a piece ends. It grows where
     texts lead: a node to which none has led yet is the list of the pieces below it.
+
+    Where no piece crosses from one word to the next, words are segmented alone and remembered, but for those whose
+    best two paths are so close that the rounding of what comes before them could settle which is the better.
     """
 
     def __init__(self, spm: SpmFile):
@@ -72,6 +82,9 @@ class _Unigram:
             elif kind == USER_DEFINED:
                 self._scores[index] = array("f", [USER_SYMBOL_BONUS * (len(piece.encode("utf-8")) - 1)])[0]
         self._trie = self._grow(ids, 0)
+        self._suffix = spm.treat_whitespace_as_suffix
+        self._by_word = not any(map(_WORD_ENDS[self._suffix].search, ids))
+        self._remembered: dict[str, Any] = {}  # word -> _ONCE, False, or its segments and scores
 
     def _grow(self, pieces: Iterable[str], depth: int) -> dict[str, Any]:
         """The node of pieces that share their first ``depth`` characters; two threads that grow it make the same."""
@@ -85,9 +98,67 @@ class _Unigram:
         return node
 
     def __call__(self, text: str) -> Segments:
+        if not self._by_word:
+            return self._search(text, 0.0)[0]
+        segments: Segments = []
+        total = array("f", [0.0])  # rounds what is stored in it
+        for word in _split_words(text, self._suffix):
+            known = self._remembered.get(word)
+            if known == _ONCE:
+                known = self._remembered[word] = self._verify(word)
+            if known and total[0] > LOWEST_SUM:
+                segments += known[0]
+                for score in known[1]:
+                    total[0] += score
+                continue
+            if known is None and len(word) <= LONGEST_REMEMBERED_WORD:
+                if len(self._remembered) >= REMEMBERED_WORDS:
+                    self._remembered.clear()
+                self._remembered[word] = _ONCE
+            found, total[0] = self._search(word, total[0])
+            segments += found
+        return segments
+
+    def _verify(self, word: str) -> tuple[Segments, list[float]] | bool:
+        """A word's segments and their scores; False where they could depend on what comes before it."""
+        segments, _ = self._search(word, 0.0)
+        edges = self._edges(word)
+        ahead, back = ([-math.inf] * (len(word) + 1) for _ in range(2))
+        ahead[0] = back[-1] = 0.0
+        for start, end, score in edges:
+            ahead[end] = max(ahead[end], ahead[start] + score)
+        for start, end, score in reversed(edges):
+            back[start] = max(back[start], score + back[end])
+        chosen, start = {}, 0
+        for surface, _ in segments:
+            chosen[start] = start = start + len(surface)
+        bound = back[0] - len(word) * SUM_STEP
+        if any(ahead[start] + score + back[end] > bound for start, end, score in edges if chosen.get(start) != end):
+            return False
+        return segments, [score for start, end, score in edges if chosen.get(start) == end]
+
+    def _edges(self, word: str) -> list[tuple[int, int, float]]:
+        """(start, end, score) of every piece in a word, unknown characters among them, by their starts."""
+        edges = []
+        for start in range(len(word)):
+            single, node = False, self._trie
+            for end in range(start + 1, len(word) + 1):
+                node = node.get(word[end - 1])
+                if type(node) is not dict:  # a search of the word has grown all that lies on its way
+                    break
+                if "" in node:
+                    edges.append((start, end, node[""][0]))
+                    single = single or end == start + 1
+            if not single:
+                edges.append((start, start + 1, self._unknown_score))
+        return edges
+
+    def _search(self, text: str, before: float) -> tuple[Segments, float]:
+        """The best path through a text, and the score at its end, which starts from ``before``."""
         length = len(text)
         # What ends at each position: the path's score (float32), where its last piece starts, that piece's id.
         scores = array("f", bytes(4 * (length + 1)))
+        scores[0] = before
         starts = [-1] * (length + 1)
         ids = [self._unk_id] * (length + 1)
         for start in range(length):
@@ -106,10 +177,10 @@ class _Unigram:
                     score, index = node[""]
                     if end == start + 1:
                         single = True
-                    before = scores[end]
-                    if starts[end] < 0 or score + here > before:
+                    best = scores[end]
+                    if starts[end] < 0 or score + here > best:
                         scores[end] = score + here  # rounds to float32; a gain that rounds away is none
-                        if starts[end] < 0 or scores[end] > before:
+                        if starts[end] < 0 or scores[end] > best:
                             starts[end] = start
                             ids[end] = index
             if not single:
@@ -121,7 +192,7 @@ class _Unigram:
             segments.append((text[start:end], ids[end]))
             end = start
         segments.reverse()
-        return segments
+        return segments, scores[length]
 
     def _add_unknown(self, start: int, here: float, scores: "array[float]", starts: list[int], ids: list[int]) -> None:
         score = array("f", [here + self._unknown_score])[0]
