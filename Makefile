@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 .PHONY: help setup demo test check bench clean
 
 help:
-	@echo "make demo    set up, download two small models, translate and encode something real"
+	@echo "make demo    set up, download three small models, translate and encode something real"
 	@echo "make test    set up, run the tests            (ARGS=... goes to pytest)"
 	@echo "make check   format, lint, types, import table"
 	@echo "make bench   run the benchmarks               (ARGS=... goes to them)"

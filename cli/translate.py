@@ -92,7 +92,8 @@ Without --json one input line gives one output line; an empty line stays empty.
 @click.option(
     "--split",
     type=click.Choice(["long", "sentences", "never"]),
-    help="What is split at sentences and rejoined: lines over the model's length (default), all, none.",
+    help="What is split at sentences and rejoined: lines over the model's length, all lines (default for a Marian's "
+    "checkpoint; else long), or none.",
 )
 @precision_option
 @threads_option

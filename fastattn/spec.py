@@ -173,6 +173,7 @@ class TranslationText:
     target_model: bytes | None = None  # None: pieces are joined by the sentencepiece convention
     source_language: str = ""
     target_language: str = ""
+    single_sentences: bool = False  # made for them: longer text is split at sentences unless the caller wants otherwise
 
 
 @dataclass(frozen=True)

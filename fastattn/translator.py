@@ -90,7 +90,7 @@ class Translator:
         texts: str | Iterable[str],
         *,
         target_prefix: str | Sequence[str] | None = None,
-        split: str = "long",
+        split: str | None = None,
         details: bool = False,
         **options: Any,
     ) -> Any:
@@ -98,7 +98,8 @@ class Translator:
 
         target_prefix  what the translation shall begin with: one for all texts, or one each
         split          "long": only what is over ``max_source_length``, at sentences, then at clauses or words;
-                       "sentences": always at sentences; "never": InputError for what is too long
+                       "sentences": always at sentences; "never": InputError for what is too long; None: "sentences"
+                       for a Marian's checkpoint, which is made for single ones, else "long"
         options        those of ``DecodingOptions``: beam_size=2, num_hypotheses=1, ...; num_hypotheses above 1 and
                        return_attention need details=True, which alone can show them. The suppress_sequences are texts
 
@@ -106,7 +107,8 @@ class Translator:
         Raises InputError for options that cannot be followed and for text that is not Unicode.
         """
         decoding = self._decoding_options(options, self._sequence_of_text)
-        _check_text_options(decoding, split, details)
+        split = self._chosen_split(split)
+        _check_details(decoding, details)
         single = isinstance(texts, str)
         listed = [texts] if isinstance(texts, str) else _listed("texts", texts)
         documents = [self._read(text, prefix, split) for text, prefix in zip(listed, _prefixes(target_prefix, listed))]
@@ -114,7 +116,7 @@ class Translator:
         return results[0] if single else results
 
     def translate_iter(
-        self, texts: Iterable[str], *, split: str = "long", target_prefix: str | None = None, **options: Any
+        self, texts: Iterable[str], *, split: str | None = None, target_prefix: str | None = None, **options: Any
     ) -> Iterator[Any]:
         """Yield the translation of each text in order, as ``translate`` with the same options would.
 
@@ -123,7 +125,8 @@ class Translator:
         """
         details = bool(options.pop("details", False))
         decoding = self._decoding_options(options, self._sequence_of_text)
-        _check_text_options(decoding, split, details)
+        split = self._chosen_split(split)
+        _check_details(decoding, details)
         if target_prefix is not None and not isinstance(target_prefix, str):
             raise InputError("target_prefix of translate_iter should be one str for all texts")
         if isinstance(texts, str):
@@ -204,6 +207,13 @@ class Translator:
         for b, log_probs_T in zip(chosen, scored):
             log_probs[b] = log_probs_T
         return [Score(self._tokenizer.target_surfaces(target[1:]), row) for target, row in zip(ids, log_probs)]
+
+    def _chosen_split(self, split: str | None) -> str:
+        if split is None:
+            return "sentences" if self._tokenizer.text.single_sentences else "long"
+        if split not in SPLITS:
+            raise InputError(f"unknown split {split!r}; known: {', '.join(SPLITS)}")
+        return split
 
     def _decoding_options(self, options: dict[str, Any], tokens_of: Callable[[Any], Sequence[str]]) -> DecodingOptions:
         known = DecodingOptions.__dataclass_fields__
@@ -373,9 +383,7 @@ def _named(
     return call
 
 
-def _check_text_options(options: DecodingOptions, split: str, details: bool) -> None:
-    if split not in SPLITS:
-        raise InputError(f"unknown split {split!r}; known: {', '.join(SPLITS)}")
+def _check_details(options: DecodingOptions, details: bool) -> None:
     if not details and options.num_hypotheses > 1:
         raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
     if not details and options.return_attention:

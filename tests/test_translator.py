@@ -93,7 +93,7 @@ def test_long_text_is_split_and_nothing_is_lost():
         translator.translate(" ".join(words), split="never")
 
 
-def test_sentences_are_split_when_asked():
+def test_sentences_are_split_when_asked_or_when_the_model_is_made_for_them():
     checkpoint = _checkpoint()
     vocabulary = (*VOCABULARY[:-2], "words.", "more.")
     checkpoint.text = dataclasses.replace(checkpoint.text, source_vocabulary=vocabulary)
@@ -105,6 +105,11 @@ def test_sentences_are_split_when_asked():
         translator.translate(part, **SHORT) for part in ("Some words.", "Other more.", "Last c")
     )
     assert len(translator.translate(text, details=True, **SHORT).parts) == 1
+    checkpoint.text = dataclasses.replace(checkpoint.text, single_sentences=True)
+    single = Translator.from_checkpoint(checkpoint, ops=steady_ops, threads=1)
+    assert single.translate(text, details=True, **SHORT) == split
+    assert next(single.translate_iter([text], details=True, **SHORT)) == split
+    assert len(single.translate(text, split="long", details=True, **SHORT).parts) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,40 @@
+"""Firefox's own models, pulled: the translations are those of translateLocally, which runs them with intgemm."""
+
+import pytest
+
+from fastattn.spec import Checkpoint, TranslationText
+from fastattn.translator import Translator
+from fastattn.weights import read
+
+# What translateLocally v0.0.2 writes with these models, its engine being Marian's and its sentences split.
+EXPECTED = {
+    "en-pt": {
+        "Hello world": "Olá, mundo!",
+        "The children cannot go to school because of the rain.": "As crianças não podem ir à escola por causa da "
+        "chuva.",
+        "How many people live in Lisbon?": "Quantas pessoas vivem em Lisboa?",
+        "She said that 3,500 books were sold in 1998.": "Ela disse que 3.500 livros foram vendidos em 1998.",
+        # Were it one sentence to the model, some words would be others.
+        "The old bridge was closed last week. Nobody knows when it will open again. Meanwhile, the ferry carries "
+        "people across the river every twenty minutes. It costs two euros, but children travel free.": "A antiga ponte "
+        "foi fechada na semana passada. Ninguém sabe quando vai abrir novamente. Enquanto isso, a balsa transporta as "
+        "pessoas através do rio a cada vinte minutos. Custa dois euros, mas as crianças viajam gratuitamente.",
+    },
+    "pt-en": {
+        "Olá mundo": "Hello world",
+        "As crianças não podem ir à escola por causa da chuva.": "Children can't go to school because of the rain.",
+        "A ponte velha foi fechada na semana passada.": "The old bridge was closed last week.",
+        "Quantas pessoas vivem em Lisboa?": "How many people live in Lisbon?",
+    },
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_firefox_model_translates_as_in_firefox(pulled, name):
+    checkpoint: Checkpoint = read(pulled(name))
+    assert isinstance(checkpoint.text, TranslationText) and checkpoint.spec.decoder is not None
+    assert f"{checkpoint.text.source_language}-{checkpoint.text.target_language}" == name
+    assert (checkpoint.spec.decoder.autoregression, checkpoint.precision) == ("ssru", "int8")
+    assert checkpoint.shortlist is not None
+    texts = list(EXPECTED[name])
+    assert Translator(pulled(name)).translate(texts, beam_size=1) == list(EXPECTED[name].values())
