@@ -86,7 +86,7 @@ def _empty_standard_output() -> None:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
-  fastattn pull zh-en
+  fastattn translate "Hello world"
   fastattn translate -m zh-en "你好"
   fastattn encode -m minilm -i sentences.txt -o vectors.npy
   fastattn inspect zh-en
