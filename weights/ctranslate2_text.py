@@ -42,7 +42,9 @@ def translation_text(
     return TranslationText(
         source_vocabulary=source,
         target_vocabulary=target,
-        **tokens,
+        unk_token=tokens["unk_token"],
+        bos_token=tokens["bos_token"],
+        eos_token=tokens["eos_token"],
         decoder_start_token=start,
         add_source_bos=bos,
         add_source_eos=eos,
