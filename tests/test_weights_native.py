@@ -304,6 +304,20 @@ def test_another_version_is_refused(folder: Path) -> None:
     assert refusal(folder).endswith("config.json: version 2 of fastattn's folders is not known; known: 1")
 
 
+def test_a_folder_written_before_the_youngest_fields_loads(folder: Path) -> None:
+    new = read(folder)
+
+    def change(config: dict) -> None:
+        del config["copied"], config["text"]["single_sentences"]
+        for stack in ("encoder", "decoder"):
+            for field in ("sinusoid_start", "autoregression", "average_inner_width", "average_gates"):
+                del config["model"][stack][field]
+
+    edit(folder, change)
+    old = read(folder)
+    assert (old.spec, old.text) == (new.spec, new.text)
+
+
 def test_all_wrong_fields_are_named_at_once(folder: Path) -> None:
     def change(config: dict) -> None:
         del config["details"]
@@ -312,7 +326,7 @@ def test_all_wrong_fields_are_named_at_once(folder: Path) -> None:
         config["model"]["encoder"]["heads"] = True
         config["model"]["decoder"]["norm_epsilon"] = 1e300
         config["text"]["add_source_bos"] = 1
-        del config["text"]["eos_token"]
+        del config["model"]["decoder"]["layers"]
 
     edit(folder, change)
     message = refusal(folder)
@@ -323,7 +337,7 @@ def test_all_wrong_fields_are_named_at_once(folder: Path) -> None:
         "model.encoder.heads should be an integer of 32 bits, is True",
         "model.decoder.norm_epsilon should be a number of float32, is 1e+300",
         "text.add_source_bos should be true or false, is 1",
-        "text.eos_token is missing",
+        "model.decoder.layers is missing",
     ):
         assert fault in message, (fault, message)
 
@@ -340,7 +354,7 @@ def test_all_wrong_fields_are_named_at_once(folder: Path) -> None:
         (("model", "decoder", "alignment_layer"), 7, "model.decoder.alignment_layer and alignment_heads do not fit"),
         (("model", "decoder", "max_positions"), -1, "model.decoder.max_positions should not be negative"),
         (("model", "decoder", "rotary"), {"width": 3, "base": 0, "interleaved": False, "scale": 1}, "above zero"),
-        (("model", "decoder", "rotary"), {"width": 4}, "model.decoder.rotary.base is missing"),
+        (("model", "decoder", "rotary"), {"base": 2}, "model.decoder.rotary.width is missing"),
         (("model", "encoder", "inner_width"), 25, "tensors do not fit the architecture"),
         (("files", "source_model"), "../source.spm", "files.source_model should be 'source.spm', is '../source.spm'"),
         (("files", "source_model"), "target.spm", "files.source_model should be 'source.spm', is 'target.spm'"),

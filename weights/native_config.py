@@ -38,6 +38,7 @@ class Config:
     files  field of the text -> the file in which it is
     dense  the activation of each dense layer after an encoder
     tied   name of a tensor -> that of the one which is stored for both
+    details  what the loader told of the checkpoint
     copied  of a shortlist: whether a sentence may choose the ids of its own source too
     """
 
@@ -49,8 +50,8 @@ class Config:
     files: dict[str, str]
     dense: tuple[str, ...]
     tied: dict[str, str]
-    copied: bool
     details: dict[str, str]
+    copied: bool = False
 
 
 def read_config(folder: Folder) -> tuple[Config, Text]:

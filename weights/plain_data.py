@@ -41,6 +41,8 @@ def from_plain(
 ) -> T | None:
     """The dataclass ``kind`` from a JSON object; None where that failed, and ``problems`` has grown by every reason.
 
+    A field that has a default may be missing: it is younger than the file.
+
     name   what an error calls the object ("" for the whole file)
     apart  fields that the object does not hold, and the values they take meanwhile
     """
@@ -50,7 +52,7 @@ def from_plain(
     known = len(problems)
     prefix = f"{name}." if name else ""
     hints = {field: hint for field, hint in get_type_hints(kind).items() if field not in (apart or {})}
-    problems += [f"{prefix}{field} is missing" for field in hints if field not in values]
+    problems += [f"{prefix}{field} is missing" for field in hints if field not in values and field in _needed(kind)]
     problems += [f"{shorten(prefix + field)} is unknown" for field in values if field not in hints]
     fields = {
         field: _convert(hint, values[field], prefix + field, problems)
@@ -64,6 +66,15 @@ def from_plain(
     except CheckpointError as error:
         problems.append(f"{name}: {error}")
         return None
+
+
+def _needed(kind: Any) -> set[str]:
+    """The fields without a default."""
+    return {
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    }
 
 
 def _convert(hint: Any, value: object, name: str, problems: list[str]) -> Any:
