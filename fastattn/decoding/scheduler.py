@@ -24,8 +24,8 @@ from fastattn.models.transformer import EncoderDecoder
 # gain is gone, and the cache grows with every row.
 ROWS = 128
 SENTENCES = 64
-# A light model's step is done before Python has prepared the next: it takes so many times as many. Firefox's en-pt spends
-# 21% of its steps' time outside kernels with 64 sentences, 13% with 256.
+# A light model's step is done before Python has prepared the next: it takes so many times as many. Firefox's en-pt
+# spends 21% of its steps' time outside kernels with 64 sentences, 13% with 256.
 LIGHT = 4
 LIGHT_WEIGHTS = 1 << 22  # of its decoder's layers at most
 # Cache rows that the admitted sentences are expected to fill: about 24 KB each for a base Transformer.

@@ -9,7 +9,6 @@ from fastattn.errors import InputError
 from fastattn.layers import AttentionBias, Embedding, FeedForward, Norm, Parameters, SelfAttention
 from fastattn.spec import Checkpoint, StackSpec
 
-
 # Rows that go through all layers together, for each thread: what they become between two products stays in L2, and
 # weights that come from memory are still shared by many. int8, one Zen 4 core, us a token at 384 rows and at 2,000:
 # MiniLM 70 and 82, zh-en 113 and 131; float32 is the same at both.

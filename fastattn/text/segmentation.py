@@ -9,7 +9,7 @@ import heapq
 import math
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -141,7 +141,8 @@ class _Unigram:
         """(start, end, score) of every piece in a word, unknown characters among them, by their starts."""
         edges = []
         for start in range(len(word)):
-            single, node = False, self._trie
+            single = False
+            node: Any = self._trie
             for end in range(start + 1, len(word) + 1):
                 node = node.get(word[end - 1])
                 if type(node) is not dict:  # a search of the word has grown all that lies on its way
