@@ -38,7 +38,8 @@ TABLE = {
     "spec": set(),
     "rounding": {"spec"},
     "kernels": {"simd", "spec", "rounding"},  # spec for the activations' names
-    "reference": {"spec", "rounding"},
+    "reference": {"spec", "rounding", "reference_attention"},
+    "reference_attention": {"rounding"},
     "packed_file": {"kernels", "weights", "spec"},
     "results": set(),
     "similarity": set(),

@@ -286,7 +286,7 @@ class EncoderDecoder:
 
     @property
     def layer_weights(self) -> int:
-        """About how many weights the decoder's layers have: what a step multiplies each row by before the projection."""
+        """About how many weights the decoder's layers have: what a step multiplies each row by, less its projection."""
         spec = self.decoder.spec
         return spec.layers * spec.width * (2 * spec.inner_width + 6 * spec.heads * spec.head_width)
 
