@@ -1,7 +1,6 @@
 """Translate and encode from many Python threads at once for as long as told; nothing may differ, fail or grow.
 
     python bench/soak.py --minutes 20
-    python bench/soak.py --minutes 20 --layer workqueue
 
 Beforehand one thread computes what each text gives in each precision with each set of options. Then THREADS Python
 threads, sharing engines that use one thread and engines that use all, take a random precision, random batches of texts
@@ -133,15 +132,6 @@ def encoding_work(model: str, precision: str) -> Work:
     return Work(f"{precision} encodings", [engine(1), engine(None)], texts_of(ENGLISH, " ", 40, 60), ENCODING_OPTIONS)
 
 
-def threading_layer() -> str:
-    import numba
-
-    try:
-        return numba.threading_layer()
-    except ValueError:  # nothing ran in parallel
-        return "one core"
-
-
 def resident_bytes() -> int:
     """The process's resident memory now, 0 where the system does not tell."""
     try:
@@ -200,7 +190,6 @@ def verdict(tally: Tally, kinds: int, samples: list[int], what: str) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=20.0)
-    parser.add_argument("--layer", choices=("omp", "workqueue"), help="Numba's threads (default: Numba's choice)")
     parser.add_argument("--translation", default="zh-en", metavar="MODEL")
     parser.add_argument("--encoding", default="minilm", metavar="MODEL")
     parser.add_argument("--precisions", nargs="+", default=["float32", "bfloat16", "int8"], metavar="PRECISION")
@@ -208,8 +197,6 @@ def main() -> int:
     options = parser.parse_args()
     if not 0 < options.minutes < 1e6:
         parser.error(f"--minutes should be above 0, got {options.minutes}")
-    if options.layer:
-        os.environ["NUMBA_THREADING_LAYER"] = options.layer  # before Numba is imported
     works = [
         (translation_work(options.translation, precision), encoding_work(options.encoding, precision))
         for precision in options.precisions
@@ -218,7 +205,7 @@ def main() -> int:
         for work in pair:
             work.prepare()
     tally, samples = soak(works, options.minutes, options.seed)
-    what = f"{options.minutes:g} min, {THREADS} threads, {threading_layer()}"
+    what = f"{options.minutes:g} min, {THREADS} threads"
     return 0 if verdict(tally, 2 * len(works), samples, what) else 1
 
 

@@ -159,23 +159,10 @@ def _machine_facts() -> _Facts:
     fma = "with" if TARGET.fma else "without"
     yield "compiled for", f"{TARGET.name}: vectors of {TARGET.lanes} float32, {fma} fused multiply-add"
     yield "threads", f"{thread_limit()} by default"
-    yield "threading", _threading_layer()
     yield "cache", str(cache_root())
     versions = {"fastattn": VERSION, "numba": numba.__version__, "llvmlite": llvmlite.__version__}
     versions |= {"numpy": numpy.__version__, "python": platform.python_version()}
     yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items()) + f" on {sys.platform}"
-
-
-def _threading_layer() -> str:
-    """Which of tbb, omp and workqueue Numba finds; it says so only once its threads run."""
-    import numba
-    from numba.np.ufunc import parallel
-
-    try:
-        parallel._launch_threads()
-        return numba.threading_layer()
-    except (ImportError, ValueError) as error:
-        return f"none, kernels run serially ({error})"
 
 
 def _size(count: int) -> str:

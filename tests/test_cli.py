@@ -246,7 +246,7 @@ def test_inspect(model, tmp_path):
         folder = tmp_path / precision
         assert run("convert", model, folder, "--precision", precision).exit_code == 0
         assert f" {precision} in the file; auto is {auto}, about " in succeed("inspect", folder)
-    assert {"features", "threads", "threading", "versions"} <= facts.keys()
+    assert {"features", "threads", "versions"} <= facts.keys()
     assert not {"licence", "origin"} & facts.keys()
 
 

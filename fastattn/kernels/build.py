@@ -1,24 +1,24 @@
-"""How kernels are compiled: each function once, and one parallel loop for all of them.
+"""How kernels are compiled: each function once, in a form that ``pool`` can call.
 
 Numba optimises every compiled function by itself, translates it, and does both again in each caller that it is linked
 into; a ``prange`` adds three such layers. A kernel with its helpers took 2 to 3 times as long that way. Here a helper
-stays as it was lowered until its kernel is compiled, which takes in all of them and is optimised in one go; and the
-parallel loop, ``launch``, calls the kernel by its address.
+stays as it was lowered until its kernel is compiled, which takes in all of them and is optimised in one go; and what
+shares the work among threads calls the kernel by its address.
 """
 
 from collections.abc import Callable
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba import prange, types
+from numba import types
 from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.extending import intrinsic
 
-I64 = ir.IntType(64)
-ENTRY = ir.FunctionType(ir.VoidType(), [I64] * 3)  # address of the arguments, first task, end
-LAUNCH = ir.FunctionType(ir.VoidType(), [I64] * 4)  # address of an entry, address of the arguments, tasks, parts
+from fastattn.kernels.pool import ENTRY, I64
+
+LAUNCH = ir.FunctionType(ir.VoidType(), [I64] * 5)  # addresses of pool, entry and arguments; tasks, parts
 
 
 class _Library(JITCodeLibrary):
@@ -67,33 +67,34 @@ HelperCompiler, KernelCompiler = _make_compiler(_HelperLibrary), _make_compiler(
 
 
 def make_run(helper) -> Callable:
-    """The function to compile of a kernel: ``run(launcher, parts, tasks, *arguments)``.
+    """The function to compile of a kernel: ``run(launcher, pool, parts, tasks, *arguments)``.
 
     helper          a compiled ``function(first, end, *arguments)``; it must not raise.
-    launcher        the address of ``launch`` as a C function; not used for one part, which is called here.
+    launcher, pool  the addresses of ``pool.launch`` as a C function and of a Pool; not used for one part, which is
+                    called here.
     """
 
     @intrinsic
-    def call_parts(typing_context, launcher, parts, tasks, arguments):
+    def call_parts(typing_context, launcher, pool, parts, tasks, arguments):
         kinds = (types.intp, types.intp, *arguments.types)
         helper.compile(kinds)
 
         def generate(context, builder, kind, values):
-            launcher, parts, tasks, arguments = values
+            launcher, pool, parts, tasks, arguments = values
             entry = _emit_entry(context, builder.module, helper.overloads[kinds], arguments.type)
             place = builder.ptrtoint(cgutils.alloca_once_value(builder, arguments), I64)
             with builder.if_else(builder.icmp_signed(">", parts, I64(1))) as (several, one):
                 with several:
                     launch = builder.inttoptr(launcher, LAUNCH.as_pointer())
-                    builder.call(launch, [builder.ptrtoint(entry, I64), place, tasks, parts])
+                    builder.call(launch, [pool, builder.ptrtoint(entry, I64), place, tasks, parts])
                 with one:
                     builder.call(entry, [place, I64(0), tasks])
             return context.get_dummy_value()
 
-        return types.void(types.intp, types.intp, types.intp, arguments), generate
+        return types.void(*[types.intp] * 4, arguments), generate
 
-    def run(launcher, parts, tasks, *arguments):
-        call_parts(launcher, parts, tasks, arguments)
+    def run(launcher, pool, parts, tasks, *arguments):
+        call_parts(launcher, pool, parts, tasks, arguments)
 
     # symbols are named after it
     run.__module__, run.__qualname__ = helper.__module__, f"{helper.__qualname__}.run"
@@ -112,18 +113,3 @@ def _emit_entry(context, module, compiled, arguments_type):
     context.call_internal_no_propagate(builder, compiled.fndesc, compiled.signature, [first, end, *arguments])
     builder.ret_void()
     return entry
-
-
-@intrinsic
-def _call_entry(typing_context, entry, arguments, first, end):
-    def generate(context, builder, kind, values):
-        builder.call(builder.inttoptr(values[0], ENTRY.as_pointer()), values[1:])
-        return context.get_dummy_value()
-
-    return types.void(*[types.intp] * 4), generate
-
-
-def launch(entry, arguments, tasks, parts):
-    """Cut the tasks into ``parts`` runs, which Numba's threads share, and call the entry for each."""
-    for part in prange(parts):
-        _call_entry(entry, arguments, tasks * part // parts, tasks * (part + 1) // parts)

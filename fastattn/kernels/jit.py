@@ -2,10 +2,11 @@
 
 A kernel is one Python function over a run of its tasks, ``function(first, end, *arguments)``, compiled when first
 needed. Called as ``kernel(tasks, *arguments)`` it releases the GIL and shares the tasks among the threads that the
-caller may use; for one thread it is a plain call, so whole sentences go to cores as well, each a Python thread's. A
-task writes its own part of the output and no order depends on the number of threads; fast-math stays off.
+caller may use (``pool``); for one thread it is a plain call, so whole sentences go to cores as well, each a Python
+thread's. A task writes its own part of the output and no order depends on the number of threads; fast-math stays off.
 """
 
+import atexit
 import contextlib
 import functools
 import hashlib
@@ -22,10 +23,9 @@ from numba.core import caching
 from numba.core.runtime.nrt import rtsys
 
 from fastattn.cache import cache_root
-from fastattn.kernels.build import HelperCompiler, KernelCompiler, launch, make_run
+from fastattn.kernels.build import HelperCompiler, KernelCompiler, make_run
+from fastattn.kernels.pool import FLAGS, MOST_PARTS, Pool, launch, serve
 from fastattn.simd.target import compiled_features, compiled_name
-
-FLAGS = {"error_model": "numpy", "nogil": True, "boundscheck": False}
 
 _state = threading.local()
 _compile_listeners: list[Callable[[str], None]] = []
@@ -40,61 +40,20 @@ def thread_limit() -> int:
 def use_threads(count: int) -> Iterator[None]:
     """Kernels that this Python thread calls inside share their work among ``count`` threads.
 
-    With 1 any number of Python threads may run kernels at once. More than Numba was started with (NUMBA_NUM_THREADS,
-    by default the CPUs) count as that many.
+    More than the limit count as that many. Any number of Python threads may run kernels at once: one of them has the
+    help of others, the rest work alone.
     """
     before = getattr(_state, "threads", None)
-    count = min(count, numba.config.NUMBA_NUM_THREADS)
-    mask = None
-    if not _forked:
-        mask = numba.get_num_threads()
-        numba.set_num_threads(count)
-    _state.threads = count
+    _state.threads = min(count, thread_limit())
     try:
         yield
     finally:
         _state.threads = before
-        if mask is not None and not _forked:
-            numba.set_num_threads(mask)
 
 
 def current_threads() -> int:
-    """How many threads kernels called here use: use_threads' count, by default all CPUs that Numba may use."""
-    if _forked:
-        return 1
-    return getattr(_state, "threads", None) or numba.get_num_threads()
-
-
-# A child of fork() has none of its parent's OpenMP threads and dies when it enters a parallel region, so it
-# stays serial if the parent had started Numba's threads, whoever did so.
-_forked = False
-_threads_started_before_fork = False
-_region = threading.Lock()
-
-
-def _before_fork() -> None:
-    global _threads_started_before_fork
-    module = sys.modules.get("numba.np.ufunc.parallel")
-    _threads_started_before_fork = bool(getattr(module, "_is_initialized", False))
-
-
-def _after_fork_in_child() -> None:
-    global _forked, _region
-    _forked = _forked or _threads_started_before_fork
-    _region = threading.Lock()  # another thread of the parent may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
-
-
-@functools.cache
-def parallel_is_reentrant() -> bool:
-    """Whether several Python threads may enter parallel regions at once; workqueue aborts the process then."""
-    from numba.np.ufunc import parallel
-
-    parallel._launch_threads()
-    return numba.threading_layer() != "workqueue"
+    """How many threads kernels called here use: use_threads' count, by default the limit."""
+    return getattr(_state, "threads", None) or thread_limit()
 
 
 class Kernel:
@@ -107,19 +66,19 @@ class Kernel:
         self.run._cache = KernelCache(function, "kernel")
 
     def __call__(self, tasks: int, *arguments):
-        parts = min(tasks, current_threads()) if tasks > 1 else 1
-        if parts == 1:
-            self.run(0, 1, tasks, *arguments)
-        elif parallel_is_reentrant():
-            self.run(_launcher(), parts, tasks, *arguments)
+        parts = min(tasks, current_threads(), MOST_PARTS) if tasks > 1 else 1
+        if parts > 1 and _pool.enter(parts):
+            try:
+                self.run(_launcher(), _pool.address, parts, tasks, *arguments)
+            finally:
+                _pool.leave()
         else:
-            with _region:
-                self.run(_launcher(), parts, tasks, *arguments)
+            self.run(0, 0, 1, tasks, *arguments)
 
 
 @functools.cache
 def _launcher() -> int:
-    """The address of the compiled ``launch``, which needs Numba's threads started."""
+    """The address of the compiled ``launch``."""
     _launch.compile(_LAUNCH_TYPES)
     compiled = _launch.overloads[_LAUNCH_TYPES]
     return compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
@@ -223,6 +182,17 @@ class KernelCache(caching.FunctionCache):
             super().save_overload(sig, data)
 
 
-_launch = numba.njit(parallel=True, **FLAGS)(launch)
-_launch._cache = KernelCache(launch, "parallel")
-_LAUNCH_TYPES = (numba.int64,) * 4
+_launch, _serve = (numba.njit(**FLAGS)(function) for function in (launch, serve))
+_launch._cache, _serve._cache = KernelCache(launch, "pool"), KernelCache(serve, "pool")
+_LAUNCH_TYPES = (numba.int64,) * 5
+_pool = Pool(_serve, thread_limit())
+atexit.register(lambda: _pool.close())
+
+
+def _after_fork_in_child() -> None:
+    global _pool
+    _pool = Pool(_serve, thread_limit())  # the parent's helpers are not here
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,223 @@
+"""The threads that kernels share their work among: a job is cut into parts, which whoever is free takes one by one.
+
+The caller takes parts too, and waits only for those that others have begun: a thread that the system does not let run
+costs nothing but its help, where a team that meets at a barrier would wait for it after every kernel, on a busy machine
+for milliseconds. Helpers look for work for a while, then sleep; nobody waits for them to wake up.
+
+All state is a few words of memory. The ticket holds the job's number, its parts and the next part that is free in one
+word, so that a part is taken by one compare-and-exchange, which fails where any of them has changed; the rest of a job
+stays as it is until all its parts are done.
+"""
+
+import os
+import platform
+import sys
+import threading
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+I64 = ir.IntType(64)
+ENTRY = ir.FunctionType(ir.VoidType(), [I64] * 3)  # address of the arguments, first task, end
+# Where the words lie, in bytes: on cache lines of their own where they change at different times.
+TICKET, DONE, JOB_ENTRY, JOB_ARGUMENTS, JOB_TASKS = 0, 128, 256, 264, 272
+HELPERS, HELPER_BYTES = 384, 128  # of each helper: whether it sleeps, and the ends of the pipe that wakes it
+SLEEPS, WAKING, WAKER = 0, 8, 16
+PART_BITS = 12
+MOST_PARTS = (1 << PART_BITS) - 1
+SPINS = (
+    2_000  # looks for work before a helper goes to sleep: some 50 us, more than passes between two kernels of a step
+)
+PATIENCE = 1_000  # looks at parts that others have begun before the caller offers them its CPU
+FLAGS = {"error_model": "numpy", "nogil": True, "boundscheck": False}
+
+
+def _word(builder, address):
+    return builder.inttoptr(address, I64.as_pointer())
+
+
+@intrinsic
+def load(typing_context, address):
+    """The int64 at an address; this and the others here are sequentially consistent."""
+
+    def generate(context, builder, kind, values):
+        return builder.load_atomic(_word(builder, values[0]), "seq_cst", 8)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def store(typing_context, address, value):
+    def generate(context, builder, kind, values):
+        builder.store_atomic(values[1], _word(builder, values[0]), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def add_one(typing_context, address):
+    def generate(context, builder, kind, values):
+        builder.atomic_rmw("add", _word(builder, values[0]), I64(1), "seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@intrinsic
+def exchange(typing_context, address, expected, value):
+    """Whether the word was as expected; if so, it is the new value now."""
+
+    def generate(context, builder, kind, values):
+        address, expected, value = values
+        both = builder.cmpxchg(_word(builder, address), expected, value, "seq_cst", "seq_cst")
+        return builder.extract_value(both, 1)
+
+    return types.boolean(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def pause(typing_context):
+    """Tell the CPU, where it wants to know, that this is a loop that waits."""
+
+    def generate(context, builder, kind, values):
+        if platform.machine() in ("x86_64", "AMD64"):
+            name = "llvm.x86.sse2.pause"
+            function = builder.module.globals.get(name)
+            if function is None:
+                function = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), []), name)
+            builder.call(function, [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def call_entry(typing_context, entry, arguments, first, end):
+    def generate(context, builder, kind, values):
+        builder.call(builder.inttoptr(values[0], ENTRY.as_pointer()), values[1:])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 4), generate
+
+
+WINDOWS = sys.platform == "win32"
+_LENGTH = types.uint32 if WINDOWS else types.uint64
+offer_cpu = pause if WINDOWS else types.ExternalFunction("sched_yield", types.int32())
+read, write = (
+    types.ExternalFunction(f"_{name}" if WINDOWS else name, _LENGTH(types.int32, types.int64, _LENGTH))
+    for name in ("read", "write")
+)
+
+
+@numba.njit(**FLAGS)
+def take_parts(pool):
+    """Do parts of the job, one by one, until none is free."""
+    while True:
+        ticket = load(pool + TICKET)
+        part, parts = ticket & MOST_PARTS, (ticket >> PART_BITS) & MOST_PARTS
+        if part >= parts:
+            return
+        if exchange(pool + TICKET, ticket, ticket + 1):
+            tasks = load(pool + JOB_TASKS)
+            entry, arguments = load(pool + JOB_ENTRY), load(pool + JOB_ARGUMENTS)
+            call_entry(entry, arguments, tasks * part // parts, tasks * (part + 1) // parts)
+            add_one(pool + DONE)
+
+
+def launch(pool, entry, arguments, tasks, parts):
+    """Do a job, the entry for each of ``parts`` runs of the tasks, with those who help."""
+    store(pool + JOB_ENTRY, entry)
+    store(pool + JOB_ARGUMENTS, arguments)
+    store(pool + JOB_TASKS, tasks)
+    store(pool + DONE, 0)
+    number = (load(pool + TICKET) >> (2 * PART_BITS)) + 1
+    store(pool + TICKET, ((number & 0x7FFFFFFF) << (2 * PART_BITS)) | (parts << PART_BITS))
+    for helper in range(parts - 1):
+        mine = pool + HELPERS + helper * HELPER_BYTES
+        if load(mine + SLEEPS) == 1 and exchange(mine + SLEEPS, 1, 0):
+            write(load(mine + WAKER), pool, 1)
+    take_parts(pool)
+    looks = 0
+    while load(pool + DONE) < parts:
+        looks += 1
+        if looks < PATIENCE:
+            pause()
+        else:
+            offer_cpu()
+
+
+def serve(pool, helper):
+    """Help with jobs of more than ``helper`` + 1 parts until the ticket is negative."""
+    mine = pool + HELPERS + helper * HELPER_BYTES
+    looks = 0
+    while True:
+        ticket = load(pool + TICKET)
+        if ticket < 0:
+            return
+        parts = (ticket >> PART_BITS) & MOST_PARTS
+        if (ticket & MOST_PARTS) < parts and helper + 1 < parts:
+            take_parts(pool)
+            looks = 0
+        elif looks < SPINS:
+            pause()
+            looks += 1
+        else:
+            looks = 0
+            store(mine + SLEEPS, 1)
+            # What came between the last look and that word woke nobody; what came after it did, and is read.
+            if load(pool + TICKET) == ticket or not exchange(mine + SLEEPS, 1, 0):
+                read(load(mine + WAKING), mine + 24, 1)
+
+
+class Pool:
+    """Helpers of one job at a time; who finds it taken works alone.
+
+    They never hold the GIL, nor wait for it: they sleep in the kernel's code, on a pipe.
+
+    serve  the compiled ``serve``
+    most   helpers that there may be
+    """
+
+    def __init__(self, serve, most: int):
+        room = np.zeros((HELPERS + most * HELPER_BYTES + 128) // 8, np.int64)
+        first = -room.ctypes.data % 128 // 8
+        self._words, self.address = room[first:], room.ctypes.data + 8 * first
+        self._serve = serve
+        self._taken = threading.Lock()
+        self._helpers: list[threading.Thread] = []
+
+    def enter(self, parts: int) -> bool:
+        """Take the pool for a job of so many parts; False where it is taken."""
+        if not self._taken.acquire(blocking=False):
+            return False
+        while len(self._helpers) < parts - 1:
+            self._start(len(self._helpers))
+        return True
+
+    def leave(self) -> None:
+        self._taken.release()
+
+    def close(self) -> None:
+        """End the helpers: code that they run goes with the interpreter."""
+        if not self._taken.acquire(timeout=1):
+            return
+        self._words[TICKET // 8] = -1
+        for helper, thread in enumerate(self._helpers):
+            os.write(int(self._words[self._place(helper) + WAKER // 8]), b"!")
+            thread.join(timeout=1)
+
+    def _start(self, helper: int) -> None:
+        place = self._place(helper)
+        self._words[place + WAKING // 8], self._words[place + WAKER // 8] = os.pipe()
+        arguments = self.address, helper
+        thread = threading.Thread(target=self._serve, args=arguments, name=f"fastattn {helper}", daemon=True)
+        self._helpers.append(thread)
+        thread.start()
+
+    @staticmethod
+    def _place(helper: int) -> int:
+        return (HELPERS + helper * HELPER_BYTES) // 8
