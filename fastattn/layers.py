@@ -59,15 +59,14 @@ class Parameters:
         return self.ops.pack_linear(weight_FD, bias_F, self.precision)
 
     def table(self, name: str) -> Any:
-        """An embedding's table; where a float32 projection is tied to it, its packed weights: the table is held once.
+        """An embedding's table; where a projection with its very numbers is tied to it, that one's packed weights.
 
-        An int8 table stays as it is, a view of the file.
+        So the table is held once. An int8 table that is not stays as it is, a view of the file.
         """
         table_VD = self.tensor(name)
         tied = self._tensors.get("decoder.projection.weight") is table_VD
-        if tied and self.precision == "float32" and not isinstance(table_VD, QuantizedTensor):
-            return self.packed("decoder.projection")
-        return table_VD
+        same = self.precision == ("int8" if isinstance(table_VD, QuantizedTensor) else "float32")
+        return self.packed("decoder.projection") if tied and same else table_VD
 
 
 class Linear:

@@ -56,9 +56,10 @@ def test_rows_of_an_int8_table_have_the_bits_of_the_float32_table(size: tuple[in
     position_table_PD = rng.standard_normal((9, size[1])).astype(np.float32)
     for ops in (kernels, reference):
         for places in ((), (positions_N, position_table_PD)):
-            got_ND = ops.embed(ids_N, table, scale, *places)
-            np.testing.assert_array_equal(got_ND, ops.embed(ids_N, table.float32(), scale, *places))
-            assert got_ND.dtype == np.float32
+            for stored in (table, ops.pack_linear(table, None, "int8")):
+                got_ND = ops.embed(ids_N, stored, scale, *places)
+                np.testing.assert_array_equal(got_ND, ops.embed(ids_N, table.float32(), scale, *places))
+                assert got_ND.dtype == np.float32
 
 
 def test_the_reference_computes_with_what_an_int8_weight_stands_for() -> None:

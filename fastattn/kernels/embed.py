@@ -4,7 +4,7 @@ import numpy as np
 
 from fastattn.kernels.jit import kernel
 from fastattn.kernels.norm import ROW_BLOCK, load_part, store_part
-from fastattn.kernels.packing import PackedLinear
+from fastattn.kernels.packing import NR, PackedLinear
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import fma, splat
 from fastattn.spec import QuantizedTensor, Tensor
@@ -15,8 +15,8 @@ _NO_MULTIPLIERS = np.empty(0, np.float32)
 
 @kernel
 def _embed(first, end, ids_N, table, multipliers_V, scale, positions_N, position_table_PD, x_ND):
-    """table: [V / panel, D, panel], float32 or int8, read down a column of a panel; a row where panel is 1."""
-    D, panel = x_ND.shape[1], table.shape[2]
+    """table: [V / panel, D / group, panel, group], float32 or int8, read down a column of a panel; both 1: of rows."""
+    D, panel, group = x_ND.shape[1], table.shape[2], table.shape[3]
     positions, x = position_table_PD.ctypes.data, x_ND.ctypes.data
     has_positions, has_multipliers = positions_N.size > 0, multipliers_V.size > 0
     zero, factor = splat(np.float32(0)), splat(np.float32(scale))
@@ -25,9 +25,11 @@ def _embed(first, end, ids_N, table, multipliers_V, scale, positions_N, position
         if word >= 0:
             # multiplied by itself first, as the table would have been, then by the scale
             multiplier = multipliers_V[word] if has_multipliers else np.float32(1)
-            column_D, x_D = table[word // panel, :, word % panel], x_ND[n]
-            for d in range(D):
-                x_D[d] = np.float32(column_D[d]) * multiplier
+            column_SG, x_D = table[word // panel, :, word % panel], x_ND[n]
+            for d in range(0, D, group):
+                step_G = column_SG[d // group]
+                for g in range(min(group, D - d)):
+                    x_D[d + g] = np.float32(step_G[g]) * multiplier
         for d in range(0, D, LANES):
             value, place = zero, x + (n * D + d) * 4
             if has_positions:
@@ -46,18 +48,20 @@ def embed(
 ) -> np.ndarray:
     """table[ids] * scale + position_table[positions], float32 [N, D]; the id -1 stands for a row of zeros.
 
-    table           [V, D], or the packed float32 weights of the linear layer that is tied to it: reading a column of
-                    those costs microseconds a token, a second copy 4 V D bytes
+    table           [V, D], or the packed weights, float32 or int8, of the linear layer that is tied to it: reading a
+                    column of those costs microseconds a token, a second copy V D numbers
     ids, positions  int32; the caller has checked that they are inside their tables
     """
     multipliers_V = _NO_MULTIPLIERS
     if isinstance(table, PackedLinear):
-        stored = table.panels_PSN
+        panels, steps, _ = table.panels_PSN.shape
+        stored = table.panels_PSN.reshape(panels, steps, NR, -1)
+        multipliers_V, width = table.factors, table.inputs
     elif isinstance(table, QuantizedTensor):
-        stored, multipliers_V = table.values_FD[:, :, None], table.multipliers_F
+        stored, multipliers_V, width = table.values_FD[:, :, None, None], table.multipliers_F, table.shape[1]
     else:
-        stored = table[:, :, None]
-    x_ND = np.empty((len(ids_N), stored.shape[1]), np.float32)
+        stored, width = table[:, :, None, None], table.shape[1]
+    x_ND = np.empty((len(ids_N), width), np.float32)
     if position_table_PD is None or positions_N is None:
         positions_N, position_table_PD = _NO_POSITIONS, _NO_TABLE
     blocks = -(-len(ids_N) // ROW_BLOCK)
