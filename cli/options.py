@@ -19,7 +19,7 @@ threads_option = click.option(
 )
 precision_option = click.option(
     "--precision",
-    type=click.Choice(["float32", "bfloat16", "int8", "auto"]),
+    type=click.Choice(["float32", "bfloat16", "int8", "intgemm", "auto"]),
     help="Of the products (default: auto, which is int8 where the checkpoint holds int8, else float32).",
 )
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print times and speed to stderr at the end.")

@@ -65,7 +65,7 @@ class Encoder:
         text = checkpoint.text
         if not isinstance(text, EncoderText):
             raise CheckpointError(f"an encoder's checkpoint is expected, this one is an {checkpoint.spec.kind} model's")
-        precision = resolve_precision(precision, checkpoint)
+        precision = resolve_precision(precision, checkpoint).replace("intgemm", "int8")  # it has no scales of inputs
         self._ops = ops
         limit = self._ops.thread_limit()
         self._threads = limit if threads is None else min(check_count("threads", threads), limit)

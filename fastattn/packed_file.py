@@ -22,7 +22,7 @@ from fastattn.kernels.packing import PackedLinear, packed_layout, packed_shapes
 from fastattn.weights.folder import map_file
 from fastattn.weights.safetensors_file import NewTensor, StoredTensor, parse, write_tensors
 
-VERSION = 3  # of the files; counted up when what is in them changes
+VERSION = 4  # of the files; counted up when what is in them changes
 _PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes, and reads at a time
 _TYPES = {"float32": "F32", "uint16": "BF16", "int8": "I8", "int32": "I32"}
 
@@ -49,11 +49,11 @@ def _hash_piece(piece: tuple[Path, int]) -> bytes:
 
 
 class PackedFile:
-    """The packed linear layers of one checkpoint in one precision."""
+    """The packed linear layers of one checkpoint in one precision; ``variety`` tells those apart that differ beyond."""
 
-    def __init__(self, files: Sequence[Path], precision: str):
+    def __init__(self, files: Sequence[Path], precision: str, variety: str = ""):
         self._precision = precision
-        name = f"{content_hash(files)[:40]}-{packed_layout(precision)}-{VERSION}.safetensors"
+        name = f"{content_hash(files)[:40]}-{packed_layout(precision)}{variety}-{VERSION}.safetensors"
         self.path = cache_root() / "packed" / name
         self._made: dict[str, PackedLinear] = {}
         self._stored: dict[str, StoredTensor] = {}

@@ -26,15 +26,17 @@ Canonical tensor names, all float32 (matrices perhaps as a QuantizedTensor, whic
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError
 
-# Of the products: "auto" is int8 where the checkpoint holds int8, else float32.
-PRECISIONS = ("float32", "bfloat16", "int8", "auto")
+# Of the products. "intgemm" is int8 with the checkpoint's own scales of inputs, where it has them, in place of each
+# row's: what Marian computes, a little farther from float32. "auto" is int8 where the checkpoint holds int8, else
+# float32.
+PRECISIONS = ("float32", "bfloat16", "int8", "intgemm", "auto")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid")
 NORMS = ("layer", "rms")
 # "sinusoid": position p is encoded as p + sinusoid_start, sines then cosines, exponent d/2 - 1 (tensor2tensor).
@@ -173,6 +175,7 @@ class TranslationText:
     target_model: bytes | None = None  # None: pieces are joined by the sentencepiece convention
     source_language: str = ""
     target_language: str = ""
+    writes_unknowns: bool = True  # else <unk> is never chosen unless the caller wants it
     single_sentences: bool = False  # made for them: longer text is split at sentences unless the caller wants otherwise
 
 
@@ -271,6 +274,15 @@ def resolve_precision(precision: str, checkpoint: Checkpoint) -> str:
     if precision != "auto":
         return precision
     return "int8" if checkpoint.precision == "int8" else "float32"
+
+
+def without_input_scales(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors as they are, but for their scales of inputs; tied ones stay tied."""
+    plain: dict[int, Tensor] = {}
+    for tensor in tensors.values():
+        scaled = isinstance(tensor, QuantizedTensor) and tensor.input_scale is not None
+        plain[id(tensor)] = replace(tensor, input_scale=None) if scaled else tensor  # type: ignore[type-var]
+    return {name: plain[id(tensor)] for name, tensor in tensors.items()}
 
 
 def _linear(shapes: dict, name: str, outputs: int, inputs: int, bias: bool) -> None:

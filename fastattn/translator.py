@@ -20,7 +20,7 @@ from fastattn.decoding.sentences import decode_sentences
 from fastattn.errors import CheckpointError, InputError, check_count
 from fastattn.models.transformer import EncoderDecoder
 from fastattn.results import Score, TokenTranslation, Translation
-from fastattn.spec import Checkpoint, TranslationText, resolve_precision
+from fastattn.spec import Checkpoint, TranslationText, resolve_precision, without_input_scales
 from fastattn.text.translation import SPLITS, Document, Line, TranslationTokenizer, split_lines
 from fastattn.weights import catalog, read
 
@@ -35,8 +35,8 @@ class Translator:
     """Translates text with an encoder-decoder checkpoint.
 
     path       a folder, an .argosmodel file, a name from the catalog, or OWNER/NAME of the Hugging Face hub
-    precision  of the products: "float32", "bfloat16", "int8", or "auto", which is int8 where the checkpoint holds
-               int8, else float32
+    precision  of the products: "float32", "bfloat16", "int8", "intgemm", which is int8 with the scales of inputs that
+               a Marian's checkpoint may have, or "auto", which is int8 where the checkpoint holds int8, else float32
     threads    how many to use; None: as many as the process may
 
     A translation depends on its own text alone: the same bits whatever the other texts and the number of threads. One
@@ -73,7 +73,12 @@ class Translator:
         limit = self._ops.thread_limit()
         self._threads = limit if threads is None else min(check_count("threads", threads), limit)
         self._tokenizer = TranslationTokenizer(checkpoint.text)
-        kept = import_module("fastattn.packed_file").PackedFile(checkpoint.files, precision) if keep else None
+        variety = ""
+        if precision == "intgemm":
+            precision, variety = "int8", "-intgemm"
+        else:
+            checkpoint = replace(checkpoint, tensors=without_input_scales(checkpoint.tensors))
+        kept = import_module("fastattn.packed_file").PackedFile(checkpoint.files, precision, variety) if keep else None
         factors = partial(input_factors, checkpoint, self._ops)
         self._model = EncoderDecoder(checkpoint, self._ops, precision, kept, factors)
         if kept is not None:
@@ -224,7 +229,8 @@ class Translator:
         if isinstance(sequences, str) or not isinstance(sequences, Iterable):
             raise InputError(f"suppress_sequences should be a list of what to suppress, got {sequences!r}")
         ids = [self._tokenizer.known_target_ids(tokens_of(sequence)) for sequence in sequences]
-        return DecodingOptions(**options | {"suppress_sequences": ids})
+        unknowns = {} if self._tokenizer.text.writes_unknowns else {"disable_unk": True}
+        return DecodingOptions(**unknowns | options | {"suppress_sequences": ids})
 
     def _sequence_of_text(self, text: Any) -> Sequence[str]:
         if not isinstance(text, str):

@@ -212,7 +212,7 @@ def test_bad_usage(model, tmp_path):
     assert "cannot tell the format" in fail(2, "encode", "-m", model, "-o", "out.txt", "▁w1")
     assert "No such command" in fail(2, "sing")
     for command in ("translate", "encode"):
-        assert "'float16' is not one of 'float32', 'bfloat16', 'int8', 'auto'" in fail(
+        assert "'float16' is not one of 'float32', 'bfloat16', 'int8', 'intgemm', 'auto'" in fail(
             2, command, "-m", model, "--precision", "float16", "▁w1"
         )
 
@@ -233,7 +233,7 @@ def test_help_has_examples():
 def test_help_names_the_precisions():
     for command in ("translate", "encode"):
         told = " ".join(succeed(command, "--help").split())
-        assert "[float32|bfloat16|int8|auto]" in told and "int8 where the checkpoint holds int8, else float32" in told
+        assert "[float32|bfloat16|int8|intgemm|auto]" in told and "int8 where the checkpoint holds int8, else float32" in told
 
 
 def test_inspect(model, tmp_path):

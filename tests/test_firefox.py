@@ -1,5 +1,6 @@
 """Firefox's own models, pulled: the translations are those of translateLocally, which runs them with intgemm."""
 
+import numpy as np
 import pytest
 
 from fastattn.spec import Checkpoint, TranslationText
@@ -30,11 +31,35 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_firefox_model_translates_as_in_firefox(pulled, name):
+def test_a_firefox_model_translates_as_in_firefox_with_its_scales(pulled, name):
     checkpoint: Checkpoint = read(pulled(name))
     assert isinstance(checkpoint.text, TranslationText) and checkpoint.spec.decoder is not None
     assert f"{checkpoint.text.source_language}-{checkpoint.text.target_language}" == name
     assert (checkpoint.spec.decoder.autoregression, checkpoint.precision) == ("ssru", "int8")
     assert checkpoint.shortlist is not None
     texts = list(EXPECTED[name])
-    assert Translator(pulled(name)).translate(texts, beam_size=1) == list(EXPECTED[name].values())
+    assert Translator(pulled(name), "intgemm").translate(texts, beam_size=1) == list(EXPECTED[name].values())
+
+
+def test_the_scales_of_inputs_are_used_where_asked_for_and_kept_apart_in_the_cache(pulled):
+    """Log-probabilities of both kinds are near float32's, those of each row's own scale nearer."""
+    pairs = list(EXPECTED["en-pt"].items())
+    sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+
+    def log_probs(precision: str) -> np.ndarray:
+        scores = Translator(pulled("en-pt"), precision).score(sources, targets)
+        return np.concatenate([score.log_probs for score in scores])
+
+    exact, rows, intgemm = (log_probs(precision) for precision in ("float32", "int8", "intgemm"))
+    near, farther = (float(np.sqrt(np.mean((found - exact) ** 2))) for found in (rows, intgemm))
+    assert 0 < near < farther < 0.5
+    np.testing.assert_array_equal(log_probs("int8"), rows)  # from the packed weights now
+    np.testing.assert_array_equal(log_probs("intgemm"), intgemm)
+
+
+def test_an_unknown_word_is_written_only_where_asked_for(pulled):
+    translator = Translator(pulled("en-pt"))
+    unknown = translator.score_tokens([["▁Hello"]], [["<unk>"]])[0]
+    assert np.isfinite(unknown.log_probs).all()
+    never = {"beam_size": 1, "max_decoding_length": 3, "target_prefix": [["▁"]]}
+    assert translator.translate_tokens([["▁漢"]], **never)[0].hypotheses[0].count("<unk>") == 0

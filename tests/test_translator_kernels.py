@@ -121,7 +121,7 @@ def test_auto_is_int8_for_what_is_int8_else_float32():
 def test_an_unknown_precision_is_one_clear_line(wrong):
     with pytest.raises(InputError) as raised:
         Translator.from_checkpoint(random_checkpoint(), precision=wrong)
-    assert str(raised.value) == f"unknown precision {wrong!r}; known: float32, bfloat16, int8, auto"
+    assert str(raised.value) == f"unknown precision {wrong!r}; known: float32, bfloat16, int8, intgemm, auto"
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -62,7 +62,8 @@ def ids(tokens: list[str]) -> list[int]:
 def test_translations_and_scores_are_those_of_ctranslate2(name: str, tmp_path: Path) -> None:
     translator = Translator(writer.write(tmp_path, writer.files(*cases.build(name))), threads=1)
     sources, targets = cases.inputs()
-    translated = translator.translate_tokens(sources, beam_size=3, max_decoding_length=12, return_attention=True)
+    options = {"beam_size": 3, "max_decoding_length": 12, "disable_unk": False}
+    translated = translator.translate_tokens(sources, return_attention=True, **options)
     golden = GOLDEN[name]
     for b, result in enumerate(translated):
         assert " ".join(result.hypotheses[0]) == golden["tokens"][b]

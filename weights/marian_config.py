@@ -36,7 +36,7 @@ HARMLESS: dict[str, tuple[Value, ...]] = {
 }
 # How the search runs, in what batches and on what: the caller's choice here, or without effect.
 IGNORED = frozenset(
-    "beam-size normalize word-penalty max-length max-length-crop max-length-break max-length-factor allow-unk "
+    "beam-size normalize word-penalty max-length max-length-crop max-length-break max-length-factor "
     "allow-special n-best n-best-feature alignment word-scores skip-cost weights output-sampling output-approx-knn "
     "mini-batch mini-batch-words maxi-batch maxi-batch-sort data-threads workspace cpu-threads devices num-devices "
     "model-mmap precision fp16 optimize gemm-type quantize-range use-legacy-batching dump-quantmult seed version "
@@ -49,13 +49,15 @@ IGNORED = frozenset(
 class Configuration:
     """Names of files in the folder.
 
-    alphas  whether the model's scales of inputs are used; None: where they are there
+    alphas    whether the model's scales of inputs are used; None: where they are there
+    unknowns  whether <unk> may be written
     """
 
     model: str
     vocabularies: tuple[str, str]
     shortlist: str | None = None
     alphas: bool | None = None
+    unknowns: bool = False
     details: dict[str, str] = field(default_factory=dict)
 
 
@@ -126,7 +128,7 @@ def _read(folder: Folder, name: str) -> Configuration:
     if not 1 <= len(vocabularies) <= 2:
         options.problems.append(f"vocabs should be the source's and the target's, are {len(vocabularies)}")
     shortlist = _shortlist(options)
-    alphas = _alphas(options, values)
+    alphas, unknowns = _alphas(options, values), options.flag("allow-unk")
     problems = options.problems + options.unknown(IGNORED)
     if problems:
         raise CheckpointError(f"{where}: not supported: {'; '.join(dict.fromkeys(problems))}")
@@ -137,6 +139,7 @@ def _read(folder: Folder, name: str) -> Configuration:
         vocabularies=(places[0], places[-1]),
         shortlist=_place(folder, shortlist, relative) if shortlist else None,
         alphas=alphas,
+        unknowns=unknowns,
         details={"max length factor": factor} if isinstance(factor, str) and factor.isprintable() else {},
     )
 

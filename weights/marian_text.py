@@ -44,6 +44,7 @@ def translation_text(folder: Folder, configuration: Configuration, spec: ModelSp
         target_model=target_model,
         source_language=languages[0],
         target_language=languages[1],
+        writes_unknowns=configuration.unknowns,
         single_sentences=True,
     )
 

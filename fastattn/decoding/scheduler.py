@@ -90,7 +90,7 @@ class Worker:
         rows = _most_at_once(map(self._expected_rows, jobs), places)
         memory_rows = _most_at_once((len(job.source) for job in jobs), places)
         own = RowPool(model.layers, model.row_width, model.row_dtype, rows)
-        memory = RowPool(model.layers, model.memory_width, model.memory_dtype, memory_rows)
+        memory = RowPool(model.layers, model.memory_width, model.row_dtype, memory_rows)
         self.cache = Cache(own, memory, places, self.beam, model.dtype if self.attention else None)
         self.free, self.quarter = list(range(places))[::-1], -(-places // 4)
         self.places: dict[int, Sentence] = {}
