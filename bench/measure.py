@@ -22,7 +22,7 @@ from fastattn.simd.target import TARGET
 from fastattn.simd.tile import PRECISIONS, emit_sums
 
 STEPS = 512  # 8 rows of 512 words take 16 KiB of a first cache of 32 to 48
-WORK = 1.5e10  # operations of one run of one thread
+WORK = 1.5e10  # operations of one run of one thread, a multiply-add being two
 LEAST_BYTES, MOST_BYTES = 256 << 20, 2 << 30
 
 
@@ -70,15 +70,15 @@ def _read(data, totals):
         totals[t] = total
 
 
-def bare_tile(threads: int, precision: str = "float32") -> tuple[Callable[[], None], float]:
-    """A run of the tile on each of ``threads`` threads, and its operations, a multiply-add being two."""
+def bare_tile(threads: int, precision: str = "float32", share: float = 1.0) -> tuple[Callable[[], None], float]:
+    """A run of the tile on each of ``threads`` threads, a ``share`` of WORK each, and its operations."""
     arithmetic = arithmetic_for(precision)
     rng = np.random.default_rng(0)
     a = _operands(rng, arithmetic, arithmetic.a_bytes, (threads, TARGET.rows, STEPS * arithmetic.group))
     b = _operands(rng, arithmetic, arithmetic.b_bytes, (threads, TARGET.columns * arithmetic.group))
     c = np.empty((threads, TARGET.rows, TARGET.columns), np.float32)
     work = 2.0 * TARGET.rows * TARGET.columns * STEPS * arithmetic.group
-    repeats = int(WORK / work)
+    repeats = int(share * WORK / work)
     # every step reads the same vectors of B
     return lambda: _multiply(a.view(np.uint8), b, 0, c, repeats), threads * repeats * work
 
@@ -91,9 +91,9 @@ def _operands(rng: np.random.Generator, arithmetic: Arithmetic, size: int, shape
     return bfloat16_bits(values) if size == 2 else values
 
 
-def peak_flops(threads: int, precision: str = "float32", runs: int = 12) -> float:
+def peak_flops(threads: int, precision: str = "float32", share: float = 1.0, runs: int = 12) -> float:
     """Operations a second, a multiply-add being two, of ``threads`` threads together."""
-    run, work = bare_tile(threads, precision)
+    run, work = bare_tile(threads, precision, share)
     run()
     return work / min(once(run) for _ in range(runs))
 
