@@ -233,7 +233,8 @@ def test_help_has_examples():
 def test_help_names_the_precisions():
     for command in ("translate", "encode"):
         told = " ".join(succeed(command, "--help").split())
-        assert "[float32|bfloat16|int8|intgemm|auto]" in told and "int8 where the checkpoint holds int8, else float32" in told
+        assert "[float32|bfloat16|int8|intgemm|auto]" in told
+        assert "int8 where the checkpoint holds int8, else float32" in told
 
 
 def test_inspect(model, tmp_path):

@@ -160,7 +160,10 @@ LINES_AHEAD = 6000
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not tell")
 @pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_a_long_file_takes_no_more_memory_than_its_beginning(model, count):
-    """The lines are long for their four tokens, so that any that are kept are seen: 400 bytes each."""
+    """The lines are long for their four tokens, so that any that are kept are seen: 400 bytes each, so 3.4 MB at least.
+
+    What lies in between otherwise is whether the first batches of full size came before the first sample: 2 MB.
+    """
 
     def resident():
         with open(f"/proc/{process.pid}/statm") as file:
@@ -186,7 +189,7 @@ def test_a_long_file_takes_no_more_memory_than_its_beginning(model, count):
         assert process.stdout.read().count(b"\n") == LINES_AHEAD
         feeding.join()
     assert process.returncode == 0
-    assert samples[1] - samples[0] < 2e6, samples
+    assert samples[1] - samples[0] < 3e6, samples
 
 
 def test_a_pulled_name_needs_none_of_the_networks_modules(tmp_path):
