@@ -28,9 +28,7 @@ HELPERS, HELPER_BYTES = 384, 128  # of each helper: whether it sleeps, and the e
 SLEEPS, WAKING, WAKER = 0, 8, 16
 PART_BITS = 12
 MOST_PARTS = (1 << PART_BITS) - 1
-SPINS = (
-    2_000  # looks for work before a helper goes to sleep: some 50 us, more than passes between two kernels of a step
-)
+SPINS = 2_000  # looks for work before a helper sleeps: 50 us, more than pass between two kernels of a step
 PATIENCE = 1_000  # looks at parts that others have begun before the caller offers them its CPU
 FLAGS = {"error_model": "numpy", "nogil": True, "boundscheck": False}
 
