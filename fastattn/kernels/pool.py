@@ -24,13 +24,13 @@ I64 = ir.IntType(64)
 ENTRY = ir.FunctionType(ir.VoidType(), [I64] * 3)  # address of the arguments, first task, end
 # Where the words lie, in bytes: on cache lines of their own where they change at different times.
 TICKET, DONE, JOB_ENTRY, JOB_ARGUMENTS, JOB_TASKS = 0, 128, 256, 264, 272
-HELPERS, HELPER_BYTES = 384, 128  # of each helper: whether it sleeps, what it reads from and is written to, a one
-SLEEPS, WAKING, WAKER, ONE, READ = 0, 8, 16, 24, 32
+# Of each helper: whether it sleeps, what it reads from and is written to, a one, room; the CPU that it fell asleep on,
+# its thread, and the CPUs that it may run on, a bit each.
+HELPERS, HELPER_BYTES = 384, 256
+SLEEPS, WAKING, WAKER, ONE, READ, CPU, THREAD, CPUS, CPUS_BYTES = 0, 8, 16, 24, 32, 40, 48, 128, 128
 PART_BITS = 12
 MOST_PARTS = (1 << PART_BITS) - 1
-# Looks for work before a helper sleeps: 2 to 3 ms. One that sleeps sooner is woken for every job, and may be put on the
-# caller's own CPU each time, before the system has had the time to part the two: 1.0 x one thread instead of 1.9.
-SPINS = 100_000
+SPINS = 40_000  # looks for work before a helper sleeps: about a millisecond
 PATIENCE = 1_000  # looks at parts that others have begun before the caller offers them its CPU
 FLAGS = {"error_model": "numpy", "nogil": True, "boundscheck": False}
 
@@ -111,6 +111,25 @@ read, write = (
     types.ExternalFunction(f"_{name}" if WINDOWS else name, _LENGTH(types.int32, types.int64, _LENGTH))
     for name in ("read", "write")
 )
+LINUX = sys.platform == "linux"
+sched_getcpu = types.ExternalFunction("sched_getcpu", types.int32()) if LINUX else None
+sched_setaffinity = types.ExternalFunction("sched_setaffinity", types.int32(types.int32, types.uint64, types.int64))
+
+
+@numba.njit(**FLAGS)
+def part_from(helper):
+    """Have a helper that sleeps on this CPU run on another.
+
+    Linux wakes it where it fell asleep, or on the caller's CPU, even where another is idle, if that is a virtual one;
+    there the two would take turns.
+    """
+    cpu = np.int64(sched_getcpu())
+    if cpu == load(helper + CPU) and cpu < 8 * CPUS_BYTES:
+        word = helper + CPUS + (cpu >> 6) * 8
+        allowed = load(word)
+        store(word, allowed & ~(np.int64(1) << (cpu & 63)))
+        sched_setaffinity(load(helper + THREAD), CPUS_BYTES, helper + CPUS)
+        store(word, allowed)
 
 
 @numba.njit(**FLAGS)
@@ -139,6 +158,8 @@ def launch(pool, entry, arguments, tasks, parts):
     for helper in range(parts - 1):
         mine = pool + HELPERS + helper * HELPER_BYTES
         if load(mine + SLEEPS) == 1 and exchange(mine + SLEEPS, 1, 0):
+            if LINUX:
+                part_from(mine)
             write(load(mine + WAKER), mine + ONE, 8)
     take_parts(pool)
     looks = 0
@@ -167,6 +188,8 @@ def serve(pool, helper):
             looks += 1
         else:
             looks = 0
+            if LINUX:
+                store(mine + CPU, sched_getcpu())
             store(mine + SLEEPS, 1)
             # What came between the last look and that word woke nobody; what came after it did, and is read.
             if load(pool + TICKET) == ticket or not exchange(mine + SLEEPS, 1, 0):
@@ -176,8 +199,7 @@ def serve(pool, helper):
 class Pool:
     """Helpers of one job at a time; who finds it taken works alone.
 
-    They never hold the GIL, nor wait for it: they sleep in compiled code, reading from an eventfd. (Linux wakes the
-    reader of a pipe on the writer's own CPU, where the two then took turns.) Other systems have but pipes.
+    They never hold the GIL, nor wait for it: they sleep in compiled code, reading from an eventfd or a pipe.
 
     serve  the compiled ``serve``
     most   helpers that there may be
@@ -220,6 +242,12 @@ class Pool:
         thread = threading.Thread(target=self._serve, args=arguments, name=f"fastattn {helper}", daemon=True)
         self._helpers.append(thread)
         thread.start()
+        if LINUX:
+            for cpu in os.sched_getaffinity(0):
+                if cpu < 8 * CPUS_BYTES:
+                    bits = self._words[place + CPUS // 8 :].view(np.uint64)
+                    bits[cpu // 64] |= np.uint64(1 << cpu % 64)
+            self._words[place + CPU // 8], self._words[place + THREAD // 8] = -1, thread.native_id
 
     @staticmethod
     def _place(helper: int) -> int:
