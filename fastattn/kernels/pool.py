@@ -247,7 +247,7 @@ class Pool:
                 if cpu < 8 * CPUS_BYTES:
                     bits = self._words[place + CPUS // 8 :].view(np.uint64)
                     bits[cpu // 64] |= np.uint64(1 << cpu % 64)
-            self._words[place + CPU // 8], self._words[place + THREAD // 8] = -1, thread.native_id
+            self._words[place + CPU // 8], self._words[place + THREAD // 8] = -1, thread.native_id or 0
 
     @staticmethod
     def _place(helper: int) -> int:
