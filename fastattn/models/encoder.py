@@ -61,19 +61,17 @@ class EncoderStack:
         while first < len(ids_B):
             end = max(first + 1, int(np.searchsorted(starts_B1, starts_B1[first] + chunk, side="right")) - 1)
             if starts_B1[first] < starts_B1[end]:
-                rows_ND[starts_B1[first] : starts_B1[end]] = self._rows(ids_B[first:end])
+                within_B1 = starts_B1[first : end + 1] - starts_B1[first]
+                rows_ND[starts_B1[first] : starts_B1[end]] = self._rows(ids_B[first:end], within_B1)
             first = end
         return rows_ND, starts_B1
 
-    def _rows(self, ids_B: Sequence[np.ndarray]) -> np.ndarray:
+    def _rows(self, ids_B: Sequence[np.ndarray], starts_B1: np.ndarray) -> np.ndarray:
         """rows_ND of sentences that go through the layers together."""
-        lengths_B = [len(ids) for ids in ids_B]
-        starts_B1 = np.zeros(len(ids_B) + 1, np.int64)
-        np.cumsum(lengths_B, out=starts_B1[1:])
         ids_N = np.concatenate(ids_B).astype(np.int32, copy=False)
-        positions_N = np.concatenate([np.arange(length, dtype=np.int32) for length in lengths_B])
+        positions_N = np.concatenate([np.arange(len(ids), dtype=np.int32) for ids in ids_B])
         x_ND = self.embedding(ids_N, positions_N)
-        bias_1HTS = self.bias.full(max(lengths_B))
+        bias_1HTS = self.bias.full(int(np.diff(starts_B1).max()))
         for block in self.blocks:
             x_ND = block(x_ND, starts_B1, positions_N, bias_1HTS)
         return x_ND if self.final_norm is None else self.final_norm(x_ND)
