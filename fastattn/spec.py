@@ -28,6 +28,7 @@ Canonical tensor names, all float32 (matrices perhaps as a QuantizedTensor, whic
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -359,16 +360,21 @@ def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def find_misfits(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Any]) -> list[str]:
+    """What is missing, left over or misshapen among tensors, anything with a shape, that should be as expected."""
+    problems = [f"missing {name} {list(shape)}" for name, shape in expected.items() if name not in found]
+    problems += [f"unexpected {name} {list(found[name].shape)}" for name in found if name not in expected]
+    return problems + [
+        f"{name} should be {list(shape)}, is {list(found[name].shape)}"
+        for name, shape in expected.items()
+        if name in found and found[name].shape != shape
+    ]
+
+
 def check_tensors(spec: ModelSpec, tensors: Mapping[str, Tensor], source: str) -> None:
     """Raise one CheckpointError that names everything missing, left over or misshapen."""
     expected = tensor_shapes(spec)
-    problems = [f"missing {name} {list(shape)}" for name, shape in expected.items() if name not in tensors]
-    problems += [f"unexpected {name} {list(tensors[name].shape)}" for name in tensors if name not in expected]
-    problems += [
-        f"{name} should be {list(shape)}, is {list(tensors[name].shape)}"
-        for name, shape in expected.items()
-        if name in tensors and tensors[name].shape != shape
-    ]
+    problems = find_misfits(expected, tensors)
     problems += [
         f"{name} is a table, which has no inputs and no factors for them"
         for name in expected

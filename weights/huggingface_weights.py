@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from fastattn.errors import CheckpointError
+from fastattn.spec import find_misfits
 from fastattn.weights import pytorch_file, safetensors_file
 from fastattn.weights.folder import Folder
 from fastattn.weights.json_file import JsonObject, read_object, shorten
@@ -77,13 +78,7 @@ def check_layers(config: JsonObject, name: str, stored: Mapping[str, StoredTenso
 
 def check_stored(expected: Mapping[str, tuple[int, ...]], stored: Mapping[str, StoredTensor], where: str) -> None:
     """Raise one CheckpointError that names, as the file does, everything missing, left over or misshapen."""
-    problems = [f"missing {name} {list(shape)}" for name, shape in expected.items() if name not in stored]
-    problems += [f"unexpected {name} {list(stored[name].shape)}" for name in stored if name not in expected]
-    problems += [
-        f"{name} should be {list(shape)}, is {list(stored[name].shape)}"
-        for name, shape in expected.items()
-        if name in stored and stored[name].shape != shape
-    ]
+    problems = find_misfits(expected, stored)
     if problems:
         raise CheckpointError(f"{where}: tensors do not fit config.json: " + "; ".join(problems))
 
