@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import kernels, reference
-from fastattn.decoding import scheduler
 from fastattn.decoding.scoring import score
 from fastattn.errors import CheckpointError
 from fastattn.spec import StackSpec
-from tests.test_decoding import _decode, _plain
+from tests.test_decoding import _decode, check_company
 from tests.test_models_transformer import _full, _stepped
 from tests.tiny_models import BASE, END, START, VARIETIES, random_checkpoint, random_model, random_sources
 
@@ -120,17 +119,7 @@ MODELS = {
 @settings(max_examples=8, deadline=None)
 @given(st.permutations(range(9)), st.integers(1, 9), st.sampled_from([1, 3]), st.integers(1, 4), st.integers(1, 3))
 def test_company_order_and_threads_change_no_bit(model, order, count, beam, places, threads):
-    sources, prefixes = random_sources(9, seed=8), [[5, 6][: b % 3] for b in range(9)]
-    options = {"beam_size": beam, "num_hypotheses": beam, "max_decoding_length": 10}
-    alone = [_plain(_decode(model, [sources[b]], [prefixes[b]], **options))[0] for b in range(9)]
-    chosen = order[:count]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scheduler, "SENTENCES", places)
-        patch.setattr(scheduler, "LIGHT", 1)
-        patch.setattr(scheduler, "SENTENCES_A_THREAD", 1)
-        patch.setattr(scheduler, "TOKENS", 60)
-        together = _decode(model, [sources[b] for b in chosen], [prefixes[b] for b in chosen], threads, **options)
-    assert _plain(together) == [alone[b] for b in chosen]
+    check_company(model, order, count, beam, places, threads)
 
 
 @pytest.mark.parametrize("variety", RECURRENT)
