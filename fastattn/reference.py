@@ -287,9 +287,14 @@ def project_top_k(
     suppressed_RJ: np.ndarray | None = None,
     penalised_RJ: np.ndarray | None = None,
     penalty: float = 1.0,
+    normalised: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k most probable of ``project_all``: (log_probs_Rk, ids_Rk int32), best first, ties to the lower id."""
-    return _best(project_all(x_RD, packed, suppressed_RJ, penalised_RJ, penalty), k)
+    """The k most probable of ``project_all``: (log_probs_Rk, ids_Rk int32), best first, ties to the lower id.
+
+    Not ``normalised``: their logits in place of log-probabilities.
+    """
+    logits_RV = _logits(x_RD, packed, suppressed_RJ, penalised_RJ, penalty)
+    return _best(log_softmax(logits_RV) if normalised else logits_RV, k)
 
 
 def _best(log_probs_RV: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -340,12 +345,16 @@ def picked_all(
     penalty: float = 1.0,
 ) -> np.ndarray:
     """``project_all`` of rows that choose from the outputs picked for each: the logits of all others are -inf."""
-    logits_RV = _logits(x_RD, picked_R[0].linear, suppressed_RJ, penalised_RJ, penalty)
+    return log_softmax(_picked_logits(x_RD, picked_R, suppressed_RJ, penalised_RJ, penalty))
+
+
+def _picked_logits(x_RD: np.ndarray, picked_R: Sequence[Picked], *edits: Any) -> np.ndarray:
+    logits_RV = _logits(x_RD, picked_R[0].linear, *edits)
     for logits_V, picked in zip(logits_RV, picked_R):
         others = np.ones(len(logits_V), bool)
         others[picked.ids] = False
         logits_V[others] = -np.inf
-    return log_softmax(logits_RV)
+    return logits_RV
 
 
 def picked_top_k(
@@ -355,9 +364,11 @@ def picked_top_k(
     suppressed_RJ: np.ndarray | None = None,
     penalised_RJ: np.ndarray | None = None,
     penalty: float = 1.0,
+    normalised: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k most probable of ``picked_all``, as ``project_top_k`` gives them."""
-    return _best(picked_all(x_RD, picked_R, suppressed_RJ, penalised_RJ, penalty), k)
+    logits_RV = _picked_logits(x_RD, picked_R, suppressed_RJ, penalised_RJ, penalty)
+    return _best(log_softmax(logits_RV) if normalised else logits_RV, k)
 
 
 def picked_log_probs(

@@ -264,6 +264,8 @@ class Translator:
         self, documents: list[Document], options: DecodingOptions, details: bool, first: int = 0
     ) -> list[Any]:
         """``first`` is the number of the first of the texts, for the callback."""
+        if not details:
+            options = replace(options, return_scores=False)
         sources = [part for document in documents for line in document.lines for part in line.parts]
         prefixes = chain.from_iterable(document.prefixes() for document in documents)
         counts = (sum(len(line.parts) for line in document.lines) for document in documents)

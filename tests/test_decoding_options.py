@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastattn import kernels
 from fastattn.decoding.constraints import (
     completed_sequences,
     early_ends,
@@ -41,6 +42,24 @@ def _padded(histories):
     for row, history in zip(past_RT, histories):
         row[: len(history)] = history
     return past_RT, np.array([len(history) for history in histories], np.int64)
+
+
+@pytest.mark.parametrize("ops", [kernels, steady_ops], ids=["kernels", "reference"])
+def test_without_scores_the_same_tokens_come(ops):
+    model, sources = random_model(3, ops), random_sources(3, 9)
+    for options in ({}, {"min_decoding_length": 4}, {"repetition_penalty": 1.5, "num_hypotheses": 2, "patience": 2}):
+        options |= {"beam_size": 1, "max_decoding_length": 12}
+        with_scores, without = (_decode(model, sources, return_scores=scores, **options) for scores in (True, False))
+        for expected, found in zip(with_scores, without):
+            assert [h.tokens.tolist() for h in found] == [h.tokens.tolist() for h in expected]
+            assert all(np.isnan([h.log_probability, h.score]).all() for h in found)
+
+
+@pytest.mark.parametrize("options", [{"beam_size": 3}, {"beam_size": 1, "sampling_topk": 3, "seed": 1}])
+def test_scores_that_decide_are_there_unasked(options):
+    model, sources = random_model(3), random_sources(3, 4)
+    for hypotheses in _decode(model, sources, return_scores=False, max_decoding_length=8, **options):
+        assert np.isfinite([h.score for h in hypotheses]).all()
 
 
 HISTORIES = st.lists(st.lists(st.integers(0, 3), max_size=9), min_size=1, max_size=5)

@@ -43,6 +43,17 @@ def test_a_row_does_not_depend_on_the_others(rows: int):
         np.testing.assert_array_equal(alone_ids[0], ids[n])
 
 
+def test_the_best_logits_are_those_of_the_best_log_probabilities():
+    rng = np.random.default_rng(0)
+    weight_VD, x_RD = (rng.standard_normal(shape, np.float32) for shape in ((1300, 24), (9, 24)))
+    packed, suppressed_RJ = kernels.pack_linear(weight_VD), np.arange(18, dtype=np.int32).reshape(9, 2)
+    expected = kernels.linear(x_RD, packed)
+    _, ids = kernels.project_top_k(x_RD, packed, 3, suppressed_RJ)
+    values, same = kernels.project_top_k(x_RD, packed, 3, suppressed_RJ, normalised=False)
+    np.testing.assert_array_equal(same, ids)
+    np.testing.assert_array_equal(values, np.take_along_axis(expected, ids.astype(np.int64), axis=1))
+
+
 def test_top_k_of_fewer_ids_than_k():
     packed = kernels.pack_linear(np.eye(3, dtype=np.float32))
     suppressed = np.array([[0, 2]], np.int32)

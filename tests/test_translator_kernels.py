@@ -133,11 +133,12 @@ def test_weights_that_are_no_numbers_cannot_be_int8(value):
 
 
 @pytest.mark.parametrize("where", ["decoder.projection.weight", "decoder.layers.0.feed_forward.norm.weight"])
-def test_weights_that_give_no_numbers_are_an_error_not_a_translation(where, precision):
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_weights_that_give_no_numbers_are_an_error_not_a_translation(where, precision, beam_size):
     checkpoint = random_checkpoint()
     checkpoint.tensors[where][5] = np.nan
     with pytest.raises(CheckpointError, match="not a number|not finite"):
-        Translator.from_checkpoint(checkpoint, precision).translate("▁w1")
+        Translator.from_checkpoint(checkpoint, precision).translate("▁w1", beam_size=beam_size)
 
 
 # A real model ----------------------------------------------------------------------------------------------------

@@ -44,17 +44,20 @@ def _rows_apart(x_ND, packed, activation="none", residual_NF=None, multiply_NF=N
     return y_NF if residual_NF is None else y_NF + residual_NF
 
 
-def _top_k_apart(x_RD, packed, k, *edits):
-    log_probs_RV = _all_apart(x_RD, packed, *edits)
-    ids_Rk = np.argsort(-log_probs_RV, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(log_probs_RV, ids_Rk, axis=1), ids_Rk.astype(np.int32)
+def _top_k_apart(x_RD, packed, k, *edits, normalised=True):
+    rows = [reference.project_top_k(row, packed, k, *mine, normalised) for row, *mine in _apart(x_RD, *edits)]
+    values, ids = zip(*rows)
+    return np.concatenate(values), np.concatenate(ids)
 
 
-def _all_apart(x_RD, packed, suppressed_RJ=None, penalised_RJ=None, penalty=1.0):
+def _all_apart(x_RD, packed, *edits):
+    return np.concatenate([reference.project_all(row, packed, *mine) for row, *mine in _apart(x_RD, *edits)])
+
+
+def _apart(x_RD, suppressed_RJ=None, penalised_RJ=None, penalty=1.0):
+    """Each row with its own edits."""
     lists = [[None] * len(x_RD) if ids_RJ is None else ids_RJ[:, None] for ids_RJ in (suppressed_RJ, penalised_RJ)]
-    return np.concatenate(
-        [reference.project_all(x_D[None], packed, *edits, penalty) for x_D, *edits in zip(x_RD, *lists)]
-    )
+    return zip(x_RD[:, None], *lists, [penalty] * len(x_RD))
 
 
 # The reference operations with the engine's promise: a row's bits do not depend on the other rows.

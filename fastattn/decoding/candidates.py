@@ -59,13 +59,18 @@ class Candidates:
             return None
         return self.model.pick(allowed_ids(self.shortlist, source, self.end_id, self.model.vocabulary))
 
-    def best(self, hidden_RD: np.ndarray, rows: Rows, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or the one that is drawn."""
+    def best(self, hidden_RD: np.ndarray, rows: Rows, count: int, scored: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or the one that is drawn.
+
+        Not ``scored``: with their logits perhaps in place of the log-probabilities.
+        """
         edits = self.edits(rows)
         if self.options.sampled:
             return self._drawn(hidden_RD, rows, edits)
         count, picked_R = min(count, self.model.vocabulary), rows.picked_R
-        log_probs_Rk, ids_Rk = self.model.top_k(hidden_RD, count, *edits, picked_R=picked_R)
+        log_probs_Rk, ids_Rk = self.model.top_k(
+            hidden_RD, count, *edits, picked_R=picked_R, normalised=scored or edits[0] is not None
+        )
         wishing_R = np.flatnonzero(rows.wished_R >= 0)
         if len(wishing_R):
             wished_R = rows.wished_R[wishing_R].astype(np.int32)

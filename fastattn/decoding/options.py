@@ -68,6 +68,7 @@ class DecodingOptions:
     min_alternative_expansion_prob  alternatives less probable than this, 0 to 1, are left out
     shortlist            where the checkpoint has a lexical shortlist, choose only from the words that it lists for the
                          source; what a prefix imposes may be any. False: from all words
+    return_scores        False: a greedy search need not know log-probabilities, which saves time; scores are NaN then
     return_attention     keep each target token's attention over the source
     replace_unknowns     put the source token with the highest attention in the place of each unknown token
     sampling_topk        with beam_size=1, draw each token from so many of the most probable; 1: take the best;
@@ -96,6 +97,7 @@ class DecodingOptions:
     return_alternatives: bool = False
     min_alternative_expansion_prob: float = 0.0
     shortlist: bool = True
+    return_scores: bool = True
     return_attention: bool = False
     replace_unknowns: bool = False
     sampling_topk: int = 1
@@ -188,6 +190,11 @@ class DecodingOptions:
     def greedy(self) -> bool:
         """Whether one hypothesis is followed to its first end, by the best token or a drawn one."""
         return self.beam_size == 1 and not self.biased
+
+    @property
+    def scored(self) -> bool:
+        """Whether log-probabilities have to be known: where they are shown, and where they decide."""
+        return self.return_scores or not self.greedy or self.sampled or self.callback is not None
 
     @property
     def sampled(self) -> bool:

@@ -5,6 +5,7 @@ from then on it takes part in every step until it ends and frees its slots for o
 position, so sentences of any age share a step.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -172,7 +173,8 @@ class Worker:
             tokens_BR=np.zeros((B, 1), np.int32),
             diverged_BR=np.zeros((B, 1), bool),
         )
-        candidates = self._continuations(hidden_ND[starts_B1[1:] - 1], beams, 1)
+        # With scores, wanted or not: a projection whose weights are no numbers shows here.
+        candidates = self._continuations(hidden_ND[starts_B1[1:] - 1], beams, 1, scored=True)
         apply_prefix(*candidates[:2], self.end_id, forced_B, prefixed_B)
         started = self._advance(beams, *candidates, self._stream(beams, *candidates[:2], forced_B >= 0))
         if started is not None:
@@ -189,14 +191,14 @@ class Worker:
         )
         if attention_RS is not None:
             self.cache.keep_attention(slots_R, positions_R, attention_RS)
-        candidates = self._continuations(hidden_RD, beams, R)
+        candidates = self._continuations(hidden_RD, beams, R, self.options.scored)
         self.beams = self._advance(beams, *candidates, self._stream(beams, *candidates[:2]))
 
     def _continuations(
-        self, hidden_RD: np.ndarray, beams: Beams, width: int
+        self, hidden_RD: np.ndarray, beams: Beams, width: int, scored: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """``best_candidates`` of sentences with ``width`` rows each."""
-        log_probs_Rk, ids_Rk = self.choice.best(hidden_RD, self._rows(beams, width), self.candidates)
+        log_probs_Rk, ids_Rk = self.choice.best(hidden_RD, self._rows(beams, width), self.candidates, scored)
         shape = len(beams.steps_B), width, -1
         return best_candidates(beams.scores_BR, log_probs_Rk.reshape(shape), ids_Rk.reshape(shape), self.candidates)
 
@@ -316,6 +318,8 @@ class Worker:
         sentence = self.places[place]
         slot, length = place * self.beam + parent, int(beams.steps_B[b]) + 1
         tokens = np.append(self.cache.tokens(slot, length)[1:], np.int32(token))
+        if not options.scored:
+            log_probability = math.nan
         counted = length - sentence.job.context
         score = normalised(log_probability, counted, options.length_penalty)
         attention_TS = self.cache.attention(slot, length) if self.attention else None

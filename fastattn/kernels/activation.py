@@ -67,9 +67,10 @@ GELU_SIGMOID, SWISH, TANH, SIGMOID = (CODES[name] for name in ("gelu_sigmoid", "
 
 def _make_loop(function):
     @inner
-    def loop(address, size):
-        for at in range(address, address + size, SIZE):
-            store(function(load(at)), at)
+    def loop(address, row, rows, size):
+        for start in range(address, address + rows * row, row):
+            for at in range(start, start + size, SIZE):
+                store(function(load(at)), at)
 
     return loop
 
@@ -80,19 +81,19 @@ _tanh, _sigmoid = _make_loop(hyperbolic_tangent), _make_loop(sigmoid)
 
 
 @inner
-def activate_all(code, address, size):
-    """Replace ``size`` bytes (whole vectors) by their activation."""
+def activate_all(code, address, row, rows, size):
+    """Replace ``size`` bytes (whole vectors) of each of some rows, ``row`` bytes apart, by their activation."""
     if code == RELU:
-        _relu(address, size)
+        _relu(address, row, rows, size)
     elif code == GELU:
-        _gelu(address, size)
+        _gelu(address, row, rows, size)
     elif code == SWISH:
-        _swish(address, size)
+        _swish(address, row, rows, size)
     elif code == GELU_TANH:
-        _gelu_tanh(address, size)
+        _gelu_tanh(address, row, rows, size)
     elif code == GELU_SIGMOID:
-        _gelu_sigmoid(address, size)
+        _gelu_sigmoid(address, row, rows, size)
     elif code == TANH:
-        _tanh(address, size)
+        _tanh(address, row, rows, size)
     elif code == SIGMOID:
-        _sigmoid(address, size)
+        _sigmoid(address, row, rows, size)

@@ -21,7 +21,6 @@ No gain: prefetching the next keys of a long sentence, blocks of 1024 rows.
 import numpy as np
 
 from fastattn.kernels.attention_rows import (
-    LOG2_E,
     add_bias,
     aligned,
     copy_row,
@@ -37,6 +36,7 @@ from fastattn.simd.softmax import exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import make_tile
 from fastattn.simd.vector import (
+    LOG2_E,
     SIZE,
     exp2,
     lane,

@@ -6,23 +6,30 @@ from fastattn.kernels.jit import kernel
 from fastattn.kernels.norm import ROW_BLOCK, load_part, store_part
 from fastattn.kernels.packing import NR, PackedLinear
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import fma, splat
+from fastattn.simd.vector import LINE, fma, prefetch_far, splat
 from fastattn.spec import QuantizedTensor, Tensor
 
 _NO_TABLE, _NO_POSITIONS = np.empty((0, 0), np.float32), np.empty(0, np.int32)
 _NO_MULTIPLIERS = np.empty(0, np.float32)
+AHEAD = 4  # rows: words lie anywhere in a table that is larger than all caches
 
 
 @kernel
 def _embed(first, end, ids_N, table, multipliers_V, scale, positions_N, position_table_PD, x_ND):
     """table: [V / panel, D / group, panel, group], float32 or int8, read down a column of a panel; both 1: of rows."""
-    D, panel, group = x_ND.shape[1], table.shape[2], table.shape[3]
+    D, panel, group, row_bytes = x_ND.shape[1], table.shape[2], table.shape[3], table.strides[0]
+    as_it_is = table.itemsize == 4 and panel == 1 and group == 1 and table.strides[1] == 4
     positions, x = position_table_PD.ctypes.data, x_ND.ctypes.data
     has_positions, has_multipliers = positions_N.size > 0, multipliers_V.size > 0
     zero, factor = splat(np.float32(0)), splat(np.float32(scale))
     for n in range(first * ROW_BLOCK, min(end * ROW_BLOCK, len(ids_N))):
-        word = ids_N[n]
-        if word >= 0:
+        word, source = ids_N[n], x + n * D * 4
+        if as_it_is:
+            source = table.ctypes.data + word * row_bytes
+            following = table.ctypes.data + ids_N[min(n + AHEAD, len(ids_N) - 1)] * row_bytes
+            for k in range(0, D * 4, LINE):
+                prefetch_far(following + k)
+        elif word >= 0:
             # multiplied by itself first, as the table would have been, then by the scale
             multiplier = multipliers_V[word] if has_multipliers else np.float32(1)
             column_SG, x_D = table[word // panel, :, word % panel], x_ND[n]
@@ -35,7 +42,7 @@ def _embed(first, end, ids_N, table, multipliers_V, scale, positions_N, position
             if has_positions:
                 value = load_part(positions + (positions_N[n] * D + d) * 4, D - d, zero)
             if word >= 0:
-                value = fma(load_part(place, D - d, zero), factor, value)
+                value = fma(load_part(source + d * 4, D - d, zero), factor, value)
             store_part(value, place, D - d)
 
 

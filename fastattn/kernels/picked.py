@@ -15,7 +15,7 @@ import numpy as np
 
 from fastattn.kernels.jit import current_threads, inner, kernel
 from fastattn.kernels.packing import PackedLinear
-from fastattn.kernels.select import CHUNK, LOWEST, log_softmax, prepare_edits, scan_row
+from fastattn.kernels.select import CHUNK, LOWEST, log_softmax, log_sum, prepare_edits, scan_row
 from fastattn.kernels.staging import scratch_bytes, stage_rows, staged_row
 from fastattn.rounding import bfloat16_bits, quantize
 from fastattn.simd.arithmetic import arithmetic_for
@@ -23,7 +23,7 @@ from fastattn.simd.dots import linear_dots
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (
     SIZE,
-    exp,
+    exp2,
     load,
     load_index,
     load_scalar,
@@ -40,7 +40,6 @@ from fastattn.spec import QuantizedTensor, Tensor
 ROWS = 32
 state_scratch = make_scratch(2 * SIZE)
 _NO_TARGETS = np.empty(0, np.int32)
-_TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,25 +135,24 @@ def edit_line(line, row, words, count, edits):
 
 
 @inner
-def scan_line(line, columns, words, state, values, ids, start, k):
+def scan_line(line, columns, words, state, summed, values, ids, start, k):
     """The k best of a row's logits, by id, and the logarithm of the sum of all exponentials."""
     sums = state + SIZE
     store(splat(LOWEST), state)
     store(splat(np.float32(0)), sums)
     for j in range(0, columns, CHUNK):
-        scan_row(line + j * 4, min(CHUNK, columns - j), j, state, sums, values, ids, start, k)
+        scan_row(line + j * 4, min(CHUNK, columns - j), j, state, sums, summed, values, ids, start, k)
     for at in range(start, start + k):
         if ids[at] >= 0:
             ids[at] = load_index(words + ids[at] * 4)
     peaks = load(state)
     peak = max_lanes(peaks)
-    total = np.float64(sum_lanes(load(sums) * exp(peaks - splat(peak))))
-    return np.float32(np.float64(peak) + np.log(_TINY if total == 0 else total))
+    return log_sum(peak, np.float64(sum_lanes(load(sums) * exp2(peaks - splat(peak)))))
 
 
 @kernel
 def _choose(
-    first_part, last_part, x_RD, rows_FD, staging, runs_G4, edits, targets_R, k, scratch_PB, lines_LC,
+    first_part, last_part, x_RD, rows_FD, staging, runs_G4, edits, targets_R, summed, k, scratch_PB, lines_LC,
     values, ids, logits_R, log_sums_R,
 ):  # fmt: skip
     """The runs of rows that choose from the same words, shared by parts.
@@ -188,10 +186,12 @@ def _choose(
                     at = find(targets_R[row], words, count)
                     logits_R[row] = load_scalar(line + at * 4) if at >= 0 else np.float32(-np.inf)
                 if k >= 0:
-                    log_sums_R[row] = scan_line(line, columns, words, state, values, ids, row * k, k)
+                    log_sums_R[row] = scan_line(line, columns, words, state, summed, values, ids, row * k, k)
 
 
-def _run(x_RD: np.ndarray, picked_R: Sequence[Picked], k: int, edits: tuple, targets_R: np.ndarray):
+def _run(
+    x_RD: np.ndarray, picked_R: Sequence[Picked], k: int, edits: tuple, targets_R: np.ndarray, summed: bool = True
+):
     """(values_Rk, ids_Rk, logits_R, log_sums_R, lines_LC) of the kernel."""
     R, linear = len(x_RD), picked_R[0].linear
     missing = linear.rows_FD.shape[1] - x_RD.shape[1]
@@ -206,8 +206,8 @@ def _run(x_RD: np.ndarray, picked_R: Sequence[Picked], k: int, edits: tuple, tar
     lines_LC = np.empty((parts * ROWS if k >= 0 else R, columns), np.float32)
     scratch_PB = np.empty((parts, scratch_bytes(linear.rows_FD, x_RD.shape[1], ROWS)), np.uint8)
     _choose(
-        parts, x_RD, linear.rows_FD, linear.packed.staging, runs_G4, edits, targets_R, k, scratch_PB, lines_LC,
-        values, ids, logits_R, log_sums_R,
+        parts, x_RD, linear.rows_FD, linear.packed.staging, runs_G4, edits, targets_R, summed, k, scratch_PB,
+        lines_LC, values, ids, logits_R, log_sums_R,
     )  # fmt: skip
     return values.reshape(R, max(k, 0)), ids.reshape(R, max(k, 0)), logits_R, log_sums_R, lines_LC
 
@@ -215,6 +215,7 @@ def _run(x_RD: np.ndarray, picked_R: Sequence[Picked], k: int, edits: tuple, tar
 def picked_top_k(
     x_RD: np.ndarray, picked_R: Sequence[Picked], k: int,
     suppressed_RJ: np.ndarray | None = None, penalised_RJ: np.ndarray | None = None, penalty: float = 1.0,
+    normalised: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """``project_top_k`` of rows that choose from the outputs picked for each; rows of one sentence share a Picked.
 
@@ -222,8 +223,9 @@ def picked_top_k(
     order of a sum.
     """
     edits = prepare_edits(len(x_RD), suppressed_RJ, penalised_RJ, penalty)
-    values_Rk, ids_Rk, _, log_sums_R, _ = _run(x_RD, picked_R, k, edits, _NO_TARGETS)
-    values_Rk -= log_sums_R[:, None]
+    values_Rk, ids_Rk, _, log_sums_R, _ = _run(x_RD, picked_R, k, edits, _NO_TARGETS, normalised)
+    if normalised:
+        values_Rk -= log_sums_R[:, None]
     return values_Rk, ids_Rk
 
 

@@ -1,21 +1,24 @@
 """The projection onto the vocabulary, fused with log-softmax and top-k: logits live for one tile, in L1.
 
 A task takes some rows through a run of the vocabulary's panels, a few at a time, and keeps for each row the running
-maximum and sum of exponentials (lane by lane, online: Milakov and Gimelshein 2018) and the k best. Sums are kept apart
+maximum and sum of exponentials (lane by lane, online: Milakov and Gimelshein 2018; in base 2, which saves half of their
+instructions) and the k best. Sums are kept apart
 for segments of fixed size and merged in order, so the bits depend on neither batch nor threads.
 """
 
 import numpy as np
 
 from fastattn.kernels.jit import current_threads, inner, kernel
-from fastattn.kernels.matmul import GROUP, MR, linear, multiply_tile
+from fastattn.kernels.matmul import GROUP, MR, linear, multiply_tile, step_ahead
 from fastattn.kernels.packing import NR, PackedLinear
 from fastattn.kernels.staging import scratch_bytes, stage_rows, staged_row
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (
+    LOG2_E,
     SIZE,
     any_above,
-    exp,
+    exp2,
+    fma,
     load,
     load_scalar,
     make_scratch,
@@ -37,7 +40,7 @@ LOWEST = np.float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is Na
 logits_scratch, zeros_scratch = make_scratch(max(MR, 2) * CHUNK * 4), make_scratch(CHUNK * 4)
 state_scratch = make_scratch(2 * ROW_BLOCK * SIZE)
 _NO_TARGETS = np.empty(0, np.int32)
-_TINY = np.finfo(np.float64).tiny
+_TINY, LN_2 = np.finfo(np.float64).tiny, np.log(2.0)
 
 
 @inner
@@ -53,31 +56,47 @@ def insert(value, token, values, ids, start, k):
 
 
 @inner
-def scan_row(logits, columns, first_id, peaks, sums, values, ids, start, k):
-    """Take ``columns`` logits (an address, a multiple of LANES) into one row's running softmax and k best."""
+def log_sum(peak, total):
+    """ln(2**peak * total), total a float64."""
+    # not of 0, whose logarithm from -inf is NaN, where every logit is ruled out
+    return np.float32(np.float64(peak) * LN_2 + np.log(_TINY if total == 0 else total))
+
+
+@inner
+def scan_row(logits, columns, first_id, peaks, sums, summed, values, ids, start, k):
+    """Take ``columns`` logits (an address, a multiple of LANES) into one row's running softmax and k best.
+
+    Lane by lane, where ``summed``: a peak of log2(e) times the logits, as it is rounded, and the sum of 2 to the power
+    of what is left.
+    """
     highest = load(logits)
     for j in range(LANES, columns, LANES):
         highest = maximum(load(logits + j * 4), highest)
-    peak, total = load(peaks), load(sums)
-    if any_above(highest, peak):
-        higher = maximum(highest, peak)
-        total = total * exp(peak - higher)
-        peak = higher
-        store(peak, peaks)
-    for j in range(0, columns, LANES):
-        total = total + exp(load(logits + j * 4) - peak)
-    store(total, sums)
+    if summed:
+        scale = splat(np.float32(LOG2_E))
+        scaled, peak, total = highest * scale, load(peaks), load(sums)
+        if any_above(scaled, peak):
+            higher = maximum(scaled, peak)
+            total = total * exp2(peak - higher)
+            peak = higher
+            store(peak, peaks)
+        base = splat(np.float32(0)) - peak
+        for j in range(0, columns, LANES):
+            total = total + exp2(fma(load(logits + j * 4), scale, base))
+        store(total, sums)
     if k > 0 and any_above(highest, splat(values[start + k - 1])):
-        for j in range(columns):
-            one = load_scalar(logits + j * 4)
-            if one > values[start + k - 1]:
-                insert(one, first_id + j, values, ids, start, k)
+        for j in range(0, columns, LANES):
+            if any_above(load(logits + j * 4), splat(values[start + k - 1])):
+                for i in range(j, j + LANES):
+                    one = load_scalar(logits + i * 4)
+                    if one > values[start + k - 1]:
+                        insert(one, first_id + i, values, ids, start, k)
 
 
 @kernel
 def _project(
-    first_part, last_part, x_RD, panels_PSN, affine, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids,
-    scratch_PB, logits_R,
+    first_part, last_part, x_RD, panels_PSN, affine, edits, targets_R, peaks_SR, sums_SR, summed, k, chunks, values,
+    ids, scratch_PB, logits_R,
 ):  # fmt: skip
     """The tasks, a row block times a run of segments each, cut into runs, one a part; see _run."""
     bias, factors, corrections, staging = affine
@@ -100,6 +119,7 @@ def _project(
             chunk, first = task % chunks, task // chunks * ROW_BLOCK
             rows = min(R, first + ROW_BLOCK) - first
             a = stage_rows(panels_PSN, staging, x + first * D * 4, rows, D, staged, row_factors)
+            ahead_step = step_ahead(panel_bytes, steps, rows)
             for segment in range(chunk * S // chunks, (chunk + 1) * S // chunks):
                 for i in range(rows):
                     store(splat(LOWEST), peaks + i * SIZE)
@@ -109,17 +129,18 @@ def _project(
                     columns, panel = panels * NR, w + p * panel_bytes
                     # the group of panels goes through one tile where the rows are few, else panel by panel
                     width = GROUP if rows < 4 and panels == GROUP else 1
-                    r = 0
+                    r, ahead = 0, panel + panels * panel_bytes
                     while r < rows:
                         took = 0
                         for q in range(0, panels, width):
                             skip = (p + q) * NR * 4
                             took = multiply_tile(
                                 panels_PSN, a + r * a_row, a_row, row_factors + r * 4, rows - r,
-                                panel + q * panel_bytes, panel_bytes, width, steps,
+                                panel + q * panel_bytes, panel_bytes, width, columns, ahead, ahead_step, steps,
                                 scratch + q * NR * 4, columns * 4,
                                 b + skip, column_factors + skip, column_corrections + skip, zeros, 0,
                             )  # fmt: skip
+                            ahead += ahead_step * steps
                         for i in range(took):
                             row = first + r + i
                             for j in range(penalised_RJ.shape[1]):
@@ -136,13 +157,13 @@ def _project(
                                 logits_R[row] = load_scalar(scratch + (i * columns + targets_R[row] - p * NR) * 4)
                             at = (r + i) * SIZE
                             line, start = scratch + i * columns * 4, (chunk * R + row) * k
-                            scan_row(line, columns, p * NR, peaks + at, sums + at, values, ids, start, k)
+                            scan_row(line, columns, p * NR, peaks + at, sums + at, summed, values, ids, start, k)
                         r += took
                 for i in range(rows):
                     peak = load(peaks + i * SIZE)
                     highest = max_lanes(peak)
                     peaks_SR[segment, first + i] = highest
-                    sums_SR[segment, first + i] = sum_lanes(load(sums + i * SIZE) * exp(peak - splat(highest)))
+                    sums_SR[segment, first + i] = sum_lanes(load(sums + i * SIZE) * exp2(peak - splat(highest)))
 
 
 @kernel
@@ -154,16 +175,15 @@ def _merge(first, end, peaks_SR, sums_SR, k, chunks, values, ids, best_values, b
             peak = max(peak, peaks_SR[s, r])
         total = np.float64(0)
         for s in range(S):
-            total += np.float64(sums_SR[s, r]) * np.exp(np.float64(peaks_SR[s, r]) - np.float64(peak))
+            total += np.float64(sums_SR[s, r]) * np.exp2(np.float64(peaks_SR[s, r]) - np.float64(peak))
         for chunk in range(chunks):
             for at in range((chunk * R + r) * k, (chunk * R + r + 1) * k):
                 if values[at] > best_values[r * k + k - 1]:
                     insert(values[at], ids[at], best_values, best_ids, r * k, k)
-        # not 0, whose logarithm from -inf is NaN, where every logit is ruled out
-        log_sums_R[r] = np.float32(np.float64(peak) + np.log(_TINY if total == 0 else total))
+        log_sums_R[r] = log_sum(peak, total)
 
 
-def _run(x_RD, packed, k, edits, targets_R):
+def _run(x_RD, packed, k, edits, targets_R, summed=True):
     R = x_RD.shape[0]
     S = -(-packed.panels_PSN.shape[0] // SEGMENT)
     # The k best do not depend on the number of lists that they are merged from: as many as keep all threads busy.
@@ -177,8 +197,8 @@ def _run(x_RD, packed, k, edits, targets_R):
         parts = min(tasks, current_threads())
         scratch_PB = np.empty((parts, scratch_bytes(packed.panels_PSN, packed.inputs, min(R, ROW_BLOCK))), np.uint8)
         _project(
-            parts, x_RD, packed.panels_PSN, packed.affine, edits, targets_R, peaks_SR, sums_SR, k, chunks, values, ids,
-            scratch_PB, logits_R,
+            parts, x_RD, packed.panels_PSN, packed.affine, edits, targets_R, peaks_SR, sums_SR, summed, k, chunks,
+            values, ids, scratch_PB, logits_R,
         )  # fmt: skip
         _merge(R, peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R)
     return best_values.reshape(R, k), best_ids.reshape(R, k), logits_R, log_sums_R
@@ -198,17 +218,20 @@ def project_top_k(
     suppressed_RJ: np.ndarray | None = None,
     penalised_RJ: np.ndarray | None = None,
     penalty: float = 1.0,
+    normalised: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k best log-probabilities float32 [R, k] and their ids int32 [R, k], best first, ties to the lower id.
 
     penalised_RJ   int32 ids, each once a row and padded with -1, whose logits are divided by ``penalty`` where they
                    are positive and multiplied by it where negative (Keskar 2019, section 4.1).
     suppressed_RJ  int32 ids (padded with -1) whose logits count as -inf before the softmax.
+    normalised     False: logits in place of log-probabilities, which saves an exponential for each.
     Where fewer than k ids are left, the rest is -inf and -1.
     """
     edits = prepare_edits(len(x_RD), suppressed_RJ, penalised_RJ, penalty)
-    values_Rk, ids_Rk, _, log_sums_R = _run(x_RD, packed, k, edits, _NO_TARGETS)
-    values_Rk -= log_sums_R[:, None]
+    values_Rk, ids_Rk, _, log_sums_R = _run(x_RD, packed, k, edits, _NO_TARGETS, normalised)
+    if normalised:
+        values_Rk -= log_sums_R[:, None]
     return values_Rk, ids_Rk
 
 

@@ -367,19 +367,26 @@ class EncoderDecoder:
         return self.ops.pick(self._rows, ids)
 
     def top_k(
-        self, hidden_RD: np.ndarray, k: int, *edits: Any, picked_R: Sequence[Any] | None = None
+        self,
+        hidden_RD: np.ndarray,
+        k: int,
+        *edits: Any,
+        picked_R: Sequence[Any] | None = None,
+        normalised: bool = True,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k most probable next tokens: (log_probs_Rk, ids_Rk), best first.
 
         ``edits`` are suppressed_RJ, penalised_RJ and penalty of the operation ``project_top_k``; ``picked_R`` is what
-        each row chooses from, None: all tokens; here and below. Raises CheckpointError where the weights give no
-        numbers.
+        each row chooses from, None: all tokens; here and below. Not ``normalised``: logits in place of
+        log-probabilities, where k tokens are sure to be left. Raises CheckpointError where the weights give no numbers.
         """
         if picked_R is None:
-            log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, self.decoder.projection, k, *edits)
+            weights = self.decoder.projection
+            log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, weights, k, *edits, normalised=normalised)
         else:
-            log_probs_Rk, ids_Rk = self.ops.picked_top_k(hidden_RD, picked_R, k, *edits)
-        if np.isnan(log_probs_Rk).any():
+            log_probs_Rk, ids_Rk = self.ops.picked_top_k(hidden_RD, picked_R, k, *edits, normalised=normalised)
+        # A logit that is no number is in its row's sum, but never among the best.
+        if (np.isnan(log_probs_Rk) if normalised else ids_Rk < 0).any():
             raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
         return log_probs_Rk, ids_Rk
 

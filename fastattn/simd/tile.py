@@ -20,8 +20,13 @@ from fastattn.simd.target import TARGET, Target
 PRECISIONS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8"}
 
 
-def emit_sums(emitter: Emitter, arithmetic: Arithmetic, a_rows, b_groups, b_step, steps, starts, vectors: int) -> list:
-    """The loop over the inner dimension: ``starts``, row by row, plus the products; the same list at its end."""
+def emit_sums(
+    emitter: Emitter, arithmetic: Arithmetic, a_rows, b_groups, b_step, steps, starts, vectors: int, ahead=None
+) -> list:
+    """The loop over the inner dimension: ``starts``, row by row, plus the products; the same list at its end.
+
+    ahead  an address and how many bytes it moves a step: memory that is asked for meanwhile.
+    """
     builder, lanes = emitter.builder, emitter.target.lanes
     b_vector = lanes * arithmetic.group * arithmetic.b_bytes
     entry = builder.block
@@ -40,6 +45,8 @@ def emit_sums(emitter: Emitter, arithmetic: Arithmetic, a_rows, b_groups, b_step
         for group in b_groups
         for j in range(vectors)
     ]
+    if ahead is not None:
+        emitter.prefetch(builder.add(ahead[0], builder.mul(step, ahead[1])))
     a_offset = builder.mul(step, I64(arithmetic.group * arithmetic.a_bytes))
     new: list[ir.Value] = []
     for row in a_rows:
@@ -104,20 +111,23 @@ def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False
 def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, vectors: int, groups: int, arguments) -> None:
     """Emit one tile of a linear layer. arguments: the i64 values of make_linear_tile's signature.
 
+    vectors  of each of the ``groups`` panels, the first ones.
+
     Float sums start from bias + residual. Integer ones start from ``correction``; in the end they are taken times
     their row's and their column's factor, and bias and residual are added.
     """
     builder, lanes = emitter.builder, emitter.target.lanes
-    a, a_row, row_factor, b, b_group, steps, c, c_row, bias, column_factor, correction, residual, residual_row = (
-        arguments
-    )
+    (
+        a, a_row, row_factor, b, b_group, ahead, ahead_step, steps, c, c_row,
+        bias, column_factor, correction, residual, residual_row,
+    ) = arguments  # fmt: skip
     columns = [I64(n * lanes * 4) for n in range(groups * vectors)]
     a_rows, c_rows, residual_rows = (
         [builder.add(start, builder.mul(row, I64(i))) for i in range(rows)]
         for start, row in ((a, a_row), (c, c_row), (residual, residual_row))
     )
     b_groups = [builder.add(b, builder.mul(b_group, I64(g))) for g in range(groups)]
-    b_step = I64(vectors * lanes * arithmetic.group * arithmetic.b_bytes)
+    b_step = I64(emitter.target.columns * arithmetic.group * arithmetic.b_bytes)
 
     def line(address, load=emitter.load):
         return [load(builder.add(address, column)) for column in columns]
@@ -127,7 +137,9 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, vector
     else:
         biases = line(bias)
         starts = [emitter.add(v, r) for row in residual_rows for v, r in zip(biases, line(row))]
-    sums = emit_sums(emitter, arithmetic, a_rows, b_groups, b_step, steps, starts, vectors)
+    # several panels at once are bound by memory already
+    asked = (ahead, ahead_step) if groups == 1 else None
+    sums = emit_sums(emitter, arithmetic, a_rows, b_groups, b_step, steps, starts, vectors, asked)
     if arithmetic.integer:
         biases, factors = line(bias), line(column_factor)
         for i in range(rows):
@@ -144,13 +156,14 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, vector
             emitter.store(sums[i * len(columns) + j], builder.add(row, column))
 
 
-def make_linear_tile(rows: int, groups: int = 1):
+def make_linear_tile(rows: int, groups: int = 1, vectors: int = TARGET.vectors):
     """The intrinsic ``tile(panels, ...)`` of a linear layer in the precision of ``panels``, an array of packed weights.
 
     The other arguments are addresses, or strides in bytes:
     a, a_row          rows as ``stage_rows`` leaves them.
     row_factor        float32 a row, integer arithmetic only, like column_factor and correction (int32).
     b, b_group        a panel, and the distance to the next of ``groups`` panels.
+    ahead, ahead_step what to bring into the second cache meanwhile, and its bytes a step; one panel only.
     steps             of the inner dimension, ``arithmetic.group`` values each.
     c, c_row          written: groups * vectors vectors of float32 a row.
     bias, column_factor, correction    a row of groups * vectors vectors.
@@ -159,20 +172,20 @@ def make_linear_tile(rows: int, groups: int = 1):
 
     @intrinsic
     def tile(
-        typing_context, panels, a, a_row, row_factor, b, b_group, steps, c, c_row,
+        typing_context, panels, a, a_row, row_factor, b, b_group, ahead, ahead_step, steps, c, c_row,
         bias, column_factor, correction, residual, residual_row,
     ):  # fmt: skip
         arithmetic = arithmetic_for(PRECISIONS[panels.dtype])
 
         def generate(context, builder, kind, arguments):
             def emit(emitter, *values):
-                emit_linear_tile(emitter, arithmetic, rows, TARGET.vectors, groups, values)
+                emit_linear_tile(emitter, arithmetic, rows, vectors, groups, values)
 
-            name = f"fastattn.linear_{arithmetic.name}_{arithmetic.b_bytes}_{rows}_{groups}"
+            name = f"fastattn.linear_{arithmetic.name}_{arithmetic.b_bytes}_{rows}_{groups}_{vectors}"
             Emitter(builder, TARGET).call_once(name, arguments[1:], emit)
             return context.get_dummy_value()
 
-        return types.void(panels, *[types.intp] * 13), generate
+        return types.void(panels, *[types.intp] * 15), generate
 
     return tile
 
@@ -185,7 +198,7 @@ def tile_assembly(target: Target, triple: str, cpu: str, features: str, precisio
     llvm.initialize_all_asmprinters()
     module = ir.Module("tile")
     module.triple = triple
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 13), "tile")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 15), "tile")
     builder = ir.IRBuilder(function.append_basic_block())
     arithmetic = arithmetic_for(precision, target)
     emit_linear_tile(Emitter(builder, target), arithmetic, target.rows, target.vectors, 1, function.args)

@@ -3,6 +3,7 @@
 Addresses are plain integers (``array.ctypes.data`` plus bytes); nothing is checked: a kernel bounds its own tiles.
 """
 
+import math
 import operator
 
 from llvmlite import ir
@@ -24,6 +25,7 @@ class Vector(types.Type):
 
 VECTOR = Vector()
 SIZE = LANES * 4  # bytes
+LINE = 64  # bytes that memory is asked for at once, on most CPUs
 
 
 @register_model(Vector)
@@ -84,6 +86,7 @@ larger_magnitude = make_intrinsic(
     "larger_magnitude", _V, (_V, _V), Emitter.larger_magnitude, "Of two that are not negative the larger, or NaN."
 )
 minimum = make_intrinsic("minimum", _V, (_V, _V), Emitter.minimum, "The smaller, lane by lane.")
+LOG2_E = math.log2(math.e)  # e**x is 2**(LOG2_E x)
 exp = make_intrinsic("exp", _V, (_V,), Emitter.exp, "e**x; see Emitter.exp.")
 exp2 = make_intrinsic("exp2", _V, (_V,), Emitter.exp2, "2**x for x <= 127, 0 below -127; see Emitter.exp2.")
 erf = make_intrinsic("erf", _V, (_V,), Emitter.erf, "The error function; see Emitter.erf.")
@@ -167,12 +170,13 @@ def make_scratch(size: int):
     return scratch
 
 
-def _prefetch(emitter, address):
-    pointer, kind = emitter.pointer(address, ir.IntType(8)), ir.IntType(32)
-    read, everywhere, data = kind(0), kind(3), kind(1)
-    emitter.call("llvm.prefetch.p0", ir.VoidType(), pointer, read, everywhere, data)
-
-
-prefetch = make_intrinsic(
-    "prefetch", types.void, (_A,), _prefetch, "Ask for the cache line at an address; it need not be ours."
+prefetch, prefetch_far = (
+    make_intrinsic(
+        name,
+        types.void,
+        (_A,),
+        lambda emitter, address, locality=locality: emitter.prefetch(address, locality),
+        "Ask for the cache line at an address, which need not be ours, into the first cache, or the second.",
+    )
+    for name, locality in (("prefetch", 3), ("prefetch_far", 2))
 )
