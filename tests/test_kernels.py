@@ -54,6 +54,30 @@ def test_the_best_logits_are_those_of_the_best_log_probabilities():
     np.testing.assert_array_equal(values, np.take_along_axis(expected, ids.astype(np.int64), axis=1))
 
 
+@pytest.mark.parametrize(
+    "logits",
+    [
+        [1.5] + [-np.inf] * 60,
+        [1e10] + [0.0] * 80,
+        [-1e12] * 70,
+        [2.5e38, 1.0],
+        [2e38, -1e38],
+        [-2.5e38] * 5,
+        [1e30, 9e29],
+    ],
+    ids=lambda logits: f"{len(logits)} of {logits[0]:.0e}",
+)
+def test_log_probabilities_of_logits_of_any_size(logits):
+    weight_VD, x_RD = np.array(logits, np.float32)[:, None], np.ones((1, 1), np.float32)
+    values, ids = kernels.project_top_k(x_RD, kernels.pack_linear(weight_VD), 2)
+    oracle = reference.pack_linear(weight_VD.astype(np.float64))
+    expected, _ = reference.project_top_k(x_RD.astype(np.float64), oracle, 2)
+    # the sum's logarithm is a float32 as large as the logits
+    allowed = max(1e-6, np.spacing(np.abs(weight_VD[np.isfinite(weight_VD)]).max()))
+    np.testing.assert_allclose(values, expected.astype(np.float32), rtol=1e-6, atol=allowed)
+    assert values.max() <= 0 and ids[0, 0] == np.argmax(logits)
+
+
 def test_top_k_of_fewer_ids_than_k():
     packed = kernels.pack_linear(np.eye(3, dtype=np.float32))
     suppressed = np.array([[0, 2]], np.int32)

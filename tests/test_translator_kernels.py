@@ -141,6 +141,25 @@ def test_weights_that_give_no_numbers_are_an_error_not_a_translation(where, prec
         Translator.from_checkpoint(checkpoint, precision).translate("▁w1", beam_size=beam_size)
 
 
+def test_a_logit_that_becomes_infinite_is_an_error_with_and_without_scores():
+    checkpoint = random_checkpoint(4)
+    checkpoint.tensors["decoder.projection.weight"][7, 3] = np.inf  # -inf at the first step, +inf at a later one
+    translator = Translator.from_checkpoint(checkpoint, "float32")
+    for details in (True, False):
+        with pytest.raises(CheckpointError, match="not a number"):
+            translator.translate("▁w1 ▁w5", beam_size=1, max_decoding_length=6, details=details)
+
+
+@pytest.mark.parametrize("penalty", [1e-9, 1e-30, 7.63e8, 1e30])
+def test_penalties_of_any_size_can_be_followed(penalty):
+    options = {"repetition_penalty": penalty, "max_decoding_length": 8, "details": True}
+    for beam_size in (1, 2):
+        result = Translator.from_checkpoint(random_checkpoint(), "float32").translate(
+            "▁w3", beam_size=beam_size, **options
+        )
+        assert np.isfinite(result.scores).all()
+
+
 # A real model ----------------------------------------------------------------------------------------------------
 
 # Each with words of which the translation should have one.

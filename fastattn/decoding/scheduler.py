@@ -173,7 +173,7 @@ class Worker:
             tokens_BR=np.zeros((B, 1), np.int32),
             diverged_BR=np.zeros((B, 1), bool),
         )
-        # With scores, wanted or not: a projection whose weights are no numbers shows here.
+        # With scores, wanted or not: a projection whose weights hold NaN shows here.
         candidates = self._continuations(hidden_ND[starts_B1[1:] - 1], beams, 1, scored=True)
         apply_prefix(*candidates[:2], self.end_id, forced_B, prefixed_B)
         started = self._advance(beams, *candidates, self._stream(beams, *candidates[:2], forced_B >= 0))

@@ -15,10 +15,12 @@ AHEAD = 4  # rows: words lie anywhere in a table that is larger than all caches
 
 
 @kernel
-def _embed(first, end, ids_N, table, multipliers_V, scale, positions_N, position_table_PD, x_ND):
-    """table: [V / panel, D / group, panel, group], float32 or int8, read down a column of a panel; both 1: of rows."""
+def _embed(first, end, ids_N, table, as_it_is, multipliers_V, scale, positions_N, position_table_PD, x_ND):
+    """table: [V / panel, D / group, panel, group], float32 or int8, read down a column of a panel; both 1: of rows.
+
+    as_it_is  the rows are float32, each in one piece
+    """
     D, panel, group, row_bytes = x_ND.shape[1], table.shape[2], table.shape[3], table.strides[0]
-    as_it_is = table.itemsize == 4 and panel == 1 and group == 1 and table.strides[1] == 4
     positions, x = position_table_PD.ctypes.data, x_ND.ctypes.data
     has_positions, has_multipliers = positions_N.size > 0, multipliers_V.size > 0
     zero, factor = splat(np.float32(0)), splat(np.float32(scale))
@@ -72,5 +74,6 @@ def embed(
     if position_table_PD is None or positions_N is None:
         positions_N, position_table_PD = _NO_POSITIONS, _NO_TABLE
     blocks = -(-len(ids_N) // ROW_BLOCK)
-    _embed(blocks, ids_N, stored, multipliers_V, float(scale), positions_N, position_table_PD, x_ND)
+    as_it_is = isinstance(table, np.ndarray) and table.dtype == np.float32 and table.strides[1] == 4
+    _embed(blocks, ids_N, stored, as_it_is, multipliers_V, float(scale), positions_N, position_table_PD, x_ND)
     return x_ND

@@ -15,7 +15,7 @@ import numpy as np
 
 from fastattn.kernels.jit import current_threads, inner, kernel
 from fastattn.kernels.packing import PackedLinear
-from fastattn.kernels.select import CHUNK, LOWEST, log_softmax, log_sum, prepare_edits, scan_row
+from fastattn.kernels.select import CHUNK, LOWEST, fold_lanes, log_softmax, log_sum, prepare_edits, scan_row
 from fastattn.kernels.staging import scratch_bytes, stage_rows, staged_row
 from fastattn.rounding import bfloat16_bits, quantize
 from fastattn.simd.arithmetic import arithmetic_for
@@ -23,16 +23,13 @@ from fastattn.simd.dots import linear_dots
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (
     SIZE,
-    exp2,
     load,
     load_index,
     load_scalar,
     make_scratch,
-    max_lanes,
     splat,
     store,
     store_scalar,
-    sum_lanes,
 )
 from fastattn.spec import QuantizedTensor, Tensor
 
@@ -145,9 +142,8 @@ def scan_line(line, columns, words, state, summed, values, ids, start, k):
     for at in range(start, start + k):
         if ids[at] >= 0:
             ids[at] = load_index(words + ids[at] * 4)
-    peaks = load(state)
-    peak = max_lanes(peaks)
-    return log_sum(peak, np.float64(sum_lanes(load(sums) * exp2(peaks - splat(peak)))))
+    peak, total = fold_lanes(load(state), load(sums))
+    return log_sum(peak, np.float64(total))
 
 
 @kernel

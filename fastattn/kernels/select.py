@@ -18,7 +18,6 @@ from fastattn.simd.vector import (
     SIZE,
     any_above,
     exp2,
-    fma,
     load,
     load_scalar,
     make_scratch,
@@ -40,7 +39,7 @@ LOWEST = np.float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is Na
 logits_scratch, zeros_scratch = make_scratch(max(MR, 2) * CHUNK * 4), make_scratch(CHUNK * 4)
 state_scratch = make_scratch(2 * ROW_BLOCK * SIZE)
 _NO_TARGETS = np.empty(0, np.int32)
-_TINY, LN_2 = np.finfo(np.float64).tiny, np.log(2.0)
+_TINY = np.finfo(np.float64).tiny
 
 
 @inner
@@ -57,32 +56,37 @@ def insert(value, token, values, ids, start, k):
 
 @inner
 def log_sum(peak, total):
-    """ln(2**peak * total), total a float64."""
+    """peak + ln(total), total a float64."""
     # not of 0, whose logarithm from -inf is NaN, where every logit is ruled out
-    return np.float32(np.float64(peak) * LN_2 + np.log(_TINY if total == 0 else total))
+    return np.float32(np.float64(peak) + np.log(_TINY if total == 0 else total))
+
+
+@inner
+def fold_lanes(peak, sums):
+    """A row's lanes, and what is below their peaks, as one: (highest peak, sum)."""
+    highest = max_lanes(peak)
+    return highest, sum_lanes(sums * exp2((peak - splat(highest)) * splat(np.float32(LOG2_E))))
 
 
 @inner
 def scan_row(logits, columns, first_id, peaks, sums, summed, values, ids, start, k):
     """Take ``columns`` logits (an address, a multiple of LANES) into one row's running softmax and k best.
 
-    Lane by lane, where ``summed``: a peak of log2(e) times the logits, as it is rounded, and the sum of 2 to the power
-    of what is left.
+    Lane by lane: the peak, and, where ``summed``, the sum of exponentials.
     """
     highest = load(logits)
     for j in range(LANES, columns, LANES):
         highest = maximum(load(logits + j * 4), highest)
     if summed:
-        scale = splat(np.float32(LOG2_E))
-        scaled, peak, total = highest * scale, load(peaks), load(sums)
-        if any_above(scaled, peak):
-            higher = maximum(scaled, peak)
-            total = total * exp2(peak - higher)
+        # The difference first: it is exactly 0 at the peak, however large the logits are.
+        scale, peak, total = splat(np.float32(LOG2_E)), load(peaks), load(sums)
+        if any_above(highest, peak):
+            higher = maximum(highest, peak)
+            total = total * exp2((peak - higher) * scale)
             peak = higher
             store(peak, peaks)
-        base = splat(np.float32(0)) - peak
         for j in range(0, columns, LANES):
-            total = total + exp2(fma(load(logits + j * 4), scale, base))
+            total = total + exp2((load(logits + j * 4) - peak) * scale)
         store(total, sums)
     if k > 0 and any_above(highest, splat(values[start + k - 1])):
         for j in range(0, columns, LANES):
@@ -160,10 +164,8 @@ def _project(
                             scan_row(line, columns, p * NR, peaks + at, sums + at, summed, values, ids, start, k)
                         r += took
                 for i in range(rows):
-                    peak = load(peaks + i * SIZE)
-                    highest = max_lanes(peak)
-                    peaks_SR[segment, first + i] = highest
-                    sums_SR[segment, first + i] = sum_lanes(load(sums + i * SIZE) * exp2(peak - splat(highest)))
+                    peak, total = fold_lanes(load(peaks + i * SIZE), load(sums + i * SIZE))
+                    peaks_SR[segment, first + i], sums_SR[segment, first + i] = peak, total
 
 
 @kernel
@@ -175,7 +177,7 @@ def _merge(first, end, peaks_SR, sums_SR, k, chunks, values, ids, best_values, b
             peak = max(peak, peaks_SR[s, r])
         total = np.float64(0)
         for s in range(S):
-            total += np.float64(sums_SR[s, r]) * np.exp2(np.float64(peaks_SR[s, r]) - np.float64(peak))
+            total += np.float64(sums_SR[s, r]) * np.exp(np.float64(peaks_SR[s, r]) - np.float64(peak))
         for chunk in range(chunks):
             for at in range((chunk * R + r) * k, (chunk * R + r + 1) * k):
                 if values[at] > best_values[r * k + k - 1]:

@@ -385,8 +385,8 @@ class EncoderDecoder:
             log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, weights, k, *edits, normalised=normalised)
         else:
             log_probs_Rk, ids_Rk = self.ops.picked_top_k(hidden_RD, picked_R, k, *edits, normalised=normalised)
-        # A logit that is no number is in its row's sum, but never among the best.
-        if (np.isnan(log_probs_Rk) if normalised else ids_Rk < 0).any():
+        # A logit that is no number shows in its row's sum, but among the best only if it is infinite, or all are such.
+        if (np.isnan(log_probs_Rk) if normalised else ~np.isfinite(log_probs_Rk)).any():
             raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
         return log_probs_Rk, ids_Rk
 
