@@ -3,6 +3,7 @@
 The public names are imported when first used, so that ``import fastattn`` itself costs nothing.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,19 @@ _HOMES = {
     "Translator": ("fastattn.translator", "Translator"),
     "attention": ("fastattn.functional", "attention"),
 }
+
+
+def _find_rooms_of_a_clone(folder: str) -> None:
+    """In a clone weights/ and cli/ lie beside this folder, where setup.cfg maps them from: they are found there too.
+
+    Python imports the clone's folder before what is installed wherever a process starts in the clone's root.
+    """
+    clone = os.path.dirname(folder)
+    if not os.path.isdir(os.path.join(folder, "weights")) and os.path.isfile(os.path.join(clone, "setup.cfg")):
+        __path__.append(clone)
+
+
+_find_rooms_of_a_clone(os.path.dirname(os.path.abspath(__file__)))
 
 
 def __getattr__(name: str) -> Any:

@@ -11,17 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.arguments import check_details, prefix_of_each, text_list, token_lists
 from fastattn.balance import input_factors
-from fastattn.decoding.jobs import Hypothesis, Job
+from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.scoring import score as score_ids
-from fastattn.decoding.search import normalised
 from fastattn.decoding.sentences import decode_sentences
 from fastattn.errors import CheckpointError, InputError, check_count
 from fastattn.models.transformer import EncoderDecoder
-from fastattn.results import Score, TokenTranslation, Translation
+from fastattn.presentation import Presentation
+from fastattn.results import Score, TokenTranslation
 from fastattn.spec import Checkpoint, TranslationText, resolve_precision, without_input_scales
-from fastattn.text.translation import SPLITS, Document, Line, TranslationTokenizer, split_lines
+from fastattn.text.translation import SPLITS, Document, TranslationTokenizer, split_lines
 from fastattn.weights import catalog, read
 
 # A part's length where the architecture has no limit of its own.
@@ -84,6 +85,7 @@ class Translator:
         if kept is not None:
             kept.save()
         self._positions = checkpoint.spec.encoder.max_positions
+        self._presentation = Presentation(self._tokenizer, self._model.positions)
 
     @property
     def max_source_length(self) -> int:
@@ -113,10 +115,12 @@ class Translator:
         """
         decoding = self._decoding_options(options, self._sequence_of_text)
         split = self._chosen_split(split)
-        _check_details(decoding, details)
+        check_details(decoding, details)
         single = isinstance(texts, str)
-        listed = [texts] if isinstance(texts, str) else _listed("texts", texts)
-        documents = [self._read(text, prefix, split) for text, prefix in zip(listed, _prefixes(target_prefix, listed))]
+        listed = [texts] if isinstance(texts, str) else text_list("texts", texts)
+        documents = [
+            self._read(text, prefix, split) for text, prefix in zip(listed, prefix_of_each(target_prefix, listed))
+        ]
         results = self._translate_documents(documents, decoding, details)
         return results[0] if single else results
 
@@ -131,7 +135,7 @@ class Translator:
         details = bool(options.pop("details", False))
         decoding = self._decoding_options(options, self._sequence_of_text)
         split = self._chosen_split(split)
-        _check_details(decoding, details)
+        check_details(decoding, details)
         if target_prefix is not None and not isinstance(target_prefix, str):
             raise InputError("target_prefix of translate_iter should be one str for all texts")
         if isinstance(texts, str):
@@ -165,8 +169,8 @@ class Translator:
                        token, the first of them is it
         Nothing is split: a source over ``max_source_length`` is an InputError where the model has such a limit.
         """
-        listed = _token_lists("sources", sources)
-        prefixes = [[] for _ in listed] if target_prefix is None else _token_lists("target_prefix", target_prefix)
+        listed = token_lists("sources", sources)
+        prefixes = [[] for _ in listed] if target_prefix is None else token_lists("target_prefix", target_prefix)
         if len(prefixes) != len(listed):
             raise InputError(
                 f"target_prefix should hold one prefix for each source: {len(listed)}, not {len(prefixes)}"
@@ -183,8 +187,8 @@ class Translator:
         """
         if isinstance(source, str) != isinstance(target, str):
             raise InputError("score should be given two texts, or two lists of texts")
-        sources = [source] if isinstance(source, str) else _listed("source", source)
-        targets = [target] if isinstance(target, str) else _listed("target", target)
+        sources = [source] if isinstance(source, str) else text_list("source", source)
+        targets = [target] if isinstance(target, str) else text_list("target", target)
         scores = self.score_tokens(
             [self._tokenizer.source_tokens(text) for text in sources],
             [self._tokenizer.target_tokens(text) for text in targets],
@@ -196,9 +200,9 @@ class Translator:
 
         Where the source is empty the model cannot run, and every token scores 0.
         """
-        listed = _token_lists("sources", sources)
+        listed = token_lists("sources", sources)
         ids = [
-            [*self._tokenizer.target_ids(tokens), self._tokenizer.end_id] for tokens in _token_lists("targets", targets)
+            [*self._tokenizer.target_ids(tokens), self._tokenizer.end_id] for tokens in token_lists("targets", targets)
         ]
         if len(ids) != len(listed):
             raise InputError(f"score should be given as many targets as sources: {len(listed)}, not {len(ids)}")
@@ -275,29 +279,10 @@ class Translator:
         for document in documents:
             lines = [[next(translated) for _ in line.parts] for line in document.lines]
             if details:
-                results.append(self._detail(document.lines, lines, options))
+                results.append(self._presentation.detail(document.lines, lines, options))
             else:
-                results.append(self._join(document.lines, lines, 0))
+                results.append(self._presentation.join(document.lines, lines, 0))
         return results
-
-    def _join(self, lines: list[Line], translated: list[list[TokenTranslation]], rank: int) -> str:
-        texts = []
-        for line, parts in zip(lines, translated):
-            sentences = [self._tokenizer.join(part.hypotheses[rank]) for part in parts]
-            texts.append((self._tokenizer.join_sentences(sentences) if sentences else line.kept) + line.end)
-        return "".join(texts)
-
-    def _detail(
-        self, lines: list[Line], translated: list[list[TokenTranslation]], options: DecodingOptions
-    ) -> Translation:
-        parts = list(chain.from_iterable(translated))
-        ranks = range(min((len(part.hypotheses) for part in parts), default=options.num_hypotheses))
-        hypotheses = [self._join(lines, translated, rank) for rank in ranks]
-        if len(parts) == 1:
-            scores = parts[0].scores
-        else:
-            scores = [_total_score(parts, rank, options.length_penalty) for rank in ranks]
-        return Translation(hypotheses[0], hypotheses, scores, parts)
 
     def _translate_parts(
         self,
@@ -317,66 +302,11 @@ class Translator:
         ids = tokenizer.end_id, tokenizer.unk_id
         decoded = dict(zip(chosen, decode_sentences(self._model, jobs, options, *ids, self._threads)))
         return [
-            self._present(source, decoded[b], options) if b in decoded else self._empty(source, starts[b], options)
+            self._presentation.tokens(source, decoded[b], options)
+            if b in decoded
+            else self._presentation.empty(source, starts[b], options)
             for b, source in enumerate(sources)
         ]
-
-    def _present(self, source: list[str], hypotheses: list[Hypothesis], options: DecodingOptions) -> TokenTranslation:
-        first = int(self._tokenizer.text.add_source_bos)
-        attention = [
-            np.ascontiguousarray(h.attention_TS[:, first : first + len(source)])
-            for h in hypotheses
-            if h.attention_TS is not None
-        ]
-        tokens = [self._tokenizer.target_surfaces(hypothesis.tokens) for hypothesis in hypotheses]
-        if options.replace_unknowns:
-            unknown = self._tokenizer.text.unk_token
-            for surfaces, attention_TS in zip(tokens, attention):
-                for t, surface in enumerate(surfaces):
-                    if surface == unknown:
-                        surfaces[t] = source[int(attention_TS[t].argmax())]
-        return TokenTranslation(
-            source,
-            tokens,
-            [hypothesis.score for hypothesis in hypotheses],
-            [hypothesis.log_probability for hypothesis in hypotheses],
-            [hypothesis.length for hypothesis in hypotheses],
-            attention if options.return_attention else None,
-        )
-
-    def _empty(self, source: list[str], start: list[int], options: DecodingOptions) -> TokenTranslation:
-        """The translation of nothing: the target prefix, as if the model had said no more."""
-        count = options.num_hypotheses
-        tokens = self._tokenizer.target_surfaces(start[1 : 1 + options.limit(0, self._model.positions)])
-        attention = [np.zeros((len(tokens), len(source)), np.float32)] * count if options.return_attention else None
-        return TokenTranslation(source, [tokens] * count, [0.0] * count, [0.0] * count, [0] * count, attention)
-
-
-def _total_score(parts: list[TokenTranslation], rank: int, length_penalty: float) -> float:
-    length = sum(part.lengths[rank] for part in parts)
-    return normalised(sum(part.log_probabilities[rank] for part in parts), length, length_penalty)
-
-
-def _listed(name: str, values: Any) -> list[Any]:
-    """``values`` as a list; InputError where there is nothing to go through."""
-    if not isinstance(values, Iterable):
-        raise InputError(f"{name} should be a str or an iterable of them, got {type(values).__name__}")
-    return list(values)
-
-
-def _token_lists(name: str, values: Any) -> list[list[str]]:
-    """``values`` as a list of lists of tokens; InputError for anything else."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InputError(f"{name} should be a list of lists of tokens, got {type(values).__name__}")
-    listed: list[list[str]] = []
-    for tokens in values:
-        if isinstance(tokens, str) or not isinstance(tokens, Iterable):
-            raise InputError(f"{name} should hold lists of tokens, number {len(listed)} is {type(tokens).__name__}")
-        listed.append(list(tokens))
-        wrong = next((token for token in listed[-1] if not isinstance(token, str)), None)
-        if wrong is not None:
-            raise InputError(f"{name} should hold tokens as str, list {len(listed) - 1} holds {type(wrong).__name__}")
-    return listed
 
 
 def _named(
@@ -389,22 +319,3 @@ def _named(
         return callback(replace(step, sentence=sentence, part=part, token=vocabulary[step.token_id]))
 
     return call
-
-
-def _check_details(options: DecodingOptions, details: bool) -> None:
-    if not details and options.num_hypotheses > 1:
-        raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
-    if not details and options.return_attention:
-        raise InputError("return_attention needs details=True: a text alone does not show it")
-
-
-def _prefixes(target_prefix: str | Sequence[str] | None, texts: list[str]) -> Sequence[str | None]:
-    """One prefix for each text."""
-    if target_prefix is None or isinstance(target_prefix, str):
-        return [target_prefix] * len(texts)
-    target_prefix = _listed("target_prefix", target_prefix)
-    if len(target_prefix) != len(texts):
-        raise InputError(
-            f"target_prefix should be one str, or one for each text: {len(texts)}, not {len(target_prefix)}"
-        )
-    return target_prefix

@@ -1,0 +1,73 @@
+"""From hypotheses of ids to what a caller gets: tokens, texts joined from their parts, scores."""
+
+from itertools import chain
+
+import numpy as np
+
+from fastattn.decoding.jobs import Hypothesis
+from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.search import normalised
+from fastattn.results import TokenTranslation, Translation
+from fastattn.text.translation import Line, TranslationTokenizer
+
+
+class Presentation:
+    """Of one model: ``positions`` is its decoder's own limit, 0 for none."""
+
+    def __init__(self, tokenizer: TranslationTokenizer, positions: int):
+        self._tokenizer = tokenizer
+        self._positions = positions
+
+    def join(self, lines: list[Line], translated: list[list[TokenTranslation]], rank: int) -> str:
+        texts = []
+        for line, parts in zip(lines, translated):
+            sentences = [self._tokenizer.join(part.hypotheses[rank]) for part in parts]
+            texts.append((self._tokenizer.join_sentences(sentences) if sentences else line.kept) + line.end)
+        return "".join(texts)
+
+    def detail(
+        self, lines: list[Line], translated: list[list[TokenTranslation]], options: DecodingOptions
+    ) -> Translation:
+        parts = list(chain.from_iterable(translated))
+        ranks = range(min((len(part.hypotheses) for part in parts), default=options.num_hypotheses))
+        hypotheses = [self.join(lines, translated, rank) for rank in ranks]
+        if len(parts) == 1:
+            scores = parts[0].scores
+        else:
+            scores = [_total_score(parts, rank, options.length_penalty) for rank in ranks]
+        return Translation(hypotheses[0], hypotheses, scores, parts)
+
+    def tokens(self, source: list[str], hypotheses: list[Hypothesis], options: DecodingOptions) -> TokenTranslation:
+        first = int(self._tokenizer.text.add_source_bos)
+        attention = [
+            np.ascontiguousarray(h.attention_TS[:, first : first + len(source)])
+            for h in hypotheses
+            if h.attention_TS is not None
+        ]
+        tokens = [self._tokenizer.target_surfaces(hypothesis.tokens) for hypothesis in hypotheses]
+        if options.replace_unknowns:
+            unknown = self._tokenizer.text.unk_token
+            for surfaces, attention_TS in zip(tokens, attention):
+                for t, surface in enumerate(surfaces):
+                    if surface == unknown:
+                        surfaces[t] = source[int(attention_TS[t].argmax())]
+        return TokenTranslation(
+            source,
+            tokens,
+            [hypothesis.score for hypothesis in hypotheses],
+            [hypothesis.log_probability for hypothesis in hypotheses],
+            [hypothesis.length for hypothesis in hypotheses],
+            attention if options.return_attention else None,
+        )
+
+    def empty(self, source: list[str], start: list[int], options: DecodingOptions) -> TokenTranslation:
+        """The translation of nothing: the target prefix, as if the model had said no more."""
+        count = options.num_hypotheses
+        tokens = self._tokenizer.target_surfaces(start[1 : 1 + options.limit(0, self._positions)])
+        attention = [np.zeros((len(tokens), len(source)), np.float32)] * count if options.return_attention else None
+        return TokenTranslation(source, [tokens] * count, [0.0] * count, [0.0] * count, [0] * count, attention)
+
+
+def _total_score(parts: list[TokenTranslation], rank: int, length_penalty: float) -> float:
+    length = sum(part.lengths[rank] for part in parts)
+    return normalised(sum(part.log_probabilities[rank] for part in parts), length, length_penalty)
