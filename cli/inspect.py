@@ -131,6 +131,15 @@ def _translation_facts(text: "TranslationText") -> _Facts:
     sizes = f"{len(text.source_vocabulary):,} source, {len(text.target_vocabulary):,} target"
     yield "vocabulary", f"{len(text.source_vocabulary):,}, shared" if shared else sizes
     yield "tokenizer", "tokens separated by spaces" if text.source_model is None else "sentencepiece"
+    own = text.decoding.options() | (
+        {"forced_tokens": text.decoding.forced_tokens} if text.decoding.forced_tokens else {}
+    )
+    settings = ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in own.items()
+    )
+    yield "decoding", f"{settings} (the checkpoint's own)" if own else "the checkpoint asks for nothing of its own"
+    for remark in text.decoding.not_followed:
+        yield "not followed", remark
 
 
 def _encoder_facts(text: "EncoderText") -> _Facts:

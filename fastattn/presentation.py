@@ -34,17 +34,17 @@ class Presentation:
         if len(parts) == 1:
             scores = parts[0].scores
         else:
-            scores = [_total_score(parts, rank, options.length_penalty) for rank in ranks]
+            scores = [_total_score(parts, rank, options) for rank in ranks]
         return Translation(hypotheses[0], hypotheses, scores, parts)
 
     def tokens(self, source: list[str], hypotheses: list[Hypothesis], options: DecodingOptions) -> TokenTranslation:
-        first = int(self._tokenizer.text.add_source_bos)
+        first, forced = int(self._tokenizer.text.add_source_bos), self._tokenizer.forced
         attention = [
-            np.ascontiguousarray(h.attention_TS[:, first : first + len(source)])
+            np.ascontiguousarray(h.attention_TS[forced:, first : first + len(source)])
             for h in hypotheses
             if h.attention_TS is not None
         ]
-        tokens = [self._tokenizer.target_surfaces(hypothesis.tokens) for hypothesis in hypotheses]
+        tokens = [self._tokenizer.target_surfaces(hypothesis.tokens[forced:]) for hypothesis in hypotheses]
         if options.replace_unknowns:
             unknown = self._tokenizer.text.unk_token
             for surfaces, attention_TS in zip(tokens, attention):
@@ -63,11 +63,13 @@ class Presentation:
     def empty(self, source: list[str], start: list[int], options: DecodingOptions) -> TokenTranslation:
         """The translation of nothing: the target prefix, as if the model had said no more."""
         count = options.num_hypotheses
-        tokens = self._tokenizer.target_surfaces(start[1 : 1 + options.limit(0, self._positions)])
+        last = 1 + options.limit(0, self._positions)
+        tokens = self._tokenizer.target_surfaces(start[1 + self._tokenizer.forced : last])
         attention = [np.zeros((len(tokens), len(source)), np.float32)] * count if options.return_attention else None
         return TokenTranslation(source, [tokens] * count, [0.0] * count, [0.0] * count, [0] * count, attention)
 
 
-def _total_score(parts: list[TokenTranslation], rank: int, length_penalty: float) -> float:
+def _total_score(parts: list[TokenTranslation], rank: int, options: DecodingOptions) -> float:
     length = sum(part.lengths[rank] for part in parts)
-    return normalised(sum(part.log_probabilities[rank] for part in parts), length, length_penalty)
+    log_probability = sum(part.log_probabilities[rank] for part in parts)
+    return normalised(log_probability, length, options.length_penalty, options.word_penalty)

@@ -11,7 +11,7 @@ class TokenTranslation:
 
     source             its tokens, the special ones that the engine adds left out
     hypotheses         tokens of each, without the end token
-    scores             log-probability / length ** length_penalty, and the coverage penalty
+    scores             (log-probability - length * word_penalty) / length ** length_penalty, and the coverage penalty
     log_probabilities  each the sum over ``lengths`` tokens, the end token counted; a target prefix counts 0
     attention          where asked for: of each hypothesis, float32 [its tokens, source tokens]
     """
@@ -35,8 +35,8 @@ class Translation:
 
     text        the best hypothesis
     hypotheses  the texts by rank, the best first; perhaps fewer than asked for where the length limit ended the search
-    scores      of each: log-probability / length ** length_penalty over all that was translated; 0 where nothing was.
-                Of a text in one part it is the part's own score
+    scores      of each, as a TokenTranslation's, over all that was translated; 0 where nothing was. Of a text in one
+                part it is the part's own score
     parts       the lines, sentences or pieces of them that were translated one by one, with tokens and attention
     """
 

@@ -161,6 +161,36 @@ class Shortlist:
 
 
 @dataclass(frozen=True)
+class DecodingSettings:
+    """How a checkpoint's own files want it to be searched, by the names of DecodingOptions; None: they do not say.
+
+    suppress_sequences  ids
+    forced_tokens       what every target begins with, behind the start token; they are no part of the translation
+    not_followed        what else the files say and no search here can do, as a reader is to be told of it
+    """
+
+    beam_size: int | None = None
+    length_penalty: float | None = None
+    word_penalty: float | None = None
+    repetition_penalty: float | None = None
+    no_repeat_ngram_size: int | None = None
+    min_decoding_length: int | None = None
+    max_decoding_length: int | None = None
+    max_length_factor: float | None = None
+    sampling_topk: int | None = None
+    sampling_topp: float | None = None
+    sampling_temperature: float | None = None
+    suppress_sequences: tuple[tuple[int, ...], ...] = ()
+    forced_tokens: tuple[str, ...] = ()
+    not_followed: tuple[str, ...] = ()
+
+    def options(self) -> dict[str, Any]:
+        """What the files say, as DecodingOptions takes it."""
+        apart = ("forced_tokens", "not_followed")
+        return {name: value for name, value in vars(self).items() if name not in apart and value not in (None, ())}
+
+
+@dataclass(frozen=True)
 class TranslationText:
     """How a translation model's text becomes ids: vocabularies by surface, special tokens, sentencepiece files."""
 
@@ -178,6 +208,7 @@ class TranslationText:
     target_language: str = ""
     writes_unknowns: bool = True  # else <unk> is never chosen unless the caller wants it
     single_sentences: bool = False  # made for them: longer text is split at sentences unless the caller wants otherwise
+    decoding: DecodingSettings = DecodingSettings()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Translator: text in, its translation out."""
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,7 @@ from fastattn.arguments import check_details, prefix_of_each, text_list, token_l
 from fastattn.balance import input_factors
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions, Step
+from fastattn.decoding.resolve import resolve_options
 from fastattn.decoding.scoring import score as score_ids
 from fastattn.decoding.sentences import decode_sentences
 from fastattn.errors import CheckpointError, InputError, check_count
@@ -74,6 +76,7 @@ class Translator:
         limit = self._ops.thread_limit()
         self._threads = limit if threads is None else min(check_count("threads", threads), limit)
         self._tokenizer = TranslationTokenizer(checkpoint.text)
+        self._settings = _settings(checkpoint.text)
         variety = ""
         if precision == "intgemm":
             precision, variety = "int8", "-intgemm"
@@ -86,6 +89,14 @@ class Translator:
             kept.save()
         self._positions = checkpoint.spec.encoder.max_positions
         self._presentation = Presentation(self._tokenizer, self._model.positions)
+
+    @property
+    def default_options(self) -> DecodingOptions:
+        """What a call that gives no options runs with: the checkpoint's own settings, where it has some.
+
+        Its suppress_sequences are ids.
+        """
+        return resolve_options(self._settings, {})
 
     @property
     def max_source_length(self) -> int:
@@ -107,8 +118,9 @@ class Translator:
         split          "long": only what is over ``max_source_length``, at sentences, then at clauses or words;
                        "sentences": always at sentences; "never": InputError for what is too long; None: "sentences"
                        for a Marian's checkpoint, which is made for single ones, else "long"
-        options        those of ``DecodingOptions``: beam_size=2, num_hypotheses=1, ...; num_hypotheses above 1 and
-                       return_attention need details=True, which alone can show them. The suppress_sequences are texts
+        options        those of ``DecodingOptions``, in place of the checkpoint's own and the defaults: beam_size=2,
+                       num_hypotheses=1, ...; num_hypotheses above 1 and return_attention need details=True, which
+                       alone can show them. The suppress_sequences are texts
 
         The lines of a text are translated one by one and keep their line ends; an empty line stays as it is.
         Raises InputError for options that cannot be followed and for text that is not Unicode.
@@ -215,7 +227,11 @@ class Translator:
         )
         for b, log_probs_T in zip(chosen, scored):
             log_probs[b] = log_probs_T
-        return [Score(self._tokenizer.target_surfaces(target[1:]), row) for target, row in zip(ids, log_probs)]
+        first = self._tokenizer.forced  # what is forced has no probability of its own
+        return [
+            Score(self._tokenizer.target_surfaces(target[1 + first :]), row[first:])
+            for target, row in zip(ids, log_probs)
+        ]
 
     def _chosen_split(self, split: str | None) -> str:
         if split is None:
@@ -232,9 +248,10 @@ class Translator:
         sequences = options.get("suppress_sequences") or ()
         if isinstance(sequences, str) or not isinstance(sequences, Iterable):
             raise InputError(f"suppress_sequences should be a list of what to suppress, got {sequences!r}")
-        ids = [self._tokenizer.known_target_ids(tokens_of(sequence)) for sequence in sequences]
-        unknowns = {} if self._tokenizer.text.writes_unknowns else {"disable_unk": True}
-        return DecodingOptions(**unknowns | options | {"suppress_sequences": ids})
+        if "suppress_sequences" in options:
+            ids = [self._tokenizer.known_target_ids(tokens_of(sequence)) for sequence in sequences]
+            options = options | {"suppress_sequences": ids}
+        return resolve_options(self._settings, options)
 
     def _sequence_of_text(self, text: Any) -> Sequence[str]:
         if not isinstance(text, str):
@@ -295,7 +312,7 @@ class Translator:
         tokenizer = self._tokenizer
         starts = [tokenizer.target_ids(prefix) for prefix in prefixes]
         chosen = [b for b in range(len(sources)) if not tokenizer.is_empty(sources[b])]
-        jobs = [Job(tokenizer.source_ids(sources[b]), starts[b]) for b in chosen]
+        jobs = [Job(tokenizer.source_ids(sources[b]), starts[b], forced=tokenizer.forced) for b in chosen]
         if options.callback is not None:
             vocabulary = tokenizer.text.target_vocabulary
             options = replace(options, callback=_named(options.callback, [places[b] for b in chosen], vocabulary))
@@ -307,6 +324,19 @@ class Translator:
             else self._presentation.empty(source, starts[b], options)
             for b, source in enumerate(sources)
         ]
+
+
+def _settings(text: TranslationText) -> dict[str, Any]:
+    """The checkpoint's own decoding settings; a warning tells of those that cannot be followed."""
+    settings = text.decoding.options() | ({} if text.writes_unknowns else {"disable_unk": True})
+    try:
+        resolve_options(settings, {})
+    except InputError as error:
+        raise CheckpointError(f"the checkpoint's own decoding settings cannot be followed: {error}") from None
+    if text.decoding.not_followed:
+        remarks = "; ".join(text.decoding.not_followed)
+        warnings.warn(f"the checkpoint's own settings that are not followed: {remarks}", stacklevel=4)
+    return settings
 
 
 def _named(

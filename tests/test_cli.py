@@ -90,7 +90,7 @@ def test_translate_hands_the_penalties_and_the_samples_on(model):
     branches = {"return_alternatives": True, "min_alternative_expansion_prob": 0.01}
     for options, named in ((rules, ruled), (drawn, draws), (branched, branches)):
         assert [hypothesis["text"] for hypothesis in texts(*options)] == expected(**named).hypotheses
-    assert "sampling needs beam_size=1" in fail(2, "translate", "-m", model, "--sampling-topk", 9, "▁w1")
+    assert "sampling needs beam_size=1" in fail(2, "translate", "-m", model, "-b", 2, "--sampling-topk", 9, "▁w1")
 
 
 def test_a_shortlist_is_told_of_and_can_be_left_aside(model, tmp_path):

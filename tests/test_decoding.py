@@ -200,7 +200,7 @@ def test_sentences_in_progress_outlive_those_that_end_at_once(monkeypatch):
     jobs = [Job(sources[0], [START]), Job(sources[1], [START]), Job(sources[2], [START])]
     monkeypatch.setattr(scheduler, "SENTENCES", 2)
     monkeypatch.setattr(scheduler, "LIGHT", 1)
-    monkeypatch.setattr(DecodingOptions, "limit", lambda self, length, positions: {0: 9, 1: 3, 2: 1}[next(calls)])
+    monkeypatch.setattr(DecodingOptions, "limit", lambda self, *lengths: {0: 9, 1: 3, 2: 1}[next(calls)])
     calls = iter(range(3))
     results = decode(model, jobs, DecodingOptions(beam_size=2, min_decoding_length=0), END, UNK)
     assert all(results)

@@ -182,8 +182,6 @@ def test_each_part_of_a_long_text_says_its_language(tmp_path: Path, monkeypatch:
         ({"add_final_layer_norm": True, "is_decoder": True}, "is_decoder true; add_final_layer_norm true"),
         ({"architectures": ["MarianForCausalLM"]}, r"architectures \['MarianForCausalLM'\] .known: MarianMTModel"),
         ({"quantization_config": {"bits": 4}}, "not supported: quantization_config"),
-        ({"forced_bos_token_id": 7}, "forced_bos_token_id 7"),
-        ({"bad_words_ids": [[1, 2]]}, r"bad_words_ids \[\[1, 2\]\]"),
         ({"bad_words_ids": [[10**9]]}, "bad_words_ids should be an id below 137, is 1000000000"),
         ({"pad_token_id": 10**9, "bad_words_ids": None}, "pad_token_id or one of bad_words_ids should be an id below"),
         ({"pad_token_id": None}, "pad_token_id is missing"),

@@ -281,7 +281,8 @@ def test_paths_of_a_configuration(tmp_path: Path) -> None:
         b"relative-paths: true\nmodels: [./model.npz]\nvocabs: [./vocab.yml]\nbeam-size: 6\nmax-length-factor: 2.5\n"
     )
     found = weights.read(writer.write(tmp_path / "here", contents | {"config.yml": config}))
-    assert found.details["max length factor"] == "2.5"
+    assert isinstance(found.text, TranslationText)
+    assert (found.text.decoding.beam_size, found.text.decoding.max_length_factor) == (6, 2.5)
 
 
 def test_languages(tmp_path: Path) -> None:

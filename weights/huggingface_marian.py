@@ -5,12 +5,14 @@ target starts, is never produced: its logit is minus infinity, as in the models 
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec import Checkpoint, ModelSpec, StackSpec, check_tensors
 from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface_generation import are_ids, id_lists, read_settings
 from fastattn.weights.huggingface_marian_text import translation_text
 from fastattn.weights.huggingface_weights import (
     ACTIVATIONS,
@@ -71,11 +73,12 @@ def read_translator(folder: Folder) -> Checkpoint:
     )
     stored, where = read_weights(folder)
     stored = {name.removeprefix("model."): tensor for name, tensor in stored.items()}
-    spec = _model_spec(config, decoding, stored, where)
+    spec = _model_spec(config, stored, where)
     shared = config.boolean("share_encoder_decoder_embeddings", True)
     _tie(stored, shared, config.boolean("tie_word_embeddings", True))
     check_stored(_expected_shapes(spec, stored), stored, where)
     text = translation_text(folder, decoding, spec)
+    text = replace(text, decoding=read_settings(folder, config, text.target_vocabulary))
     tensors = _tensors(spec, stored)
     tensors["decoder.projection.bias"][_never_produced(decoding, spec)] = -np.inf
     check_tensors(spec, tensors, where)
@@ -90,8 +93,8 @@ def read_translator(folder: Folder) -> Checkpoint:
     )
 
 
-def _model_spec(config: JsonObject, decoding: JsonObject, stored: dict[str, StoredTensor], where: str) -> ModelSpec:
-    problems = _find_unsupported(config, decoding)
+def _model_spec(config: JsonObject, stored: dict[str, StoredTensor], where: str) -> ModelSpec:
+    problems = _find_unsupported(config)
     if problems:
         raise CheckpointError(f"{config.where}: not supported: {'; '.join(problems)}")
     width, vocabulary = config.integer("d_model", minimum=1), config.integer("vocab_size", minimum=1)
@@ -131,7 +134,7 @@ def _model_spec(config: JsonObject, decoding: JsonObject, stored: dict[str, Stor
     return ModelSpec("encoder-decoder", *stacks)
 
 
-def _find_unsupported(config: JsonObject, decoding: JsonObject) -> list[str]:
+def _find_unsupported(config: JsonObject) -> list[str]:
     """What changes the model and a ModelSpec cannot say."""
     problems = [
         f"{name} {str(not value).lower()}" for name, value in FLAGS.items() if config.boolean(name, value) != value
@@ -143,25 +146,23 @@ def _find_unsupported(config: JsonObject, decoding: JsonObject) -> list[str]:
     if not isinstance(architectures, list) or not any(name in ARCHITECTURES for name in architectures):
         problems.append(f"architectures {shorten(architectures)} (known: {', '.join(ARCHITECTURES)})")
     problems += [name for name in ("quantization_config", "pruned_heads") if config.values.get(name)]
-    if decoding.has("forced_bos_token_id"):
-        problems.append(f"forced_bos_token_id {shorten(decoding.values['forced_bos_token_id'])}")
-    words = decoding.values.get("bad_words_ids") or []
-    if not isinstance(words, list) or not all(
-        isinstance(ids, list) and len(ids) == 1 and type(ids[0]) is int for ids in words
-    ):
-        problems.append(f"bad_words_ids {shorten(words)} (lists of one id each)")
     return problems
 
 
 def _never_produced(decoding: JsonObject, spec: ModelSpec) -> list[int]:
-    """The padding token, and what bad_words_ids names; but never the token that ends a sentence."""
+    """The padding token, and what bad_words_ids and suppress_tokens name alone; but never a sentence's end."""
     assert spec.decoder is not None
-    ids = {word[0] for word in decoding.values.get("bad_words_ids") or []}
-    ids.add(decoding.integer("pad_token_id"))
+    ids = {word[0] for word in id_lists(decoding, "bad_words_ids") if len(word) == 1}
+    suppressed = decoding.values.get("suppress_tokens") or []
+    if not are_ids(suppressed):
+        raise decoding.error("suppress_tokens", "a list of ids", suppressed)
+    ids |= {*suppressed, decoding.integer("pad_token_id")}
     for number in ids:
         if not 0 <= number < spec.decoder.vocabulary:
             raise decoding.error(
-                "pad_token_id or one of bad_words_ids", f"an id below {spec.decoder.vocabulary}", number
+                "suppress_tokens, pad_token_id or one of bad_words_ids",
+                f"an id below {spec.decoder.vocabulary}",
+                number,
             )
     return sorted(ids - {decoding.integer("eos_token_id")})
 

@@ -8,8 +8,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fastattn.errors import CheckpointError
+from fastattn.spec import DecodingSettings
 from fastattn.weights.folder import Folder
 from fastattn.weights.json_file import shorten
 from fastattn.weights.marian_bin import is_model
@@ -34,10 +36,17 @@ HARMLESS: dict[str, tuple[Value, ...]] = {
     "force-decode": ("false",),
     "encryption-key-path": ("",),
 }
-# How the search runs, in what batches and on what: the caller's choice here, or without effect.
+# How the search runs, by DecodingSettings' names.
+SETTINGS = {
+    "beam-size": "beam_size",
+    "normalize": "length_penalty",
+    "word-penalty": "word_penalty",
+    "max-length-factor": "max_length_factor",
+}
+# In what batches the search runs, on what, and what it prints: the caller's choice here, or without effect.
 IGNORED = frozenset(
-    "beam-size normalize word-penalty max-length max-length-crop max-length-break max-length-factor "
-    "allow-special n-best n-best-feature alignment word-scores skip-cost weights output-sampling output-approx-knn "
+    "max-length max-length-crop max-length-break "
+    "allow-special n-best n-best-feature alignment word-scores skip-cost weights output-approx-knn "
     "mini-batch mini-batch-words maxi-batch maxi-batch-sort data-threads workspace cpu-threads devices num-devices "
     "model-mmap precision fp16 optimize gemm-type quantize-range use-legacy-batching dump-quantmult seed version "
     "quiet quiet-translation log log-level log-time-zone stat-freq port input output tsv tsv-fields "
@@ -51,6 +60,7 @@ class Configuration:
 
     alphas    whether the model's scales of inputs are used; None: where they are there
     unknowns  whether <unk> may be written
+    decoding  how it wants the search to run
     """
 
     model: str
@@ -58,6 +68,7 @@ class Configuration:
     shortlist: str | None = None
     alphas: bool | None = None
     unknowns: bool = False
+    decoding: DecodingSettings = DecodingSettings()
     details: dict[str, str] = field(default_factory=dict)
 
 
@@ -129,19 +140,37 @@ def _read(folder: Folder, name: str) -> Configuration:
         options.problems.append(f"vocabs should be the source's and the target's, are {len(vocabularies)}")
     shortlist = _shortlist(options)
     alphas, unknowns = _alphas(options, values), options.flag("allow-unk")
+    decoding = _decoding(options)
     problems = options.problems + options.unknown(IGNORED)
     if problems:
         raise CheckpointError(f"{where}: not supported: {'; '.join(dict.fromkeys(problems))}")
     places = [_place(folder, vocabulary, relative) for vocabulary in vocabularies]
-    factor = values.get("max-length-factor")
     return Configuration(
         model=_place(folder, models[0], relative),
         vocabularies=(places[0], places[-1]),
         shortlist=_place(folder, shortlist, relative) if shortlist else None,
         alphas=alphas,
         unknowns=unknowns,
-        details={"max length factor": factor} if isinstance(factor, str) and factor.isprintable() else {},
+        decoding=decoding,
     )
+
+
+def _decoding(options: Options) -> DecodingSettings:
+    """Marian's defaults differ from ours (beams of 12, no normalisation); what is not written is left open."""
+    settings: dict[str, Any] = {}
+    not_followed = []
+    for name, ours in SETTINGS.items():
+        number = options.number(name)
+        if number is not None and ours == "beam_size" and number.is_integer():
+            settings[ours] = int(number)
+        elif number is not None and ours != "beam_size":
+            settings[ours] = number
+        elif options.values.get(name) is not None:
+            not_followed.append(f"{name} {shorten(options.values[name])}")
+    sampling = options.texts("output-sampling")
+    if sampling and sampling != ["false"]:
+        not_followed.append(f"output-sampling {shorten(' '.join(sampling))}")
+    return DecodingSettings(**settings, not_followed=tuple(not_followed))
 
 
 def _shortlist(options: Options) -> str | None:

@@ -51,6 +51,7 @@ IGNORED = frozenset(
     "bert-train-type-embeddings bert-type-vocab-size ulr-dim-emb ulr-trainable-transformation factors-combine "
     "transformer-depth-scaling".split()
 )
+NUMBER = re.compile(r"[-+]?([0-9]{1,9}(\.[0-9]{0,9})?|\.[0-9]{1,9})")
 TRUE, FALSE = ("true", "yes", "on", "y"), ("false", "no", "off", "n")
 
 
@@ -91,6 +92,11 @@ class Options:
             )
             return max(least, default or 1)
         return int(value)
+
+    def number(self, name: str) -> float | None:
+        """A finite number; None where the option is absent, or is no such number."""
+        value = self._ask(name)
+        return float(value) if isinstance(value, str) and NUMBER.fullmatch(value) else None
 
     def one_of(self, name: str, known: Mapping[str, str], default: str) -> str:
         value = self.text(name, default)

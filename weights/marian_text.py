@@ -46,6 +46,7 @@ def translation_text(folder: Folder, configuration: Configuration, spec: ModelSp
         target_language=languages[1],
         writes_unknowns=configuration.unknowns,
         single_sentences=True,
+        decoding=configuration.decoding,
     )
 
 

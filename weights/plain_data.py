@@ -19,6 +19,10 @@ PLAIN: dict[Any, tuple[str, Any]] = {
     float: ("a number of float32", lambda value: type(value) in (int, float) and abs(value) <= GREATEST_NUMBER),
     str: ("a string", is_text),
     dict: ("an object", lambda value: isinstance(value, dict)),
+    tuple[tuple[int, ...], ...]: (
+        "a list of lists of integers of 32 bits",
+        lambda value: isinstance(value, list) and all(map(_is_integers, value)),
+    ),
     tuple[str, ...]: ("a list of strings", lambda value: isinstance(value, list) and all(map(is_text, value))),
     dict[str, str]: (
         "an object of strings",
@@ -27,6 +31,10 @@ PLAIN: dict[Any, tuple[str, Any]] = {
 }
 
 T = TypeVar("T")
+
+
+def _is_integers(value: object) -> bool:
+    return isinstance(value, list) and all(type(item) is int and abs(item) <= GREATEST_INTEGER for item in value)
 
 
 def to_plain(value: Any, apart: Mapping[str, object] | None = None) -> dict[str, Any]:
@@ -89,4 +97,6 @@ def _convert(hint: Any, value: object, name: str, problems: list[str]) -> Any:
     if not fits(value):
         problems.append(f"{name} should be {what}, is {shorten(value)}")
         return None
+    if hint == tuple[tuple[int, ...], ...]:
+        return tuple(tuple(inner) for inner in value)  # type: ignore[attr-defined]
     return (get_origin(hint) or hint)(value)

@@ -16,6 +16,7 @@ class Job:
     source      its ids
     start       the target's start token followed by its prefix
     context     how many tokens of the prefix count neither for the score nor for what penalties look back on
+    forced      how many tokens of the prefix are imposed even where the others are only wished for
     wished      a prefix that the target shall only be drawn towards
     hypothesis  the number among the samples of one sentence
     """
@@ -23,6 +24,7 @@ class Job:
     source: np.ndarray
     start: Sequence[int]
     context: int = 0
+    forced: int = 0
     wished: Sequence[int] = ()
     hypothesis: int = 0
 
@@ -32,7 +34,7 @@ class Hypothesis:
     """A finished target sequence without its end token.
 
     log_probability  the sum over ``length`` tokens, the end token counted and a target prefix counting 0
-    score            log_probability / length ** length_penalty, and the coverage penalty
+    score            (log_probability - length * word_penalty) / length ** length_penalty, and the coverage penalty
     attention_TS     where the options need it: each token's attention over the source ids
     """
 

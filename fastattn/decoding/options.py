@@ -37,6 +37,7 @@ class Step:
 # A wider beam, or more finished hypotheses, cannot be meant: a step would not end, or memory would.
 WIDEST_BEAM = 1024
 MOST_HYPOTHESES = 1_000_000
+LONGEST_TARGET = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,11 @@ class DecodingOptions:
     repetition_penalty   logits of tokens already produced are divided by it where they are positive and multiplied by
                          it where negative; above 1 discourages them, 1 is none (Keskar 2019, section 4.1)
     no_repeat_ngram_size  never produce as many tokens in a row twice; 0: no such rule (Paulus 2017, section 2.5)
+    word_penalty         taken off the log-probability for each token, before the length penalty; below 0 it rewards
     min_decoding_length  the end token is ruled out for so many tokens
-    max_decoding_length  tokens, a target prefix included; None: the larger of 256 and twice the source
+    max_decoding_length  tokens, a target prefix included
+    max_length_factor    times the source's tokens, the special ones among them: what a target may have behind its
+                         prefix, rounded up. Where both limits are None: the larger of 256 and twice the source
     disable_unk          never produce the unknown token
     suppress_sequences   never produce these runs of tokens. Here they are ids; a Translator takes them as it takes
                          target prefixes: texts, or lists of tokens in ``translate_tokens``. Of a text the tokenizer's
@@ -86,11 +90,13 @@ class DecodingOptions:
     patience: float = 1.0
     num_hypotheses: int = 1
     length_penalty: float = 1.0
+    word_penalty: float = 0.0
     coverage_penalty: float = 0.0
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
     min_decoding_length: int = 1
     max_decoding_length: int | None = None
+    max_length_factor: float | None = None
     disable_unk: bool = False
     suppress_sequences: Sequence[Sequence[int]] = ()
     prefix_bias_beta: float = 0.0
@@ -126,23 +132,26 @@ class DecodingOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
                 raise InputError(f"{name} should be a whole number, at least {least}; got {value!r}")
-        for name in (
+        numbers = (
             "patience",
             "length_penalty",
+            "word_penalty",
             "coverage_penalty",
             "repetition_penalty",
             "prefix_bias_beta",
             "min_alternative_expansion_prob",
             "sampling_topp",
             "sampling_temperature",
-        ):
+            *(() if self.max_length_factor is None else ("max_length_factor",)),
+        )
+        for name in numbers:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
                 raise InputError(f"{name} should be a finite number, got {value!r}")
 
     def _check_limits(self) -> None:
-        for name in ("patience", "repetition_penalty", "sampling_topp"):
-            if getattr(self, name) <= 0:
+        for name in ("patience", "repetition_penalty", "sampling_topp", "max_length_factor"):
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise InputError(f"{name} should be greater than 0, got {getattr(self, name)}")
         for name in ("min_alternative_expansion_prob", "sampling_temperature"):
             if getattr(self, name) < 0:
@@ -202,6 +211,11 @@ class DecodingOptions:
         return self.sampling_topk != 1 and self.sampling_temperature > 0
 
     @property
+    def longer_is_worse(self) -> bool:
+        """Whether a hypothesis cannot gain by going on: nothing makes up for the log-probability of another token."""
+        return self.length_penalty == 0 and self.coverage_penalty == 0 and self.word_penalty >= 0
+
+    @property
     def needs_attention(self) -> bool:
         """Whether the search has to keep attention."""
         return self.return_attention or self.replace_unknowns or self.coverage_penalty != 0
@@ -211,9 +225,17 @@ class DecodingOptions:
         """Finished hypotheses that end a sentence: round(beam_size * patience), half away from zero, in float32."""
         return math.floor(float(np.float32(self.beam_size) * np.float32(self.patience)) + 0.5)
 
-    def limit(self, source_length: int, positions: int) -> int:
-        """The most tokens that a sentence may produce; ``positions`` is the decoder's own limit, 0 for none."""
+    def limit(self, source_length: int, positions: int, prefix_length: int = 0) -> int:
+        """The most tokens that a sentence may produce, its target prefix among them.
+
+        positions  the decoder's own limit, 0 for none
+        """
         limit = self.max_decoding_length
+        if self.max_length_factor is not None and source_length:
+            # more than any number of positions is no number that matters, but may be too large for an int64
+            factored = prefix_length + math.ceil(min(self.max_length_factor * source_length, LONGEST_TARGET))
+            factored = max(factored, self.min_decoding_length)
+            limit = factored if limit is None else min(limit, factored)
         if limit is None:
             limit = max(256, 2 * source_length, self.min_decoding_length)
         return min(limit, positions) if positions else limit

@@ -111,6 +111,9 @@ class Worker:
             elif not came:
                 return
 
+    def _limit(self, job: Job) -> int:
+        return self.options.limit(len(job.source), self.model.positions, len(job.start) - 1)
+
     def _expected_rows(self, job: Job) -> int:
         return self.beam * (len(job.source) * 5 // 4 + 16 + len(job.start))
 
@@ -147,13 +150,13 @@ class Worker:
 
     def _start(self, jobs: list[Job], sentences_B: np.ndarray, memory: list[np.ndarray], memory_starts_B1: np.ndarray):
         """The first free step, of one row a sentence, at the end of a pass over its start token and prefix."""
-        limits_B = np.array([self.options.limit(len(job.source), self.model.positions) for job in jobs], np.int64)
+        limits_B = np.array([self._limit(job) for job in jobs], np.int64)
         if self.options.callback is not None:
             limits_B = np.array([self._stream_prefix(*item) for item in zip(sentences_B, jobs, limits_B)], np.int64)
         inputs = [np.asarray(job.start[:limit], np.int32) for job, limit in zip(jobs, limits_B)]
         # Where the limit falls inside the prefix, the last token is the prefix's, whatever the model says.
         forced_B = np.array([job.start[limit] if limit < len(job.start) else -1 for job, limit in zip(jobs, limits_B)])
-        prefixed_B = np.array([len(job.start) - 1 > job.context for job in jobs])
+        prefixed_B = np.array([len(job.start) - 1 > max(job.context, job.forced) for job in jobs])
         starts_B1 = np.zeros(len(jobs) + 1, np.int64)
         np.cumsum([len(tokens) for tokens in inputs], out=starts_B1[1:])
         slots_B, tokens_N = sentences_B * self.beam, np.concatenate(inputs)
@@ -281,7 +284,7 @@ class Worker:
         top_finished_B = beams.top_finished_B | ended_BR[:, 0]
         if options.greedy:
             done_B = finished_B > 0
-        elif options.length_penalty == 0 and options.coverage_penalty == 0:  # later beams cannot overtake
+        elif options.longer_is_worse:  # later beams cannot overtake
             done_B = last_B | (top_finished_B & (finished_B >= options.num_hypotheses))
         else:
             done_B = last_B | (finished_B >= options.wanted)
@@ -323,7 +326,7 @@ class Worker:
         if not options.scored:
             log_probability = math.nan
         counted = length - sentence.job.context
-        score = normalised(log_probability, counted, options.length_penalty)
+        score = normalised(log_probability, counted, options.length_penalty, options.word_penalty)
         attention_TS = self.cache.attention(slot, length) if self.attention else None
         if attention_TS is not None and options.coverage_penalty and counted:
             score += options.coverage_penalty * coverage(attention_TS[-counted:])

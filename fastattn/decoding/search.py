@@ -67,12 +67,16 @@ def keep_beams(ids_BC: np.ndarray, ended_BR: np.ndarray, end_id: int) -> np.ndar
     return kept_BR
 
 
-def normalised(log_probability: float, length: int, length_penalty: float) -> float:
-    """log_probability / length ** length_penalty, in float32; 0 where nothing was produced."""
+def normalised(log_probability: float, length: int, length_penalty: float, word_penalty: float = 0.0) -> float:
+    """(log_probability - length * word_penalty) / length ** length_penalty, in float32; 0 where nothing was produced.
+
+    Marian's History::add, which CTranslate2 has without the word penalty.
+    """
     if not length:
         return 0.0
-    with np.errstate(over="ignore", divide="ignore"):  # a huge penalty makes scores 0 or infinite
-        return float(np.float32(log_probability) / np.float32(length) ** np.float32(length_penalty))
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # huge penalties make scores 0, infinite or NaN
+        penalised = np.float32(log_probability) - np.float32(length) * np.float32(word_penalty)
+        return float(penalised / np.float32(length) ** np.float32(length_penalty))
 
 
 def biased(

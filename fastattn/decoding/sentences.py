@@ -34,7 +34,7 @@ def decode_sentences(
     if options.sampled and options.num_hypotheses > 1:
         return _decode_samples(model, jobs, options, *ids, threads)
     if options.biased:
-        jobs = [replace(job, start=job.start[:1], wished=job.start[1:]) for job in jobs]
+        jobs = [replace(job, start=job.start[: 1 + job.forced], wished=job.start[1:]) for job in jobs]
     return decode(model, jobs, options, *ids, threads)
 
 
@@ -62,7 +62,7 @@ def _decode_alternatives(
     model: EncoderDecoder, jobs: Sequence[Job], options: DecodingOptions, end_id: int, unk_id: int, threads: int
 ) -> list[list[Hypothesis]]:
     """The continuations of each sentence's most probable next tokens. Where there is no room for one: the prefix."""
-    limits = [options.limit(len(job.source), model.positions) for job in jobs]
+    limits = [options.limit(len(job.source), model.positions, len(job.start) - 1) for job in jobs]
     roomy = [b for b, job in enumerate(jobs) if len(job.start) <= limits[b]]
     expanded = _expand(model, jobs, roomy, options, end_id, unk_id, threads)
     branches: list[tuple[int, float]] = []

@@ -58,6 +58,7 @@ class TranslationTokenizer:
         self.end_id = self._target_ids[text.eos_token]
         self.unk_id = self._target_ids[text.unk_token]
         self.implicit_tokens = int(text.add_source_bos) + int(text.add_source_eos)
+        self.forced = len(text.decoding.forced_tokens)
 
     def source_tokens(self, text: str) -> list[str]:
         language, text = self.cut_language(text)
@@ -87,8 +88,11 @@ class TranslationTokenizer:
         return np.array(ids, np.int32)
 
     def target_ids(self, tokens: Sequence[str]) -> list[int]:
-        """Ids after the decoder's start token; where the model leaves that to the caller, ``tokens`` begins with it."""
-        ids = [self._target_ids.get(token, self.unk_id) for token in tokens]
+        """Ids after the decoder's start token and the forced ones.
+
+        Where the model leaves the start token to the caller, ``tokens`` begins with it.
+        """
+        ids = [self._target_ids.get(token, self.unk_id) for token in (*self.text.decoding.forced_tokens, *tokens)]
         start = self.text.decoder_start_token
         if start is not None:
             # Marian's models have no such token in their vocabulary, and need none: they start from a zero embedding.
