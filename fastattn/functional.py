@@ -1,6 +1,7 @@
 """Attention on plain arrays, for use without a model: the kernel behind checks of shapes and types."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 
@@ -9,43 +10,75 @@ from fastattn.kernels.attention import attend_between
 
 MAX_HEAD_WIDTH = 4096
 LARGEST_SCALE = float(np.finfo(np.float32).max) / 2  # the kernel takes it times log2(e)
+Integers: TypeAlias = int | np.integer | Sequence[int] | np.ndarray
+
+
+@overload
+def attention(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    *,
+    lengths: Integers | None = None,
+    causal: bool = False,
+    offset: Integers | None = None,
+    scale: float | None = None,
+    bias: np.ndarray | None = None,
+    return_weights: Literal[False] = False,
+) -> np.ndarray: ...
+
+
+@overload
+def attention(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    *,
+    lengths: Integers | None = None,
+    causal: bool = False,
+    offset: Integers | None = None,
+    scale: float | None = None,
+    bias: np.ndarray | None = None,
+    return_weights: Literal[True],
+) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 def attention(
-    query_BTHK: np.ndarray,
-    key_BSHK: np.ndarray,
-    value_BSHK: np.ndarray,
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
     *,
-    lengths: Any = None,
+    lengths: Integers | None = None,
     causal: bool = False,
-    offset: Any = None,
+    offset: Integers | None = None,
     scale: float | None = None,
     bias: np.ndarray | None = None,
     return_weights: bool = False,
-) -> Any:
-    """softmax(Q K' scale + bias) V (Vaswani 2017) of every head: out_BTHK float32, with weights_BHTS when asked.
+) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    """softmax(Q K' scale + bias) V of each head (Vaswani 2017): float32 (B, T, H, K); if asked, with weights (B, H, T, S).
 
-    Arrays are float32. Keys may have fewer heads than queries, if the number of query heads is a multiple: each key
-    head then serves as many query heads in a row (Ainslie 2023).
-    lengths  integers [B]: keys at or past a sentence's length are padding. All S are keys where none are given.
-    causal   query t sees keys s <= t + offset; offset is an integer or integers [B], 0 where none is given.
-    scale    of the scores, 1 / sqrt(K) where none is given.
-    bias     float32, broadcast to (B, H, T, S), added after the scale; -inf hides a key.
-    A query that sees no key yields zeros. InputError where shapes or types do not fit. The scores are not stored
-    (Milakov and Gimelshein 2018; Dao 2023), but for the weights.
+    query is (B, T, H, K), key and value are (B, S, G, K): sentences, positions, heads, head width; float32. Where G is
+    less than H it divides H, and each key head serves H / G query heads in a row (Ainslie 2023).
+    lengths  integers [B]: keys at or past a sentence's length are padding; None: all S are keys
+    causal   query t sees keys s <= t + offset; offset is an integer or integers [B], None: 0
+    scale    of the scores; None: 1 / sqrt(K)
+    bias     float32, broadcast to (B, H, T, S), added after the scale; -inf hides a key
+    InputError where shapes or types do not fit. No scores are stored, but for the weights (Dao 2023).
+    PyTorch's scaled_dot_product_attention takes (B, H, T, K), calls bias attn_mask, causal is_causal, G < H enable_gqa.
+    A query that sees no key yields zeros here, and there since 2.5; before, NaN.
     """
-    arrays = {"query": query_BTHK, "key": key_BSHK, "value": value_BSHK}
+    arrays = {"query": query, "key": key, "value": value}
     for name, array in arrays.items():
         _check_float32(name, array)
         if array.ndim != 4:
             axes = "(batch, positions, heads, head width)"
             raise InputError(f"{name}: expected four axes {axes}, got shape {array.shape}")
-    B, T, H, K = query_BTHK.shape
-    S, G = key_BSHK.shape[1:3]
-    if key_BSHK.shape != (B, S, G, K):
-        raise InputError(f"key: expected batch {B} and head width {K} as in the query, got shape {key_BSHK.shape}")
-    if value_BSHK.shape != key_BSHK.shape:
-        raise InputError(f"value: expected the key's shape {key_BSHK.shape}, got {value_BSHK.shape}")
+    B, T, H, K = query.shape
+    S, G = key.shape[1:3]
+    if key.shape != (B, S, G, K):
+        raise InputError(f"key: expected batch {B} and head width {K} as in the query, got shape {key.shape}")
+    if value.shape != key.shape:
+        raise InputError(f"value: expected the key's shape {key.shape}, got {value.shape}")
     if H == 0:
         raise InputError("query: expected at least one head, got none")
     if G == 0 or H % G != 0:

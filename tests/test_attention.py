@@ -1,8 +1,10 @@
 """The fused attention kernel and the public function over it: against the oracle, and bit for bit against itself."""
 
+import inspect
 import os
 import subprocess
 import sys
+import typing
 
 import numpy as np
 import pytest
@@ -212,12 +214,12 @@ X = np.zeros((2, 3, 4, 8), np.float32)
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"query_BTHK": X.astype(np.float64)}, "query: expected a NumPy array of float32, got float64"),
-        ({"key_BSHK": X.tolist()}, "key: expected a NumPy array of float32, got list"),
-        ({"query_BTHK": X[0]}, "query: expected four axes"),
-        ({"key_BSHK": X[:1]}, "key: expected batch 2 and head width 8 as in the query, got shape (1, 3, 4, 8)"),
-        ({"value_BSHK": X[:, :2]}, "value: expected the key's shape (2, 3, 4, 8), got (2, 2, 4, 8)"),
-        ({"key_BSHK": X[:, :, :3], "value_BSHK": X[:, :, :3]}, "divides the query's 4, got 3"),
+        ({"query": X.astype(np.float64)}, "query: expected a NumPy array of float32, got float64"),
+        ({"key": X.tolist()}, "key: expected a NumPy array of float32, got list"),
+        ({"query": X[0]}, "query: expected four axes"),
+        ({"key": X[:1]}, "key: expected batch 2 and head width 8 as in the query, got shape (1, 3, 4, 8)"),
+        ({"value": X[:, :2]}, "value: expected the key's shape (2, 3, 4, 8), got (2, 2, 4, 8)"),
+        ({"key": X[:, :, :3], "value": X[:, :, :3]}, "divides the query's 4, got 3"),
         ({"lengths": [1, 2, 3]}, "lengths: expected an integer or 2 of them"),
         ({"lengths": [1, 4]}, "lengths: expected 0 to 3, the number of keys, got [1, 4]"),
         ({"lengths": [1.0, 2.0]}, "lengths: expected an integer or 2 of them, got float64"),
@@ -226,7 +228,7 @@ X = np.zeros((2, 3, 4, 8), np.float32)
         ({"scale": float("nan")}, "scale: expected a finite number in float32, got nan"),
         ({"scale": 3e38}, "scale: expected a finite number in float32, got 3e+38"),
         ({"scale": "large"}, "scale: expected a finite number, got str"),
-        ({"query_BTHK": X[:, :, :0]}, "query: expected at least one head, got none"),
+        ({"query": X[:, :, :0]}, "query: expected at least one head, got none"),
         ({"bias": np.zeros((2, 4, 3, 4), np.float32)}, "bias: expected a shape that broadcasts to (2, 4, 3, 3)"),
         ({"bias": np.zeros((1, 2, 4, 3, 3), np.float32)}, "bias: expected a shape that broadcasts"),
         ({"bias": np.zeros(3)}, "bias: expected a NumPy array of float32, got float64"),
@@ -234,8 +236,18 @@ X = np.zeros((2, 3, 4, 8), np.float32)
 )
 def test_unfit_arguments_are_told(change, message):
     with pytest.raises(InputError) as raised:
-        fastattn.attention(**{"query_BTHK": X, "key_BSHK": X, "value_BSHK": X, **change})
+        fastattn.attention(**{"query": X, "key": X, "value": X, **change})
     assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="overloads are kept since Python 3.11")
+def test_a_type_checker_knows_when_weights_come_too():
+    returned = {}
+    for overload in typing.get_overloads(fastattn.attention):
+        hints = typing.get_type_hints(overload)
+        assert list(hints) == [*inspect.signature(fastattn.attention).parameters, "return"]
+        returned[typing.get_args(hints["return_weights"])] = hints["return"]
+    assert returned == {(False,): np.ndarray, (True,): tuple[np.ndarray, np.ndarray]}
 
 
 OTHER_CPU = """
