@@ -47,7 +47,7 @@ TRANSLATION_OPTIONS: list[dict[str, Any]] = [
 ]
 ENCODING_OPTIONS: list[dict[str, Any]] = [
     {},
-    {"normalize": True, "truncate_dim": 64},
+    {"normalize_embeddings": True, "truncate_dim": 64},
     {"pooling": ("cls", "mean")},
     {"prompt": "query: "},
 ]

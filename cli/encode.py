@@ -2,8 +2,8 @@
 
 import json
 import time
-from collections.abc import Iterator
-from itertools import islice
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from fastattn.cli.options import (
     given,
     input_option,
     located,
+    located_name,
     model_option,
     precision_option,
     threads_option,
@@ -25,24 +26,25 @@ from fastattn.cli.progress import Compiling, Progress, pace, rate
 from fastattn.errors import InputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
 
-# Enough lines for batches of like lengths on every core, few enough for progress to move and memory to stay small.
-CHUNK = 1024
+    from fastattn.encoder import Encoder
 
 
 @click.command(
     epilog="""\b
 Examples:
-  fastattn encode -m minilm "A man is eating food." > vectors.jsonl
+  fastattn encode "A man is eating food." > vectors.jsonl
   fastattn encode -m minilm -i sentences.txt -o vectors.npy -v
-  fastattn encode -m minilm -i sentences.txt --format csv --truncate-dim 64
-  fastattn encode -m ./my-encoder --prompt query --normalize < questions.txt
+  fastattn encode -i sentences.txt --format csv --truncate-dim 64
+  fastattn encode -m ./my-encoder --prompt-name query --normalize < questions.txt
 
 \b
 One vector for each line, empty ones included.
   npy    a float32 array [lines, dimension]
-  jsonl  {"text": ..., "vector": [...]}, with null for what is not finite, as damaged weights give
+  jsonl  {"text": ..., "embedding": [...]}, with null for what is not finite, as damaged weights give
   csv    numbers separated by commas, no header
 """
 )
@@ -63,7 +65,8 @@ One vector for each line, empty ones included.
     help="cls, mean, max, mean_sqrt_len, weightedmean, lasttoken (default: as the model has it).",
 )
 @click.option("--truncate-dim", type=click.IntRange(min=1), help="Keep the first so many dimensions.")
-@click.option("--prompt", help="The name of one of the model's prompts, or text to put before each line.")
+@click.option("--prompt", metavar="TEXT", help="Put before each line; '' for nothing (default: the model's own).")
+@click.option("--prompt-name", metavar="NAME", help="Put the model's prompt of that name before each line.")
 @precision_option
 @threads_option
 @verbose_option
@@ -73,14 +76,16 @@ def encode(
     input_path: str | None,
     output_path: str | None,
     form: str | None,
+    normalize: bool | None,
     pooling: str | None,
     precision: str | None,
     threads: int | None,
     verbose: bool,
     **options: Any,
 ) -> None:
-    """Turn TEXTs, the lines of a file, or of standard input into vectors."""
-    name = _chosen(model)
+    """Turn TEXTs, the lines of a file, or of standard input into vectors; the model is minilm unless -m names one."""
+    if options["prompt"] is not None and options["prompt_name"] is not None:
+        raise click.UsageError("give --prompt or --prompt-name, not both")
     write = _WRITERS[form or _form_of(output_path)]
     lines = open_lines(texts, input_path)
     with open_output(output_path) as output, Progress() as progress:
@@ -88,23 +93,19 @@ def encode(
             raise InputError("npy is not for a terminal; name a file with -o")
         start = time.monotonic()
         with loading():
+            path = _located(model, progress)
             compiling = Compiling(progress)
-            progress.show(f"loading {name}")
-            name = located(name, progress)
             from fastattn.encoder import Encoder
 
-            encoder = Encoder(name, **given(precision=precision, threads=threads))
-        chosen = given(**options, pooling=None if pooling is None else tuple(pooling.split(",")))
+            encoder = Encoder(path, **given(precision=precision, threads=threads))
+        chosen = given(
+            **options,
+            normalize_embeddings=normalize,
+            pooling=None if pooling is None else tuple(pooling.split(",")),
+        )
         loaded = time.monotonic()
-
-        def vectors() -> Iterator[tuple[list[str], "np.ndarray"]]:
-            for chunk in _chunks(lines):
-                yield chunk, encoder.encode(chunk, **chosen)
-                lines.finish(len(chunk))
-                progress.show(pace(lines, time.monotonic() - loaded))
-
         progress.enabled &= not output.is_terminal()
-        write(output, vectors(), encoder.encode([], **chosen))
+        write(output, _results(encoder, lines, chosen, progress, loaded), encoder.encode([], **chosen).shape[1])
     if verbose:
         seconds = time.monotonic() - loaded
         click.echo(
@@ -113,14 +114,38 @@ def encode(
         )
 
 
-def _chosen(model: str | None) -> str:
-    """``model``, or an InputError that lists the catalog's."""
-    if model:
-        return model
-    from fastattn.weights.catalog import CATALOG
+def _located(model: str | None, progress: Progress) -> "Path":
+    """Where the model, or else the default one, is; what runs it is imported only once that is known."""
+    from fastattn.weights import catalog
 
-    names = [f"{name} ({entry.title})" for name, entry in CATALOG.items() if entry.kind == "sentence encoder"]
-    raise InputError(f"choose a model with -m: a folder, or one of the catalog: {', '.join(names)}")
+    progress.show(f"loading {model or catalog.DEFAULT_ENCODER}")
+    if model is not None:
+        return catalog.resolve(located(model, progress))
+    entry = catalog.CATALOG[catalog.DEFAULT_ENCODER]
+    remark = " (-m chooses another model)"
+    if progress.enabled and entry.folder.is_dir():  # what is fetched is announced anyway
+        click.echo(f"fastattn: encoding with {entry.name}, {entry.title}{remark}", err=True)
+    return catalog.resolve(located_name(entry.name, progress, remark))
+
+
+def _results(
+    encoder: "Encoder", lines: Lines, options: dict[str, Any], progress: Progress, start: float
+) -> Iterator[tuple[str, "np.ndarray"]]:
+    """(line, vector_E) of each line, in order; only what the encoder reads ahead is kept."""
+    waiting: deque[str] = deque()
+
+    def read() -> Iterator[str]:
+        for line in lines:
+            waiting.append(line)
+            yield line
+
+    vectors: Iterable[np.ndarray] = encoder.encode_iter(read(), **options)
+    if lines.terminal:  # a person waits for the answer to each line
+        vectors = (encoder.encode(line, **options) for line in read())
+    for vector_E in vectors:
+        lines.finish(1)
+        progress.show(pace(lines, time.monotonic() - start))
+        yield waiting.popleft(), vector_E
 
 
 def _form_of(path: str | None) -> str:
@@ -133,47 +158,37 @@ def _form_of(path: str | None) -> str:
     return _SUFFIXES[suffix]
 
 
-def _chunks(lines: Lines) -> Iterator[list[str]]:
-    remaining = iter(lines)
-    size = 1 if lines.terminal else CHUNK
-    while chunk := list(islice(remaining, size)):
-        yield chunk
-
-
-def _write_jsonl(output: Output, chunks: Iterator, empty: "np.ndarray") -> None:
-    for texts, vectors_BE in chunks:
-        for text, vector in zip(texts, _decimals(vectors_BE)):
-            numbers = ", ".join(_NO_JSON.get(number, number) for number in vector)
-            output.write(f'{{"text": {json.dumps(text, ensure_ascii=False)}, "vector": [{numbers}]}}\n'.encode())
+def _write_jsonl(output: Output, results: Iterator[tuple[str, "np.ndarray"]], width: int) -> None:
+    for text, vector_E in results:
+        numbers = ", ".join(_NO_JSON.get(number, number) for number in _decimals(vector_E))
+        output.write(f'{{"text": {json.dumps(text, ensure_ascii=False)}, "embedding": [{numbers}]}}\n'.encode())
         output.flush()
 
 
 _NO_JSON = dict.fromkeys(("nan", "inf", "-inf"), "null")
 
 
-def _write_csv(output: Output, chunks: Iterator, empty: "np.ndarray") -> None:
-    for _, vectors_BE in chunks:
-        for vector in _decimals(vectors_BE):
-            output.write(",".join(vector).encode() + b"\n")
+def _write_csv(output: Output, results: Iterator[tuple[str, "np.ndarray"]], width: int) -> None:
+    for _, vector_E in results:
+        output.write(",".join(_decimals(vector_E)).encode() + b"\n")
         output.flush()
 
 
-def _decimals(vectors_BE: "np.ndarray") -> Iterator[list[str]]:
+def _decimals(vector_E: "np.ndarray") -> list[str]:
     """The shortest decimals that give the same float32 back."""
-    for vector_E in vectors_BE:
-        yield [str(value) for value in vector_E]
+    return [str(value) for value in vector_E]
 
 
-def _write_npy(output: Output, chunks: Iterator, empty: "np.ndarray") -> None:
+def _write_npy(output: Output, results: Iterator[tuple[str, "np.ndarray"]], width: int) -> None:
     """A pipe gets everything at the end; a file grows, and its header, written first, learns how many rows came."""
     kept: list[bytes] = []
     rows = 0
     write = output.write if output.rewritable else kept.append
-    write(_npy_header(0, empty.shape[1]))
-    for texts, vectors_BE in chunks:
-        rows += len(texts)
-        write(vectors_BE.astype("<f4", copy=False).tobytes())
-    header = _npy_header(rows, empty.shape[1])
+    write(_npy_header(0, width))
+    for _, vector_E in results:
+        rows += 1
+        write(vector_E.astype("<f4", copy=False).tobytes())
+    header = _npy_header(rows, width)
     if output.rewritable:
         output.rewrite_start(header)
     else:

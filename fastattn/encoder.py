@@ -2,29 +2,33 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from types import ModuleType
 from typing import TypeVar
 
 import numpy as np
 
-from fastattn import kernels
 from fastattn.balance import input_factors
 from fastattn.errors import CheckpointError, InputError, TokenizerError, check_count
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.pooling import check_poolings, pool
-from fastattn.packed_file import PackedFile
+from fastattn.progress import Progress
 from fastattn.similarity import SIMILARITIES, similarity, unit_length
 from fastattn.spec import ACTIVATIONS, Checkpoint, EncoderText, resolve_precision
-from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.weights import catalog, read
 
 # A batch's rows: enough for the matrix products to run at full speed, few enough to bound memory and for the cores
 # to end together. From 256 to 4096 rows the speed differs by less than its noise (MiniLM, two cores).
 MOST_ROWS = 1024
 LEAST_ROWS = 256
+# Texts that encode_iter reads ahead: few at first, so that the first vectors come soon, then enough for batches of like
+# lengths on every core; fewer where they are so long that they have this many characters in all.
+FIRST_WINDOW, LAST_WINDOW = 32, 1024
+WINDOW_CHARACTERS = 1 << 20
 
 _Batch = TypeVar("_Batch")
 _Result = TypeVar("_Result")
@@ -44,7 +48,7 @@ class Encoder:
     """
 
     def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):
-        self._build(read(catalog.resolve(path)), precision, threads, kernels, keep=True)
+        self._build(read(catalog.resolve(path)), precision, threads, None, keep=True)
 
     @classmethod
     def from_checkpoint(
@@ -52,21 +56,22 @@ class Encoder:
         checkpoint: Checkpoint,
         precision: str = "auto",
         threads: int | None = None,
-        ops: ModuleType = kernels,
+        ops: ModuleType | None = None,
     ) -> "Encoder":
-        """An Encoder of a checkpoint in memory; ``ops`` is the namespace of operations."""
+        """An Encoder of a checkpoint in memory; ``ops`` is the namespace of operations, None: fastattn.kernels."""
         encoder = cls.__new__(cls)
         encoder._build(checkpoint, precision, threads, ops)
         return encoder
 
     def _build(
-        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: ModuleType, keep: bool = False
+        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: ModuleType | None, keep: bool = False
     ) -> None:
         text = checkpoint.text
         if not isinstance(text, EncoderText):
             raise CheckpointError(f"an encoder's checkpoint is expected, this one is an {checkpoint.spec.kind} model's")
         precision = resolve_precision(precision, checkpoint).replace("intgemm", "int8")  # it has no scales of inputs
-        self._ops = ops
+        # Compiled kernels and the tokenizers library are imported only where they are used: it takes a while.
+        self._ops = ops or import_module("fastattn.kernels")
         limit = self._ops.thread_limit()
         self._threads = limit if threads is None else min(check_count("threads", threads), limit)
         self._text = text
@@ -74,13 +79,15 @@ class Encoder:
         _check_text(text, self._width)
         positions = checkpoint.spec.encoder.max_positions
         self._max_length = min(text.max_length, positions) if positions else text.max_length
-        kept = PackedFile(checkpoint.files, precision) if keep else None
+        kept = import_module("fastattn.packed_file").PackedFile(checkpoint.files, precision) if keep else None
         factors = partial(input_factors, checkpoint, self._ops)
         self._model = EncoderModel(checkpoint, self._ops, precision, kept, factors)
         if kept is not None:
             kept.save()
         self._dense = [(self._ops.pack_linear(w, bias), activation) for w, bias, activation in text.dense]
         self._special_ids = _special_ids(text.tokenizer)
+        from fastattn.text.huggingface import HuggingFaceTokenizer
+
         self._tokenizer = HuggingFaceTokenizer(text.tokenizer, self._max_length, text.lowercase)
 
     @property
@@ -96,42 +103,63 @@ class Encoder:
     def encode(
         self,
         texts: str | Iterable[str],
-        normalize: bool | None = None,
-        pooling: str | Sequence[str] | None = None,
-        truncate_dim: int | None = None,
+        *,
+        prompt_name: str | None = None,
         prompt: str | None = None,
+        normalize_embeddings: bool | None = None,
+        truncate_dim: int | None = None,
+        pooling: str | Sequence[str] | None = None,
+        show_progress_bar: bool | None = None,
+        batch_size: int | None = None,
+        convert_to_numpy: bool = True,
     ) -> np.ndarray:
         """float32 vectors of ``texts``: [len(texts), dimension] in their order; [dimension] for a single str.
 
-        normalize     True: unit length, after truncation too. False: not even where the checkpoint asks for it.
-                      None: as the checkpoint has it, before truncation.
-        pooling       one or several (side by side) of cls, max, mean, mean_sqrt_len, weightedmean, lasttoken;
-                      None: the checkpoint's
-        truncate_dim  only the first so many dimensions (Matryoshka vectors)
-        prompt        put before every text: the name of one of the checkpoint's prompts, else the prompt itself;
-                      "" for none, None for the checkpoint's default
-
+        prompt_name, prompt   put before every text: one of the checkpoint's ``prompts``, or the prompt itself, "" for
+                              none; neither: the checkpoint's default
+        normalize_embeddings  True: unit length, after truncation too; None: as the checkpoint has it, before truncation
+                              only; False: never (sentence-transformers' False is None here: nothing is added)
+        truncate_dim          only the first so many dimensions (Matryoshka vectors)
+        pooling               one or several (side by side) of cls, max, mean, mean_sqrt_len, weightedmean, lasttoken;
+                              None: the checkpoint's
+        show_progress_bar     True: on stderr how many texts are done, where that is a terminal
+        batch_size, convert_to_numpy=True   change nothing; sentence-transformers' callers give them
         Raises InputError for anything else.
         """
-        single = isinstance(texts, str)
-        texts = [texts] if isinstance(texts, str) else _checked_texts(texts)
-        modes = self._modes(pooling)
-        if truncate_dim is not None:
-            truncate_dim = check_count("truncate_dim", truncate_dim)
-        prefix = self._prompt(prompt)
-        skip = 0 if self._text.include_prompt else self._prompt_rows(prefix)
-        ids_B = self._tokenizer.encode([prefix + text for text in texts] if prefix else texts, self._threads)
+        request = self._request(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
+        if batch_size is not None:
+            check_count("batch_size", batch_size)
+        if not convert_to_numpy:
+            raise InputError("convert_to_numpy must be True: vectors are NumPy arrays")
+        if isinstance(texts, str):
+            return self._encode([texts], request)[0]
+        with Progress(bool(show_progress_bar)) as progress:
+            return self._encode(_checked_texts(texts), request, progress)
 
-        def vectors(batch: list[int]) -> np.ndarray:
-            rows_ND, starts_B1 = self._model.encode([ids_B[b] for b in batch])
-            return self._finish(pool(rows_ND, starts_B1, modes, skip), normalize, truncate_dim)
+    def encode_iter(
+        self,
+        texts: Iterable[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        normalize_embeddings: bool | None = None,
+        truncate_dim: int | None = None,
+        pooling: str | Sequence[str] | None = None,
+    ) -> Iterator[np.ndarray]:
+        """Yield the vector of each text in order, float32 [dimension], as ``encode`` with the same options would.
 
-        width = self.dimension if self._dense else self._width * len(modes)
-        vectors_BE = np.zeros((len(texts), width if truncate_dim is None else min(width, truncate_dim)), np.float32)
-        batches, whole = _batches([len(ids) for ids in ids_B], self._threads)
-        for batch, vectors_bE in zip(batches, self._run(vectors, batches, whole), strict=True):
-            vectors_BE[batch] = vectors_bE
-        return vectors_BE[0] if single else vectors_BE
+        Reads ahead by a thousand texts at most, so memory is bounded however many there are; errors come where the
+        text that causes them is read.
+        """
+        request = self._request(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
+        if isinstance(texts, str) or not isinstance(texts, Iterable):
+            raise InputError(f"texts must be an iterable of str, got {type(texts).__name__}")
+        return self._encode_windows(texts, request)
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The checkpoint's prompts by name."""
+        return dict(self._text.prompts)
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """similarity_AB float32 of vectors a [A, D] or [D] and b [B, D] or [D], by the checkpoint's function.
@@ -139,6 +167,24 @@ class Encoder:
         Cosine or dot product; for Euclidean and Manhattan distances, the negative distance.
         """
         return similarity(a, b, self._text.similarity)
+
+    def _request(
+        self,
+        prompt_name: str | None,
+        prompt: str | None,
+        normalize: bool | None,
+        truncate_dim: int | None,
+        pooling: str | Sequence[str] | None,
+    ) -> "_Request":
+        if not isinstance(normalize, bool | np.bool_ | None):
+            raise InputError(f"normalize_embeddings must be True, False or None, got {normalize!r}")
+        modes = self._modes(pooling)
+        width = self.dimension if self._dense else self._width * len(modes)
+        if truncate_dim is not None:
+            width = min(width, check_count("truncate_dim", truncate_dim))
+        prefix = self._prompt(prompt_name, prompt)
+        skip = 0 if self._text.include_prompt else self._prompt_rows(prefix)
+        return _Request(prefix, skip, modes, normalize, width)
 
     def _modes(self, pooling: str | Sequence[str] | None) -> tuple[str, ...]:
         if pooling is None:
@@ -157,13 +203,23 @@ class Encoder:
             )
         return modes
 
-    def _prompt(self, prompt: str | None) -> str:
-        if prompt is None:
+    def _prompt(self, name: str | None, prompt: str | None) -> str:
+        if name is not None and prompt is not None:
+            raise InputError("give prompt or prompt_name, not both")
+        if prompt is not None:
+            if not isinstance(prompt, str):
+                raise InputError(f"prompt must be a str, got {type(prompt).__name__}")
+            return prompt
+        prompts = self._text.prompts
+        if name is None:
             default = self._text.default_prompt
-            return "" if default is None else self._text.prompts.get(default, "")
-        if not isinstance(prompt, str):
-            raise InputError(f"prompt must be a str, got {type(prompt).__name__}")
-        return self._text.prompts.get(prompt, prompt)
+            return "" if default is None else prompts.get(default, "")
+        if not isinstance(name, str):
+            raise InputError(f"prompt_name must be a str, got {type(name).__name__}")
+        if name not in prompts:
+            known = f"known: {', '.join(prompts)}" if prompts else "this checkpoint has none"
+            raise InputError(f"unknown prompt_name {name!r}; {known}; prompt is for a text of your own")
+        return prompts[name]
 
     def _prompt_rows(self, prefix: str) -> int:
         """How many of a text's first rows are the prompt's: its own ids without a special one that ends them."""
@@ -172,30 +228,73 @@ class Encoder:
         ids = self._tokenizer.encode([prefix])[0]
         return len(ids) - (len(ids) > 0 and int(ids[-1]) in self._special_ids)
 
-    def _finish(self, pooled_BE: np.ndarray, normalized: bool | None, truncate_dim: int | None) -> np.ndarray:
+    def _encode(self, texts: list[str], request: "_Request", progress: Progress | None = None) -> np.ndarray:
+        """vectors_BE of ``texts``."""
+        if request.prefix:
+            texts = [request.prefix + text for text in texts]
+        ids_B = self._tokenizer.encode(texts, self._threads)
+
+        def vectors(batch: list[int]) -> np.ndarray:
+            rows_ND, starts_B1 = self._model.encode([ids_B[b] for b in batch])
+            return self._finish(pool(rows_ND, starts_B1, request.modes, request.skip), request)
+
+        vectors_BE = np.zeros((len(texts), request.width), np.float32)
+        batches, whole = _batches([len(ids) for ids in ids_B], self._threads)
+        done = 0
+        for batch, vectors_bE in zip(batches, self._run(vectors, batches, whole), strict=True):
+            vectors_BE[batch] = vectors_bE
+            done += len(batch)
+            if progress is not None:
+                progress.show(f"{done:,} of {len(texts):,} texts")
+        return vectors_BE
+
+    def _encode_windows(self, texts: Iterable[str], request: "_Request") -> Iterator[np.ndarray]:
+        most, window, characters = FIRST_WINDOW, [], 0
+        for number, text in enumerate(texts):
+            window.append(_checked_text(text, number))
+            characters += len(text)
+            if len(window) >= most or characters >= WINDOW_CHARACTERS:
+                # Copies: one that is kept shall not keep its whole window.
+                yield from map(np.copy, self._encode(window, request))
+                most, window, characters = min(2 * most, LAST_WINDOW), [], 0
+        yield from map(np.copy, self._encode(window, request))
+
+    def _finish(self, pooled_BE: np.ndarray, request: "_Request") -> np.ndarray:
         for weights, activation in self._dense:
             pooled_BE = self._ops.linear(pooled_BE, weights, activation)
-        if normalized is None and self._text.normalize:
+        if request.normalize is None and self._text.normalize:
             pooled_BE = unit_length(pooled_BE)
-        pooled_BE = pooled_BE[:, :truncate_dim]
-        return unit_length(pooled_BE) if normalized else pooled_BE
+        pooled_BE = pooled_BE[:, : request.width]
+        return unit_length(pooled_BE) if request.normalize else pooled_BE
 
-    def _run(self, function: Callable[[_Batch], _Result], batches: list[_Batch], whole: bool) -> Iterable[_Result]:
-        """function(batch) for each batch: whole batches to cores, or every batch on all of them."""
-        if not whole:
-            with self._ops.use_threads(self._threads):
-                return [function(batch) for batch in batches]
+    def _run(self, function: Callable[[_Batch], _Result], batches: list[_Batch], whole: bool) -> Iterator[_Result]:
+        """function(batch) of each batch in order: whole batches to cores, or every batch on all of them."""
+        threads = 1 if whole else self._threads
 
-        def alone(batch: _Batch) -> _Result:
-            with self._ops.use_threads(1):
+        def run(batch: _Batch) -> _Result:
+            with self._ops.use_threads(threads):
                 return function(batch)
 
+        if not whole:
+            yield from map(run, batches)
+            return
         # A pool lives as long as the call: none is left for a forked child to wait on.
         executor = ThreadPoolExecutor(min(self._threads, len(batches)), thread_name_prefix="fastattn")
         try:
-            return list(executor.map(alone, batches))
+            yield from executor.map(run, batches)
         finally:
             executor.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a call asks for, checked."""
+
+    prefix: str  # the prompt
+    skip: int  # how many first rows, the prompt's, are not pooled
+    modes: tuple[str, ...]
+    normalize: bool | None
+    width: int  # of the vectors, truncated
 
 
 def _check_text(text: EncoderText, width: int) -> None:
@@ -229,10 +328,13 @@ def _checked_texts(texts: Iterable[str]) -> list[str]:
         checked = list(texts)
     except TypeError:
         raise InputError(f"texts must be a str or several, got {type(texts).__name__}") from None
-    for i, text in enumerate(checked):
-        if not isinstance(text, str):
-            raise InputError(f"texts must be str, number {i} is {type(text).__name__}")
-    return checked
+    return [_checked_text(text, number) for number, text in enumerate(checked)]
+
+
+def _checked_text(text: str, number: int) -> str:
+    if not isinstance(text, str):
+        raise InputError(f"texts must be str, number {number} is {type(text).__name__}")
+    return text
 
 
 def _batches(lengths: list[int], threads: int) -> tuple[list[list[int]], bool]:

@@ -55,7 +55,7 @@ def attention(
     bias: np.ndarray | None = None,
     return_weights: bool = False,
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-    """softmax(Q K' scale + bias) V of each head (Vaswani 2017): float32 (B, T, H, K); if asked, with weights (B, H, T, S).
+    """softmax(Q K' scale + bias) V (Vaswani 2017) of each head: float32 (B, T, H, K), or with weights (B, H, T, S).
 
     query is (B, T, H, K), key and value are (B, S, G, K): sentences, positions, heads, head width; float32. Where G is
     less than H it divides H, and each key head serves H / G query heads in a row (Ainslie 2023).

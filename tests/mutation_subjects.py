@@ -58,7 +58,7 @@ def _translate(translator: Translator) -> None:
 
 def _encode(encoder: Encoder) -> None:
     encoder.encode(TEXTS)
-    encoder.encode(TEXTS[:2], prompt="query", normalize=True)
+    encoder.encode(TEXTS[:2], prompt="query: ", normalize_embeddings=True)
 
 
 def _segment(model: SentencePiece) -> None:

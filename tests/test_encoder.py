@@ -102,8 +102,8 @@ def test_poolings(encoder: Encoder) -> None:
         "weightedmean": weights @ rows / weights.sum(),
     }
     for mode, vector in expected.items():
-        np.testing.assert_allclose(encoder.encode(text, pooling=mode, normalize=False), vector, atol=1e-5)
-    both = encoder.encode([text], pooling=["max", "cls"], normalize=False)
+        np.testing.assert_allclose(encoder.encode(text, pooling=mode, normalize_embeddings=False), vector, atol=1e-5)
+    both = encoder.encode([text], pooling=["max", "cls"], normalize_embeddings=False)
     np.testing.assert_allclose(both[0], np.concatenate([expected["max"], expected["cls"]]), atol=1e-5)
     assert _encoder(pooling=("mean", "max", "cls")).dimension == 3 * WIDTH
 
@@ -116,10 +116,11 @@ def test_pooling_of_an_empty_sentence_is_zero() -> None:
 
 def test_normalize_and_truncation_come_in_the_order_of_sentence_transformers(encoder: Encoder) -> None:
     raw = _rows("the cat").mean(axis=0)
-    np.testing.assert_allclose(encoder.encode("the cat", normalize=False), raw, atol=1e-5)
+    np.testing.assert_allclose(encoder.encode("the cat", normalize_embeddings=False), raw, atol=1e-5)
     # The checkpoint's own normalisation comes before the cut, the caller's after it.
     np.testing.assert_allclose(encoder.encode("the cat", truncate_dim=5), _unit(raw)[:5], atol=1e-6)
-    np.testing.assert_allclose(encoder.encode("the cat", normalize=True, truncate_dim=5), _unit(raw[:5]), atol=1e-6)
+    shortened = encoder.encode("the cat", normalize_embeddings=True, truncate_dim=5)
+    np.testing.assert_allclose(shortened, _unit(raw[:5]), atol=1e-6)
     np.testing.assert_allclose(_encoder(normalize=False).encode("the cat"), raw, atol=1e-5)
     assert encoder.encode("the cat", truncate_dim=10**9).shape == (WIDTH,)
 
@@ -139,15 +140,24 @@ def test_dense_layers_follow_the_pooling() -> None:
 
 def test_prompts(encoder: Encoder) -> None:
     expected = encoder.encode("query : the cat")
-    np.testing.assert_array_equal(encoder.encode("the cat", prompt="query"), expected)
+    assert encoder.prompts == {"query": "query : ", "empty": ""}
+    np.testing.assert_array_equal(encoder.encode("the cat", prompt_name="query"), expected)
     np.testing.assert_array_equal(encoder.encode("the cat", prompt="query : "), expected)
     plain = encoder.encode("the cat")
     np.testing.assert_array_equal(encoder.encode("the cat", prompt=""), plain)
-    np.testing.assert_array_equal(encoder.encode("the cat", prompt="empty"), plain)
+    np.testing.assert_array_equal(encoder.encode("the cat", prompt_name="empty"), plain)
     assert np.abs(plain - expected).max() > 1e-3
     default = _encoder(default_prompt="query")
     np.testing.assert_array_equal(default.encode("the cat"), expected)
     np.testing.assert_array_equal(default.encode("the cat", prompt=""), plain)
+    np.testing.assert_array_equal(default.encode("the cat", prompt_name="empty"), plain)
+
+
+def test_a_prompt_is_text_and_never_a_name(encoder: Encoder) -> None:
+    np.testing.assert_array_equal(encoder.encode("the cat", prompt="query"), encoder.encode("querythe cat"))
+    assert np.abs(encoder.encode("the cat", prompt="query") - encoder.encode("query : the cat")).max() > 1e-3
+    with pytest.raises(InputError, match="unknown prompt_name 'query'; this checkpoint has none"):
+        _encoder(prompts={}).encode("the cat", prompt_name="query")
 
 
 @pytest.mark.parametrize("mode", ["mean", "cls", "weightedmean", "lasttoken"])
@@ -161,7 +171,7 @@ def test_a_prompt_that_is_not_pooled(mode: str) -> None:
         "weightedmean": weights @ rest / weights.sum(),
         "lasttoken": rest[-1],
     }
-    np.testing.assert_allclose(encoder.encode("the cat", prompt="query"), expected[mode], atol=1e-5)
+    np.testing.assert_allclose(encoder.encode("the cat", prompt_name="query"), expected[mode], atol=1e-5)
 
 
 def test_long_input_is_cut_at_the_maximum_length() -> None:
@@ -297,6 +307,13 @@ def test_a_forked_child_answers() -> None:
         ({"texts": "a", "pooling": [["mean"]]}, "pooling must be a str or several"),
         ({"texts": "a", "prompt": b"query"}, "prompt must be a str, got bytes"),
         ({"texts": "a", "prompt": ["query"]}, "prompt must be a str, got list"),
+        ({"texts": "a", "prompt_name": "passage"}, "unknown prompt_name 'passage'; known: query, empty"),
+        ({"texts": "a", "prompt_name": ""}, "unknown prompt_name ''; known: query, empty"),
+        ({"texts": "a", "prompt_name": 3}, "prompt_name must be a str, got int"),
+        ({"texts": "a", "prompt_name": "query", "prompt": ""}, "give prompt or prompt_name, not both"),
+        ({"texts": "a", "normalize_embeddings": "no"}, "normalize_embeddings must be True, False or None, got 'no'"),
+        ({"texts": "a", "batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"texts": "a", "convert_to_numpy": False}, "convert_to_numpy must be True: vectors are NumPy arrays"),
     ],
 )
 def test_bad_input_is_one_clear_line(encoder: Encoder, arguments: dict, message: str) -> None:

@@ -79,8 +79,8 @@ def test_a_folder_of_sentence_transformers(tmp_path: Path) -> None:
         encoder = Encoder(path, threads=1)
         assert encoder.dimension == WIDTH and encoder.max_length == 32
         np.testing.assert_allclose(encoder.encode(texts), compiled.encode(texts), atol=1e-6)
-        query = compiled.encode(texts, prompt="query")
-        np.testing.assert_allclose(encoder.encode(texts, prompt="query"), query, atol=1e-6)
+        query = compiled.encode(texts, prompt_name="query")
+        np.testing.assert_allclose(encoder.encode(texts, prompt_name="query"), query, atol=1e-6)
     vectors = 2 * compiled.encode(texts)
     np.testing.assert_allclose(np.diag(encoder.similarity(vectors, vectors)), 4, rtol=1e-5)
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {"fastattn": ROOT / "fastattn", "fastattn.weights": ROOT / "weights", "fastattn.cli": ROOT / "cli"}
 
 # Room -> the rooms that it may import, beside itself and ANYBODY's. Model code takes its operations as an argument.
-ANYBODY = {"errors", "cache", "_version"}
+ANYBODY = {"errors", "cache", "_version", "progress"}
 ABOVE_ALL = {
     "simd",
     "kernels",
@@ -36,6 +36,7 @@ TABLE = {
     "_version": set(),
     "errors": set(),
     "cache": set(),
+    "progress": set(),
     "simd": set(),
     "spec": set(),
     "rounding": {"spec"},
