@@ -122,9 +122,9 @@ def _located(model: str | None, progress: Progress) -> "Path":
     if model is not None:
         return catalog.resolve(located(model, progress))
     entry = catalog.CATALOG[catalog.DEFAULT_ENCODER]
-    remark = " (-m chooses another model)"
+    remark = " (-m chooses another)"
     if progress.enabled and entry.folder.is_dir():  # what is fetched is announced anyway
-        click.echo(f"fastattn: encoding with {entry.name}, {entry.title}{remark}", err=True)
+        click.echo(f"fastattn: {entry.name}, {entry.title}{remark}", err=True)
     return catalog.resolve(located_name(entry.name, progress, remark))
 
 

@@ -155,10 +155,10 @@ def test_a_terminal_shows_how_far_it_is_and_what_is_left(model, tmp_path):
 
 def test_a_terminal_is_told_once_which_model_encodes_by_default(pulled):
     pulled("minilm")
-    told = "fastattn: encoding with minilm, all-MiniLM-L6-v2: English sentences to 384 dimensions (6 layers)"
+    told = "fastattn: minilm, all-MiniLM-L6-v2: English sentences to 384 dimensions (6 layers)"
     shown = watch("encode", "a cat", "a dog")
-    assert [text for text in shown if "minilm" in text] == [f"{told} (-m chooses another model)"]
-    assert not any("encoding with" in text for text in watch("encode", "-m", "minilm", "a cat"))
+    assert [text for text in shown if "minilm" in text] == [f"{told} (-m chooses another)"]
+    assert not any("minilm, " in text for text in watch("encode", "-m", "minilm", "a cat"))
     with start("encode", "a cat") as process:  # its stderr is no terminal
         stdout, stderr = process.communicate()
     assert json.loads(stdout)["text"] == "a cat" and without_notice(stderr) == []

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {"fastattn": ROOT / "fastattn", "fastattn.weights": ROOT / "weights", "fastattn.cli": ROOT / "cli"}
 
 # Room -> the rooms that it may import, beside itself and ANYBODY's. Model code takes its operations as an argument.
-ANYBODY = {"errors", "cache", "_version", "progress"}
+ANYBODY = {"errors", "cache", "_version"}
 ABOVE_ALL = {
     "simd",
     "kernels",
@@ -24,6 +24,7 @@ ABOVE_ALL = {
     "layers",
     "results",
     "similarity",
+    "progress",
     "arguments",
     "presentation",
     "models",
@@ -59,7 +60,7 @@ TABLE = {
     "encoder": ABOVE_ALL,
     # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and
     # kernels for what convert balances with them.
-    "cli": {"", "encoder", "translator", "weights", "balance", "spec", "kernels", "simd"},
+    "cli": {"", "encoder", "translator", "weights", "balance", "spec", "kernels", "simd", "progress"},
 }
 # Room -> the packages from outside that it may import; NumPy and the standard library are everybody's.
 OUTSIDE = {
