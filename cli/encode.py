@@ -122,10 +122,9 @@ def _located(model: str | None, progress: Progress) -> "Path":
     if model is not None:
         return catalog.resolve(located(model, progress))
     entry = catalog.CATALOG[catalog.DEFAULT_ENCODER]
-    remark = " (-m chooses another)"
-    if progress.enabled and entry.folder.is_dir():  # what is fetched is announced anyway
-        click.echo(f"fastattn: {entry.name}, {entry.title}{remark}", err=True)
-    return catalog.resolve(located_name(entry.name, progress, remark))
+    if progress.enabled:
+        click.echo(f"fastattn: {entry.name}, {entry.title.partition(' (')[0]} (-m chooses another)", err=True)
+    return catalog.resolve(located_name(entry.name, progress))  # a folder of that name is not meant
 
 
 def _results(

@@ -153,17 +153,6 @@ def test_a_terminal_shows_how_far_it_is_and_what_is_left(model, tmp_path):
     assert not any("left" in text or "%" in text for text in shown)
 
 
-def test_a_terminal_is_told_once_which_model_encodes_by_default(pulled):
-    pulled("minilm")
-    told = "fastattn: minilm, all-MiniLM-L6-v2: English sentences to 384 dimensions (6 layers)"
-    shown = watch("encode", "a cat", "a dog")
-    assert [text for text in shown if "minilm" in text] == [f"{told} (-m chooses another)"]
-    assert not any("minilm, " in text for text in watch("encode", "-m", "minilm", "a cat"))
-    with start("encode", "a cat") as process:  # its stderr is no terminal
-        stdout, stderr = process.communicate()
-    assert json.loads(stdout)["text"] == "a cat" and without_notice(stderr) == []
-
-
 # What the translator reads ahead, 16384 tokens, is at most this many lines of these; the first come in smaller parts.
 LINES_AHEAD = 6000
 
@@ -216,3 +205,14 @@ print(*{"ssl", "http.client", "fastattn.weights.pull"} & set(sys.modules))
     environment = os.environ | {"FASTATTN_CACHE": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert (done.stdout, done.stderr) == ("\n", "")
+
+
+def test_a_terminal_is_told_once_which_model_encodes_by_default(pulled):
+    pulled("minilm")
+    told = "fastattn: minilm, all-MiniLM-L6-v2: English sentences to 384 dimensions"
+    shown = watch("encode", "a cat", "a dog")
+    assert [text for text in shown if "minilm" in text] == [f"{told} (-m chooses another)"]
+    assert not any("minilm, " in text for text in watch("encode", "-m", "minilm", "a cat"))
+    with start("encode", "a cat") as process:  # its stderr is no terminal
+        stdout, stderr = process.communicate()
+    assert json.loads(stdout)["text"] == "a cat" and without_notice(stderr) == []

@@ -145,10 +145,10 @@ _ENTRIES = (
     ),
 )
 CATALOG: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
-# What translates where neither a model nor languages are chosen.
-DEFAULT_TRANSLATION = "en-pt"
 # What encodes where no model is chosen.
 DEFAULT_ENCODER = "minilm"
+# What translates where neither a model nor languages are chosen.
+DEFAULT_TRANSLATION = "en-pt"
 
 
 def checkpoints_folder() -> Path:
