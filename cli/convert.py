@@ -21,16 +21,19 @@ Examples:
   fastattn translate -m ./my-model "你好"
 
 \b
-The precision is that of linear weights and embedding tables; all else is float32.
+The precision is that of linear weights and embedding tables, the matrices; all
+else is float32.
   float32   nothing is lost; matrices kept as int8 are multiplied out
   bfloat16  rounded to the nearest, half the size
-  int8      each row as multiples of its greatest weight / 127, a quarter of the size;
-            matrices that are int8 already keep their numbers; where columns of an encoder's
-            products differ much in size, they are balanced, by a run on random tokens
+  int8      each row as multiples of its greatest weight / 127, a quarter of
+            the size; matrices that are int8 already keep their numbers; where
+            columns of an encoder's products differ much in size, they are
+            balanced, by a run on random tokens
 
 \b
-OUT appears complete or not at all, and must not be there yet unless it is empty.
-Any command takes it for a MODEL. Other programs can read its model.safetensors.
+OUT appears complete or not at all, and must not be there yet unless it is
+empty. Any command takes it for a MODEL. Other programs can read its
+model.safetensors.
 """
 )
 @click.argument("model")
@@ -40,7 +43,7 @@ Any command takes it for a MODEL. Other programs can read its model.safetensors.
     "--precision",
     type=click.Choice(["float32", "bfloat16", "int8"]),
     required=True,
-    help="Of the matrices in OUT.",
+    help="What the matrices in OUT are stored in.",
 )
 def convert(model: str, out: str, precision: str) -> None:
     """Write MODEL to the folder OUT, as float32, bfloat16 or int8."""

@@ -7,11 +7,13 @@ import contextlib
 import os
 import sys
 import traceback
+import warnings
 from typing import Any
 
 import click
 
 from fastattn._version import VERSION
+from fastattn.cli.command import Group
 from fastattn.cli.convert import convert
 from fastattn.cli.encode import encode
 from fastattn.cli.inspect import inspect
@@ -24,7 +26,7 @@ INTERRUPTED = 130
 CLOSED_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
 
 
-class Commands(click.Group):
+class Commands(Group):
     """A group whose failures are one line each: ``fastattn: what is wrong``."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -37,7 +39,10 @@ class Commands(click.Group):
     def main(self, args: Any = None, prog_name: str | None = None, **extra: Any) -> Any:  # type: ignore[override]
         """Run, then exit with the code that the README lists."""
         try:
-            code = super().main(args, prog_name, standalone_mode=False)
+            with warnings.catch_warnings():
+                warnings.simplefilter("once", UserWarning, append=True)
+                warnings.showwarning = _show_warning
+                code = super().main(args, prog_name, standalone_mode=False)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  what _explain does not know goes on
             message, code = _explain(error)
             if os.environ.get("FASTATTN_DEBUG"):
@@ -67,6 +72,11 @@ def _explain(error: BaseException) -> tuple[str, int]:
     raise error
 
 
+def _show_warning(message: Warning | str, *place: Any, **more: Any) -> None:
+    """What Python would print with a file's name and a line of code."""
+    click.echo(f"fastattn: {_one_line(str(message))}", err=True)
+
+
 def _one_line(message: str) -> str:
     return " ".join(message.split())
 
@@ -90,6 +100,16 @@ Examples:
   fastattn translate -m zh-en "你好"
   fastattn encode -m minilm -i sentences.txt -o vectors.npy
   fastattn inspect zh-en
+
+\b
+Exit codes:
+  0    done
+  1    anything that has no code of its own
+  2    wrong usage or input
+  3    a checkpoint that is missing, damaged or not supported
+  4    a download that failed
+  130  interrupted
+  141  whoever read the output went away, as `| head` does
 """,
 )
 @click.version_option(VERSION, prog_name="fastattn", message="%(prog)s %(version)s")
@@ -104,7 +124,7 @@ def commands(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (translate, encode, convert, inspect, pull, warmup):
+for _command in (translate, encode, pull, inspect, convert, warmup):
     commands.add_command(_command)
 
 

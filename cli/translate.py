@@ -5,18 +5,22 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import click
 
+from fastattn.cli.command import Command, Option
 from fastattn.cli.lines import Lines, open_lines
 from fastattn.cli.loading import loading
 from fastattn.cli.options import (
+    announce_default,
     given,
     input_option,
     located,
     located_name,
     model_option,
+    output_option,
     precision_option,
     threads_option,
     verbose_option,
@@ -25,7 +29,12 @@ from fastattn.cli.output import Output, open_output
 from fastattn.cli.progress import Compiling, Progress, pace, rate
 
 
+_search = partial(click.option, cls=Option, heading="Search options")
+_sampling = partial(click.option, cls=Option, heading="Sampling options")
+
+
 @click.command(
+    cls=Command,
     epilog="""\b
 Examples:
   fastattn translate "Hello world"
@@ -38,66 +47,141 @@ Examples:
   fastattn translate -m ./my-model --json < input.txt
 
 \b
-Without --json one input line gives one output line; an empty line stays empty.
+Without --json an input line gives an output line; an empty one stays empty.
   --scores  puts the score and a tab before the text
-  -n 2 ...  gives a line for each hypothesis, its input line's number and a tab first
-  --json    gives null for a score that is not finite, which only damaged weights lead to
-"""
+  -n 2 ...  gives a line for each hypothesis, with the number of its input
+            line and a tab before it
+  --json    gives null for a score that is not finite, which only damaged
+            weights lead to
+""",
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @model_option
-@click.option("--from", "source", metavar="LANGUAGE", help="Choose the catalog's model: from LANGUAGE (default: en).")
-@click.option("--to", "target", metavar="LANGUAGE", help="Choose the catalog's model: to LANGUAGE (default: pt).")
+@click.option(
+    "--from",
+    "source",
+    metavar="LANGUAGE",
+    help="The texts' language, a code such as en, to choose one of the catalog's models by.",
+)
+@click.option(
+    "--to",
+    "target",
+    metavar="LANGUAGE",
+    help="The language to translate to, likewise (default, where neither is given: from en to pt).",
+)
 @input_option
-@click.option("-o", "--output", "output_path", metavar="FILE", help="Write to FILE, which appears once complete.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: source, hypotheses, scores.")
-@click.option("-b", "--beam-size", type=int, help="Hypotheses kept at each step; 1 is greedy search.")
-@click.option("-n", "--num-hypotheses", type=int, help="How many translations of each line, best first.")
-@click.option("--scores", is_flag=True, help="Print each hypothesis' score.")
-@click.option("--patience", type=float, help="Go on until beam size x patience hypotheses have ended.")
-@click.option("--length-penalty", type=float, help="Divide scores by length to this power.")
-@click.option("--coverage-penalty", type=float, help="Weight of what is left untranslated in scores; 0: none.")
-@click.option("--repetition-penalty", type=float, help="Above 1: discourage tokens that came already.")
+@output_option
 @click.option(
-    "--no-repeat-ngram", "no_repeat_ngram_size", type=int, help="Never produce so many tokens in a row twice."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help='Write one JSON object a line: "source", "translation", "hypotheses": [{"text", "score"}].',
 )
-@click.option("--min-length", "min_decoding_length", type=int, help="Least tokens of a translation.")
-@click.option("--max-length", "max_decoding_length", type=int, help="Most tokens of a translation.")
-@click.option("--target-prefix", metavar="TEXT", help="What every translation shall begin with.")
-@click.option("--prefix-bias", "prefix_bias_beta", type=float, help="Only wish for the prefix: 0 (no) to below 1.")
-@click.option("--alternatives", "return_alternatives", is_flag=True, help="With -n: branch after the target prefix.")
-@click.option(
-    "--min-alternative-prob", "min_alternative_expansion_prob", type=float, help="Drop alternatives less probable."
-)
-@click.option(
-    "--no-shortlist",
-    "shortlist",
-    flag_value=False,
-    default=None,
-    help="Choose from all words, not from the checkpoint's list for the source.",
-)
-@click.option("--disable-unk", is_flag=True, help="Never produce the unknown token.")
-@click.option("--replace-unknowns", is_flag=True, help="Put source words in the place of unknown tokens.")
-@click.option(
-    "--suppress",
-    "suppress_sequences",
-    metavar="TEXT",
-    multiple=True,
-    help="Never produce TEXT, as the tokenizer splits it.",
-)
-@click.option("--sampling-topk", type=int, help="With -b 1: draw from so many best tokens; 0: from all.")
-@click.option("--sampling-topp", type=float, help="Draw from the best tokens of this probability in all.")
-@click.option("--sampling-temperature", type=float, help="Above 1 evens the draw out, below 1 sharpens it.")
-@click.option("--seed", type=int, help="Of the draws; the same seed gives the same samples.")
+@click.option("-n", "--num-hypotheses", type=int, help="How many translations of each line, best first (default: 1).")
+@click.option("--scores", is_flag=True, help="Write each translation's score before it.")
 @click.option(
     "--split",
     type=click.Choice(["long", "sentences", "never"]),
-    help="What is split at sentences and rejoined: lines over the model's length, all lines (default for a Marian's "
-    "checkpoint; else long), or none.",
+    help="What is split at sentences, to be rejoined: lines over the model's length, all lines, or none (default: "
+    "sentences for a Marian's checkpoint, else long).",
 )
 @precision_option
 @threads_option
 @verbose_option
+@_search(
+    "-b",
+    "--beam-size",
+    type=int,
+    help="Hypotheses kept at each step; 1 is greedy search (default: the checkpoint's own, else 2; 1 where tokens are "
+    "drawn, and never less than -n).",
+)
+@_search("--patience", type=float, help="Go on until beam size x patience hypotheses have ended (default: 1).")
+@_search(
+    "--length-penalty",
+    type=float,
+    help="Divide scores by the length to this power (default: the checkpoint's own, else 1).",
+)
+@_search(
+    "--word-penalty",
+    type=float,
+    help="Take this off a score for each token (default: the checkpoint's own, else 0).",
+)
+@_search("--coverage-penalty", type=float, help="Weight of what is left untranslated in scores (default: 0, none).")
+@_search(
+    "--repetition-penalty",
+    type=float,
+    help="Above 1: discourage tokens that came already (default: the checkpoint's own, else 1).",
+)
+@_search(
+    "--no-repeat-ngram",
+    "no_repeat_ngram_size",
+    type=int,
+    help="Never produce so many tokens in a row twice (default: the checkpoint's own, else 0, no such rule).",
+)
+@_search(
+    "--min-length",
+    "min_decoding_length",
+    type=int,
+    help="Least tokens of a translation (default: the checkpoint's own, else 1).",
+)
+@_search(
+    "--max-length",
+    "max_decoding_length",
+    type=int,
+    help="Most tokens of a translation (default: the checkpoint's own, else 256, or twice the source's where that is "
+    "more).",
+)
+@_search(
+    "--max-length-factor",
+    type=float,
+    help="Most tokens of a translation for each of the source's (default: the checkpoint's own, else no such limit).",
+)
+@_search("--target-prefix", metavar="TEXT", help="What every translation shall begin with (default: nothing).")
+@_search(
+    "--prefix-bias",
+    "prefix_bias_beta",
+    type=float,
+    help="Only wish for the prefix, the more the nearer to 1 (default: 0, it is imposed).",
+)
+@_search("--alternatives", "return_alternatives", is_flag=True, help="With -n: branch after the target prefix.")
+@_search(
+    "--min-alternative-prob",
+    "min_alternative_expansion_prob",
+    type=float,
+    help="Leave out alternatives less probable than this (default: 0).",
+)
+@_search(
+    "--no-shortlist",
+    "shortlist",
+    flag_value=False,
+    default=None,
+    help="Choose from all words (default: from the checkpoint's list for the source, where it has one).",
+)
+@_search("--disable-unk", is_flag=True, help="Never produce the unknown token.")
+@_search("--replace-unknowns", is_flag=True, help="Put source words in the place of unknown tokens.")
+@_search(
+    "--suppress",
+    "suppress_sequences",
+    metavar="TEXT",
+    multiple=True,
+    help="Never produce TEXT, as the tokenizer splits it; may be given several times.",
+)
+@_sampling(
+    "--sampling-topk",
+    type=int,
+    help="Draw from so many best tokens; 0: from all (default: the checkpoint's own, else 1).",
+)
+@_sampling(
+    "--sampling-topp",
+    type=float,
+    help="Draw from the best tokens of this probability in all (default: the checkpoint's own, else 1).",
+)
+@_sampling(
+    "--sampling-temperature",
+    type=float,
+    help="Above 1 evens the draw out, below 1 sharpens it (default: the checkpoint's own, else 1).",
+)
+@_sampling("--seed", type=int, help="The same seed gives the same samples (default: another one each time).")
 def translate(
     texts: tuple[str, ...],
     model: str | None,
@@ -112,10 +196,16 @@ def translate(
     verbose: bool,
     **search: Any,
 ) -> None:
-    """Translate TEXTs, the lines of a file, or standard input."""
+    """Translate TEXTs, the lines of a file, or standard input.
+
+    The model is that of -m, or the catalog's for the languages of --from and --to. Without any of the three it is
+    en-pt, English to Portuguese.
+    """
     if model is not None and (source is not None or target is not None):
         raise click.UsageError("give --model, or --from and --to, not both")
     name = _name_between(source, target) if model is None else model
+    if model is None and source is None and target is None:
+        announce_default(name, "--from, --to or -m choose another")
     lines = open_lines(texts, input_path)
     with open_output(output_path) as output, Progress() as progress:
         start = time.monotonic()
@@ -123,8 +213,7 @@ def translate(
             compiling = Compiling(progress)
             progress.show(f"loading {name}")
             if model is None:  # a folder of that name is not meant
-                remark = "" if source or target else " (--from, --to or -m choose another model)"
-                name = located_name(name, progress, remark)
+                name = located_name(name, progress)
             else:
                 name = located(model, progress)
             from fastattn.translator import Translator

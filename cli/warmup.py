@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   fastattn warmup
-  FASTATTN_CACHE=/data/fastattn fastattn warmup      e.g. while an image is built
+  FASTATTN_CACHE=/data/fastattn fastattn warmup    e.g. while an image is built
 
 \b
-Kernels are compiled once for a CPU, a Numba and a fastattn, and kept in the cache.
+Without it the first translation or encoding compiles what it needs. Kernels
+are compiled once for a CPU, a Numba and a fastattn, and kept in the cache.
 """
 )
 def warmup() -> None:

@@ -142,7 +142,8 @@ class Translator:
         """Yield the translation of each text in order, as ``translate`` with the same options would.
 
         Reads ahead by some thousand tokens, so memory is bounded however many texts there are; errors come where the
-        text that causes them is read. ``target_prefix`` is one for all texts.
+        text that causes them is read. ``target_prefix`` is one for all texts. A file's line keeps its end, so that
+        ``print(line, end="")`` or ``writelines`` gives the lines of the translation.
         """
         details = bool(options.pop("details", False))
         decoding = self._decoding_options(options, self._sequence_of_text)

