@@ -21,8 +21,8 @@ Examples:
   fastattn translate -m ./my-model "你好"
 
 \b
-The precision is that of linear weights and embedding tables, the matrices; all
-else is float32.
+The precision is that of linear weights and embedding tables, the matrices;
+all else is float32.
   float32   nothing is lost; matrices kept as int8 are multiplied out
   bfloat16  rounded to the nearest, half the size
   int8      each row as multiples of its greatest weight / 127, a quarter of

