@@ -64,5 +64,6 @@ def _pull_from_hub(name: str) -> None:
     with Progress() as progress:
         folder = hub.fetch(name, bars=progress.enabled)
     click.echo(name)
-    click.echo(f"licence: {hub.licence(folder) or 'not stated by the model card'}")
+    card = folder if folder.is_dir() else folder.parent  # an Argos package is a file
+    click.echo(f"licence: {hub.licence(card) or 'not stated by the model card'}")
     click.echo(f"folder:  {folder}")

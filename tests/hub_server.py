@@ -8,7 +8,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-LARGE = (".safetensors", ".bin")  # kept elsewhere, as Git LFS has it: the file's address redirects
+LARGE = (
+    ".safetensors",
+    ".bin",
+    ".npz",
+    ".argosmodel",
+)  # kept elsewhere, as Git LFS has it: the file's address redirects
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -12,7 +12,7 @@ from hub_server import COMMIT, HubServer
 from huggingface_marian_cases import CASES, write_model
 from safetensors_writer import random_bert, safetensors_bytes, write_sentence_transformer
 
-from fastattn.weights.hub import is_hub_name, licence, needed
+from fastattn.weights.hub import Needed, is_hub_name, licence, needed
 
 MARIAN, BERT, OTHER = "Some-Lab/opus-mt-en-pt", "some-lab/all_bert.v2", "some-lab/no-weights"
 CARD = b"---\nlanguage: en\nlicense: cc-by-4.0\n---\n# A card\n"
@@ -101,13 +101,39 @@ def test_what_looks_like_a_name(name: str, is_one: bool) -> None:
 
 def test_only_what_is_read_is_needed() -> None:
     both = ["config.json", "model.safetensors", "pytorch_model.bin", "model.onnx", "../x.json", "a/b/config.json"]
-    assert needed(both) == ["config.json", "model.safetensors"]
+    assert needed(both) == Needed("huggingface", ["config.json"], ["model.safetensors"])
     shards = [f"pytorch_model-0000{i}-of-00002.bin" for i in (1, 2)]
-    listed = ["config.json", "pytorch_model.bin.index.json", *shards, "training_args.bin"]
-    assert sorted(needed(listed)) == sorted(listed[:-1])
-    assert needed(shards + ["config.json"]) == []
-    assert needed(["model.safetensors"]) == []
-    assert needed(["modules.json", "0_Transformer/config.json", "0_Transformer/model.safetensors"])
+    index = "pytorch_model.bin.index.json"
+    listed = ["config.json", index, *shards, "training_args.bin"]
+    assert needed(listed) == Needed("huggingface", [index, "config.json"], shards)
+    assert needed(["config.json", index, shards[0]]) is None
+    assert needed(shards + ["config.json"]) is None
+    assert needed(["model.safetensors"]) is None
+    found = needed(["modules.json", "0_Transformer/config.json", "0_Transformer/model.safetensors"])
+    assert found is not None and found.weights == ["0_Transformer/model.safetensors"]
+    beside = ["config.json", "shared_vocabulary.json", "vmap.txt"]
+    assert needed([*beside, "model.bin"]) == Needed("ctranslate2", beside, ["model.bin"])
+    assert needed(["a.argosmodel", "README.md"]) == Needed("argos", ["README.md"], ["a.argosmodel"])
+    assert needed(["a.argosmodel", "b.argosmodel"]) is None
+
+
+@pytest.mark.parametrize(
+    ("files", "first"),
+    [
+        (["model.enpt.intgemm.bin", "config.intgemm.yml", "lex.bin", "vocab.spm"], ["config.intgemm.yml"]),
+        (["opus.npz", "decoder.yml", "opus.vocab.yml", "source.spm"], ["decoder.yml"]),
+        (["m.npz", "m.npz.yml", "model_info.json", "vocab.spm"], ["m.npz.yml", "model_info.json", "vocab.spm"]),
+        (["weights.bin", "config.yml"], None),
+        (["model.bin", "vocab.spm"], None),
+        (["vectors.npz"], None),
+        (["config.yaml"], None),
+        (["model.optimizer.npz", "config.yml"], None),
+        (["a/model.npz", "config.yml"], None),
+    ],
+)
+def test_a_marian_model_is_known_by_its_names(files: list[str], first: list[str] | None) -> None:
+    expected = None if first is None else Needed("marian", first, sorted(set(files) - set(first)))
+    assert needed(files) == expected
 
 
 def test_what_a_card_says_of_its_licence(tmp_path: Path) -> None:

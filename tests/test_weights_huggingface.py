@@ -174,6 +174,7 @@ def test_files_that_are_missing_or_of_another_framework(tmp_path: Path, rng: np.
     (tmp_path / "tokenizer.json").rename(tmp_path / "elsewhere")
     with pytest.raises(CheckpointError, match=r"tokenizer\.json: no such file"):
         weights.read(tmp_path)
+    (tmp_path / "elsewhere").rename(tmp_path / "tokenizer.json")
     (tmp_path / "model.safetensors").rename(tmp_path / "tf_model.h5")
     with pytest.raises(CheckpointError, match=r"tf_model\.h5: not supported; save the model as safetensors"):
         weights.read(tmp_path)

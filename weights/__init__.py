@@ -3,11 +3,14 @@
 if __name__ != "fastattn.weights":
     raise ImportError("import this package as fastattn.weights (install fastattn first: pip install -e .)")
 
+import contextlib
+from collections.abc import Collection
 from pathlib import Path
 
 from fastattn.errors import CheckpointError
 from fastattn.spec import Checkpoint
 from fastattn.weights import argos, ctranslate2, huggingface, marian, native, sentence_transformers
+from fastattn.weights.folder import Awaited, Directory
 
 # Asked in this order: a sentence-transformers folder is a Hugging Face directory with more in it, and fastattn's own
 # has files of the same names.
@@ -35,6 +38,18 @@ def read(path: str | Path) -> Checkpoint:
         raise CheckpointError(_explain(path))
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def check(path: Path, awaited: Collection[str]) -> None:
+    """Raise what ``read`` would before it opens one of the files ``awaited``, which are not in the folder yet.
+
+    Only what Hugging Face's folders and their like say beside their weights; other formats say little there.
+    """
+    known = (native, sentence_transformers, huggingface)
+    exporter = next((module for module in known if module.recognise(path)), None)
+    if exporter is not None:
+        with contextlib.suppress(Awaited):
+            exporter.read_folder(Directory(path, awaited))
 
 
 def _explain(path: Path) -> str:

@@ -1,6 +1,7 @@
 """A checkpoint's files by name, wherever they lie: in a directory here, in an archive in ``argos.py``."""
 
 import mmap
+from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -23,21 +24,36 @@ class Folder(Protocol):
         """What an error calls the file."""
 
 
-class Directory:
-    """A Folder on disk, its files mapped: a tensor that needs no conversion costs neither time nor memory."""
+class Awaited(Exception):
+    """A file was asked for that is still to come: what comes before it in the checkpoint is in order."""
 
-    def __init__(self, path: Path) -> None:
+
+class Directory:
+    """A Folder on disk, its files mapped: a tensor that needs no conversion costs neither time nor memory.
+
+    awaited  names of files that are to come, which count as there; to read one raises Awaited
+    """
+
+    def __init__(self, path: Path, awaited: Collection[str] = ()) -> None:
         self.path = path
+        self.awaited = frozenset(awaited)
         self._used: list[Path] = []
 
     @property
     def used(self) -> list[Path]:
         return self._used
 
+    def names(self) -> list[str]:
+        """Those of the files at the top."""
+        there = {entry.name for entry in self.path.iterdir() if entry.is_file()}
+        return sorted(there.union(name for name in self.awaited if "/" not in name))
+
     def contains(self, name: str) -> bool:
-        return (self.path / name).is_file()
+        return name in self.awaited or (self.path / name).is_file()
 
     def read(self, name: str) -> memoryview:
+        if name in self.awaited:
+            raise Awaited(name)
         self._used.append(self.path / name)
         return map_file(self.path / name)
 

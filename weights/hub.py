@@ -8,11 +8,16 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fastattn._version import VERSION
-from fastattn.errors import CheckpointError, DownloadError
+from fastattn.errors import CheckpointError, DownloadError, FastattnError
+from fastattn.weights import check
+from fastattn.weights.folder import Directory
+from fastattn.weights.marian import find_files
+from fastattn.weights.marian_config import CONFIGURATION, MODEL, VOCABULARY
+from fastattn.weights.marian_text import INFORMATION
 
 # As the hub has it; a path of two parts may look the same.
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
@@ -20,17 +25,25 @@ NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 FOLDER = re.compile(r"(\d+_[A-Za-z]+/)?([\w.-]+)", re.ASCII)
 # In the order in which they are preferred: the file, and its shards where NAME.index.json is there in its place.
 WEIGHTS = {
-    "model.safetensors": re.compile(r"model-\d+-of-\d+\.safetensors"),
-    "pytorch_model.bin": re.compile(r"pytorch_model-\d+-of-\d+\.bin"),
+    "model.safetensors": re.compile(r"model-\d+-of-(\d{1,9})\.safetensors", re.ASCII),
+    "pytorch_model.bin": re.compile(r"pytorch_model-\d+-of-(\d{1,9})\.bin", re.ASCII),
     "model.bin": None,
 }
 INDEX = ".index.json"
+CARDS = r"README\.md|LICENSE(\.\w+)?"
 OTHERS = re.compile(
-    r"README\.md|LICENSE(\.\w+)?|config\.json|generation_config\.json|tokenizer\.json|tokenizer_config\.json"
+    rf"{CARDS}|config\.json|generation_config\.json|tokenizer\.json|tokenizer_config\.json"
     r"|vocab\.json|target_vocab\.json|source\.spm|target\.spm|sentencepiece(\.bpe)?\.model"
-    r"|(shared|source|source_1|target)_vocabulary\.(json|txt)"
+    r"|(shared|source|source_1|target)_vocabulary\.(json|txt)|vmap\.txt"
     r"|modules\.json|sentence_[\w-]+_config\.json|config_sentence_transformers\.json",
     re.ASCII,
+)
+# What may be Marian's at a repository's top, and what of it is small and names the rest.
+MARIAN = re.compile(r"[\w.+-]+", re.ASCII)
+MARIAN_FIRST = re.compile(rf"{CARDS}|{CONFIGURATION.pattern}|.+\.npz\.yml|{re.escape(INFORMATION)}", re.ASCII)
+PACKAGE = re.compile(r"[\w.-]+\.argosmodel", re.ASCII)
+KNOWN = (
+    f"{', '.join(WEIGHTS)}, a Marian model (.npz, or model*.bin with its config.yml or decoder.yml), one .argosmodel"
 )
 
 
@@ -57,8 +70,9 @@ def fetch(name: str, bars: bool = False) -> Path:
             info = huggingface_hub.HfApi(library_name="fastattn", library_version=VERSION).model_info(name)
             files = needed(sibling.rfilename for sibling in info.siblings or [])
             if files:
-                options: dict[str, Any] = {"library_name": "fastattn", "library_version": VERSION}
-                return Path(huggingface_hub.snapshot_download(name, allow_patterns=files, **options))
+                return _download(name, files, info.sha)
+        except FastattnError:
+            raise
         except GatedRepoError:
             raise DownloadError(
                 f"{name} is gated: accept its terms at {endpoint}/{name}, then log in with a token (HF_TOKEN)"
@@ -69,22 +83,95 @@ def fetch(name: str, bars: bool = False) -> Path:
             ) from None
         except Exception as error:  # noqa: BLE001  of several libraries' families, which change from version to version
             return _cached(name, f"{endpoint} cannot be read: {_reason(error)}")
-    raise CheckpointError(f"{endpoint}/{name} has no weights in a form that is known: {', '.join(WEIGHTS)}")
+    raise CheckpointError(f"{endpoint}/{name} has no weights in a form that is known: {KNOWN}")
 
 
-def needed(files: Iterable[str]) -> list[str]:
-    """Those of a model's files that its reader opens; none where weights or config.json are not among them."""
+@dataclass(frozen=True)
+class Needed:
+    """Those of a model's files that its reader opens.
+
+    first    what is small and describes the model, its tokenizer's files among it
+    weights  the others; of a Marian's any that the first may name
+    """
+
+    kind: str  # "huggingface", whose readers look at the first before the weights, "ctranslate2", "marian" or "argos"
+    first: list[str]
+    weights: list[str]
+
+
+def needed(files: Iterable[str]) -> Needed | None:
+    """What of a repository's files is needed, by their names; None where weights, or what describes them, lack."""
+    names = sorted(files)
+    top = [name for name in names if MARIAN.fullmatch(name)]
+    packages = [name for name in top if PACKAGE.fullmatch(name)]
+    found = _of_hugging_face(names)
+    if found is None and _is_marian(top):
+        first = [name for name in top if MARIAN_FIRST.fullmatch(name)]
+        if not any(map(CONFIGURATION.fullmatch, first)):
+            first += filter(VOCABULARY.fullmatch, top)  # there are some, and they are all that says which
+        found = Needed("marian", first, [name for name in top if name not in first])
+    if found is None and len(packages) == 1:
+        found = Needed("argos", [name for name in top if re.fullmatch(CARDS, name)], packages)
+    return found
+
+
+def _of_hugging_face(files: list[str]) -> Needed | None:
+    """Those of Hugging Face's folders, sentence-transformers', fastattn's own and CTranslate2's."""
     folders: dict[str, set[str]] = {}
     for file in files:
         match = FOLDER.fullmatch(file)
         if match:
             folders.setdefault(match[1] or "", set()).add(match[2])
-    found, weights = [], False
+    first: list[str] = []
+    weights: list[str] = []
     for folder, names in folders.items():
         chosen = _weights(names)
-        weights = weights or bool(chosen)
-        found += [folder + name for name in sorted(names) if name in chosen or OTHERS.fullmatch(name)]
-    return found if weights and ("config.json" in found or "modules.json" in found) else []
+        weights += [folder + name for name in sorted(chosen) if not name.endswith(INDEX)]
+        first += [folder + name for name in sorted(names & chosen) if name.endswith(INDEX)]
+        first += [folder + name for name in sorted(names) if OTHERS.fullmatch(name)]
+    if not weights or not {"config.json", "modules.json"} & set(first):
+        return None
+    return Needed("ctranslate2" if "model.bin" in weights else "huggingface", first, weights)
+
+
+def _weights(names: set[str]) -> set[str]:
+    """One file, or all shards of one with their index, or nothing."""
+    for name, pattern in WEIGHTS.items():
+        if name in names:
+            return {name}
+        shards = [match for match in map(pattern.fullmatch, names) if match] if pattern is not None else []
+        if name + INDEX in names and shards and len(shards) == int(shards[0][1]):
+            return {name + INDEX, *(match[0] for match in shards)}
+    return set()
+
+
+def _is_marian(names: list[str]) -> bool:
+    models = [name for name in names if MODEL.fullmatch(name)]
+    if any(map(CONFIGURATION.fullmatch, names)):
+        return bool(models)
+    return any(name.endswith(".npz") for name in models) and any(map(VOCABULARY.fullmatch, names))
+
+
+def _download(name: str, files: Needed, commit: str | None) -> Path:
+    """What is small first: what the readers refuse for it is refused before the weights are fetched."""
+    import huggingface_hub
+
+    def fetched(names: list[str]) -> Path:
+        return Path(
+            huggingface_hub.snapshot_download(
+                name, allow_patterns=names, library_name="fastattn", library_version=VERSION
+            )
+        )
+
+    weights = files.weights
+    known = (huggingface_hub.try_to_load_from_cache(name, weight, revision=commit) for weight in weights)
+    if files.kind == "marian":
+        folder = fetched(files.first)
+        weights = [file for file in find_files(Directory(folder, weights)) if file not in files.first]
+    elif files.kind == "huggingface" and not all(isinstance(path, str) for path in known):
+        check(fetched(files.first), weights)
+    folder = fetched(files.first + weights)
+    return folder / weights[0] if files.kind == "argos" else folder
 
 
 def licence(folder: Path) -> str:
@@ -96,15 +183,6 @@ def licence(folder: Path) -> str:
     head = re.match(r"\ufeff?---\s*\n(.*?)\n---", card, re.DOTALL)
     found = re.search(r"^license:\s*(\S.*?)\s*$", head[1], re.MULTILINE) if head else None
     return found[1] if found else ""
-
-
-def _weights(names: set[str]) -> set[str]:
-    for name, shards in WEIGHTS.items():
-        if name in names:
-            return {name}
-        if shards is not None and name + INDEX in names:
-            return {name + INDEX, *filter(shards.fullmatch, names)}
-    return set()
 
 
 def _is_offline() -> bool:
@@ -119,11 +197,14 @@ def _cached(name: str, reason: str) -> Path:
     """The folder that an earlier download left; DownloadError with the ``reason`` for asking where there is none."""
     import huggingface_hub
 
-    with contextlib.suppress(OSError, ValueError):  # LocalEntryNotFoundError is one of them
-        found = huggingface_hub.snapshot_download(name, local_files_only=True, allow_patterns=["config.json"])
-        files = [Path(root, file).relative_to(found) for root, _, names in os.walk(found) for file in names]
-        if needed(file.as_posix() for file in files):
-            return Path(found)
+    with contextlib.suppress(OSError, ValueError, CheckpointError):  # LocalEntryNotFoundError is one of them
+        found = Path(huggingface_hub.snapshot_download(name, local_files_only=True, allow_patterns=["config.json"]))
+        there = [Path(root, file).relative_to(found) for root, _, names in os.walk(found) for file in names]
+        files = needed(file.as_posix() for file in there)
+        if files and files.kind == "argos":
+            return found / files.weights[0]
+        if files and (files.kind != "marian" or find_files(Directory(found))):
+            return found
     raise DownloadError(
         f"{name} is no path here, not (all of it) in the Hugging Face cache"
         f" ({huggingface_hub.constants.HF_HUB_CACHE}), and {reason}"

@@ -22,7 +22,11 @@ def recognise(path: Path) -> bool:
 
 def read(path: Path) -> Checkpoint:
     """Read a directory; raises CheckpointError for a model type that is not known, and for what its reader refuses."""
-    folder = Directory(path)
+    return read_folder(Directory(path))
+
+
+def read_folder(folder: Folder) -> Checkpoint:
+    """``read`` of files wherever they lie."""
     config = read_object(folder, "config.json")
     kind = config.string("model_type")
     if kind not in MODEL_TYPES:

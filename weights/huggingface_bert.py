@@ -37,9 +37,24 @@ def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None
     max_length  in place of the tokenizer's
     """
     config = read_object(folder, prefix + "config.json")
+    return read_described(folder, prefix, config, *describe_encoder(folder, prefix, config, max_length))
+
+
+def describe_encoder(
+    folder: Folder, prefix: str, config: JsonObject, max_length: int | None = None
+) -> tuple[StackSpec, EncoderText]:
+    """What ``read_encoder`` knows before it reads the weights, which may not be there yet (``hub``)."""
+    spec = _stack_spec(config)
+    tokenizer = _read_tokenizer(folder, prefix)
+    length = max_length or _stated_length(folder, prefix, spec)
+    return spec, EncoderText(tokenizer=tokenizer, max_length=min(length, spec.max_positions))
+
+
+def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, text: EncoderText) -> Checkpoint:
+    """The encoder that ``describe_encoder`` told of, perhaps with another text, with its weights."""
     stored, where = read_weights(folder, prefix)
     stored = _named_as_today(stored)
-    spec = _stack_spec(config, stored, where)
+    check_layers(config, "num_hidden_layers", stored, where)
     check_stored(_expected_shapes(spec, config), stored, where)
     tensors = _tensors(spec, stored)
     model = ModelSpec("encoder", spec)
@@ -47,10 +62,7 @@ def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None
     return Checkpoint(
         spec=model,
         tensors=tensors,
-        text=EncoderText(
-            tokenizer=_read_tokenizer(folder, prefix),
-            max_length=min(max_length or _stated_length(folder, prefix, spec), spec.max_positions),
-        ),
+        text=text,
         precision=stored_precision(stored),
         format="huggingface",
         details={"model type": config.string("model_type")},
@@ -74,7 +86,7 @@ def _named_as_today(stored: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
     return named
 
 
-def _stack_spec(config: JsonObject, stored: dict[str, StoredTensor], where: str) -> StackSpec:
+def _stack_spec(config: JsonObject) -> StackSpec:
     problems = []
     kind = config.string("model_type")
     if kind != "bert":
@@ -92,7 +104,7 @@ def _stack_spec(config: JsonObject, stored: dict[str, StoredTensor], where: str)
     if width % heads:
         raise CheckpointError(f"{config.where}: hidden_size {width} is not a multiple of num_attention_heads {heads}")
     return StackSpec(
-        layers=check_layers(config, "num_hidden_layers", stored, where),
+        layers=config.integer("num_hidden_layers", minimum=1),
         width=width,
         heads=heads,
         key_heads=heads,

@@ -27,6 +27,8 @@ from fastattn.weights.safetensors_file import StoredTensor
 NORM_EPSILON = 1e-5
 # Rows of a position table that is computed, not stored: the number is nothing but a config's word.
 MOST_POSITIONS = 1 << 13
+# Of a vocabulary, which is looked through before there are weights to compare its size with: nothing more either.
+MOST_TOKENS = 1 << 22
 # Canonical name within a layer -> transformers'; several are joined, by their rows.
 ENCODER_PARTS = {
     "self_attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -62,7 +64,10 @@ ARCHITECTURES = ("MarianMTModel", "MarianModel")
 
 
 def read_translator(folder: Folder) -> Checkpoint:
-    """Read a directory; raises CheckpointError for what is malformed, incomplete or not supported."""
+    """Read a directory; raises CheckpointError for what is malformed, incomplete or not supported.
+
+    Everything else is read before the weights, which may not be there yet (``hub``).
+    """
     config = read_object(folder, "config.json")
     generation = JsonObject({}, folder.where("generation_config.json"))
     if folder.contains("generation_config.json"):
@@ -71,16 +76,18 @@ def read_translator(folder: Folder) -> Checkpoint:
     decoding = JsonObject(
         config.values | {name: value for name, value in generation.values.items() if value is not None}, config.where
     )
+    spec = _model_spec(config)
+    text = translation_text(folder, decoding, spec)
+    text = replace(text, decoding=read_settings(folder, config, text.target_vocabulary))
+    never_produced = _never_produced(decoding, spec)
     stored, where = read_weights(folder)
     stored = {name.removeprefix("model."): tensor for name, tensor in stored.items()}
-    spec = _model_spec(config, stored, where)
+    _check_sizes(config, spec, stored, where)
     shared = config.boolean("share_encoder_decoder_embeddings", True)
     _tie(stored, shared, config.boolean("tie_word_embeddings", True))
     check_stored(_expected_shapes(spec, stored), stored, where)
-    text = translation_text(folder, decoding, spec)
-    text = replace(text, decoding=read_settings(folder, config, text.target_vocabulary))
     tensors = _tensors(spec, stored)
-    tensors["decoder.projection.bias"][_never_produced(decoding, spec)] = -np.inf
+    tensors["decoder.projection.bias"][never_produced] = -np.inf
     check_tensors(spec, tensors, where)
     return Checkpoint(
         spec=spec,
@@ -93,7 +100,7 @@ def read_translator(folder: Folder) -> Checkpoint:
     )
 
 
-def _model_spec(config: JsonObject, stored: dict[str, StoredTensor], where: str) -> ModelSpec:
+def _model_spec(config: JsonObject) -> ModelSpec:
     problems = _find_unsupported(config)
     if problems:
         raise CheckpointError(f"{config.where}: not supported: {'; '.join(problems)}")
@@ -101,9 +108,9 @@ def _model_spec(config: JsonObject, stored: dict[str, StoredTensor], where: str)
     target = vocabulary
     if not config.boolean("share_encoder_decoder_embeddings", True):
         target = config.integer("decoder_vocab_size", vocabulary, minimum=1)
-    positions = config.integer("max_position_embeddings", minimum=1)
-    if positions > MOST_POSITIONS and any(f"{stack}.embed_positions.weight" not in stored for stack in PARTS):
-        raise config.error("max_position_embeddings", f"at most {MOST_POSITIONS}", positions)
+    for name, rows in (("vocab_size", vocabulary), ("decoder_vocab_size", target)):
+        if rows > MOST_TOKENS:
+            raise config.error(name, f"at most {MOST_TOKENS}", rows)
     stacks = []
     for name, rows in (("encoder", vocabulary), ("decoder", target)):
         heads = config.integer(f"{name}_attention_heads", minimum=1)
@@ -113,7 +120,7 @@ def _model_spec(config: JsonObject, stored: dict[str, StoredTensor], where: str)
             )
         stacks.append(
             StackSpec(
-                layers=check_layers(config, f"{name}_layers", stored, where),
+                layers=config.integer(f"{name}_layers", minimum=1),
                 width=width,
                 heads=heads,
                 key_heads=heads,
@@ -126,12 +133,20 @@ def _model_spec(config: JsonObject, stored: dict[str, StoredTensor], where: str)
                 final_norm=False,
                 embedding_scale=math.sqrt(width) if config.boolean("scale_embedding", False) else 1.0,
                 positions="table",
-                max_positions=positions,
+                max_positions=config.integer("max_position_embeddings", minimum=1),
                 cross_attention=name == "decoder",
                 projection_bias=name == "decoder",
             )
         )
     return ModelSpec("encoder-decoder", *stacks)
+
+
+def _check_sizes(config: JsonObject, spec: ModelSpec, stored: dict[str, StoredTensor], where: str) -> None:
+    for stack in PARTS:
+        check_layers(config, f"{stack}_layers", stored, where)
+    positions = spec.encoder.max_positions
+    if positions > MOST_POSITIONS and any(f"{stack}.embed_positions.weight" not in stored for stack in PARTS):
+        raise config.error("max_position_embeddings", f"at most {MOST_POSITIONS}", positions)
 
 
 def _find_unsupported(config: JsonObject) -> list[str]:

@@ -68,12 +68,11 @@ def _read_shards(folder: Folder, prefix: str, name: str, reader: Reader) -> dict
     return tensors
 
 
-def check_layers(config: JsonObject, name: str, stored: Mapping[str, StoredTensor], where: str) -> int:
-    """The number of layers that a config states; more than there are tensors would only fill memory with names."""
+def check_layers(config: JsonObject, name: str, stored: Mapping[str, StoredTensor], where: str) -> None:
+    """More layers in a config than there are tensors would only fill memory with names."""
     layers = config.integer(name, minimum=1)
     if layers > len(stored):
         raise CheckpointError(f"{config.where}: {name} is {layers}, but {where} has {len(stored)} tensors")
-    return layers
 
 
 def check_stored(expected: Mapping[str, tuple[int, ...]], stored: Mapping[str, StoredTensor], where: str) -> None:

@@ -15,7 +15,7 @@ from fastattn.weights.marian_config import find_configurations, find_models, rea
 from fastattn.weights.marian_item import SETTINGS, Item
 from fastattn.weights.marian_options import read_architecture
 from fastattn.weights.marian_tensors import read_tensors
-from fastattn.weights.marian_text import translation_text
+from fastattn.weights.marian_text import INFORMATION, SENTENCEPIECE_FILES, translation_text
 from fastattn.weights.marian_yml import Value, parse_options
 from fastattn.weights.shortlist import read_shortlist
 
@@ -27,16 +27,25 @@ OTHERS = ("config.json", "model.bin")
 def recognise(path: Path) -> bool:
     if not path.is_dir():
         return False
-    models = find_models(path)
+    folder = Directory(path)
+    models = find_models(folder)
     if any(name.endswith(".bin") for name in models):
         return True
-    return bool(models or find_configurations(path)) and not any((path / name).is_file() for name in OTHERS)
+    return bool(models or find_configurations(folder)) and not any(map(folder.contains, OTHERS))
+
+
+def find_files(folder: Directory) -> list[str]:
+    """The names of the files that ``read`` opens; CheckpointError for a configuration that is not supported."""
+    configuration = read_configuration(folder)
+    found = [*find_configurations(folder), configuration.model + ".yml", INFORMATION, *SENTENCEPIECE_FILES]
+    named = [configuration.model, *configuration.vocabularies, *filter(None, [configuration.shortlist])]
+    return [*filter(folder.contains, found), *dict.fromkeys(named)]
 
 
 def read(path: Path) -> Checkpoint:
     """Read a folder; raises CheckpointError for what is malformed, incomplete or not supported."""
     folder = Directory(path)
-    configuration = read_configuration(folder, path)
+    configuration = read_configuration(folder)
     where = folder.where(configuration.model)
     items = _read_items(folder, configuration.model)
     settings = _read_settings(items, where)

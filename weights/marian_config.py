@@ -7,18 +7,18 @@ it themselves where they leave no doubt.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from fastattn.errors import CheckpointError
 from fastattn.spec import DecodingSettings
-from fastattn.weights.folder import Folder
+from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.json_file import shorten
 from fastattn.weights.marian_bin import is_model
 from fastattn.weights.marian_options import Options
 from fastattn.weights.marian_yml import Value, parse_options
 
 CONFIGURATION = re.compile(r"(config[^/]*|decoder|[^/]+\.decoder)\.ya?ml")
+MODEL = re.compile(r"[^/]+(?<!\.optimizer)\.npz|model[^/]*\.bin")
 VOCABULARY = re.compile(r"(src|trg|)vocab[^/]*\.(spm|ya?ml)")
 # Of the products: with an alpha, inputs are scaled by the numbers that the model's file holds for that.
 GEMM_PRECISIONS = {
@@ -72,39 +72,36 @@ class Configuration:
     details: dict[str, str] = field(default_factory=dict)
 
 
-def find_models(path: Path) -> list[str]:
-    """The names of a folder's files that are Marian models by their names or first bytes."""
-    found = []
-    for entry in sorted(path.iterdir()):
-        if not entry.is_file():
-            continue
-        if entry.suffix == ".npz" and not entry.name.endswith(".optimizer.npz"):
-            found.append(entry.name)
-        elif entry.suffix == ".bin":
-            with entry.open("rb") as stream:
-                if is_model(stream.read(8)):
-                    found.append(entry.name)
-    return found
+def find_models(folder: Directory) -> list[str]:
+    """The names of a folder's files that are Marian models: a .bin by its first bytes, once it is there."""
+    return [name for name in folder.names() if _is_model(folder, name)]
 
 
-def find_configurations(path: Path) -> list[str]:
-    return sorted(entry.name for entry in path.iterdir() if CONFIGURATION.fullmatch(entry.name) and entry.is_file())
+def _is_model(folder: Directory, name: str) -> bool:
+    if not name.endswith(".bin") or name in folder.awaited:
+        return MODEL.fullmatch(name) is not None
+    with (folder.path / name).open("rb") as stream:
+        return is_model(stream.read(8))
 
 
-def read_configuration(folder: Folder, path: Path) -> Configuration:
+def find_configurations(folder: Directory) -> list[str]:
+    return [name for name in folder.names() if CONFIGURATION.fullmatch(name)]
+
+
+def read_configuration(folder: Directory) -> Configuration:
     """The folder's configuration; raises CheckpointError with all that is wrong, unknown or not supported in it."""
-    names = find_configurations(path)
+    names = find_configurations(folder)
     if len(names) > 1:
         names = [name for name in names if name in ("config.yml", "decoder.yml")] or names
     if len(names) > 1:
         raise CheckpointError(f"{folder.where('')}: several configurations, {', '.join(map(ascii, names))}; keep one")
     if not names:
-        return _guess(folder, path)
+        return _guess(folder)
     return _read(folder, names[0])
 
 
-def _guess(folder: Folder, path: Path) -> Configuration:
-    models = find_models(path)
+def _guess(folder: Directory) -> Configuration:
+    models = find_models(folder)
     if len(models) != 1:
         found = f"found {', '.join(map(ascii, models))}" if models else "found none"
         raise CheckpointError(f"{folder.where('')}: without a config.yml there should be one model; {found}")
@@ -114,7 +111,7 @@ def _guess(folder: Folder, path: Path) -> Configuration:
         if isinstance(vocabularies, list) and vocabularies:
             places = [_place(folder, name, False) for name in vocabularies]
             return Configuration(models[0], (places[0], places[-1]))
-    matches = [match for match in map(VOCABULARY.fullmatch, sorted(entry.name for entry in path.iterdir())) if match]
+    matches = [match for match in map(VOCABULARY.fullmatch, folder.names()) if match]
     sides = {match[1]: match[0] for match in matches}
     if len(matches) == 1 and "" in sides:
         return Configuration(models[0], (sides[""], sides[""]))

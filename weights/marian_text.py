@@ -15,6 +15,7 @@ END, UNKNOWN = "</s>", "<unk>"
 OLD_NAMES = {0: ("eos", END), 1: ("UNK", UNKNOWN)}
 # sentencepiece models that OPUS-MT keeps beside a vocab.yml.
 SENTENCEPIECE_FILES = ("source.spm", "target.spm")
+INFORMATION = "model_info.json"  # of Bergamot
 LANGUAGES = (re.compile(r"([a-z]{2,3})-([a-z]{2,3})\b.*"), re.compile(r"model\.([a-z]{2})([a-z]{2})\..*"))
 
 
@@ -84,10 +85,10 @@ def _pieces(model: bytes, where: str) -> list[str]:
 
 
 def _languages(folder: Folder, configuration: Configuration) -> tuple[str, str]:
-    """Codes of the languages, from Bergamot's model_info.json ("en-pt-tiny") or the model's name; "" where none is."""
+    """Codes of the languages, from INFORMATION ("en-pt-tiny") or the model's name; "" where none is."""
     known = [configuration.model]
-    if folder.contains("model_info.json"):
-        information = read_object(folder, "model_info.json")
+    if folder.contains(INFORMATION):
+        information = read_object(folder, INFORMATION)
         known.insert(0, information.string("shortName", ""))
         for name in ("modelName", "type"):
             if information.has(name) and len(shorten(information.string(name))) < 80:

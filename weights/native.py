@@ -46,7 +46,11 @@ def recognise(path: Path) -> bool:
 
 def read(path: Path) -> Checkpoint:
     """Read a folder; raises CheckpointError for what is malformed, incomplete, or of another version."""
-    folder = Directory(path)
+    return read_folder(Directory(path))
+
+
+def read_folder(folder: Folder) -> Checkpoint:
+    """``read`` of files wherever they lie."""
     config, text = read_config(folder)
     where = folder.where(WEIGHTS)
     stored = read_tensors(folder, WEIGHTS)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, EncoderText
+from fastattn.spec import Checkpoint, EncoderText, StackSpec
 from fastattn.weights.folder import Directory, Folder
-from fastattn.weights.huggingface_bert import read_encoder
+from fastattn.weights.huggingface_bert import describe_encoder, read_described
 from fastattn.weights.huggingface_weights import read_weights
 from fastattn.weights.json_file import JsonObject, is_text, read_json, read_object, shorten
 
@@ -57,16 +57,21 @@ def recognise(path: Path) -> bool:
 
 def read(path: Path) -> Checkpoint:
     """Read a folder; raises CheckpointError for a module, or an order of modules, that is not supported."""
-    folder = Directory(path)
+    return read_folder(Directory(path))
+
+
+def read_folder(folder: Folder) -> Checkpoint:
+    """``read`` of files wherever they lie; weights, which may not be there yet (``hub``), come last."""
     modules = _read_modules(folder)
-    checkpoint = _read_transformer(folder, modules[0][1])
+    prefix = modules[0][1]
+    config = read_object(folder, prefix + "config.json")
+    spec, text = _describe_transformer(folder, prefix, config)
+    width = spec.width
+    text = _read_prompts(folder, text)
+    for kind, place in modules[1:]:
+        text, width = READERS[kind](folder, place, text, width)
+    checkpoint = read_described(folder, prefix, config, spec, text)
     checkpoint.format = "sentence-transformers"
-    width = checkpoint.spec.encoder.width
-    text = checkpoint.text
-    assert isinstance(text, EncoderText)
-    for kind, prefix in modules[1:]:
-        text, width = READERS[kind](folder, prefix, text, width)
-    checkpoint.text = _read_prompts(folder, text)
     return checkpoint
 
 
@@ -106,10 +111,11 @@ def _module_class(entry: JsonObject) -> str:
     return kind
 
 
-def _read_transformer(folder: Folder, prefix: str) -> Checkpoint:
+def _describe_transformer(folder: Folder, prefix: str, encoder: JsonObject) -> tuple[StackSpec, EncoderText]:
+    """``encoder`` is its config.json."""
     name = next((name for name in TRANSFORMER_CONFIGS if folder.contains(prefix + name)), None)
     if name is None:
-        return read_encoder(folder, prefix)
+        return describe_encoder(folder, prefix, encoder)
     config = read_object(folder, prefix + name)
     task = config.string("transformer_task", "feature-extraction")
     if task != "feature-extraction":
@@ -120,10 +126,8 @@ def _read_transformer(folder: Folder, prefix: str) -> Checkpoint:
     if output != "last_hidden_state":
         raise CheckpointError(f"{config.where}: method_output_name should be 'last_hidden_state', is {shorten(output)}")
     limit = config.integer("max_seq_length", minimum=1) if config.has("max_seq_length") else None
-    checkpoint = read_encoder(folder, prefix, limit)
-    assert isinstance(checkpoint.text, EncoderText)
-    checkpoint.text = dataclasses.replace(checkpoint.text, lowercase=config.boolean("do_lower_case", False))
-    return checkpoint
+    spec, text = describe_encoder(folder, prefix, encoder, limit)
+    return spec, dataclasses.replace(text, lowercase=config.boolean("do_lower_case", False))
 
 
 def _read_pooling(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
