@@ -471,6 +471,6 @@ def test_dense_layers_that_do_not_fit_are_named(tmp_path: Path) -> None:
 
 def test_a_config_of_someone_elses_is_not_taken(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert", "format": ["fastattn"]}')
-    assert "model.safetensors: no such file" in refusal(tmp_path)
+    assert "config.json: hidden_size is missing" in refusal(tmp_path)
     (tmp_path / "config.json").write_text("[1, 2")
     assert "not JSON" in refusal(tmp_path)
