@@ -10,7 +10,10 @@ import click
 from fastattn.cli.progress import Progress
 
 model_option = click.option(
-    "-m", "--model", metavar="MODEL", help="A name of the catalog, a folder, or OWNER/NAME of the Hugging Face hub."
+    "-m",
+    "--model",
+    metavar="MODEL",
+    help="A name that `fastattn pull` lists, a folder, or OWNER/NAME of the Hugging Face hub.",
 )
 input_option = click.option(
     "-i",
