@@ -12,11 +12,13 @@ import click
 from fastattn.cli.lines import Lines, open_lines
 from fastattn.cli.loading import loading
 from fastattn.cli.options import (
+    announce_default,
     given,
     input_option,
     located,
     located_name,
     model_option,
+    output_option,
     precision_option,
     threads_option,
     verbose_option,
@@ -39,24 +41,25 @@ Examples:
   fastattn encode "A man is eating food." > vectors.jsonl
   fastattn encode -m minilm -i sentences.txt -o vectors.npy -v
   fastattn encode -i sentences.txt --format csv --truncate-dim 64
-  fastattn encode -m ./my-encoder --prompt-name query --normalize < questions.txt
+  fastattn encode -m ./my-encoder --prompt-name query < questions.txt
 
 \b
 One vector for each line, empty ones included.
   npy    a float32 array [lines, dimension]
-  jsonl  {"text": ..., "embedding": [...]}, with null for what is not finite, as damaged weights give
+  jsonl  {"text": ..., "embedding": [...]}, with null for what is not finite,
+         as damaged weights give
   csv    numbers separated by commas, no header
 """
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @model_option
 @input_option
-@click.option("-o", "--output", "output_path", metavar="FILE", help="Write to FILE, which appears once complete.")
+@output_option
 @click.option(
     "--format",
     "form",
     type=click.Choice(["npy", "jsonl", "csv"]),
-    help="What to write; by default what FILE's suffix says, else jsonl.",
+    help="What to write (default: what FILE's suffix says, else jsonl).",
 )
 @click.option("--normalize/--no-normalize", default=None, help="To unit length (default: as the model has it).")
 @click.option(
@@ -64,7 +67,7 @@ One vector for each line, empty ones included.
     metavar="MODE[,MODE]",
     help="cls, mean, max, mean_sqrt_len, weightedmean, lasttoken (default: as the model has it).",
 )
-@click.option("--truncate-dim", type=click.IntRange(min=1), help="Keep the first so many dimensions.")
+@click.option("--truncate-dim", type=click.IntRange(min=1), help="Keep the first so many dimensions (default: all).")
 @click.option("--prompt", metavar="TEXT", help="Put before each line; '' for nothing (default: the model's own).")
 @click.option("--prompt-name", metavar="NAME", help="Put the model's prompt of that name before each line.")
 @precision_option
@@ -83,7 +86,10 @@ def encode(
     verbose: bool,
     **options: Any,
 ) -> None:
-    """Turn TEXTs, the lines of a file, or of standard input into vectors; the model is minilm unless -m names one."""
+    """Turn TEXTs, the lines of a file, or standard input into vectors.
+
+    The model is that of -m; without it, it is minilm, for English.
+    """
     if options["prompt"] is not None and options["prompt_name"] is not None:
         raise click.UsageError("give --prompt or --prompt-name, not both")
     write = _WRITERS[form or _form_of(output_path)]
@@ -121,10 +127,8 @@ def _located(model: str | None, progress: Progress) -> "Path":
     progress.show(f"loading {model or catalog.DEFAULT_ENCODER}")
     if model is not None:
         return catalog.resolve(located(model, progress))
-    entry = catalog.CATALOG[catalog.DEFAULT_ENCODER]
-    if progress.enabled:
-        click.echo(f"fastattn: {entry.name}, {entry.title.partition(' (')[0]} (-m chooses another)", err=True)
-    return catalog.resolve(located_name(entry.name, progress))  # a folder of that name is not meant
+    announce_default(catalog.DEFAULT_ENCODER, "-m chooses another")
+    return catalog.resolve(located_name(catalog.DEFAULT_ENCODER, progress))  # a folder of that name is not meant
 
 
 def _results(
