@@ -90,12 +90,17 @@ def prefix_of_each(target_prefix: Prefixes, texts: Sequence[str]) -> Sequence[st
 
 
 def with_prefixes(texts: Iterable[str], target_prefix: Prefixes) -> Iterator[tuple[str, str | None]]:
-    """Each text with its prefix, read alongside; InputError where one of them ends first."""
+    """Each text with its prefix, read alongside; the iterator raises InputError where one of them ends first."""
     if target_prefix is None or isinstance(target_prefix, str):
-        yield from ((text, target_prefix) for text in texts)
-        return
+        return ((text, target_prefix) for text in texts)
+    if not isinstance(target_prefix, Iterable):
+        raise InputError(f"target_prefix should be a str or an iterable of them, got {type(target_prefix).__name__}")
+    return _paired(texts, target_prefix)
+
+
+def _paired(texts: Iterable[str], prefixes: Iterable[str | None]) -> Iterator[tuple[str, str | None]]:
     missing: Any = object()
-    for count, (text, prefix) in enumerate(zip_longest(texts, target_prefix, fillvalue=missing)):
+    for count, (text, prefix) in enumerate(zip_longest(texts, prefixes, fillvalue=missing)):
         if text is missing or prefix is missing:
             fewer, more = ("texts", "prefixes") if text is missing else ("prefixes", "texts")
             raise InputError(f"target_prefix should be one str, or one for each text: {count} {fewer}, but more {more}")

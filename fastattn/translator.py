@@ -231,10 +231,6 @@ class Translator:
             raise InputError("texts should be an iterable of str, got one str")
         if not isinstance(texts, Iterable):
             raise InputError(f"texts should be an iterable of str, got {type(texts).__name__}")
-        if target_prefix is not None and not isinstance(target_prefix, Iterable):
-            raise InputError(
-                f"target_prefix should be a str or an iterable of them, got {type(target_prefix).__name__}"
-            )
         return self._pipeline.translate_windows(with_prefixes(texts, target_prefix), split, decoding, details)
 
     def translate_file(

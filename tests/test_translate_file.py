@@ -56,6 +56,12 @@ def test_prefixes_hypotheses_and_scores(translator: Translator, source: Path, tm
     assert output.read_text(encoding="utf-8").split("\n") == [*expected, ""] and len(expected) == 10
 
 
+def test_a_greedy_search_needs_no_scores(translator: Translator, source: Path, tmp_path: Path):
+    translator.translate_file(source, tmp_path / "output.txt", beam_size=1, **SHORT)
+    translated = translator.translate(LINES, beam_size=1, **SHORT)
+    assert (tmp_path / "output.txt").read_bytes().decode().split("\n") == [*map(in_one_line, translated), ""]
+
+
 def test_an_empty_file_gives_an_empty_file(translator: Translator, tmp_path: Path):
     (tmp_path / "source.txt").touch()
     stats = translator.translate_file(tmp_path / "source.txt", tmp_path / "output.txt")
