@@ -122,7 +122,8 @@ def test_packages_and_the_hub_carry_it(tmp_path: Path):
     (package / "sentencepiece.model").write_bytes(b"pieces")
     text = read(package).text
     assert text.vocabulary_map == (package / "model" / "vmap.txt").read_bytes()  # type: ignore[union-attr]
-    assert "vmap.txt" in needed(["config.json", "model.bin", "shared_vocabulary.json", "vmap.txt"])
+    files = needed(["config.json", "model.bin", "shared_vocabulary.json", "vmap.txt"])
+    assert files is not None and "vmap.txt" in files.first
 
 
 def test_ends_and_prefixes_may_be_chosen_whatever_the_map_says():
