@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.options import located
-from fastattn.cli.output import open_folder
 from fastattn.cli.progress import Compiling, Progress
+from fastattn.files import open_folder
 
 if TYPE_CHECKING:
     from fastattn.spec import Checkpoint

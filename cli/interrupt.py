@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 
-from fastattn.cli.output import discard_unfinished
+from fastattn.files import discard_unfinished
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 

@@ -10,11 +10,8 @@ from typing import BinaryIO
 
 import click
 
-from fastattn.errors import FastattnError, InputError
-
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# Bytes. No text has longer lines; an endless file of something else, a device say, would fill the memory.
-LONGEST_LINE = 1 << 26
+from fastattn.errors import InputError
+from fastattn.files import as_text, open_bytes, raw_lines
 
 
 class Lines:
@@ -34,11 +31,8 @@ class Lines:
 
     def __iter__(self) -> Iterator[str]:
         for number, line in enumerate(self._source, start=1):
-            size = len(line)
-            if number == 1:
-                line = line.removeprefix(_BYTE_ORDER_MARK)
-            text = _decode(line.removesuffix(b"\n").removesuffix(b"\r"), f"{self.name}, line {number}")
-            self._pending.append((size, len(text)))
+            text = as_text(line, number, self.name)
+            self._pending.append((len(line), len(text)))
             yield text
 
     def finish(self, count: int) -> None:
@@ -62,15 +56,12 @@ def open_lines(texts: tuple[str, ...], path: str | None) -> Lines:
     stream = _standard_input()
     if stream.isatty():
         click.echo("fastattn: type or paste lines; Ctrl-D (Windows: Ctrl-Z, Enter) ends", err=True)
-    return Lines(_lines_of(stream, "standard input"), "standard input", _size(stream), stream.isatty())
+    return Lines(raw_lines(stream, "standard input"), "standard input", _size(stream), stream.isatty())
 
 
 def _open_file(path: str) -> Lines:
-    try:
-        file = open(path, "rb")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    return Lines(_closing(file, _lines_of(file, path)), path, _size(file))
+    file = open_bytes(path)
+    return Lines(_closing(file, raw_lines(file, path)), path, _size(file))
 
 
 def _size(file: BinaryIO) -> int | None:
@@ -82,21 +73,6 @@ def _size(file: BinaryIO) -> int | None:
     return None
 
 
-def _lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
-    number = 0
-    while True:
-        try:
-            line = file.readline(LONGEST_LINE + 1)
-        except OSError as error:
-            raise FastattnError(f"cannot read {name}: {error.strerror}") from error
-        if not line:
-            return
-        number += 1
-        if len(line) > LONGEST_LINE:
-            raise InputError(f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes, so this is not text")
-        yield line
-
-
 def _closing(file: BinaryIO, lines: Iterator[bytes]) -> Iterator[bytes]:
     with file:
         yield from lines
@@ -106,14 +82,3 @@ def _standard_input() -> BinaryIO:
     if sys.stdin is None:
         raise InputError("standard input is closed; give texts or --input FILE")
     return sys.stdin.buffer
-
-
-def _decode(line: bytes, place: str) -> str:
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        wrong = f"byte 0x{line[error.start]:02x} at column {error.start + 1}"
-        raise InputError(f"{place}: not UTF-8 ({wrong}); convert the text first, for example with iconv") from None
-    if "\0" in text:
-        raise InputError(f"{place}: a NUL byte, so this is not text; UTF-16 has to be converted to UTF-8 first")
-    return text

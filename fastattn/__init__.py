@@ -10,16 +10,36 @@ from typing import TYPE_CHECKING, Any
 from fastattn._version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from fastattn.decoding.options import DecodingOptions, Step
     from fastattn.encoder import Encoder
     from fastattn.errors import FastattnError
     from fastattn.functional import attention
+    from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
     from fastattn.translator import Translator
 
-__all__ = ["Encoder", "FastattnError", "Translator", "__version__", "attention"]
+__all__ = [
+    "DecodingOptions",
+    "Encoder",
+    "ExecutionStats",
+    "FastattnError",
+    "Score",
+    "Step",
+    "TokenTranslation",
+    "Translation",
+    "Translator",
+    "__version__",
+    "attention",
+]
 
 _HOMES = {
+    "DecodingOptions": ("fastattn.decoding.options", "DecodingOptions"),
     "Encoder": ("fastattn.encoder", "Encoder"),
+    "ExecutionStats": ("fastattn.results", "ExecutionStats"),
     "FastattnError": ("fastattn.errors", "FastattnError"),
+    "Score": ("fastattn.results", "Score"),
+    "Step": ("fastattn.decoding.options", "Step"),
+    "TokenTranslation": ("fastattn.results", "TokenTranslation"),
+    "Translation": ("fastattn.results", "Translation"),
     "Translator": ("fastattn.translator", "Translator"),
     "attention": ("fastattn.functional", "attention"),
 }

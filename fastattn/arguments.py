@@ -1,10 +1,14 @@
-"""What a caller gives a Translator, checked: texts, lists of tokens, target prefixes."""
+"""What a caller gives a Translator, checked: texts, lists of tokens, target prefixes, end tokens."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
+from numbers import Integral
 from typing import Any
 
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError
+
+Prefixes = str | Iterable[str | None] | None  # one for all texts, or one each
 
 
 def text_list(name: str, values: Any) -> list[Any]:
@@ -29,6 +33,38 @@ def token_lists(name: str, values: Any) -> list[list[str]]:
     return lists
 
 
+def token_prefixes(target_prefix: Any, sources: int) -> list[list[str]]:
+    """The target prefix of each source, empty for None; InputError where there are not as many."""
+    if target_prefix is None:
+        return [[] for _ in range(sources)]
+    if isinstance(target_prefix, Iterable) and not isinstance(target_prefix, str):
+        target_prefix = [[] if prefix is None else prefix for prefix in target_prefix]
+    prefixes = token_lists("target_prefix", target_prefix)
+    if len(prefixes) != sources:
+        raise InputError(f"target_prefix should hold one prefix for each source: {sources}, not {len(prefixes)}")
+    return prefixes
+
+
+def end_ids(end_token: Any, known_ids: Callable[[Sequence[str]], list[int]], vocabulary: int) -> list[int]:
+    """The ids of a token, an id, or a list of them, none for None; ``known_ids`` raises for a token that it lacks."""
+    if end_token is None:
+        return []
+    listed = [end_token] if isinstance(end_token, str | Integral) else end_token
+    if not isinstance(listed, Iterable):
+        raise InputError(f"end_token should be a token, an id, or a list of them, got {end_token!r}")
+    ids: list[int] = []
+    for token in listed:
+        if isinstance(token, str):
+            ids += known_ids([token])
+        elif isinstance(token, Integral) and not isinstance(token, bool) and 0 <= int(token) < vocabulary:
+            ids.append(int(token))
+        else:
+            raise InputError(f"end_token should hold tokens, or ids from 0 to {vocabulary - 1}; got {token!r}")
+    if not ids:
+        raise InputError("end_token should be at least one token")
+    return list(dict.fromkeys(ids))
+
+
 def check_details(options: DecodingOptions, details: bool) -> None:
     if not details and options.num_hypotheses > 1:
         raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
@@ -36,13 +72,36 @@ def check_details(options: DecodingOptions, details: bool) -> None:
         raise InputError("return_attention needs details=True: a text alone does not show it")
 
 
-def prefix_of_each(target_prefix: str | Sequence[str] | None, texts: list[str]) -> Sequence[str | None]:
+def check_stream(options: DecodingOptions) -> None:
+    if not options.greedy or options.return_alternatives:
+        raise InputError("generate_tokens needs beam_size=1, and neither prefix_bias_beta nor return_alternatives")
+    if options.callback is not None:
+        raise InputError("generate_tokens takes no callback: it yields what a callback would get")
+
+
+def prefix_of_each(target_prefix: Prefixes, texts: Sequence[str]) -> Sequence[str | None]:
     """One prefix for each text."""
     if target_prefix is None or isinstance(target_prefix, str):
         return [target_prefix] * len(texts)
-    target_prefix = text_list("target_prefix", target_prefix)
-    if len(target_prefix) != len(texts):
-        raise InputError(
-            f"target_prefix should be one str, or one for each text: {len(texts)}, not {len(target_prefix)}"
-        )
-    return target_prefix
+    prefixes = text_list("target_prefix", target_prefix)
+    if len(prefixes) != len(texts):
+        raise InputError(f"target_prefix should be one str, or one for each text: {len(texts)}, not {len(prefixes)}")
+    return prefixes
+
+
+def with_prefixes(texts: Iterable[str], target_prefix: Prefixes) -> Iterator[tuple[str, str | None]]:
+    """Each text with its prefix, read alongside; the iterator raises InputError where one of them ends first."""
+    if target_prefix is None or isinstance(target_prefix, str):
+        return ((text, target_prefix) for text in texts)
+    if not isinstance(target_prefix, Iterable):
+        raise InputError(f"target_prefix should be a str or an iterable of them, got {type(target_prefix).__name__}")
+    return _paired(texts, target_prefix)
+
+
+def _paired(texts: Iterable[str], prefixes: Iterable[str | None]) -> Iterator[tuple[str, str | None]]:
+    missing: Any = object()
+    for count, (text, prefix) in enumerate(zip_longest(texts, prefixes, fillvalue=missing)):
+        if text is missing or prefix is missing:
+            fewer, more = ("texts", "prefixes") if text is missing else ("prefixes", "texts")
+            raise InputError(f"target_prefix should be one str, or one for each text: {count} {fewer}, but more {more}")
+        yield text, prefix

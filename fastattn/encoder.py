@@ -70,6 +70,7 @@ class Encoder:
         if not isinstance(text, EncoderText):
             raise CheckpointError(f"an encoder's checkpoint is expected, this one is an {checkpoint.spec.kind} model's")
         precision = resolve_precision(precision, checkpoint).replace("intgemm", "int8")  # it has no scales of inputs
+        self._precision = precision
         # Compiled kernels and the tokenizers library are imported only where they are used: it takes a while.
         self._ops = ops or import_module("fastattn.kernels")
         limit = self._ops.thread_limit()
@@ -89,6 +90,11 @@ class Encoder:
         from fastattn.text.huggingface import HuggingFaceTokenizer
 
         self._tokenizer = HuggingFaceTokenizer(text.tokenizer, self._max_length, text.lowercase)
+
+    @property
+    def precision(self) -> str:
+        """What products run in: "float32", "bfloat16" or "int8"; never "auto"."""
+        return self._precision
 
     @property
     def dimension(self) -> int:

@@ -9,8 +9,8 @@ import numpy as np
 class TokenTranslation:
     """What the model made of one source: hypotheses by rank, the best first.
 
-    source             its tokens, the special ones that the engine adds left out
-    hypotheses         tokens of each, without the end token
+    source             its tokens, without the special ones that the engine adds and what max_input_length cuts off
+    hypotheses         tokens of each, without the end token unless return_end_token asks for it
     scores             (log-probability - length * word_penalty) / length ** length_penalty, and the coverage penalty
     log_probabilities  each the sum over ``lengths`` tokens, the end token counted; a target prefix counts 0
     attention          where asked for: of each hypothesis, float32 [its tokens, source tokens]
@@ -52,3 +52,12 @@ class Score:
 
     tokens: list[str]
     log_probs: np.ndarray
+
+
+@dataclass(frozen=True)
+class ExecutionStats:
+    """What ``translate_file`` has done, by CTranslate2's names: tokens of the best hypotheses, lines, milliseconds."""
+
+    num_tokens: int
+    num_examples: int
+    total_time_in_ms: float

@@ -25,6 +25,7 @@ Canonical tensor names, all float32 (matrices perhaps as a QuantizedTensor, whic
     decoder.projection.*                         [V, D]
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +39,17 @@ from fastattn.errors import CheckpointError, InputError
 # row's: what Marian computes, a little farther from float32. "auto" is int8 where the checkpoint holds int8, else
 # float32.
 PRECISIONS = ("float32", "bfloat16", "int8", "intgemm", "auto")
+# CTranslate2's other names -> what they run as, never less exact than what was asked for: bfloat16 has 8 significant
+# bits, float16 has 11. What is not a product is float32 here, so those in _MORE_EXACT are not quite what they say.
+_FOREIGN_PRECISIONS = {
+    "default": "auto",
+    "float16": "float32",
+    "int16": "float32",
+    "int8_float32": "int8",
+    "int8_float16": "int8",
+    "int8_bfloat16": "int8",
+}
+_MORE_EXACT = ("float16", "int16", "int8_float16", "int8_bfloat16")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid")
 NORMS = ("layer", "rms")
 # "sinusoid": position p is encoded as p + sinusoid_start, sines then cosines, exponent d/2 - 1 (tensor2tensor).
@@ -207,6 +219,7 @@ class TranslationText:
     source_language: str = ""
     target_language: str = ""
     writes_unknowns: bool = True  # else <unk> is never chosen unless the caller wants it
+    vocabulary_map: bytes | None = None  # CTranslate2's vmap.txt: source n-grams and the target tokens they make likely
     single_sentences: bool = False  # made for them: longer text is split at sentences unless the caller wants otherwise
     decoding: DecodingSettings = DecodingSettings()
 
@@ -300,7 +313,17 @@ class Checkpoint:
 
 
 def resolve_precision(precision: str, checkpoint: Checkpoint) -> str:
-    """What products run in: ``precision``, with "auto" decided by the checkpoint. Raises InputError for another."""
+    """What products run in: ``precision``, with "auto" decided by the checkpoint. Raises InputError for another.
+
+    CTranslate2's names of others are taken too; a UserWarning, as of the caller's caller's caller, says what they run
+    as.
+    """
+    asked = precision
+    if asked in tuple(_FOREIGN_PRECISIONS):
+        precision = _FOREIGN_PRECISIONS[asked]
+    if asked in _MORE_EXACT:
+        rest = "" if precision == "float32" else ", all but its products as float32"
+        warnings.warn(f"precision {asked!r} runs as {precision!r}{rest}, which is no less exact", stacklevel=4)
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}")
     if precision != "auto":

@@ -2,36 +2,40 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from itertools import chain
+from time import perf_counter
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
-from fastattn.arguments import check_details, prefix_of_each, text_list, token_lists
+from fastattn.arguments import (
+    Prefixes,
+    check_details,
+    check_stream,
+    end_ids,
+    prefix_of_each,
+    text_list,
+    token_lists,
+    token_prefixes,
+    with_prefixes,
+)
 from fastattn.balance import input_factors
-from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.resolve import resolve_options
 from fastattn.decoding.scoring import score as score_ids
-from fastattn.decoding.sentences import decode_sentences
 from fastattn.errors import CheckpointError, InputError, check_count
+from fastattn.files import open_text, write_translations
 from fastattn.models.transformer import EncoderDecoder
-from fastattn.presentation import Presentation
-from fastattn.results import Score, TokenTranslation
+from fastattn.pipeline import Pipeline
+from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
 from fastattn.spec import Checkpoint, TranslationText, resolve_precision, without_input_scales
-from fastattn.text.translation import SPLITS, Document, TranslationTokenizer, split_lines
+from fastattn.text.translation import SPLITS, TranslationTokenizer
 from fastattn.weights import catalog, read
-
-# A part's length where the architecture has no limit of its own.
-UNLIMITED = 1024
-# Source tokens that translate_iter reads ahead: few at first, so that the first translations come soon.
-FIRST_WINDOW = 1024
-LAST_WINDOW = 16384
 
 
 class Translator:
@@ -39,7 +43,8 @@ class Translator:
 
     path       a folder, an .argosmodel file, a name from the catalog, or OWNER/NAME of the Hugging Face hub
     precision  of the products: "float32", "bfloat16", "int8", "intgemm", which is int8 with the scales of inputs that
-               a Marian's checkpoint may have, or "auto", which is int8 where the checkpoint holds int8, else float32
+               a Marian's checkpoint may have, or "auto", which is int8 where the checkpoint holds int8, else float32;
+               of CTranslate2's others a UserWarning says what they run as
     threads    how many to use; None: as many as the process may
 
     A translation depends on its own text alone: the same bits whatever the other texts and the number of threads. One
@@ -70,7 +75,7 @@ class Translator:
             raise CheckpointError(
                 f"a translation model's checkpoint is expected, this one is an {checkpoint.spec.kind} model's"
             )
-        precision = resolve_precision(precision, checkpoint)
+        self._precision = precision = resolve_precision(precision, checkpoint)
         # Compiled kernels are imported only where they are used: it takes a while.
         self._ops = ops or import_module("fastattn.kernels")
         limit = self._ops.thread_limit()
@@ -87,8 +92,12 @@ class Translator:
         self._model = EncoderDecoder(checkpoint, self._ops, precision, kept, factors)
         if kept is not None:
             kept.save()
-        self._positions = checkpoint.spec.encoder.max_positions
-        self._presentation = Presentation(self._tokenizer, self._model.positions)
+        self._pipeline = Pipeline(self._model, self._tokenizer, self._threads)
+
+    @property
+    def precision(self) -> str:
+        """What products run in: "float32", "bfloat16", "int8" or "intgemm"; never "auto"."""
+        return self._precision
 
     @property
     def default_options(self) -> DecodingOptions:
@@ -101,20 +110,63 @@ class Translator:
     @property
     def max_source_length(self) -> int:
         """The source tokens that are translated at once; longer text is split. 1024 where the model has no limit."""
-        return (self._positions or UNLIMITED) - self._tokenizer.implicit_tokens
+        return self._pipeline.max_source_length
+
+    @overload
+    def translate(
+        self,
+        texts: str,
+        *,
+        target_prefix: Prefixes = ...,
+        split: str | None = ...,
+        details: Literal[False] = ...,
+        **options: Any,
+    ) -> str: ...
+    @overload
+    def translate(
+        self,
+        texts: str,
+        *,
+        target_prefix: Prefixes = ...,
+        split: str | None = ...,
+        details: Literal[True],
+        **options: Any,
+    ) -> Translation: ...
+    @overload
+    def translate(
+        self,
+        texts: Iterable[str],
+        *,
+        target_prefix: Prefixes = ...,
+        split: str | None = ...,
+        details: Literal[False] = ...,
+        **options: Any,
+    ) -> list[str]: ...
+    @overload
+    def translate(
+        self,
+        texts: Iterable[str],
+        *,
+        target_prefix: Prefixes = ...,
+        split: str | None = ...,
+        details: Literal[True],
+        **options: Any,
+    ) -> list[Translation]: ...
+    @overload
+    def translate(self, texts: str | Iterable[str], *, details: bool, **options: Any) -> Any: ...
 
     def translate(
         self,
         texts: str | Iterable[str],
         *,
-        target_prefix: str | Sequence[str] | None = None,
+        target_prefix: Prefixes = None,
         split: str | None = None,
         details: bool = False,
         **options: Any,
     ) -> Any:
         """The translation of a text, or the list of translations of several: str, or Translation with ``details``.
 
-        target_prefix  what the translation shall begin with: one for all texts, or one each
+        target_prefix  what the translation shall begin with: one for all texts, or one each, None among them for none
         split          "long": only what is over ``max_source_length``, at sentences, then at clauses or words;
                        "sentences": always at sentences; "never": InputError for what is too long; None: "sentences"
                        for a Marian's checkpoint, which is made for single ones, else "long"
@@ -128,71 +180,132 @@ class Translator:
         decoding = self._decoding_options(options, self._sequence_of_text)
         split = self._chosen_split(split)
         check_details(decoding, details)
-        single = isinstance(texts, str)
         listed = [texts] if isinstance(texts, str) else text_list("texts", texts)
-        documents = [
-            self._read(text, prefix, split) for text, prefix in zip(listed, prefix_of_each(target_prefix, listed))
-        ]
-        results = self._translate_documents(documents, decoding, details)
-        return results[0] if single else results
+        prefixes = prefix_of_each(target_prefix, listed)
+        documents = [self._pipeline.read_text(text, prefix, split, decoding) for text, prefix in zip(listed, prefixes)]
+        results = self._pipeline.translate_documents(documents, decoding, details)
+        return results[0] if isinstance(texts, str) else results
+
+    @overload
+    def translate_iter(
+        self,
+        texts: Iterable[str],
+        *,
+        target_prefix: Prefixes = ...,
+        split: str | None = ...,
+        details: Literal[False] = ...,
+        **options: Any,
+    ) -> Iterator[str]: ...
+    @overload
+    def translate_iter(
+        self,
+        texts: Iterable[str],
+        *,
+        target_prefix: Prefixes = ...,
+        split: str | None = ...,
+        details: Literal[True],
+        **options: Any,
+    ) -> Iterator[Translation]: ...
+    @overload
+    def translate_iter(self, texts: Iterable[str], *, details: bool, **options: Any) -> Iterator[Any]: ...
 
     def translate_iter(
-        self, texts: Iterable[str], *, split: str | None = None, target_prefix: str | None = None, **options: Any
+        self,
+        texts: Iterable[str],
+        *,
+        target_prefix: Prefixes = None,
+        split: str | None = None,
+        details: bool = False,
+        **options: Any,
     ) -> Iterator[Any]:
         """Yield the translation of each text in order, as ``translate`` with the same options would.
 
         Reads ahead by some thousand tokens, so memory is bounded however many texts there are; errors come where the
-        text that causes them is read. ``target_prefix`` is one for all texts. A file's line keeps its end, so that
-        ``print(line, end="")`` or ``writelines`` gives the lines of the translation.
+        text that causes them is read. ``target_prefix`` may be an iterable too, which is read alongside. A file's line
+        keeps its end, so that ``print(line, end="")`` or ``writelines`` gives the lines of the translation.
         """
-        details = bool(options.pop("details", False))
         decoding = self._decoding_options(options, self._sequence_of_text)
         split = self._chosen_split(split)
         check_details(decoding, details)
-        if target_prefix is not None and not isinstance(target_prefix, str):
-            raise InputError("target_prefix of translate_iter should be one str for all texts")
         if isinstance(texts, str):
             raise InputError("texts should be an iterable of str, got one str")
         if not isinstance(texts, Iterable):
             raise InputError(f"texts should be an iterable of str, got {type(texts).__name__}")
-        return self._translate_windows(texts, split, target_prefix, decoding, details)
+        return self._pipeline.translate_windows(with_prefixes(texts, target_prefix), split, decoding, details)
 
-    def _translate_windows(
-        self, texts: Iterable[str], split: str, prefix: str | None, options: DecodingOptions, details: bool
-    ) -> Iterator[Any]:
-        window, documents, tokens, done = FIRST_WINDOW, [], 0, 0
-        for text in texts:
-            documents.append(self._read(text, prefix, split))
-            # An empty text counts too, or a stream of them would never end a window.
-            tokens += 1 + sum(len(part) for line in documents[-1].lines for part in line.parts)
-            if tokens >= window:
-                yield from self._translate_documents(documents, options, details, done)
-                window, documents, tokens, done = min(2 * window, LAST_WINDOW), [], 0, done + len(documents)
-        yield from self._translate_documents(documents, options, details, done)
+    def translate_file(
+        self,
+        source_path: str | os.PathLike[str],
+        output_path: str | os.PathLike[str],
+        target_path: str | os.PathLike[str] | None = None,
+        *,
+        with_scores: bool = False,
+        split: str | None = None,
+        **options: Any,
+    ) -> ExecutionStats:
+        """Translate the lines of a UTF-8 file, in bounded memory, to a file that appears complete or not at all.
+
+        target_path  a file with a target prefix for each line; an empty line for none
+        with_scores  put each hypothesis' score and `` ||| `` before it
+        The rest is as in ``translate_iter``; num_hypotheses above 1 give as many lines each. Raises InputError for what
+        cannot be read or is not text, FastattnError for what cannot be written.
+        """
+        start = perf_counter()
+        options = {"return_scores": with_scores} | options
+        with open_text(source_path) as lines, nullcontext() if target_path is None else open_text(target_path) as begun:
+            results = self.translate_iter(lines, target_prefix=begun, split=split, details=True, **options)
+            tokens, examples = write_translations(results, output_path, with_scores)
+        return ExecutionStats(tokens, examples, 1000 * (perf_counter() - start))
 
     def translate_tokens(
         self,
         sources: Iterable[Sequence[str]],
-        target_prefix: Sequence[Sequence[str]] | None = None,
+        target_prefix: Iterable[Sequence[str] | None] | None = None,
         **options: Any,
     ) -> list[TokenTranslation]:
         """Translate sources that are lists of the source vocabulary's tokens; the options are ``DecodingOptions``' own.
 
-        target_prefix  for each source the tokens that its translation begins with; where the checkpoint names no start
-                       token, the first of them is it
+        target_prefix  for each source the tokens that its translation begins with, or None; where the checkpoint names
+                       no start token, the first of them is it
         Nothing is split: a source over ``max_source_length`` is an InputError where the model has such a limit.
         """
-        listed = token_lists("sources", sources)
-        prefixes = [[] for _ in listed] if target_prefix is None else token_lists("target_prefix", target_prefix)
-        if len(prefixes) != len(listed):
-            raise InputError(
-                f"target_prefix should hold one prefix for each source: {len(listed)}, not {len(prefixes)}"
-            )
-        self._check_sources(listed)
         decoding = self._decoding_options(options, self._sequence_of_tokens)
-        return self._translate_parts(listed, prefixes, decoding, [(number, 0) for number in range(len(listed))])
+        listed = self._pipeline.read_tokens(sources, decoding)
+        prefixes, places = token_prefixes(target_prefix, len(listed)), [(number, 0) for number in range(len(listed))]
+        return self._pipeline.translate_parts(listed, prefixes, decoding, places)
 
-    def score(self, source: str | Sequence[str], target: str | Sequence[str]) -> Score | list[Score]:
+    def generate_tokens(
+        self,
+        source: str | Sequence[str],
+        target_prefix: str | Sequence[str] | None = None,
+        *,
+        split: str | None = None,
+        **options: Any,
+    ) -> Iterator[Step]:
+        """Yield the tokens of a translation as they are produced, by greedy search or sampling: a Step each.
+
+        source         a text, whose parts come one after the other, or a list of tokens as ``translate_tokens`` takes
+        target_prefix  alike: a text, or tokens
+        The options are those of ``translate``, or ``translate_tokens``; beam_size is 1. Work is done only while the
+        next token is asked for: to break off is to end it. Raises InputError for what cannot be followed.
+        """
+        plain = isinstance(source, str)
+        tokens_of = self._sequence_of_text if plain else self._sequence_of_tokens
+        decoding = self._decoding_options({"beam_size": 1} | options, tokens_of)
+        check_stream(decoding)
+        if isinstance(source, str):
+            document = self._pipeline.read_text(source, target_prefix, self._chosen_split(split), decoding)
+            sources, prefixes = [part for line in document.lines for part in line.parts], document.prefixes()
+        else:
+            sources, prefixes = self._pipeline.read_tokens([source], decoding), token_prefixes([target_prefix], 1)
+        return self._pipeline.stream(sources, prefixes, decoding)
+
+    @overload
+    def score(self, source: str, target: str) -> Score: ...  # type: ignore[overload-overlap]  # a str is Iterable[str]
+    @overload
+    def score(self, source: Iterable[str], target: Iterable[str]) -> list[Score]: ...
+
+    def score(self, source: str | Iterable[str], target: str | Iterable[str]) -> Score | list[Score]:
         """How probable the model finds a given translation: the log-probability of each token and of its end.
 
         Two texts give a Score, two lists of texts a list of them. Nothing is split: what is longer than the model has
@@ -219,7 +332,7 @@ class Translator:
         ]
         if len(ids) != len(listed):
             raise InputError(f"score should be given as many targets as sources: {len(listed)}, not {len(ids)}")
-        self._check_sources(listed)
+        self._pipeline.check_sources(listed)
         source_ids = [self._tokenizer.source_ids(tokens) for tokens in listed]
         log_probs = [np.zeros(len(target) - 1, np.float32) for target in ids]
         chosen = [b for b in range(len(listed)) if len(source_ids[b])]
@@ -241,7 +354,9 @@ class Translator:
             raise InputError(f"unknown split {split!r}; known: {', '.join(SPLITS)}")
         return split
 
-    def _decoding_options(self, options: dict[str, Any], tokens_of: Callable[[Any], Sequence[str]]) -> DecodingOptions:
+    def _decoding_options(
+        self, options: Mapping[str, Any], tokens_of: Callable[[Any], Sequence[str]]
+    ) -> DecodingOptions:
         known = DecodingOptions.__dataclass_fields__
         unknown = [name for name in options if name not in known]
         if unknown:
@@ -249,10 +364,13 @@ class Translator:
         sequences = options.get("suppress_sequences") or ()
         if isinstance(sequences, str) or not isinstance(sequences, Iterable):
             raise InputError(f"suppress_sequences should be a list of what to suppress, got {sequences!r}")
+        chosen: dict[str, Any] = {}
         if "suppress_sequences" in options:
-            ids = [self._tokenizer.known_target_ids(tokens_of(sequence)) for sequence in sequences]
-            options = options | {"suppress_sequences": ids}
-        return resolve_options(self._settings, options)
+            chosen["suppress_sequences"] = [self._tokenizer.known_target_ids(tokens_of(each)) for each in sequences]
+        if "end_token" in options:
+            vocabulary = len(self._tokenizer.text.target_vocabulary)
+            chosen["end_token"] = end_ids(options["end_token"], self._tokenizer.known_target_ids, vocabulary)
+        return resolve_options(self._settings, {**options, **chosen})
 
     def _sequence_of_text(self, text: Any) -> Sequence[str]:
         if not isinstance(text, str):
@@ -264,72 +382,12 @@ class Translator:
             raise InputError(f"suppress_sequences should hold lists of tokens, got {tokens!r}")
         return tokens
 
-    def _check_sources(self, sources: list[list[str]]) -> None:
-        for number, source in enumerate(sources):
-            if self._positions and len(source) > self.max_source_length:
-                raise InputError(
-                    f"source {number} has {len(source)} tokens, the model takes {self.max_source_length}; "
-                    "translate() splits long text"
-                )
-
-    def _read(self, text: str, prefix: str | None, split: str) -> Document:
-        if self._tokenizer.text.decoder_start_token is None:
-            raise InputError(
-                "this model's targets begin with a token of the caller's choice; use translate_tokens and target_prefix"
-            )
-        if not isinstance(text, str):
-            raise InputError(f"a text was expected, not {type(text).__name__}")
-        prefix_tokens = self._tokenizer.target_tokens(prefix) if prefix else []
-        return Document(split_lines(text, self._tokenizer, self.max_source_length, split), prefix_tokens)
-
-    def _translate_documents(
-        self, documents: list[Document], options: DecodingOptions, details: bool, first: int = 0
-    ) -> list[Any]:
-        """``first`` is the number of the first of the texts, for the callback."""
-        if not details:
-            options = replace(options, return_scores=False)
-        sources = [part for document in documents for line in document.lines for part in line.parts]
-        prefixes = chain.from_iterable(document.prefixes() for document in documents)
-        counts = (sum(len(line.parts) for line in document.lines) for document in documents)
-        places = [(number, part) for number, count in enumerate(counts, start=first) for part in range(count)]
-        translated = iter(self._translate_parts(sources, list(prefixes), options, places))
-        results: list[Any] = []
-        for document in documents:
-            lines = [[next(translated) for _ in line.parts] for line in document.lines]
-            if details:
-                results.append(self._presentation.detail(document.lines, lines, options))
-            else:
-                results.append(self._presentation.join(document.lines, lines, 0))
-        return results
-
-    def _translate_parts(
-        self,
-        sources: list[list[str]],
-        prefixes: list[list[str]],
-        options: DecodingOptions,
-        places: list[tuple[int, int]],
-    ) -> list[TokenTranslation]:
-        """``places`` is what the callback knows each source by: a text's number and its part's."""
-        tokenizer = self._tokenizer
-        starts = [tokenizer.target_ids(prefix) for prefix in prefixes]
-        chosen = [b for b in range(len(sources)) if not tokenizer.is_empty(sources[b])]
-        jobs = [Job(tokenizer.source_ids(sources[b]), starts[b], forced=tokenizer.forced) for b in chosen]
-        if options.callback is not None:
-            vocabulary = tokenizer.text.target_vocabulary
-            options = replace(options, callback=_named(options.callback, [places[b] for b in chosen], vocabulary))
-        ids = tokenizer.end_id, tokenizer.unk_id
-        decoded = dict(zip(chosen, decode_sentences(self._model, jobs, options, *ids, self._threads)))
-        return [
-            self._presentation.tokens(source, decoded[b], options)
-            if b in decoded
-            else self._presentation.empty(source, starts[b], options)
-            for b, source in enumerate(sources)
-        ]
-
 
 def _settings(text: TranslationText) -> dict[str, Any]:
     """The checkpoint's own decoding settings; a warning tells of those that cannot be followed."""
     settings = text.decoding.options() | ({} if text.writes_unknowns else {"disable_unk": True})
+    if text.vocabulary_map is not None:
+        settings["shortlist"] = False  # CTranslate2's default
     try:
         resolve_options(settings, {})
     except InputError as error:
@@ -338,15 +396,3 @@ def _settings(text: TranslationText) -> dict[str, Any]:
         remarks = "; ".join(text.decoding.not_followed)
         warnings.warn(f"the checkpoint's own settings that are not followed: {remarks}", stacklevel=4)
     return settings
-
-
-def _named(
-    callback: Callable[[Step], Any], places: list[tuple[int, int]], vocabulary: Sequence[str]
-) -> Callable[[Step], Any]:
-    """``callback`` as the decoder calls it: by the number of the job, without the token's name."""
-
-    def call(step: Step) -> Any:
-        sentence, part = places[step.sentence]
-        return callback(replace(step, sentence=sentence, part=part, token=vocabulary[step.token_id]))
-
-    return call

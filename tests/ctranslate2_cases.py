@@ -90,7 +90,51 @@ OPTIONS: list[dict] = [
     {"beam_size": 2, "return_alternatives": True, "num_hypotheses": 3, "prefix": True, "max_decoding_length": 3},
     {"beam_size": 1, "replace_unknowns": True, "prefix": True, "suppress_sequences": [["▁w1"]]},
     {"beam_size": 4, "num_hypotheses": 4, "replace_unknowns": True, "length_penalty": 0},
+    {"beam_size": 1, "use_vmap": True},
+    {"beam_size": 4, "num_hypotheses": 4, "use_vmap": True, "return_attention": True},
+    {"beam_size": 3, "num_hypotheses": 3, "use_vmap": True, "prefix": True},
+    {"beam_size": 2, "use_vmap": True, "prefix_bias_beta": 0.4, "prefix": True},
+    {"beam_size": 2, "use_vmap": True, "return_alternatives": True, "num_hypotheses": 4},
+    {"beam_size": 2, "use_vmap": True, "repetition_penalty": 1.4, "no_repeat_ngram_size": 2, "disable_unk": True},
+    {"beam_size": 1, "end_token": "▁w3"},
+    {"beam_size": 1, "end_token": ["▁w3", "</s>"], "return_end_token": True, "prefix": True, "return_attention": True},
+    {"beam_size": 4, "num_hypotheses": 4, "end_token": [6, 27, 2], "min_decoding_length": 3},
+    {
+        "beam_size": 3,
+        "num_hypotheses": 3,
+        "end_token": ["▁w24", "▁w8", "▁w29"],
+        "return_end_token": True,
+        "prefix": True,
+    },
+    {"beam_size": 3, "return_end_token": True, "length_penalty": 0},
+    {"beam_size": 1, "return_alternatives": True, "num_hypotheses": 4, "end_token": ["▁w3", "▁w24"]},
+    {"beam_size": 1, "max_input_length": 4},
+    {"beam_size": 3, "num_hypotheses": 3, "max_input_length": 6, "prefix": True},
 ]
+
+# n-grams that the sources hold and some that they do not, a token of no vocabulary on either side, an n-gram twice,
+# carriage returns, spaces at the end.
+VMAP_SEED = 41
+
+
+def vocabulary_map() -> str:
+    """A vmap.txt for the inputs below: so few tokens a source that it often decides what is chosen."""
+    rng = np.random.default_rng(VMAP_SEED)
+    tokens = writer.vocabulary(SIZE)
+
+    def draw() -> str:
+        return " ".join(tokens[i] for i in rng.integers(3, SIZE, rng.integers(0, 4)))
+
+    lines = [
+        f"\t{' '.join(tokens[i] for i in rng.integers(3, SIZE, 9))}",
+        f"▁nowhere\t{tokens[30]} ▁nowhere {tokens[31]} ",
+    ]
+    for source in inputs("pre-norm")[0]:
+        for size in (1, 2, 3):
+            grams = (source[i : i + size] for i in range(len(source) - size + 1))
+            lines += [f"{' '.join(gram)}\t{draw()}" for gram in grams if rng.random() < 0.6]
+    lines += [f"{tokens[i]}\t{draw()}\r" for i in range(3, 12)] + [f"{tokens[5]} {tokens[5]}\t{draw()}"]
+    return "\n".join(lines) + "\n"
 
 
 def comparable(name: str, options: dict) -> bool:
@@ -129,6 +173,7 @@ def build(name: str, path: Path) -> Path:
     )
     if file.get("version", 6) == 6:
         writer.write_config(path, **config)
+    (path / "vmap.txt").write_text(vocabulary_map(), encoding="utf-8", newline="")
     return path
 
 

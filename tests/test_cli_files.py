@@ -57,7 +57,7 @@ def test_what_is_not_text_is_named_by_line(tmp_path, data, message):
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="no /dev/zero here")
 def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("fastattn.cli.lines.LONGEST_LINE", 1000)
+    monkeypatch.setattr("fastattn.files.LONGEST_LINE", 1000)
     with pytest.raises(InputError, match="/dev/zero, line 1: longer than 1,000 bytes"):
         list(open_lines((), "/dev/zero"))
     assert lines_of(tmp_path, b"a\n" + b"x" * 999 + b"\n") == ["a", "x" * 999]

@@ -337,14 +337,14 @@ def test_best_candidates_are_sorted_and_ties_go_to_the_lower_beam():
 def test_a_prefix_overrides_and_early_ends_are_hopeless():
     scores_BC = np.tile([-1.0, -2.0, -3.0, -4.0], (3, 1))
     ids_BC = np.tile([END, 5, END, 6], (3, 1))
-    apply_prefix(scores_BC, ids_BC, END, np.array([-1, 9, -1]), np.array([True, True, False]))
+    apply_prefix(scores_BC, ids_BC, [END], np.array([-1, 9, -1]), np.array([True, True, False]))
     assert ids_BC.tolist() == [[END, 5, 0, 6], [9] * 4, [END, 5, END, 6]]
     assert scores_BC.tolist() == [[-1, -2, HOPELESS, -4], [0, *[HOPELESS] * 3], [-1, -2, -3, -4]]
 
 
 def test_ended_beams_go_on_with_the_next_candidates():
     ids_BC = np.array([[END, 4, 5, 6], [END, END, 5, 6], [4, END, END, 6], [4, 5, END, END]])
-    kept_BR = keep_beams(ids_BC, ids_BC[:, :2] == END, END)
+    kept_BR = keep_beams(ids_BC, ids_BC[:, :2] == END, [END])
     assert kept_BR.tolist() == [[2, 1], [2, 3], [0, 3], [0, 1]]
 
 

@@ -28,6 +28,7 @@ def test_every_option(model, number):
         pytest.skip("CTranslate2 decodes prefixes of such models wrongly here")
     sources, prefixes, _ = cases.inputs(name)
     options = cases.LIMIT | cases.OPTIONS[number]
+    options["shortlist"] = options.pop("use_vmap", False)
     prefix = prefixes if options.pop("prefix", False) else cases.start_prefixes(name, len(sources))
     translated = translator.translate_tokens(sources, prefix, **options)
     for result, expected in zip(translated, GOLDEN[name]["translations"][number], strict=True):

@@ -95,8 +95,8 @@ def test_without_repeats(histories):
 def test_last_tokens_and_early_ends():
     past_RT, lengths_R = _padded([[5, 6, 7], [8], []])
     assert last_tokens(past_RT, lengths_R, 2).tolist() == [[6, 7], [-1, 8], [-1, -1]]
-    assert early_ends(np.array([1, 2]), 1, END).shape == (2, 0)
-    assert early_ends(np.array([0, 2]), 1, END).tolist() == [[END], [-1]]
+    assert early_ends(np.array([1, 2]), 1, [END]).shape == (2, 0)
+    assert early_ends(np.array([0, 2]), 1, [END]).tolist() == [[END], [-1]]
 
 
 def test_biased():

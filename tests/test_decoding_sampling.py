@@ -123,6 +123,18 @@ def test_without_a_seed_each_call_draws_anew():
     assert [h.tokens.tolist() for h in one[0]] != [h.tokens.tolist() for h in other[0]]
 
 
+def test_without_a_seed_equal_sentences_draw_apart():
+    model, (source,) = random_model(seed=47, sharpness=2.0), random_sources(1, seed=48)
+    long = {"sampling_topk": 0, "min_decoding_length": 8, "max_decoding_length": 8}
+    for options in ({}, {"num_hypotheses": 2}, {"return_alternatives": True, "num_hypotheses": 2}):
+        results = _decode(model, [source] * 5, **long, **options)
+        drawn = {tuple(tuple(h.tokens.tolist()) for h in hypotheses) for hypotheses in results}
+        assert len(drawn) == 5, options
+        seeded = _decode(model, [source] * 5, seed=3, **long, **options)
+        assert len({tuple(tuple(h.tokens.tolist()) for h in hypotheses) for hypotheses in seeded}) == 1
+    assert sentence_key(source, [START], 1) != sentence_key(source, [START]) == sentence_key(source, [START], 0)
+
+
 def test_the_coldest_sample_is_greedy_search():
     model, sources = random_model(seed=47), random_sources(4, seed=48)
     greedy = [h.tokens.tolist() for (h,) in _decode(model, sources, max_decoding_length=6)]

@@ -340,6 +340,26 @@ def test_checkpoints_that_cannot_be_served(text: dict, error: type[FastattnError
         _encoder(**text)
 
 
+@pytest.mark.parametrize(
+    ("stored", "asked", "runs"),
+    [
+        ("float32", "auto", "float32"),
+        ("int8", "auto", "int8"),
+        ("int8", "bfloat16", "bfloat16"),
+        ("float32", "intgemm", "int8"),
+    ],
+)
+def test_what_products_run_in(stored: str, asked: str, runs: str) -> None:
+    checkpoint = Checkpoint(SPEC, TENSORS, TEXT, precision=stored)
+    assert Encoder.from_checkpoint(checkpoint, asked, ops=reference).precision == runs
+
+
+def test_ctranslate2s_float16_runs_as_float32() -> None:
+    with pytest.warns(UserWarning, match="precision 'float16' runs as 'float32'") as told:
+        encoder = Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, TEXT), "float16", ops=reference)
+    assert encoder.precision == "float32" and [warning.filename for warning in told] == [__file__]
+
+
 def test_arguments_of_the_encoder_itself() -> None:
     checkpoint = Checkpoint(SPEC, TENSORS, TEXT)
     with pytest.raises(InputError, match="unknown precision 'float8'; known: float32"):

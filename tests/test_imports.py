@@ -27,13 +27,15 @@ ABOVE_ALL = {
     "progress",
     "arguments",
     "presentation",
+    "pipeline",
+    "files",
     "models",
     "decoding",
     "weights",
     "text",
 }
 TABLE = {
-    "": {"encoder", "translator", "functional"},
+    "": {"decoding", "encoder", "translator", "functional", "results"},
     "_version": set(),
     "errors": set(),
     "cache": set(),
@@ -48,6 +50,8 @@ TABLE = {
     "results": set(),
     "arguments": {"decoding"},
     "presentation": {"decoding", "results", "text"},
+    "pipeline": {"arguments", "decoding", "models", "presentation", "results", "text"},
+    "files": {"results"},
     "similarity": set(),
     "layers": {"spec", "rounding"},
     "balance": {"models", "layers", "spec"},
@@ -60,7 +64,7 @@ TABLE = {
     "encoder": ABOVE_ALL,
     # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and
     # kernels for what convert balances with them.
-    "cli": {"", "encoder", "translator", "weights", "balance", "spec", "kernels", "simd", "progress"},
+    "cli": {"", "encoder", "translator", "files", "weights", "balance", "spec", "kernels", "simd", "progress"},
 }
 # Room -> the packages from outside that it may import; NumPy and the standard library are everybody's.
 OUTSIDE = {

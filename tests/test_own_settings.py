@@ -242,6 +242,15 @@ def test_what_is_forced_is_no_part_of_a_translation(tmp_path: Path) -> None:
     assert found.attention[0].shape == (len(found.tokens), len(found.source))
 
 
+def test_what_is_forced_is_not_streamed(tmp_path: Path) -> None:
+    translator, seen = Translator(huggingface(tmp_path, generation_config("forced"))), []
+    words = translator._tokenizer.text.source_vocabulary[5:9]
+    (result,) = translator.translate_tokens([words], beam_size=1, callback=seen.append, max_decoding_length=9)
+    assert [step.token for step in seen][: len(result.tokens)] == result.tokens and len(result.tokens) > 1
+    assert [step.position for step in seen] == list(range(len(seen)))
+    assert list(translator.generate_tokens(words, max_decoding_length=9)) == seen
+
+
 def test_converted_folders_keep_the_settings(tmp_path: Path) -> None:
     own = generation_config("bad words") | {"forced_bos_token_id": 21, "top_h": 0.5}
     checkpoint = weights.read(huggingface(tmp_path / "a", own))

@@ -117,7 +117,7 @@ def test_auto_is_int8_for_what_is_int8_else_float32():
             np.testing.assert_allclose(values, scores["float32"], atol=0.1)
 
 
-@pytest.mark.parametrize("wrong", ["float16", "INT8", "", None, 8])
+@pytest.mark.parametrize("wrong", ["float8", "INT8", "", None, 8])
 def test_an_unknown_precision_is_one_clear_line(wrong):
     with pytest.raises(InputError) as raised:
         Translator.from_checkpoint(random_checkpoint(), precision=wrong)

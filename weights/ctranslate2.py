@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, ModelSpec, StackSpec, Tensor, check_tensors, tensor_shapes
+from fastattn.spec import Checkpoint, ModelSpec, StackSpec, Tensor, TranslationText, check_tensors, tensor_shapes
 from fastattn.weights.ctranslate2_file import ModelFile, Variable, link_scales, parse
 from fastattn.weights.ctranslate2_spec import Attributes, find_unsupported, read_stack
 from fastattn.weights.ctranslate2_text import encoder_text, translation_text
@@ -90,17 +90,20 @@ def read_folder(folder: Folder, prefix: str = "") -> Checkpoint:
         text: object = encoder_text(folder, prefix, spec.encoder)
     else:
         text = translation_text(folder, prefix, attributes, config, file.version, spec)
+    details = {
+        "binary version": str(file.version),
+        "specification": file.spec or "(none: OpenNMT-tf names)",
+        "revision": str(file.revision),
+    }
+    if isinstance(text, TranslationText) and text.vocabulary_map is not None:
+        details["vocabulary map"] = "vmap.txt; only shortlist=True uses it"
     return Checkpoint(
         spec=spec,
         tensors=tensors,
         text=text,  # type: ignore[arg-type]
         precision=_precision(file),
         format="ctranslate2",
-        details={
-            "binary version": str(file.version),
-            "specification": file.spec or "(none: OpenNMT-tf names)",
-            "revision": str(file.revision),
-        },
+        details=details,
         files=tuple(folder.used),
     )
 

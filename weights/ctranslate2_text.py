@@ -50,6 +50,7 @@ def translation_text(
         add_source_eos=eos,
         source_model=models[0],
         target_model=models[1],
+        vocabulary_map=bytes(folder.read(prefix + "vmap.txt")) if folder.contains(prefix + "vmap.txt") else None,
     )
 
 

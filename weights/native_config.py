@@ -19,11 +19,18 @@ FILES = {
     "target_vocabulary": "target_vocabulary.json",
     "source_model": "source.spm",
     "target_model": "target.spm",
+    "vocabulary_map": "vmap.txt",
     "tokenizer": "tokenizer.json",
 }
 # What config.json does not hold of a text, and what stands there until it is read.
 KEPT_APART: dict[type, dict[str, object]] = {
-    TranslationText: {"source_vocabulary": (), "target_vocabulary": (), "source_model": None, "target_model": None},
+    TranslationText: {
+        "source_vocabulary": (),
+        "target_vocabulary": (),
+        "source_model": None,
+        "target_model": None,
+        "vocabulary_map": None,
+    },
     EncoderText: {"tokenizer": b"", "dense": ()},
 }
 
@@ -86,7 +93,7 @@ def _faults(config: Config) -> list[str]:
     if config.dense and model.decoder is not None:
         faults.append("dense layers follow an encoder, not an encoder-decoder")
     needed = {"tokenizer"} if model.decoder is None else {"source_vocabulary", "target_vocabulary"}
-    allowed = needed if model.decoder is None else needed | {"source_model", "target_model"}
+    allowed = needed if model.decoder is None else needed | {"source_model", "target_model", "vocabulary_map"}
     faults += [f"files.{field} is missing" for field in sorted(needed) if field not in config.files]
     for field, file in config.files.items():
         if field not in allowed:

@@ -11,6 +11,7 @@ from fastattn.decoding.constraints import (
     repeated_ngrams,
     without_repeats,
 )
+from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.sampling import draw, uniform
 from fastattn.decoding.search import biased
@@ -26,7 +27,7 @@ class Rows:
     past_RT       those of them that penalties look back on: int32, -1 behind the first ``lengths_R``
     wished_R      the token that a prefix wishes for, or -1
     keys_R, hypotheses_R   what samples are keyed by: uint64
-    picked_R      of a model with a shortlist: what each row chooses from
+    picked_R      of sentences with lists of their own: what each row chooses from
     """
 
     def __init__(self, steps_R: np.ndarray):
@@ -46,18 +47,27 @@ class Candidates:
             raise InputError(
                 f"sampling_topk ({options.sampling_topk}) is greater than the vocabulary ({model.vocabulary})"
             )
-        self.model, self.options, self.end_id = model, options, end_id
+        self.model, self.options = model, options
+        self.end_ids = tuple(options.end_token) or (end_id,)
         self.sequences = [sequence for sequence in options.suppress_sequences if len(sequence) > 1]
         never = {sequence[0] for sequence in options.suppress_sequences if len(sequence) == 1}
         self.never_1J = np.array([sorted(never | ({unk_id} if options.disable_unk else set()))], np.int32)
         self.shortlist = model.shortlist if options.shortlist else None
         self.needs_past = options.repetition_penalty != 1 or options.no_repeat_ngram_size > 0 or bool(self.sequences)
 
-    def pick(self, source: np.ndarray) -> Any:
+    def picks(self, jobs: Sequence[Job]) -> bool:
+        """Whether the sentences choose from lists of their own."""
+        return self.shortlist is not None or any(job.allowed is not None for job in jobs)
+
+    def pick(self, job: Job) -> Any:
         """What the rows of a sentence choose from; None: all tokens."""
+        if job.allowed is not None:
+            # CTranslate2's rule: the prefix's tokens may come again. What ends a hypothesis may always be chosen.
+            ids = np.union1d(job.allowed(), [*job.start, *job.wished, *self.end_ids])
+            return self.model.pick(ids.astype(np.int32))
         if self.shortlist is None:
             return None
-        return self.model.pick(allowed_ids(self.shortlist, source, self.end_id, self.model.vocabulary))
+        return self.model.pick(allowed_ids(self.shortlist, job.source, self.end_ids, self.model.vocabulary))
 
     def best(self, hidden_RD: np.ndarray, rows: Rows, count: int, scored: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or the one that is drawn.
@@ -95,7 +105,7 @@ class Candidates:
     def edits(self, rows: Rows) -> tuple[Any, Any, float]:
         """(suppressed_RJ, penalised_RJ, penalty) for the projection; None where there is nothing to edit."""
         options = self.options
-        suppressed = [early_ends(rows.steps_R, options.min_decoding_length, self.end_id)]
+        suppressed = [early_ends(rows.steps_R, options.min_decoding_length, self.end_ids)]
         if self.never_1J.size:
             suppressed.append(np.repeat(self.never_1J, len(rows.steps_R), axis=0))
         if options.no_repeat_ngram_size:

@@ -47,9 +47,9 @@ def completed_sequences(past_RT: np.ndarray, lengths_R: np.ndarray, sequences: S
     return without_repeats(ids_RJ)
 
 
-def early_ends(steps_R: np.ndarray, min_length: int, end_id: int) -> np.ndarray:
-    """The end, for rows whose next token is one of the first ``min_length``; a row at step t produces its token t."""
+def early_ends(steps_R: np.ndarray, min_length: int, end_ids: Sequence[int]) -> np.ndarray:
+    """The ends, for rows whose next token is one of the first ``min_length``; a row at step t produces its token t."""
     early_R = steps_R < min_length
     if not early_R.any():
         return np.empty((len(steps_R), 0), np.int32)
-    return np.where(early_R, end_id, PADDING)[:, None].astype(np.int32)
+    return np.where(early_R[:, None], np.array(end_ids, np.int32), np.int32(PADDING))

@@ -19,6 +19,8 @@ class Job:
     forced      how many tokens of the prefix are imposed even where the others are only wished for
     wished      a prefix that the target shall only be drawn towards
     hypothesis  the number among the samples of one sentence
+    number      tells the samples of equal sentences apart
+    allowed     gives the ids that it may choose from, int32; None: those of the model's shortlist, where it has one
     """
 
     source: np.ndarray
@@ -27,11 +29,13 @@ class Job:
     forced: int = 0
     wished: Sequence[int] = ()
     hypothesis: int = 0
+    number: int = 0
+    allowed: Callable[[], np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished target sequence without its end token.
+    """A finished target sequence, without its end token unless that is asked for.
 
     log_probability  the sum over ``length`` tokens, the end token counted and a target prefix counting 0
     score            (log_probability - length * word_penalty) / length ** length_penalty, and the coverage penalty

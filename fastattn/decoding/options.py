@@ -1,4 +1,4 @@
-"""What a caller can ask of the search; names, defaults and limits are CTranslate2's."""
+"""What a caller can ask of the search, by CTranslate2's names; where it differs, ``DecodingOptions`` says so."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from fastattn.errors import InputError
 
 @dataclass(frozen=True)
 class Step:
-    """A token as it is produced, for ``DecodingOptions.callback``.
+    """A token as it is produced, for ``DecodingOptions.callback`` and from ``Translator.generate_tokens``.
 
     sentence     the number of the source it belongs to, from 0; of a Translator's texts the text's number
     part         where a text was translated in several parts the number of the part, from 0
@@ -44,6 +44,12 @@ LONGEST_TARGET = 1 << 40
 class DecodingOptions:
     """How the target is searched for. Raises InputError for values that no search can follow.
 
+    Names, defaults and limits are those of CTranslate2's ``translate_batch``, but for these: ``max_decoding_length``
+    (there 256) and ``max_input_length`` (there 1024), so that no text loses its end unremarked; ``shortlist`` (there
+    ``use_vmap``, False), on where a checkpoint's makers mean it to be; ``return_scores`` (there False), as ``details``
+    shows what was known anyway; ``seed``, there one for the whole process; and a Step of ``callback``, which always
+    has its log-probability. Sampling from a beam is not offered, nor are the logits.
+
     beam_size            how many hypotheses are kept at each step, at most 1024; 1 is greedy search, or sampling
     patience             the search ends with round(beam_size * patience) finished hypotheses (Kasai 2022)
     num_hypotheses       how many are returned, best first; at most beam_size * patience, but any number of samples and
@@ -59,6 +65,9 @@ class DecodingOptions:
     max_decoding_length  tokens, a target prefix included
     max_length_factor    times the source's tokens, the special ones among them: what a target may have behind its
                          prefix, rounded up. Where both limits are None: the larger of 256 and twice the source
+    max_input_length     a Translator cuts sources after so many tokens, the special ones that it adds counted; an end
+                         token that is there stays. A text is so cut line by line before it is split: all that is
+                         after the line's first tokens is left out. None or 0: nothing is
     disable_unk          never produce the unknown token
     suppress_sequences   never produce these runs of tokens. Here they are ids; a Translator takes them as it takes
                          target prefixes: texts, or lists of tokens in ``translate_tokens``. Of a text the tokenizer's
@@ -71,7 +80,12 @@ class DecodingOptions:
                          continuation's score. What penalties and suppressed sequences look back on is the continuation
     min_alternative_expansion_prob  alternatives less probable than this, 0 to 1, are left out
     shortlist            where the checkpoint has a lexical shortlist, choose only from the words that it lists for the
-                         source; what a prefix imposes may be any. False: from all words
+                         source; what a prefix imposes may be any. False: from all words, which is a Translator's
+                         default for a CTranslate2 directory's vocabulary map (vmap.txt), as it is there
+    end_token            what ends a hypothesis in place of the checkpoint's own end token. Here ids, none of them for
+                         the default; a Translator takes a token, an id, or a list of them
+    return_end_token     keep the token that ended a hypothesis in its tokens and attention. A text shows it too, but
+                         never the checkpoint's own
     return_scores        False: a greedy search need not know log-probabilities, which saves time; scores are NaN then
     return_attention     keep each target token's attention over the source
     replace_unknowns     put the source token with the highest attention in the place of each unknown token
@@ -81,7 +95,8 @@ class DecodingOptions:
     sampling_temperature  divides the log-probabilities before drawing: above 1 evens them out, 0 takes the best.
                          Scores stay the model's own
     seed                 of the draws, a whole number; the same seed, source and prefix give the same samples in any
-                         batch, with any threads. None: another one each time
+                         batch, with any threads, and so twice where a sentence is there twice. None: every sentence
+                         of every call draws anew
     callback             called with a Step for every token of a greedy search or sampling, by the calling thread;
                          what it returns, if true, ends that translation with this token
     """
@@ -97,12 +112,15 @@ class DecodingOptions:
     min_decoding_length: int = 1
     max_decoding_length: int | None = None
     max_length_factor: float | None = None
+    max_input_length: int | None = None
     disable_unk: bool = False
     suppress_sequences: Sequence[Sequence[int]] = ()
     prefix_bias_beta: float = 0.0
     return_alternatives: bool = False
     min_alternative_expansion_prob: float = 0.0
     shortlist: bool = True
+    end_token: Sequence[int] = ()
+    return_end_token: bool = False
     return_scores: bool = True
     return_attention: bool = False
     replace_unknowns: bool = False
@@ -126,7 +144,9 @@ class DecodingOptions:
             "sampling_topk": 0,
         }
         counts |= {
-            name: least for name, least in (("max_decoding_length", 1), ("seed", 0)) if vars(self)[name] is not None
+            name: least
+            for name, least in (("max_decoding_length", 1), ("max_input_length", 0), ("seed", 0))
+            if vars(self)[name] is not None
         }
         for name, least in counts.items():
             value = getattr(self, name)

@@ -13,10 +13,14 @@ import numpy as np
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def sentence_key(source: np.ndarray, start: Sequence[int]) -> int:
-    """64 bits of what a sentence is: the ids of its source, and of its target's start token and prefix."""
+def sentence_key(source: np.ndarray, start: Sequence[int], number: int = 0) -> int:
+    """64 bits of what a sentence is: the ids of its source, and of its target's start token and prefix.
+
+    ``number`` tells equal sentences apart.
+    """
     content = np.concatenate([[len(source)], source, start]).astype("<i8").tobytes()
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+    salt = number.to_bytes(8, "little")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8, salt=salt).digest(), "little")
 
 
 def uniform(seed: int, keys_R: np.ndarray, hypotheses_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from fastattn.decoding.candidates import Candidates, Rows
 from fastattn.decoding.jobs import Hypothesis, Job, Waiting, share
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.sampling import sentence_key
-from fastattn.decoding.search import apply_prefix, best_candidates, coverage, keep_beams, normalised
+from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, coverage, keep_beams, normalised
 from fastattn.errors import InputError
 from fastattn.models.transformer import EncoderDecoder
 
@@ -84,8 +84,9 @@ class Worker:
         number: int,
         places: int,
     ):
-        self.model, self.jobs, self.options, self.end_id = model, jobs, options, end_id
+        self.model, self.jobs, self.options = model, jobs, options
         self.choice = Candidates(model, options, end_id, unk_id)
+        self.end_ids, self.picks = self.choice.end_ids, self.choice.picks(jobs)
         self.waiting, self.results, self.number = waiting, results, number
         self.beam = options.beam_size
         self.candidates = 1 if options.greedy else 2 * self.beam
@@ -101,15 +102,19 @@ class Worker:
         self.beams: Beams | None = None
 
     def run(self) -> None:
-        while not self.waiting.stopped:
-            # Few sentences at a time would make small products; so free places are filled a quarter at a time.
-            came = False
-            if self.beams is None or len(self.free) >= self.quarter:
-                came = self._admit()
-            if self.beams is not None:
-                self._step()
-            elif not came:
-                return
+        while not self.waiting.stopped and self.advance():
+            pass
+
+    def advance(self) -> bool:
+        """One token for all that are in progress, and room for those that wait; False where nothing is left."""
+        # Few sentences at a time would make small products; so free places are filled a quarter at a time.
+        came = False
+        if self.beams is None or len(self.free) >= self.quarter:
+            came = self._admit()
+        if self.beams is None:
+            return came
+        self._step()
+        return True
 
     def _limit(self, job: Job) -> int:
         return self.options.limit(len(job.source), self.model.positions, len(job.start) - 1)
@@ -140,8 +145,8 @@ class Worker:
         memory = self.model.project_memory(memory_ND)
         sentences_B = np.array([self.free.pop() for _ in numbers], np.int64)
         for place, number, job in zip(sentences_B, numbers, jobs):
-            key = sentence_key(job.source, job.start) if self.options.sampled else 0
-            picked = self.choice.pick(job.source)
+            key = sentence_key(job.source, job.start, job.number) if self.options.sampled else 0
+            picked = self.choice.pick(job)
             self.places[int(place)] = Sentence(number, job, self._expected_rows(job), key, picked)
             self.expected += self._expected_rows(job)
         self.model.keep_memory(self.cache, self.cache.add_memory(sentences_B, memory_starts_B1), memory)
@@ -180,7 +185,7 @@ class Worker:
         )
         # With scores, wanted or not: a projection whose weights hold NaN shows here.
         candidates = self._continuations(hidden_ND[starts_B1[1:] - 1], beams, 1, scored=True)
-        apply_prefix(*candidates[:2], self.end_id, forced_B, prefixed_B)
+        apply_prefix(*candidates[:2], self.end_ids, forced_B, prefixed_B)
         started = self._advance(beams, *candidates, self._stream(beams, *candidates[:2], forced_B >= 0))
         if started is not None:
             self.beams = started if self.beams is None else self.beams.joined(started)
@@ -210,7 +215,7 @@ class Worker:
     def _rows(self, beams: Beams, width: int) -> Rows:
         """What the options want to know of each row."""
         rows = Rows(np.repeat(beams.steps_B, width))
-        if self.choice.shortlist is not None:
+        if self.picks:
             rows.picked_R = [self.places[place].picked for place in np.repeat(beams.sentences_B, width).tolist()]
         if self.choice.needs_past:
             slots_R = (beams.sentences_B[:, None] * self.beam + np.arange(width)).ravel()
@@ -249,7 +254,7 @@ class Worker:
         for b, place in enumerate(beams.sentences_B.tolist()):
             if shown_B is None or not shown_B[b]:
                 token, position = int(ids_BC[b, 0]), int(beams.steps_B[b])
-                is_last = token == self.end_id or position + 1 >= beams.limits_B[b]
+                is_last = token in self.end_ids or position + 1 >= beams.limits_B[b]
                 log_probability = float(scores_BC[b, 0] - beams.scores_BR[b, 0])
                 step = self._as_step(place, position, token, log_probability, is_last)
                 stopped_B[b] = bool(self.options.callback(step))
@@ -277,7 +282,7 @@ class Worker:
         last_B = beams.steps_B + 1 >= beams.limits_B
         if stopped_B is not None:
             last_B |= stopped_B
-        ended_BR = (ids_BC[:, :R] == self.end_id) | last_B[:, None]
+        ended_BR = are_ends(ids_BC[:, :R], self.end_ids) | last_B[:, None]
         for b, r in np.argwhere(ended_BR):
             self._record(beams, b, int(parents_BC[b, r]), int(ids_BC[b, r]), float(scores_BC[b, r]))
         finished_B = beams.finished_B + ended_BR.sum(axis=1)
@@ -295,7 +300,7 @@ class Worker:
             self._close(beams.sentences_B[done_B])
         kept: Any = np.s_[:, :R]
         if ended_BR.any():
-            kept = np.arange(len(ids_BC))[:, None], keep_beams(ids_BC, ended_BR, self.end_id)
+            kept = np.arange(len(ids_BC))[:, None], keep_beams(ids_BC, ended_BR, self.end_ids)
         scores_BR, tokens_BR, parents_BR = scores_BC[kept], ids_BC[kept], parents_BC[kept]
         moved = Beams(
             beams.sentences_B,
@@ -331,7 +336,7 @@ class Worker:
         if attention_TS is not None and options.coverage_penalty and counted:
             score += options.coverage_penalty * coverage(attention_TS[-counted:])
         kept = length
-        while kept and tokens[kept - 1] == self.end_id:
+        while kept and not options.return_end_token and tokens[kept - 1] in self.end_ids:
             kept -= 1
         attention_TS = None if attention_TS is None else attention_TS[:kept]
         sentence.hypotheses.append(Hypothesis(tokens[:kept], log_probability, counted, score, attention_TS))
@@ -367,18 +372,13 @@ def decode(
     A result has the same bits whatever the other jobs are and however many threads work. Raises InputError for a
     source that is empty or a target prefix without a start token.
     """
-    for job in jobs:
-        if not len(job.source):
-            raise InputError("a source should have at least one token, got none")
-        if not len(job.start):
-            raise InputError("a target should begin with a start token, got none")
+    check_jobs(jobs)
     results: list[list[Hypothesis]] = [[] for _ in jobs]
     workers = max(1, min(threads, len(jobs) // SENTENCES_A_THREAD))
     if options.callback is not None:
         workers = 1  # so that the calling thread is the one that calls back
     waiting = Waiting(jobs, workers)
-    scale = LIGHT if model.layer_weights <= LIGHT_WEIGHTS else 1
-    places = max(1, min(scale * SENTENCES, scale * ROWS // options.beam_size, -(-len(jobs) // workers)))
+    places = places_for(model, len(jobs), options, workers)
 
     def work(number: int, threads: int) -> None:
         with model.ops.use_threads(threads):
@@ -386,3 +386,18 @@ def decode(
 
     share(work, workers, threads, waiting.stop)
     return results
+
+
+def check_jobs(jobs: Sequence[Job]) -> None:
+    """Raise InputError for a source that is empty or a target without a start token."""
+    for job in jobs:
+        if not len(job.source):
+            raise InputError("a source should have at least one token, got none")
+        if not len(job.start):
+            raise InputError("a target should begin with a start token, got none")
+
+
+def places_for(model: EncoderDecoder, jobs: int, options: DecodingOptions, workers: int) -> int:
+    """How many sentences a worker has in progress at most."""
+    scale = LIGHT if model.layer_weights <= LIGHT_WEIGHTS else 1
+    return max(1, min(scale * SENTENCES, scale * ROWS // options.beam_size, -(-jobs // workers)))

@@ -4,9 +4,16 @@ B sentences, R beams each, C = 2 R candidates (one, where R is 1: greedy), k can
 many candidates end, one a beam, so there are always R to go on with.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 HOPELESS = -1e10  # CTranslate2's score of a beam that exists only to fill its place
+
+
+def are_ends(ids: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
+    """Which of the ids end a hypothesis, in an array of their shape."""
+    return ids == end_ids[0] if len(end_ids) == 1 else np.isin(ids, end_ids)  # which takes 10 us, for one end too
 
 
 def best_candidates(
@@ -32,7 +39,7 @@ def best_candidates(
 
 
 def apply_prefix(
-    scores_BC: np.ndarray, ids_BC: np.ndarray, end_id: int, forced_B: np.ndarray, prefixed_B: np.ndarray
+    scores_BC: np.ndarray, ids_BC: np.ndarray, end_ids: Sequence[int], forced_B: np.ndarray, prefixed_B: np.ndarray
 ) -> None:
     """Impose the target prefix on the first free step's candidates, in place.
 
@@ -44,12 +51,12 @@ def apply_prefix(
     ids_BC[forced] = forced_B[forced, None]
     scores_BC[forced] = HOPELESS
     scores_BC[forced, 0] = 0
-    early = (ids_BC == end_id) & (prefixed_B & ~forced)[:, None]
+    early = are_ends(ids_BC, end_ids) & (prefixed_B & ~forced)[:, None]
     early[:, 0] = False
     scores_BC[early], ids_BC[early] = HOPELESS, 0
 
 
-def keep_beams(ids_BC: np.ndarray, ended_BR: np.ndarray, end_id: int) -> np.ndarray:
+def keep_beams(ids_BC: np.ndarray, ended_BR: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
     """Which candidate goes on in each beam, kept_BR.
 
     Beam r goes on with candidate r, or, where that has ended, with the next of the candidates after the first R
@@ -59,7 +66,7 @@ def keep_beams(ids_BC: np.ndarray, ended_BR: np.ndarray, end_id: int) -> np.ndar
     kept_BR = np.broadcast_to(np.arange(R), ended_BR.shape).copy()
     if ids_BC.shape[1] == R:
         return kept_BR
-    alive = ids_BC[:, R:] != end_id
+    alive = ~are_ends(ids_BC[:, R:], end_ids)
     spare_BA = R + np.argsort(~alive, axis=1, kind="stable")
     rank_BR = np.cumsum(ended_BR, axis=1) - 1
     replaced = ended_BR & (rank_BR < alive.sum(axis=1)[:, None])

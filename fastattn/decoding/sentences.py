@@ -1,15 +1,15 @@
 """From sentences to jobs and back: one job a sentence, or one for each of its samples or alternatives."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from fastattn.decoding.candidates import Candidates, Rows
-from fastattn.decoding.jobs import Hypothesis, Job
+from fastattn.decoding.jobs import Hypothesis, Job, Waiting
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.decoding.scheduler import decode
+from fastattn.decoding.scheduler import Worker, check_jobs, decode, places_for
 from fastattn.decoding.scoring import in_batches
 from fastattn.models.transformer import EncoderDecoder
 
@@ -27,8 +27,7 @@ def decode_sentences(
     Raises InputError as ``decode`` does.
     """
     ids = end_id, unk_id
-    if options.sampled and options.seed is None:
-        options = replace(options, seed=secrets.randbits(64))
+    jobs, options = _seeded(jobs, options)
     if options.return_alternatives:
         return _decode_alternatives(model, jobs, options, *ids, threads)
     if options.sampled and options.num_hypotheses > 1:
@@ -36,6 +35,38 @@ def decode_sentences(
     if options.biased:
         jobs = [replace(job, start=job.start[: 1 + job.forced], wished=job.start[1:]) for job in jobs]
     return decode(model, jobs, options, *ids, threads)
+
+
+def stream_sentence(
+    model: EncoderDecoder, job: Job, options: DecodingOptions, end_id: int, unk_id: int, threads: int = 1
+) -> Iterator[Step]:
+    """The tokens of one sentence's greedy search, or of its samples, each as soon as it is known.
+
+    Nothing runs between two of them: who asks for no more has ended the work. Raises as ``decode`` does.
+    """
+    (job,), options = _seeded([job], options)
+    count = options.num_hypotheses if options.sampled else 1
+    jobs = [replace(job, hypothesis=number) for number in range(count)]
+    check_jobs(jobs)
+    steps: list[Step] = []
+    options = replace(options, num_hypotheses=1, callback=steps.append)
+    results: list[list[Hypothesis]] = [[] for _ in jobs]
+    places = places_for(model, count, options, 1)
+    worker = Worker(model, jobs, options, end_id, unk_id, Waiting(jobs, 1), results, 0, places)
+    working = True
+    while working:
+        with model.ops.use_threads(threads):  # what the caller does in between is not to be bound by it
+            working = worker.advance()
+        yield from (replace(step, sentence=0) for step in steps)
+        steps.clear()
+
+
+def _seeded(jobs: Sequence[Job], options: DecodingOptions) -> tuple[Sequence[Job], DecodingOptions]:
+    """With a seed where samples are asked for without one; equal sentences are then told apart."""
+    if not options.sampled or options.seed is not None:
+        return jobs, options
+    numbered = [replace(job, number=number) for number, job in enumerate(jobs)]
+    return numbered, replace(options, seed=secrets.randbits(64))
 
 
 def _decode_samples(
@@ -106,8 +137,8 @@ def _expand(
         tokens_N = np.concatenate([np.asarray(jobs[b].start, np.int32) for b in batch])
         hidden_ND, _ = model.decode_rows(tokens_N, starts_B1, model.project_memory(memory_ND), memory_starts_B1)
         rows = Rows(np.zeros(len(batch), np.int64))
-        if choice.shortlist is not None:
-            rows.picked_R = [choice.pick(jobs[b].source) for b in batch]
+        if choice.picks(jobs):
+            rows.picked_R = [choice.pick(jobs[b]) for b in batch]
         found_log_probs_Bk, found_Bk = choice.best(hidden_ND[starts_B1[1:] - 1], rows, options.num_hypotheses)
         kept_Bk = np.exp(found_log_probs_Bk) >= options.min_alternative_expansion_prob
         kept_Bk &= found_log_probs_Bk > -np.inf

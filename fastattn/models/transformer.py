@@ -1,7 +1,7 @@
 """The Transformer encoder-decoder (Vaswani 2017): the encoder's stack, and a decoder with a cached step."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -269,10 +269,10 @@ class EncoderDecoder:
         self.spec, self.ops = checkpoint.spec, ops
         self.encoder = EncoderStack(parameters, checkpoint.spec.encoder)
         self.decoder = DecoderStack(parameters, decoder)
-        self.shortlist, self._rows = checkpoint.shortlist, None
-        if self.shortlist is not None:
+        self.shortlist = checkpoint.shortlist
+        if self.shortlist is not None or getattr(checkpoint.text, "vocabulary_map", None) is not None:
             weight_VD = parameters.tensor("decoder.projection.weight")
-            self._rows = ops.pack_rows(weight_VD, self.decoder.projection)
+            self._rows = cache(partial(ops.pack_rows, weight_VD, self.decoder.projection))  # made when first used
 
     @property
     def positions(self) -> int:
@@ -363,8 +363,10 @@ class EncoderDecoder:
         return self.decoder(tokens_N, positions_N, reach), reach.attention_NS
 
     def pick(self, ids: np.ndarray) -> Any:
-        """What a row chooses from that may choose from ``ids`` alone: int32, rising. Of a model with a shortlist."""
-        return self.ops.pick(self._rows, ids)
+        """What a row chooses from that may choose from ``ids`` alone: int32, rising. Of a model with a shortlist or a
+        vocabulary map.
+        """
+        return self.ops.pick(self._rows(), ids)
 
     def top_k(
         self,

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from fastattn.spec import TranslationText
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.text.splitting import split_sentences, split_to_fit
 from fastattn.text.unicode import check_text
+from fastattn.text.vocabulary_map import VocabularyMap
 
 SPLITS = ("long", "sentences", "never")
 SPACE = "\u2581"  # sentencepiece's sign for a space
@@ -60,6 +63,11 @@ class TranslationTokenizer:
         self.implicit_tokens = int(text.add_source_bos) + int(text.add_source_eos)
         self.forced = len(text.decoding.forced_tokens)
 
+    @cached_property
+    def vocabulary_map(self) -> VocabularyMap | None:
+        """The checkpoint's, read when first asked for; CheckpointError for one that is malformed."""
+        return None if self.text.vocabulary_map is None else VocabularyMap(self.text, self._target_ids)
+
     def source_tokens(self, text: str) -> list[str]:
         language, text = self.cut_language(text)
         return language + _tokens(text, self._source_model)
@@ -86,6 +94,20 @@ class TranslationTokenizer:
         if text.add_source_eos:
             ids.append(self._source_ids.get(text.eos_token, unknown))
         return np.array(ids, np.int32)
+
+    def cut(self, tokens: Sequence[str], longest: int | None) -> list[str]:
+        """As many tokens as make ``longest`` with the special ones that are added; None or 0: all.
+
+        An end token that is the last, or the last but one before a language's, is kept (CTranslate2's rule).
+        """
+        room = max((longest or 0) - self.implicit_tokens, 0)
+        if not longest or len(tokens) <= room:
+            return list(tokens)
+        kept = 0
+        if not self.text.add_source_eos and self.text.eos_token in tokens[-2:]:
+            kept = 1 if tokens[-1] == self.text.eos_token else 2
+        kept = kept if kept <= room else 0
+        return [*tokens[: room - kept], *tokens[len(tokens) - kept :]]
 
     def target_ids(self, tokens: Sequence[str]) -> list[int]:
         """Ids after the decoder's start token and the forced ones.
@@ -125,7 +147,8 @@ class TranslationTokenizer:
         return content <= 0
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of target tokens."""
+        """The text of target tokens, the end token left out."""
+        tokens = [token for token in tokens if token != self.text.eos_token]
         if self._target_model is not None:
             return self._target_model.text(tokens)
         if self.text.source_model is None:
@@ -167,8 +190,10 @@ class Document:
         return [self.prefix, *([] for _ in range(count - 1))] if count else []
 
 
-def split_lines(text: str, tokenizer: TranslationTokenizer, limit: int, split: str) -> list[Line]:
-    """The lines of a text, each in parts of at most ``limit`` source tokens.
+def split_lines(
+    text: str, tokenizer: TranslationTokenizer, limit: int, split: str, longest: int | None = None
+) -> list[Line]:
+    """The lines of a text, each cut after ``longest`` source tokens, in parts of at most ``limit``.
 
     "long" splits only a line over the limit, at its sentences; "sentences" splits every line; a sentence over the limit
     is split again by ``split_to_fit``. "never" raises InputError for a line over the limit. A line of nothing but
@@ -180,13 +205,15 @@ def split_lines(text: str, tokenizer: TranslationTokenizer, limit: int, split: s
         if not content.strip():
             lines.append(Line(kept=content, end=end))
         else:
-            lines.append(Line(parts=_parts(content, tokenizer, limit, split), end=end))
+            lines.append(Line(parts=_parts(content, tokenizer, limit, split, longest), end=end))
     return lines
 
 
-def _parts(content: str, tokenizer: TranslationTokenizer, limit: int, split: str) -> list[list[str]]:
+def _parts(
+    content: str, tokenizer: TranslationTokenizer, limit: int, split: str, longest: int | None
+) -> list[list[str]]:
     if split != "sentences":
-        tokens = tokenizer.source_tokens(content)
+        tokens = tokenizer.cut(tokenizer.source_tokens(content), longest)
         if len(tokens) <= limit:
             return [tokens]
         if split == "never":
@@ -200,7 +227,12 @@ def _parts(content: str, tokenizer: TranslationTokenizer, limit: int, split: str
             sentence, lambda text: len(tokenizer.source_tokens(text)), limit - len(target), language
         )
     ]
-    return [target + tokens for tokens in map(tokenizer.source_tokens, fitting) if tokens]
+    parts = [target + tokens for tokens in map(tokenizer.source_tokens, fitting) if tokens]
+    if not longest:
+        return parts
+    before = [0, *accumulate(map(len, parts))]
+    room = longest - tokenizer.implicit_tokens
+    return [part[: room - count] for part, count in zip(parts, before) if count < room]
 
 
 def _tokens(text: str, model: SentencePiece | None) -> list[str]:

@@ -23,9 +23,12 @@ def run(name: str, folder: Path) -> dict:
         chosen = cases.LIMIT | options
         prefix = prefixes if chosen.pop("prefix", False) else cases.start_prefixes(name, len(sources))
         # One sentence at a time: in a batch, the attention of a beam's first token is another sentence's (4.8).
-        translated = translator.translate_batch(
-            sources, target_prefix=prefix, return_scores=True, max_batch_size=1, **chosen
-        )
+        translated = []
+        for number, source in enumerate(sources):
+            begun = None if prefix is None else [prefix[number]]
+            translated += translator.translate_batch([source], target_prefix=begun, return_scores=True, **chosen)
+            if chosen.get("use_vmap"):  # the places of one list's ids are looked up for the next, unless it is undone
+                translator.translate_batch([sources[0]], target_prefix=prefix and [prefix[0]])
         results.append([present(result, chosen) for result in translated])
     scored = translator.score_batch(sources, targets, max_batch_size=1)
     return {

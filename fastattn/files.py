@@ -1,0 +1,235 @@
+"""Files and folders that appear complete or not at all, and the lines of text files: UTF-8 whatever the locale says."""
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, BinaryIO
+
+from fastattn.errors import FastattnError, InputError
+
+if TYPE_CHECKING:  # with NumPy, which the command line's help does without
+    from fastattn.results import Translation
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# Bytes. No text has longer lines; an endless file of something else, a device say, would fill the memory.
+LONGEST_LINE = 1 << 26
+
+_unfinished: set[str] = set()
+
+
+class Output:
+    """Bytes to one place; a failure to write names the place. A reader that went away is a BrokenPipeError.
+
+    ``rewritable``  whether ``rewrite_start`` works: in a new file, not in a pipe or after what others have written.
+    """
+
+    def __init__(self, file: BinaryIO, name: str, rewritable: bool = False):
+        self.rewritable = rewritable
+        self._file = file
+        self._name = name
+
+    def write(self, data: bytes) -> None:
+        """Write all of it, perhaps only to a buffer."""
+        with _naming(self._name):
+            self._file.write(data)
+
+    def flush(self) -> None:
+        """Hand everything written so far to the system."""
+        with _naming(self._name):
+            self._file.flush()
+
+    def rewrite_start(self, data: bytes) -> None:
+        """Replace the first bytes, once nothing more is to be written."""
+        with _naming(self._name):
+            self._file.seek(0)
+            self._file.write(data)
+
+    def is_terminal(self) -> bool:
+        """Whether a person watches the results themselves."""
+        return self._file.isatty()
+
+
+@contextlib.contextmanager
+def open_file(path: str | os.PathLike[str]) -> Iterator[Output]:
+    """A sibling of ``path`` that takes its name when the block succeeds; a device or a FIFO is written as it is.
+
+    Raises FastattnError at once when the place cannot be written.
+    """
+    path = checked_path(path)
+    target = os.path.realpath(path)  # a link stays a link
+    special = os.path.lexists(target) and not os.path.isfile(target)  # a device, a FIFO; a folder fails to open
+    if special:
+        with _naming(path):
+            file = open(target, "wb")
+        try:
+            output = Output(file, path)
+            yield output
+            output.flush()
+        finally:
+            with contextlib.suppress(OSError):  # the flush has told
+                file.close()
+        return
+    if os.path.exists(target):
+        with _naming(path):
+            open(target, "r+b").close()  # it could be replaced even if it is read-only; that would surprise
+    yield from _replace_on_success(target, path)
+
+
+def _replace_on_success(target: str, name: str) -> Iterator[Output]:
+    sibling = _sibling(target)
+    _unfinished.add(sibling)
+    with _naming(name):
+        # Not tempfile: its files are private, and this one is to have the permissions of any new file.
+        file = open(os.open(sibling, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o666), "wb")
+    try:
+        yield Output(file, name, rewritable=True)
+        with _naming(name):
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+            if os.path.exists(target):
+                shutil.copymode(target, sibling)
+            os.replace(sibling, target)
+    finally:
+        with contextlib.suppress(OSError):
+            file.close()
+        _discard(sibling)
+
+
+@contextlib.contextmanager
+def open_folder(path: str) -> Iterator[str]:
+    """A new sibling folder of ``path``, to be filled, which takes its name when the block succeeds.
+
+    Raises InputError where ``path`` is there already, but for an empty folder; FastattnError where it cannot be made.
+    """
+    target = os.path.realpath(path)
+    empty = os.path.isdir(target) and not os.listdir(target)
+    if os.path.lexists(target) and (not empty or os.path.samefile(target, os.curdir)):
+        raise InputError(f"{path} exists already; name a folder that does not")
+    sibling = _sibling(target)
+    _unfinished.add(sibling)
+    try:
+        with _naming(path):
+            os.mkdir(sibling)
+            yield sibling
+            _sync_folder(sibling)
+            if os.path.isdir(target):
+                os.rmdir(target)  # not on every system does a folder replace another
+            os.rename(sibling, target)
+            _sync_folder(os.path.dirname(target))
+    finally:
+        _discard(sibling)
+
+
+def _sync_folder(path: str) -> None:
+    """Have the system write down which files are in a folder, where it lets a folder be opened for that."""
+    if os.name == "posix":
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _sibling(target: str) -> str:
+    return os.path.join(os.path.dirname(target), f".fastattn-{secrets.token_hex(6)}.part")
+
+
+def discard_unfinished() -> None:
+    """Remove what has not been completed; called when the process is about to end."""
+    for sibling in list(_unfinished):
+        _discard(sibling)
+
+
+def _discard(sibling: str) -> None:
+    if os.path.isdir(sibling):
+        shutil.rmtree(sibling, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        os.unlink(sibling)
+    _unfinished.discard(sibling)
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """An OSError inside becomes an error that names the place, but for a pipe that nobody reads any more."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise FastattnError(f"cannot write {name}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def open_text(path: str | os.PathLike[str]) -> Iterator[Iterator[str]]:
+    """The lines of a text file, read as they are asked for. Raises InputError where it cannot be opened."""
+    path = checked_path(path)
+    with open_bytes(path) as file:
+        yield (as_text(line, number, path) for number, line in enumerate(raw_lines(file, path), start=1))
+
+
+def checked_path(path: str | os.PathLike[str]) -> str:
+    """The path as a str; InputError for anything else."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"a file's path should be a str or a path, got {type(path).__name__}")
+    return os.fsdecode(path)
+
+
+def open_bytes(path: str) -> BinaryIO:
+    """The file, to be read; InputError where that cannot be."""
+    try:
+        return open(path, "rb")
+    except (OSError, ValueError) as error:  # a NUL in a path is a ValueError
+        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """The lines of an open file with their ends; InputError for one over LONGEST_LINE, FastattnError for a fault."""
+    number = 0
+    while True:
+        try:
+            line = file.readline(LONGEST_LINE + 1)
+        except OSError as error:
+            raise FastattnError(f"cannot read {name}: {error.strerror}") from error
+        if not line:
+            return
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise InputError(f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes, so this is not text")
+        yield line
+
+
+def as_text(line: bytes, number: int, name: str) -> str:
+    """Line ``number`` (from 1) of ``name`` without its end; InputError that says so where it is not text."""
+    if number == 1:
+        line = line.removeprefix(_BYTE_ORDER_MARK)
+    return _decode(line.removesuffix(b"\n").removesuffix(b"\r"), f"{name}, line {number}")
+
+
+def _decode(line: bytes, place: str) -> str:
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        wrong = f"byte 0x{line[error.start]:02x} at column {error.start + 1}"
+        raise InputError(f"{place}: not UTF-8 ({wrong}); convert the text first, for example with iconv") from None
+    if "\0" in text:
+        raise InputError(f"{place}: a NUL byte, so this is not text; UTF-16 has to be converted to UTF-8 first")
+    return text
+
+
+def write_translations(
+    results: "Iterable[Translation]", path: str | os.PathLike[str], with_scores: bool
+) -> tuple[int, int]:
+    """Each hypothesis on a line, after its score and `` ||| `` where asked for: (tokens of the best, translations)."""
+    tokens = examples = 0
+    with open_file(path) as output:
+        for result in results:
+            examples += 1
+            for text, score in zip(result.hypotheses, result.scores):
+                line = text.replace("\r", " ").replace("\n", " ")  # one line stays one line
+                line = f"{score:g} ||| {line}\n" if with_scores else f"{line}\n"
+                output.write(line.encode("utf-8", "surrogatepass"))
+            tokens += sum(len(part.tokens) for part in result.parts)
+    return tokens, examples

@@ -1,0 +1,159 @@
+"""From texts or tokens to their translations: read in parts, decoded, joined again."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from fastattn.arguments import token_lists
+from fastattn.decoding.jobs import Job
+from fastattn.decoding.options import DecodingOptions, Step
+from fastattn.decoding.sentences import decode_sentences, stream_sentence
+from fastattn.errors import InputError
+from fastattn.models.transformer import EncoderDecoder
+from fastattn.presentation import Presentation
+from fastattn.results import TokenTranslation
+from fastattn.text.translation import Document, TranslationTokenizer, split_lines
+
+# A part's length where the architecture has no limit of its own.
+UNLIMITED = 1024
+# Source tokens that a stream of texts is read ahead: few at first, so that the first translations come soon.
+FIRST_WINDOW = 1024
+LAST_WINDOW = 16384
+
+
+class Pipeline:
+    """Of one model and its tokenizer."""
+
+    def __init__(self, model: EncoderDecoder, tokenizer: TranslationTokenizer, threads: int):
+        self._model, self._tokenizer, self._threads = model, tokenizer, threads
+        self._positions = model.spec.encoder.max_positions
+        self._presentation = Presentation(tokenizer, model.positions)
+
+    @property
+    def max_source_length(self) -> int:
+        return (self._positions or UNLIMITED) - self._tokenizer.implicit_tokens
+
+    def read_text(self, text: Any, prefix: Any, split: str, options: DecodingOptions) -> Document:
+        if self._tokenizer.text.decoder_start_token is None:
+            raise InputError(
+                "this model's targets begin with a token of the caller's choice; use translate_tokens and target_prefix"
+            )
+        if not isinstance(text, str):
+            raise InputError(f"a text was expected, not {type(text).__name__}")
+        if prefix is not None and not isinstance(prefix, str):
+            raise InputError(f"a target prefix should be a str or None, not {type(prefix).__name__}")
+        prefix_tokens = self._tokenizer.target_tokens(prefix) if prefix else []
+        longest = options.max_input_length
+        return Document(split_lines(text, self._tokenizer, self.max_source_length, split, longest), prefix_tokens)
+
+    def read_tokens(self, sources: Iterable[Sequence[str]], options: DecodingOptions) -> list[list[str]]:
+        listed = token_lists("sources", sources)
+        cut = [self._tokenizer.cut(tokens, options.max_input_length) for tokens in listed]
+        self.check_sources(cut)
+        return cut
+
+    def check_sources(self, sources: list[list[str]]) -> None:
+        for number, source in enumerate(sources):
+            if self._positions and len(source) > self.max_source_length:
+                raise InputError(
+                    f"source {number} has {len(source)} tokens, the model takes {self.max_source_length}; "
+                    "translate() splits long text"
+                )
+
+    def translate_windows(
+        self, texts: Iterable[tuple[str, str | None]], split: str, options: DecodingOptions, details: bool
+    ) -> Iterator[Any]:
+        window, documents, tokens, done = FIRST_WINDOW, [], 0, 0
+        for text, prefix in texts:
+            documents.append(self.read_text(text, prefix, split, options))
+            # An empty text counts too, or a stream of them would never end a window.
+            tokens += 1 + sum(len(part) for line in documents[-1].lines for part in line.parts)
+            if tokens >= window:
+                yield from self.translate_documents(documents, options, details, done)
+                window, documents, tokens, done = min(2 * window, LAST_WINDOW), [], 0, done + len(documents)
+        yield from self.translate_documents(documents, options, details, done)
+
+    def translate_documents(
+        self, documents: list[Document], options: DecodingOptions, details: bool, first: int = 0
+    ) -> list[Any]:
+        """``first`` is the number of the first of the texts, for the callback."""
+        if not details:
+            options = replace(options, return_scores=False)
+        sources = [part for document in documents for line in document.lines for part in line.parts]
+        prefixes = chain.from_iterable(document.prefixes() for document in documents)
+        counts = (sum(len(line.parts) for line in document.lines) for document in documents)
+        places = [(number, part) for number, count in enumerate(counts, start=first) for part in range(count)]
+        translated = iter(self.translate_parts(sources, list(prefixes), options, places))
+        results: list[Any] = []
+        for document in documents:
+            lines = [[next(translated) for _ in line.parts] for line in document.lines]
+            if details:
+                results.append(self._presentation.detail(document.lines, lines, options))
+            else:
+                results.append(self._presentation.join(document.lines, lines, 0))
+        return results
+
+    def translate_parts(
+        self,
+        sources: list[list[str]],
+        prefixes: list[list[str]],
+        options: DecodingOptions,
+        places: list[tuple[int, int]],
+    ) -> list[TokenTranslation]:
+        """``places`` is what the callback knows each source by: a text's number and its part's."""
+        tokenizer = self._tokenizer
+        starts = [tokenizer.target_ids(prefix) for prefix in prefixes]
+        chosen = [b for b in range(len(sources)) if not tokenizer.is_empty(sources[b])]
+        jobs = [self._job(sources[b], starts[b], options) for b in chosen]
+        if options.callback is not None:
+            options = replace(options, callback=self._shown(options.callback, [places[b] for b in chosen]))
+        ids = tokenizer.end_id, tokenizer.unk_id
+        decoded = dict(zip(chosen, decode_sentences(self._model, jobs, options, *ids, self._threads)))
+        return [
+            self._presentation.tokens(source, decoded[b], options)
+            if b in decoded
+            else self._presentation.empty(source, starts[b], options)
+            for b, source in enumerate(sources)
+        ]
+
+    def stream(self, sources: list[list[str]], prefixes: list[list[str]], options: DecodingOptions) -> Iterator[Step]:
+        """The tokens of the parts of one text, part after part, as they are asked for."""
+        starts = [self._tokenizer.target_ids(prefix) for prefix in prefixes]
+        return self._stream_parts(sources, starts, options)
+
+    def _stream_parts(
+        self, sources: list[list[str]], starts: list[list[int]], options: DecodingOptions
+    ) -> Iterator[Step]:
+        ids = self._tokenizer.end_id, self._tokenizer.unk_id
+        shown: list[Step] = []
+        for part, (source, start) in enumerate(zip(sources, starts)):
+            if not self._tokenizer.is_empty(source):
+                job = self._job(source, start, options)
+                show = self._shown(shown.append, [(0, part)])
+                for step in stream_sentence(self._model, job, options, *ids, self._threads):
+                    show(step)
+                    yield from shown
+                    shown.clear()
+
+    def _job(self, source: list[str], start: list[int], options: DecodingOptions) -> Job:
+        vocabulary_map = self._tokenizer.vocabulary_map if options.shortlist else None
+        allowed = None if vocabulary_map is None else partial(vocabulary_map.candidates, source)
+        return Job(self._tokenizer.source_ids(source), start, forced=self._tokenizer.forced, allowed=allowed)
+
+    def _shown(self, callback: Callable[[Step], Any], places: list[tuple[int, int]]) -> Callable[[Step], Any]:
+        """``callback`` as the decoder calls it: by the number of the job, without the token's name.
+
+        ``places`` is what the callback knows each job by. It sees nothing of what the checkpoint forces.
+        """
+        forced, vocabulary = self._tokenizer.forced, self._tokenizer.text.target_vocabulary
+
+        def call(step: Step) -> Any:
+            if step.position < forced:
+                return False
+            sentence, part = places[step.sentence]
+            position, token = step.position - forced, vocabulary[step.token_id]
+            return callback(replace(step, sentence=sentence, part=part, position=position, token=token))
+
+        return call
