@@ -218,7 +218,8 @@ def translate(
             from fastattn.translator import Translator
 
             translator = Translator(name, **given(precision=precision, threads=threads))
-        options = given(**search) | {"details": True}
+        # A greedy search is quicker where nobody asks for scores.
+        options = given(**search) | {"details": True, "return_scores": scores or as_json}
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
         printing = Printing(output, as_json, scores, search["num_hypotheses"] or 1)
