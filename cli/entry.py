@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from fastattn._version import VERSION
+from fastattn.cli.cache import cache
 from fastattn.cli.command import Group
 from fastattn.cli.convert import convert
 from fastattn.cli.encode import encode
@@ -124,7 +125,7 @@ def commands(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (translate, encode, pull, inspect, convert, warmup):
+for _command in (translate, encode, pull, inspect, convert, warmup, cache):
     commands.add_command(_command)
 
 

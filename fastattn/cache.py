@@ -1,8 +1,23 @@
-"""Where fastattn keeps what it can make or fetch again: compiled kernels, packed weights and pulled checkpoints."""
+"""Where fastattn keeps what it can make or fetch again: compiled kernels, packed weights and pulled checkpoints.
 
+An entry is known by its place, its name and its type; whatever else lies in the cache is left alone, and so is what a
+link leads to.
+"""
+
+import contextlib
 import os
+import re
+import secrets
+import stat
 import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+
+KINDS = ("kernels", "packed", "checkpoints")
+_HALF_MADE_FOR = 3600  # seconds without a change after which nobody is still at work on it
+_CLEARED = ".cleared-"
 
 
 def cache_root() -> Path:
@@ -17,3 +32,109 @@ def cache_root() -> Path:
     else:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "fastattn"
+
+
+def mark_used(path: Path) -> None:
+    """Note that an entry was loaded now, as its time of change; one that this user may not touch keeps the old time."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """One thing that the cache keeps: a machine's compiled kernels, a file of packed weights, a pulled checkpoint.
+
+    size       bytes of its files.
+    last_used  seconds since 1970: when it was made, or last loaded where ``mark_used`` could note it; of what is
+               half made, when anything in it last changed.
+    half_made  what a process is still making, or was stopped at.
+    """
+
+    kind: str
+    path: Path
+    size: int
+    last_used: float
+    half_made: bool
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether a process may still be at work on it."""
+        return self.half_made and time.time() - self.last_used < _HALF_MADE_FOR
+
+    def remove(self) -> None:
+        """Delete it; raises OSError where that fails. Processes that have its files mapped keep them.
+
+        A folder takes another name first: no process finds half of it, nor writes into it meanwhile.
+        """
+        with contextlib.suppress(FileNotFoundError):  # another process was first
+            if not stat.S_ISDIR(self.path.lstat().st_mode):
+                self.path.unlink()
+                return
+            cleared = self.path.with_name(_CLEARED + secrets.token_hex(4))
+            os.rename(self.path, cleared)
+            import shutil  # slow to import, and rarely needed
+
+            shutil.rmtree(cleared)
+
+
+# Kind -> names of what is whole and of what is half made; checkpoints and kernels are folders, packed weights files.
+_WHOLE = {
+    "kernels": re.compile(r"[0-9a-f]{24}"),
+    "packed": re.compile(r"[0-9a-f]{40}-\S+\.safetensors"),
+    "checkpoints": re.compile(r"[\w.-]+-[0-9a-f]{8}"),
+}
+_HALF = {
+    "kernels": re.compile(re.escape(_CLEARED) + "[0-9a-f]{8}"),
+    "packed": re.compile(r"[0-9a-f]{40}-\S+\.[0-9a-f]{8}\.part"),
+    "checkpoints": re.compile(r"\.pull-[^~]+~.+|" + re.escape(_CLEARED) + "[0-9a-f]{8}"),
+}
+_LOCK = ".lock-"  # of a pull: empty, and never deleted, since a process may be waiting for it
+
+
+def cache_contents() -> tuple[list[CacheEntry], list[Path]]:
+    """The entries by kind and name, and the paths of all else that lies in the cache. OSError: it cannot be read."""
+    root, entries, others = cache_root(), [], []
+    for found in _listed(root):
+        if found.name not in KINDS or not found.is_dir(follow_symlinks=False):
+            others.append(Path(found))
+            continue
+        for inside in _listed(found):
+            entry = _entry(found.name, inside)
+            if entry is not None:
+                entries.append(entry)
+            elif not inside.name.startswith(_LOCK):
+                others.append(Path(inside))
+    return sorted(entries, key=lambda entry: (KINDS.index(entry.kind), entry.path.name)), sorted(others)
+
+
+def _listed(folder: "Path | os.DirEntry[str]") -> "list[os.DirEntry[str]]":
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except FileNotFoundError:  # nothing was kept yet, or it went meanwhile
+        return []
+
+
+def _entry(kind: str, found: "os.DirEntry[str]") -> CacheEntry | None:
+    half_made = bool(_HALF[kind].fullmatch(found.name))
+    is_kept = found.is_file if kind == "packed" else found.is_dir
+    if not (half_made or _WHOLE[kind].fullmatch(found.name)) or not is_kept(follow_symlinks=False):
+        return None
+    if kind == "checkpoints" and not half_made and not os.path.isfile(os.path.join(found, "SOURCE.txt")):
+        return None  # a folder that somebody put there: a pull leaves that file in its own
+    try:
+        own = found.stat(follow_symlinks=False)
+        inside = list(_stats(found)) if kind != "packed" else [own]
+    except FileNotFoundError:
+        return None
+    last_used = max(status.st_mtime for status in [own, *inside]) if half_made else own.st_mtime
+    size = sum(status.st_size for status in inside if stat.S_ISREG(status.st_mode))
+    return CacheEntry(kind, Path(found), size, last_used, half_made)
+
+
+def _stats(folder: "os.DirEntry[str]") -> Iterator[os.stat_result]:
+    """Of everything below a folder; links are not followed."""
+    for found in _listed(folder):
+        yield found.stat(follow_symlinks=False)
+        if found.is_dir(follow_symlinks=False):
+            yield from _stats(found)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fastattn.cache import cache_root
+from fastattn.cache import cache_root, mark_used
 from fastattn.errors import CheckpointError
 from fastattn.kernels.packing import PackedLinear, packed_layout, packed_shapes
 from fastattn.weights.folder import map_file
@@ -53,12 +53,14 @@ class PackedFile:
 
     def __init__(self, files: Sequence[Path], precision: str, variety: str = ""):
         self._precision = precision
+        self._origin = {"checkpoint": str(files[0].absolute())} if files else {}  # for people; loading needs no name
         name = f"{content_hash(files)[:40]}-{packed_layout(precision)}{variety}-{VERSION}.safetensors"
         self.path = cache_root() / "packed" / name
         self._made: dict[str, PackedLinear] = {}
         self._stored: dict[str, StoredTensor] = {}
         with contextlib.suppress(OSError, CheckpointError):
             self._stored = parse(map_file(self.path), str(self.path))
+            mark_used(self.path)
 
     def linear(self, name: str, shape: tuple[int, int], make: Callable[[], PackedLinear]) -> PackedLinear:
         """The layer ``name``, weights of ``shape``: mapped from the file if it is there, else made, for ``save``."""
@@ -86,7 +88,7 @@ class PackedFile:
             temporary = self.path.with_suffix(f".{secrets.token_hex(4)}.part")
             try:
                 with temporary.open("xb") as stream:
-                    write_tensors(stream, tensors)
+                    write_tensors(stream, tensors, metadata=self._origin)
                 os.replace(temporary, self.path)
             except BaseException:
                 with contextlib.suppress(OSError):

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Collection
 from pathlib import Path
 
+from fastattn.cache import cache_root, mark_used
 from fastattn.errors import CheckpointError
 from fastattn.spec import Checkpoint
 from fastattn.weights import argos, ctranslate2, huggingface, marian, native, sentence_transformers
@@ -31,6 +32,8 @@ def read(path: str | Path) -> Checkpoint:
     a file malformed, or the architecture not supported.
     """
     path = Path(path).expanduser()
+    if path.parent == cache_root() / "checkpoints":
+        mark_used(path)
     try:
         exporter = next((module for module in EXPORTERS.values() if module.recognise(path)), None)
         if exporter is not None:

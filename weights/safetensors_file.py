@@ -9,12 +9,13 @@ import math
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.weights.folder import Folder
+from fastattn.weights.folder import Folder, map_file
 from fastattn.weights.json_file import JsonObject, parse_json, shorten
 
 LONGEST_HEADER = 100_000_000  # bytes: the format's own limit
@@ -87,7 +88,15 @@ def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
     return parse(folder.read(name), folder.where(name))
 
 
-def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
+def read_metadata(path: Path) -> dict[str, str]:
+    """What a .safetensors file says of itself beside its arrays."""
+    header, _ = _split(map_file(path), str(path))
+    found = header.get("__metadata__")
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _split(data: memoryview, where: str) -> tuple[dict[str, Any], memoryview]:
+    """The header's object, and the bytes of the arrays."""
     if len(data) < 8:
         raise CheckpointError(f"{where}: expected 8 bytes of header length, the file has {len(data)}")
     (length,) = struct.unpack("<Q", data[:8])
@@ -96,8 +105,12 @@ def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
     header = parse_json(bytes(data[8 : 8 + length]), where)
     if not isinstance(header, dict):
         raise CheckpointError(f"{where}: the header should be a JSON object, is {shorten(header)}")
+    return header, data[8 + length :]
+
+
+def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
+    header, body = _split(data, where)
     header.pop("__metadata__", None)
-    body = data[8 + length :]
     tensors, ranges = {}, []
     for name, entry in header.items():
         if not name.isprintable():
@@ -144,7 +157,10 @@ def _sizes(entry: JsonObject, name: str) -> tuple[int, ...]:
 
 
 def write_tensors(
-    stream: BinaryIO, tensors: Mapping[str, NewTensor], progress: Callable[[int, int], None] | None = None
+    stream: BinaryIO,
+    tensors: Mapping[str, NewTensor],
+    progress: Callable[[int, int], None] | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write a .safetensors file; ``progress`` is called with (bytes so far, bytes in all).
 
@@ -152,7 +168,8 @@ def write_tensors(
     file; the others follow by falling item size, each at a multiple of its own.
     """
     order = sorted(tensors, key=lambda name: (tensors[name].size % ALIGNMENT > 0, -TYPES[tensors[name].dtype][0]))
-    header, total = {}, 0
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    total = 0
     for name in order:
         begin, total = total, total + tensors[name].size
         header[name] = {

@@ -23,7 +23,7 @@ import numba
 from numba.core import caching
 from numba.core.runtime import _nrt_python
 
-from fastattn.cache import cache_root
+from fastattn.cache import cache_root, mark_used
 from fastattn.kernels.build import HelperCompiler, KernelCompiler, make_run
 from fastattn.kernels.pool import FLAGS, MOST_PARTS, Pool, launch, serve
 from fastattn.simd.target import compiled_features, compiled_name
@@ -113,7 +113,9 @@ def _cache_folder() -> Path:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     versions = (sys.version, numba.__version__, llvmlite.__version__)
     digest.update(repr((versions, compiled_name(), sorted(compiled_features()))).encode())
-    return cache_root() / "kernels" / digest.hexdigest()[:24]
+    folder = cache_root() / "kernels" / digest.hexdigest()[:24]
+    mark_used(folder)
+    return folder
 
 
 @functools.cache

@@ -1,0 +1,184 @@
+"""``fastattn cache``: what the cache holds, and how to be rid of it."""
+
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fastattn.errors import FastattnError
+
+if TYPE_CHECKING:
+    from fastattn.cache import CacheEntry
+
+_DAY = 86_400  # seconds
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog="""\b
+Examples:
+  fastattn cache                                   by kind: how many, how large, when last used
+  fastattn cache --entries                         one by one, packed weights with their model
+  fastattn cache clear --packed
+  fastattn cache clear --all --older-than 30       what was not used for 30 days
+  fastattn cache clear --all --dry-run             only say what would go
+
+\b
+kernels      compiled for a CPU, a Numba and a fastattn; compiled again when needed
+packed       weights as the kernels read them; packed again when a model is loaded
+checkpoints  models that were pulled by name; to be fetched again
+Models of the Hugging Face hub are in that hub's own cache. FASTATTN_CACHE moves this one.
+""",
+)
+@click.option("--entries", "one_by_one", is_flag=True, help="List every entry.")
+@click.option("--json", "as_json", is_flag=True, help="List every entry as a line of JSON.")
+@click.pass_context
+def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
+    """Say what the cache holds; `fastattn cache clear` deletes it by kind and age."""
+    if context.invoked_subcommand is not None:
+        if one_by_one or as_json:
+            raise click.UsageError("--entries and --json are for the list, not for clear", context)
+        return
+    from fastattn.cache import cache_contents, cache_root
+
+    entries, others = cache_contents()
+    if as_json:
+        for entry in entries:
+            click.echo(json.dumps(_fields(entry), ensure_ascii=False))
+        return
+    click.echo(f"{'cache':<12} {cache_root()}")
+    _print_entries(entries) if one_by_one else _print_kinds(entries)
+    if others:
+        click.echo(f"{'left alone':<12} {_first(others)}")
+
+
+@cache.command(
+    epilog="""\b
+Examples:
+  fastattn cache clear --packed --kernels
+  fastattn cache clear --checkpoints --older-than 90 --dry-run
+
+\b
+Last use is when an entry was last loaded, or made where the cache cannot be written. Programs
+that run keep what they have loaded. What another process may still be writing stays, as does
+whatever fastattn did not make, and what links lead to.
+"""
+)
+@click.option("--kernels", is_flag=True, help="Compiled kernels.")
+@click.option("--packed", is_flag=True, help="Packed weights.")
+@click.option("--checkpoints", is_flag=True, help="Models that were pulled by name.")
+@click.option("--all", "everything", is_flag=True, help="All three.")
+@click.option("--older-than", type=click.IntRange(min=0), metavar="DAYS", help="Only what was not used for DAYS days.")
+@click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be.")
+def clear(
+    kernels: bool, packed: bool, checkpoints: bool, everything: bool, older_than: int | None, dry_run: bool
+) -> None:
+    """Delete what the cache holds of the kinds that are named, and say what that was. Nothing is asked."""
+    from fastattn.cache import KINDS, cache_contents
+
+    asked = {"kernels": kernels, "packed": packed, "checkpoints": checkpoints}
+    if not (everything or any(asked.values())):
+        raise click.UsageError(f"expected what to clear: {', '.join(f'--{kind}' for kind in KINDS)} or --all")
+    newest = time.time() - (older_than or 0) * _DAY
+    chosen = [entry for entry in cache_contents()[0] if everything or asked[entry.kind]]
+    if older_than is not None:
+        chosen = [entry for entry in chosen if entry.last_used <= newest]
+    removed, failures = [], []
+    for entry in chosen:
+        if entry.in_progress:
+            click.echo(f"{entry.path}: left, a process may still be writing it", err=True)
+            continue
+        try:
+            if not dry_run:
+                entry.remove()
+        except OSError as error:
+            failures.append(f"{entry.path}: {error.strerror or error}")
+            continue
+        removed.append(entry)
+        click.echo(f"{'would remove' if dry_run else 'removed'} {_line(entry)}")
+    click.echo(f"{'would remove' if dry_run else 'removed'} {_count(removed)} in all")
+    if failures:
+        raise FastattnError(f"cannot remove {'; '.join(failures)}")
+
+
+def _print_kinds(entries: "list[CacheEntry]") -> None:
+    from fastattn.cache import KINDS
+
+    for kind in KINDS:
+        mine = [entry for entry in entries if entry.kind == kind]
+        used = f", last used {_date(max(entry.last_used for entry in mine))}" if mine else ""
+        click.echo(f"{kind:<12} {_count(mine)}{used}")
+    click.echo(f"{'in all':<12} {_count(entries)}")
+
+
+def _print_entries(entries: "list[CacheEntry]") -> None:
+    for entry in entries:
+        click.echo(_line(entry))
+
+
+def _line(entry: "CacheEntry") -> str:
+    """``packed       17.3 MB  2026-11-22  en-pt, int8``."""
+    return f"{entry.kind:<12} {entry.size / 1e6:7,.1f} MB  {_date(entry.last_used)}  {_describe(entry)}"
+
+
+def _describe(entry: "CacheEntry") -> str:
+    if entry.half_made:
+        return f"{entry.path.name}, half made"
+    model = _model(entry)
+    if entry.kind != "packed":
+        return model or entry.path.name
+    precision = entry.path.name.split("-")[1] + "-intgemm" * ("-intgemm-" in entry.path.name)
+    return f"{model or entry.path.name[:8]}, {precision}"
+
+
+def _model(entry: "CacheEntry") -> str:
+    """The name of the model that an entry belongs to, as -m takes it; of kernels, and where a file is mute, none."""
+    if entry.kind == "checkpoints" and not entry.half_made:
+        return entry.path.name.rpartition("-")[0]
+    if entry.kind != "packed" or entry.half_made:
+        return ""
+    from fastattn.errors import CheckpointError
+    from fastattn.weights.catalog import checkpoints_folder
+    from fastattn.weights.safetensors_file import read_metadata
+
+    try:
+        origin = read_metadata(entry.path).get("checkpoint", "")
+    except CheckpointError:  # damaged: the next load makes it again
+        return ""
+    if not origin.isprintable():
+        return ""
+    path = Path(origin)
+    folder = checkpoints_folder().absolute()
+    if path.is_relative_to(folder):
+        return path.relative_to(folder).parts[0].rpartition("-")[0]
+    hub = next((part.removeprefix("models--") for part in path.parts if part.startswith("models--")), "")
+    return hub.replace("--", "/") or str(path if path.name.endswith(".argosmodel") else path.parent)
+
+
+def _fields(entry: "CacheEntry") -> dict[str, object]:
+    used = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(entry.last_used))
+    return {
+        "kind": entry.kind,
+        "model": _model(entry) or None,
+        "bytes": entry.size,
+        "last_used": used,
+        "half_made": entry.half_made,
+        "path": str(entry.path),
+    }
+
+
+def _count(entries: "Iterable[CacheEntry]") -> str:
+    sizes = [entry.size for entry in entries]
+    return f"{len(sizes)} {'entry' if len(sizes) == 1 else 'entries'}, {sum(sizes) / 1e6:,.1f} MB"
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(seconds))
+
+
+def _first(paths: list[Path]) -> str:
+    shown = ", ".join(str(path) for path in paths[:8])
+    return shown + (f" and {len(paths) - 8} more" if len(paths) > 8 else "")
