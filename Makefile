@@ -1,4 +1,4 @@
-# make demo | test | check | bench | clean. Each sets up what it needs in .venv, once.
+# make demo | test | slow | check | bench | dist | clean. Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 VENV := .venv
 ifeq ($(OS),Windows_NT)
@@ -8,13 +8,15 @@ BIN := $(VENV)/bin
 endif
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test slow check bench dist clean
 
 help:
 	@echo "make demo    set up, download three small models, translate and encode something real"
 	@echo "make test    set up, run the tests            (ARGS=... goes to pytest)"
+	@echo "make slow    set up, run the tests that take minutes (ARGS=... goes to pytest)"
 	@echo "make check   format, lint, types, import table"
 	@echo "make bench   run the benchmarks               (ARGS=... goes to them)"
+	@echo "make dist    a wheel and an sdist in dist/, tried out in every Python from 3.10 that is here"
 	@echo "make clean   remove build products and caches (.venv and downloaded models stay)"
 
 setup: $(STAMP)
@@ -32,6 +34,9 @@ demo: setup
 test: setup
 	@$(BIN)/python -m pytest $(ARGS)
 
+slow: setup
+	@$(BIN)/python -m pytest -m slow -rs $(ARGS)
+
 # mypy knows nothing of package_dir, so it is shown the tree as an installation lays it out.
 check: setup
 	@$(BIN)/ruff format --check .
@@ -43,6 +48,14 @@ check: setup
 
 bench: setup
 	@$(BIN)/python -m bench $(ARGS)
+
+# The wheel comes out of the sdist, which so has all that building takes. An old egg-info would add files that are gone.
+dist: setup
+	@rm -rf dist build/lib *.egg-info
+	@$(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('dist')" >/dev/null
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist dist/*.tar.gz
+	@ls -l dist
+	@$(BIN)/python tests/run_installs.py dist/*
 
 clean:
 	@rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
