@@ -62,10 +62,10 @@ def versions() -> list[str]:
 
 
 def interpreter(version: str) -> str | None:
-    """One that runs and can make environments; pyenv's newest where PATH has none."""
+    """One that runs and can make environments: on PATH, else pyenv's newest, else what runs this."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
     newest = sorted(pyenv.glob(f"{version}.*"), key=lambda path: path.name.rpartition(".")[2].zfill(4), reverse=True)
-    for found in (shutil.which(f"python{version}"), *(path / "bin" / "python" for path in newest)):
+    for found in (shutil.which(f"python{version}"), *(path / "bin" / "python" for path in newest), sys.executable):
         code = "import ensurepip, venv, sys; print('%d.%d' % sys.version_info[:2])"
         if found and subprocess.run([found, "-c", code], capture_output=True, text=True).stdout.strip() == version:
             return str(found)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,3 +82,20 @@ def test_elsewhere_shows_what_is_installed(place, tmp_path):
     version = run(place.python, "-m", "fastattn.cli", "--version", folder=tmp_path)
     for folder in (tmp_path, place.clone):  # the script's own folder comes first, wherever it is started
         assert run(place.programs / "fastattn", "--version", folder=folder) == version
+
+
+def test_an_sdist_holds_what_is_tracked(tmp_path):
+    """Save for what tells a host of repositories what to do; `make test` works in it as in a clone."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git clone")
+    tracked = {name for name in listed.stdout.split("\0") if name and not name.startswith(".ci/")}
+    for name in tracked:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    run(sys.executable, "-c", "from setuptools import build_meta; build_meta.build_sdist('dist')", folder=tmp_path)
+    (sdist,) = (tmp_path / "dist").iterdir()
+    with tarfile.open(sdist) as archive:
+        held = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    assert held - tracked == {"PKG-INFO"} | {name for name in held if name.startswith("fastattn.egg-info/")}
+    assert tracked <= held
