@@ -84,6 +84,21 @@ def test_two_processes_that_compile_at_once_do_no_harm(tmp_path):
     assert "compiled" not in run(NORM, FASTATTN_CACHE=str(tmp_path))
 
 
+def test_a_cache_that_is_cleared_meanwhile_is_made_again(tmp_path):
+    """The process goes on with what it has, and keeps what it compiles later."""
+    clear = """
+from fastattn.cache import cache_contents
+for entry in cache_contents()[0]:
+    entry.remove()
+print("left", len(cache_contents()[0]))
+again = kernels.layer_norm(x, np.ones(8, np.float32), None, 1e-5)[0, 0]
+assert again == result
+kernels.pack_linear(x)
+"""
+    assert "left 0" in run(NORM + clear, FASTATTN_CACHE=str(tmp_path))
+    assert list((tmp_path / "kernels").glob("*/packing.*")) and not list((tmp_path / "kernels").glob("*/norm.*"))
+
+
 EIGHT_THREADS = """
 import threading
 import numpy as np
