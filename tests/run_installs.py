@@ -100,7 +100,7 @@ def try_out(python: str, file: Path, place: Path, cache: Path) -> str:
     length, text = str(expected["length"]), expected["text"]
     line = run(fastattn, "translate", "-m", "translator", "--beam-size", "2", "--max-length", length, text)
     check("translation", line, expected["translation"] + "\n")
-    vector = json.loads(run(fastattn, "encode", "-m", "encoder", text) or "")["vector"]
+    vector = json.loads(run(fastattn, "encode", "-m", "encoder", text) or "")["embedding"]
     if max(abs(a - b) for a, b in zip(vector, expected["vector"], strict=True)) > 1e-5:
         raise Failure(f"encoding: expected {expected['vector']}, got {vector}")
     if run(fastattn, "pull", "en-pt", allowed=DOWNLOAD_FAILED) is None:
