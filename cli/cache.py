@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fastattn.cli.command import Group
 from fastattn.errors import FastattnError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ _DAY = 86_400  # seconds
 
 
 @click.group(
+    cls=Group,
     invoke_without_command=True,
     epilog="""\b
 Examples:
