@@ -10,6 +10,7 @@ where a part failed or where two engines' results differ.
 """
 
 import argparse
+import io
 import json
 import sys
 import time
@@ -71,6 +72,8 @@ def _run(options: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
     write(results, folder)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # as RESULTS.md is, whatever the locale
     print(markdown(results))
     print(f"written: {', '.join(sorted(str(path) for path in folder.iterdir() if path.is_file()))}", file=sys.stderr)
     return int(bool(results["failures"]))

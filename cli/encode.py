@@ -12,6 +12,7 @@ import click
 from fastattn.cli.lines import Lines, open_lines
 from fastattn.cli.loading import loading
 from fastattn.cli.options import (
+    TEXT,
     announce_default,
     given,
     input_option,
@@ -68,8 +69,10 @@ One vector for each line, empty ones included.
     help="cls, mean, max, mean_sqrt_len, weightedmean, lasttoken (default: as the model has it).",
 )
 @click.option("--truncate-dim", type=click.IntRange(min=1), help="Keep the first so many dimensions (default: all).")
-@click.option("--prompt", metavar="TEXT", help="Put before each line; '' for nothing (default: the model's own).")
-@click.option("--prompt-name", metavar="NAME", help="Put the model's prompt of that name before each line.")
+@click.option(
+    "--prompt", type=TEXT, metavar="TEXT", help="Put before each line; '' for nothing (default: the model's own)."
+)
+@click.option("--prompt-name", type=TEXT, metavar="NAME", help="Put the model's prompt of that name before each line.")
 @precision_option
 @threads_option
 @verbose_option

@@ -9,6 +9,20 @@ import click
 
 from fastattn.cli.progress import Progress
 
+
+class _Text(click.ParamType):
+    """Text as the arguments that are translated: UTF-8 whatever the locale."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> str:
+        try:
+            return os.fsencode(value).decode()
+        except UnicodeDecodeError:
+            self.fail("expected UTF-8", param, context)
+
+
+TEXT = _Text()
 model_option = click.option(
     "-m",
     "--model",

@@ -14,6 +14,7 @@ from fastattn.cli.command import Command, Option
 from fastattn.cli.lines import Lines, open_lines
 from fastattn.cli.loading import loading
 from fastattn.cli.options import (
+    TEXT,
     announce_default,
     given,
     input_option,
@@ -135,7 +136,9 @@ Without --json an input line gives an output line; an empty one stays empty.
     type=float,
     help="Most tokens of a translation for each of the source's (default: the checkpoint's own, else no such limit).",
 )
-@_search("--target-prefix", metavar="TEXT", help="What every translation shall begin with (default: nothing).")
+@_search(
+    "--target-prefix", type=TEXT, metavar="TEXT", help="What every translation shall begin with (default: nothing)."
+)
 @_search(
     "--prefix-bias",
     "prefix_bias_beta",
@@ -161,6 +164,7 @@ Without --json an input line gives an output line; an empty one stays empty.
 @_search(
     "--suppress",
     "suppress_sequences",
+    type=TEXT,
     metavar="TEXT",
     multiple=True,
     help="Never produce TEXT, as the tokenizer splits it; may be given several times.",

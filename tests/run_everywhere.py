@@ -124,7 +124,9 @@ def read_only_home(folder: Path) -> Machine:
     if prefix and not works([*prefix, "true"]):
         raise Unavailable("root may write anywhere, and here cannot become another user")
     away = dict.fromkeys(("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"), None)
-    return Machine("os.geteuid() and not os.access(os.path.expanduser('~'), os.W_OK)", {"HOME": str(home), **away}, prefix)
+    return Machine(
+        "os.geteuid() and not os.access(os.path.expanduser('~'), os.W_OK)", {"HOME": str(home), **away}, prefix
+    )
 
 
 @machine("german")

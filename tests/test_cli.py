@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,8 @@ def model(tmp_path_factory):
 
 
 def run(*arguments, stdin=b""):
-    return CliRunner().invoke(commands, [str(argument) for argument in arguments], input=stdin)
+    """Arguments come as a terminal's bytes do, whatever the locale makes of them."""
+    return CliRunner().invoke(commands, [os.fsdecode(str(argument).encode()) for argument in arguments], input=stdin)
 
 
 def succeed(*arguments, stdin=b""):

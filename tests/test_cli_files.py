@@ -84,7 +84,7 @@ def test_input_that_cannot_be_read(tmp_path):
 
 
 def test_arguments_are_lines():
-    assert list(open_lines(("a", "", "b\nc", "你好\r"), None)) == ["a", "", "b", "c", "你好"]
+    assert list(open_lines(("a", "", "b\nc", os.fsdecode("你好\r".encode())), None)) == ["a", "", "b", "c", "你好"]
     with pytest.raises(click.UsageError, match="not both"):
         open_lines(("a",), "-")
 

@@ -16,6 +16,12 @@ from ctranslate2_writer import random_transformer, vocabulary, write_config, wri
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals, locales and pipes")
 
 COMMAND = [sys.executable, "-m", "fastattn.cli"]
+# Draws the progress line each time, however fast the machine.
+EAGER = [
+    sys.executable,
+    "-c",
+    "from fastattn.cli import main, progress; progress._FIRST_AFTER = progress._EVERY = 0; main()",
+]
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +36,14 @@ def model(tmp_path_factory):
 @pytest.fixture
 def endless():
     """A pipe that gives the same line for ever."""
-    with subprocess.Popen(["yes", "▁w1 ▁w2"], stdout=subprocess.PIPE) as producer:
+    with subprocess.Popen(["yes", "▁w1 ▁w2".encode()], stdout=subprocess.PIPE) as producer:
         yield producer.stdout
         producer.kill()
 
 
-def start(*arguments, **options):
+def start(*arguments, command=COMMAND, **options):
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([*COMMAND, *arguments], **pipes | options)
+    return subprocess.Popen([*command, *(argument.encode() for argument in arguments)], **pipes | options)
 
 
 def without_notice(stderr):
@@ -47,13 +53,14 @@ def without_notice(stderr):
 
 
 def test_utf8_whatever_the_locale(model):
-    """An argument, standard input's echo in JSON, and an error's text."""
+    """An argument, an option, standard input's echo in JSON, and an error's text."""
     poor = {"LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     common = ("translate", "-m", model, "--max-length", "3")
-    with start(*common, "--json", "▁w1 你好", env=os.environ | poor) as process:
+    with start(*common, "--json", "--target-prefix", "▁w7", "▁w1 你好", env=os.environ | poor) as process:
         stdout, stderr = process.communicate()
     assert without_notice(stderr) == []
-    assert json.loads(stdout)["source"] == "▁w1 你好"
+    translated = json.loads(stdout)
+    assert translated["source"] == "▁w1 你好" and translated["hypotheses"][0]["text"].startswith("▁w7")
     assert "你好".encode() in stdout
     with start(*common, "-i", "没有.txt", env=os.environ | poor) as process:
         _, stderr = process.communicate()
@@ -125,7 +132,8 @@ def watch(*arguments, **options):
     """What a run shows on a terminal that its stderr is: each drawing of the progress line, and whole lines."""
     controller, terminal = os.openpty()
     shown = b""
-    with open(controller, "rb", buffering=0) as reading, start(*arguments, stderr=terminal, **options) as process:
+    options |= {"stderr": terminal, "command": EAGER, "env": os.environ | {"COLUMNS": "100"}}
+    with open(controller, "rb", buffering=0) as reading, start(*arguments, **options) as process:
         os.close(terminal)
         try:
             while part := reading.read(1 << 12):

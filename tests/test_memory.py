@@ -13,7 +13,7 @@ from ctranslate2_writer import random_transformer, vocabulary, write_config, wri
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not tell")
 
 # glibc by itself keeps up to 64 MB of freed memory for what will be asked for next; this makes it keep little.
-ENVIRONMENT = {"PYTHONIOENCODING": "utf-8", "MALLOC_TRIM_THRESHOLD_": "131072"}
+ENVIRONMENT = {"PYTHONUTF8": "1", "MALLOC_TRIM_THRESHOLD_": "131072"}
 # Engines are made and dropped in turn; what the process holds is sampled before, with and after each.
 CHILD = """
 import gc, json, os, sys
@@ -43,7 +43,7 @@ print(json.dumps([empty, held]))
 
 def sample(kind: str, model: Path, text: str) -> tuple[list[int], list[int]]:
     """(bytes without an engine, bytes with one), each time."""
-    command = [sys.executable, "-c", CHILD, kind, str(model), text]
+    command = [sys.executable, "-c", CHILD, kind, str(model), text.encode()]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     empty, held = json.loads(done.stdout)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import shutil
 import ssl
 import subprocess
@@ -125,7 +126,7 @@ def test_every_place_is_tried_in_order_and_only_when_needed(server, tmp_path):
 
 
 def test_find_links_of_every_kind(server, tmp_path):
-    folder = tmp_path / "wheels é"
+    folder = tmp_path / os.fsdecode("wheels é".encode())
     folder.mkdir()
     (folder / FILE).write_bytes(b"x")
     (folder / "page.html").write_text(f'<a href="sub/{FILE}#sha256=12">x</a>')

@@ -16,7 +16,7 @@ from fastattn.translator import Translator
 
 checkpoint = random_checkpoint(seed=5)
 rng = random.Random(1)
-sources = [[f"▁w{rng.randrange(16)}" for _ in range(rng.randint(1, 30))] for _ in range(40)]
+sources = [[f"\\u2581w{rng.randrange(16)}" for _ in range(rng.randint(1, 30))] for _ in range(40)]
 PRECISIONS = ("float32", "bfloat16", "int8")
 expected = {}
 for precision in PRECISIONS:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit, urlunsplit
 
 from fastattn._version import VERSION
 from fastattn.weights.pip_settings import PipSettings
@@ -177,6 +177,8 @@ def file_path(url: str) -> Path:
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") and os.name != "nt":
         raise ValueError("a file: URL of another machine")
+    if os.name != "nt":
+        return Path(os.fsdecode(unquote_to_bytes(parts.path)))  # a name is bytes, whatever the locale
     host = f"//{parts.netloc}" if parts.netloc not in ("", "localhost") else ""
     return Path(urllib.request.url2pathname(host + parts.path))
 
