@@ -5,9 +5,9 @@
     python tests/run_everywhere.py avx2 -- tests/test_jit.py  what follows -- goes to pytest
 
 A machine is an environment, a command that changes what the process may do, or another Python. Before the tests a
-probe, a Python expression, says whether the process is where it should be: a limit that does not limit is a failure. What
-this system cannot be made into is skipped, with the reason. Each machine has a folder of its own for its output and
-its cache; compiled kernels, kept by CPU and Python, and pulled checkpoints are shared.
+probe, a Python expression, says whether the process is where it should be: a limit that does not limit is a failure.
+What this system cannot be made into is skipped, with the reason. Each machine has a folder of its own for its output
+and its cache; compiled kernels, kept by CPU and Python, and pulled checkpoints are shared.
 """
 
 import argparse
@@ -84,6 +84,12 @@ def one_thread(folder: Path) -> Machine:
     return Machine("kernels.thread_limit() == 1", {"NUMBA_NUM_THREADS": "1"})
 
 
+@machine("many-threads")
+def many_threads(folder: Path) -> Machine:
+    """NUMBA_NUM_THREADS is 64, whatever there are."""
+    return Machine("kernels.thread_limit() == 64", {"NUMBA_NUM_THREADS": "64"})
+
+
 @machine("avx2")
 def avx2(folder: Path) -> Machine:
     """An x86-64 CPU without AVX-512."""
@@ -117,6 +123,8 @@ def no_network(folder: Path) -> Machine:
 @machine("read-only-home")
 def read_only_home(folder: Path) -> Machine:
     """A user who is not root and whose home cannot be written."""
+    if not hasattr(os, "geteuid"):
+        raise Unavailable("this system's folders have no modes")
     home = folder / "home"
     home.mkdir(exist_ok=True)
     home.chmod(0o555)
@@ -124,9 +132,8 @@ def read_only_home(folder: Path) -> Machine:
     if prefix and not works([*prefix, "true"]):
         raise Unavailable("root may write anywhere, and here cannot become another user")
     away = dict.fromkeys(("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"), None)
-    return Machine(
-        "os.geteuid() and not os.access(os.path.expanduser('~'), os.W_OK)", {"HOME": str(home), **away}, prefix
-    )
+    probe = "os.geteuid() and not os.access(os.path.expanduser('~'), os.W_OK)"
+    return Machine(probe, {"HOME": str(home), **away}, prefix)
 
 
 @machine("german")
@@ -167,19 +174,18 @@ def installed(folder: Path, choose: Callable) -> Machine:
     root = os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv"
     found = [sys.executable, *map(str, Path(root).glob("versions/3.*/bin/python3"))]
     found += [path for minor in range(10, 30) if (path := shutil.which(f"python3.{minor}"))]
-    say_version = "import sys; print(*sys.version_info[:2], sys._is_gil_enabled() if sys.version_info > (3, 13) else 1)"
-    versions = {}
+    versions: dict[tuple[int, ...], str] = {}
     for path in found:
-        done = subprocess.run([path, "-c", say_version], capture_output=True, text=True)
-        major_minor = tuple(map(int, done.stdout.split()[:2]))
-        if done.returncode == 0 and major_minor >= (3, 10):
-            versions.setdefault(major_minor, path)
+        done = subprocess.run([path, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, text=True)
+        version = tuple(map(int, done.stdout.split()))
+        if done.returncode == 0 and version >= (3, 10):
+            versions.setdefault(version, path)
     wanted = choose(versions)
-    python = folder / "venv" / "bin" / "python"
+    python = folder / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
     if not works([str(python), "-c", f"import sys; assert sys.version_info[:2] == {wanted}"]):
         subprocess.run([versions[wanted], "-m", "venv", "--clear", folder / "venv"], check=True)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-e", f"{ROOT}[test]"]
-    subprocess.run(pip, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(pip, check=True)
     return Machine(f"sys.version_info[:2] == {wanted}", python=str(python))
 
 
