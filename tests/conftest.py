@@ -7,6 +7,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from fastattn.cache import cache_root
 from fastattn.errors import DownloadError
@@ -14,6 +15,10 @@ from fastattn.errors import DownloadError
 # As it was when the session began: tests that move the cache or reconfigure pip change nothing for real checkpoints,
 # whose cache survives between runs.
 ENVIRONMENT = {**os.environ, "FASTATTN_CACHE": str(cache_root().absolute())}
+
+# No test asserts a speed, its drawing of examples included.
+settings.register_profile("any speed", settings(), suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 # A shell's background job ignores SIGINT, and so would the processes that tests start to see them end by it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -184,7 +184,7 @@ def installed(folder: Path, choose: Callable) -> Machine:
     python = folder / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
     if not works([str(python), "-c", f"import sys; assert sys.version_info[:2] == {wanted}"]):
         subprocess.run([versions[wanted], "-m", "venv", "--clear", folder / "venv"], check=True)
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-e", f"{ROOT}[test]"]
+    pip = [python, "-m", "pip", "install", "--quiet", "--quiet", "--disable-pip-version-check", "-e", f"{ROOT}[test]"]
     subprocess.run(pip, check=True)
     return Machine(f"sys.version_info[:2] == {wanted}", python=str(python))
 

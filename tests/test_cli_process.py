@@ -146,7 +146,7 @@ def watch(*arguments, **options):
 
 def test_a_terminal_shows_how_far_it_is_and_what_is_left(model, tmp_path):
     source = tmp_path / "in.txt"
-    source.write_text("▁w1 ▁w2 ▁w3\n" * 8000, encoding="utf-8")
+    source.write_text("▁w1 ▁w2 ▁w3\n" * 2000, encoding="utf-8")
     common = ("translate", "-m", model, "-b", "1", "--max-length", "3")
     output = ("-o", str(tmp_path / "out.txt"))
     shown = watch(*common, "-i", str(source), *output)

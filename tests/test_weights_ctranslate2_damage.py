@@ -196,7 +196,9 @@ def test_the_model_to_mutate_is_sound(tmp_path: Path) -> None:
     read_tiny(tmp_path, TINY)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     edits=st.lists(st.tuples(st.integers(0, len(TINY) - 1), st.integers(0, 255)), min_size=1, max_size=8),
     kept=st.integers(0, len(TINY)),
