@@ -127,10 +127,11 @@ def _located(model: str | None, progress: Progress) -> "Path":
     """Where the model, or else the default one, is; what runs it is imported only once that is known."""
     from fastattn.weights import catalog
 
+    if model is None:
+        announce_default(catalog.DEFAULT_ENCODER, "-m chooses another")
     progress.show(f"loading {model or catalog.DEFAULT_ENCODER}")
     if model is not None:
         return catalog.resolve(located(model, progress))
-    announce_default(catalog.DEFAULT_ENCODER, "-m chooses another")
     return catalog.resolve(located_name(catalog.DEFAULT_ENCODER, progress))  # a folder of that name is not meant
 
 

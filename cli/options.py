@@ -92,6 +92,7 @@ def located_name(name: str, progress: Progress) -> str:
 
     if not is_offline():
         size = f"{entry.file_size / 1e6:.0f} MB"
+        progress.clear()
         click.echo(f"fastattn: fetching {name}, {entry.title}; {size}, licence {entry.licence}", err=True)
     return str(fetched(name, progress))
 

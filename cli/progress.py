@@ -12,13 +12,18 @@ if TYPE_CHECKING:
 
 
 class Compiling:
-    """Says once that kernels are compiled, which takes a while on the first run, and on a terminal which."""
+    """Says once that kernels are compiled, which takes a while on the first run, and on a terminal which.
+
+    Where they cannot be kept, so that every run is such a first one, it says that too.
+    """
 
     def __init__(self, progress: Progress):
-        from fastattn.kernels.jit import on_compile
+        from fastattn.kernels.jit import cache_fault, on_compile
 
         self.kernels = 0
         self._progress = progress
+        self._cache_fault = cache_fault
+        self._told = False
         on_compile(self._compiles)
 
     def _compiles(self, kernel: str) -> None:
@@ -26,6 +31,11 @@ class Compiling:
         if self.kernels == 1:
             self._progress.clear()
             click.echo("fastattn: compiling kernels for this machine (once; takes about a minute)…", err=True)
+        fault = self._cache_fault()
+        if fault and not self._told:  # that they are compiled once was not true
+            self._told = True
+            self._progress.clear()
+            click.echo(f"fastattn: {fault}", err=True)
         self._progress.show(f"compiling {kernel}", at_once=True)
 
     def remark(self) -> str:

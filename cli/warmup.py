@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.progress import Compiling, Progress
+from fastattn.errors import FastattnError
 
 if TYPE_CHECKING:
     from fastattn.spec import Checkpoint
@@ -29,6 +30,7 @@ def warmup() -> None:
     with Progress() as progress:
         compiling = Compiling(progress)
         from fastattn.encoder import Encoder
+        from fastattn.kernels.jit import cache_fault
         from fastattn.translator import Translator
 
         # Little models run every kernel, one in each precision.
@@ -50,6 +52,8 @@ def warmup() -> None:
             for shortlist in (True, False):
                 translator.translate("word", beam_size=2, max_decoding_length=4, shortlist=shortlist)
             translator.score(["word"], ["word"])
+    if cache_fault():
+        raise FastattnError("no kernel was kept: the next run will compile again")
     seconds = time.monotonic() - start
     click.echo(f"{compiling.kernels} kernels compiled in {seconds:.1f} s" if compiling.kernels else "all was compiled")
 

@@ -73,6 +73,35 @@ def test_a_bad_cache_only_costs_time(tmp_path, damage):
         assert "compiled" not in run(NORM, FASTATTN_CACHE=str(cache))
 
 
+NOT_KEPT = """
+from unittest import mock
+import numpy as np
+from fastattn import kernels
+from fastattn.cli.entry import commands
+from fastattn.cli.progress import Compiling, Progress
+Compiling(Progress())
+ones = np.ones((3, 8), np.float32)
+kernels.layer_norm(ones, ones[0], None, 1e-5)
+kernels.linear(ones, kernels.pack_linear(ones))
+made = "fastattn.encoder.Encoder.from_checkpoint", "fastattn.translator.Translator.from_checkpoint"
+with mock.patch(made[0]), mock.patch(made[1]):
+    commands.main(["warmup"])
+"""
+
+
+def test_that_kernels_cannot_be_kept_is_told_once_and_fails_a_warmup(tmp_path):
+    cache = tmp_path / "file"
+    cache.write_text("")
+    environment = {**os.environ, "FASTATTN_CACHE": str(cache)}
+    command = [sys.executable, "-W", "error", "-c", NOT_KEPT]
+    done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", timeout=240)
+    lines = [line for line in done.stderr.splitlines() if "compiling kernels" not in line]
+    assert done.returncode == 1 and done.stdout == "" and len(lines) == 2, done.stderr
+    assert lines[0].startswith(f"fastattn: cannot keep kernels in the cache {cache}: ")
+    assert lines[0].endswith("; FASTATTN_CACHE names another folder")
+    assert lines[1] == "fastattn: no kernel was kept: the next run will compile again"
+
+
 def test_two_processes_that_compile_at_once_do_no_harm(tmp_path):
     environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path)}
     processes = [

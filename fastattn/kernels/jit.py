@@ -30,6 +30,7 @@ from fastattn.simd.target import compiled_features, compiled_name
 
 _state = threading.local()
 _compile_listeners: list[Callable[[str], None]] = []
+_cache_faults: list[OSError] = []
 
 
 def thread_limit() -> int:
@@ -99,6 +100,14 @@ def inner(function: Callable) -> Callable:
 def on_compile(listener: Callable[[str], None]) -> None:
     """Call ``listener(name)`` before every kernel that is compiled from scratch, not when it is loaded."""
     _compile_listeners.append(listener)
+
+
+def cache_fault() -> str:
+    """Why what this process compiled could not be kept, for a line to a person; "" if it could."""
+    if not _cache_faults:
+        return ""
+    reason = _cache_faults[0].strerror or _cache_faults[0]
+    return f"cannot keep kernels in the cache {cache_root()}: {reason}; FASTATTN_CACHE names another folder"
 
 
 # The cache. Numba's own keys a function on its file's mtime and misses a change in a file that it inlines; ours is
@@ -198,8 +207,11 @@ class KernelCache(caching.FunctionCache):
         return loaded
 
     def save_overload(self, sig, data) -> None:
-        with contextlib.suppress(OSError), warnings.catch_warnings():
-            super().save_overload(sig, data)
+        try:
+            with warnings.catch_warnings():
+                super().save_overload(sig, data)
+        except OSError as error:
+            _cache_faults.append(error)
 
 
 _launch, _serve = (numba.njit(**FLAGS)(function) for function in (launch, serve))
