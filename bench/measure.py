@@ -98,9 +98,9 @@ def peak_flops(threads: int, precision: str = "float32", share: float = 1.0, run
     return work / min(once(run) for _ in range(runs))
 
 
-def bandwidth(threads: int, runs: int = 5) -> float:
-    """Bytes a second that ``threads`` threads together read from memory."""
-    data = np.ones(min(MOST_BYTES, max(LEAST_BYTES, 4 * last_cache_bytes())) // 8, np.int64)
+def bandwidth(threads: int, share: float = 1.0, runs: int = 5) -> float:
+    """Bytes a second that ``threads`` threads together read from memory, or from a ``share`` of what shows it."""
+    data = np.ones(int(share * min(MOST_BYTES, max(LEAST_BYTES, 4 * last_cache_bytes()))) // 8, np.int64)
     totals = np.zeros(threads, np.int64)
     _read(data[: 4 * threads], totals)
     return data.nbytes / min(once(lambda: _read(data, totals)) for _ in range(runs))

@@ -12,7 +12,7 @@ from bench.request import Request, say
 def measured(request: Request, cases: Iterable[Callable[[], Case]], rounds: int, seconds: float, pause: float) -> Any:
     """All cases' rows, between two measurements of what the machine can do, of which the better counts."""
     share = request.choose(1.0, 1.0, 0.1)
-    limits = [(peak_flops(request.threads, request.precision, share), bandwidth(request.threads))]
+    limits = [(peak_flops(request.threads, request.precision, share), bandwidth(request.threads, share))]
     rows = []
     for make in cases:
         case = make()
@@ -20,7 +20,7 @@ def measured(request: Request, cases: Iterable[Callable[[], Case]], rounds: int,
             say(f"  {case.name}")
             rows.append(run_case(case, rounds, seconds, pause if request.threads > 1 else 0.0))
         del case  # before the next one's arrays are made
-    limits.append((peak_flops(request.threads, request.precision, share), bandwidth(request.threads)))
+    limits.append((peak_flops(request.threads, request.precision, share), bandwidth(request.threads, share)))
     peak, read = (max(values) for values in zip(*limits, strict=True))
     return {"peak_flops": peak, "bandwidth": read, "rows": rows}
 

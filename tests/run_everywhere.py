@@ -225,7 +225,7 @@ def run(name: str, folder: Path, arguments: list[str]) -> tuple[str, str]:
     given = {name: value for name, value in environment.items() if value is not None}
     probe = "import locale, os, socket, sys; from fastattn import kernels; from fastattn.simd.target import TARGET; "
     probe += f"assert {place.probe}"
-    tests = ["-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    tests = ["-m", "pytest", "--color=no", "-p", "no:cacheprovider", *arguments]
     with output.open("w", encoding="utf-8") as file:
         for command in (["-c", probe], tests):
             whole = [*place.prefix, place.python, *command]

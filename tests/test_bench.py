@@ -68,7 +68,7 @@ def test_a_precision_is_held_to_a_peak_of_its_own(monkeypatch, precision):
 
     monkeypatch.setattr(measure, "_multiply", lambda a, b, step, c, repeats: ran.append((numba.typeof(b), repeats)))
     monkeypatch.setattr(measure, "once", once)
-    monkeypatch.setattr(run_cases, "bandwidth", lambda threads: 1.0)
+    monkeypatch.setattr(run_cases, "bandwidth", lambda *_: 1.0)
     peak = run_cases.measured(Request("kernels", 2, size="toy", precision=precision), [], 1, 0.0, 0.0)["peak_flops"]
     ((operands, repeats),) = set(ran)
     assert PRECISIONS[operands.dtype] == precision

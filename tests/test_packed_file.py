@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fastattn import Encoder, kernels
-from fastattn.errors import FastattnError
+from fastattn.cache import cache_root
 from fastattn.packed_file import PackedFile, content_hash
 from fastattn.spec import QuantizedTensor
 
@@ -123,7 +123,7 @@ def test_a_cache_that_cannot_be_a_folder_costs_only_time(source, monkeypatch, tm
 
 SHARE = """
 import sys, fastattn
-encoder = fastattn.Encoder("minilm", precision="int8")
+encoder = fastattn.Encoder(sys.argv[1], precision="int8")
 encoder.encode("Two processes read the same pages.")
 mapped, total, copied = False, 0, 0
 for line in open("/proc/self/smaps"):
@@ -139,15 +139,13 @@ sys.stdin.read()
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="Linux counts shared pages")
-def test_processes_share_the_pages():
-    try:
-        Encoder("minilm", precision="int8")  # writes the file
-    except FastattnError as error:
-        pytest.skip(str(error))
-    children = [
-        subprocess.Popen([sys.executable, "-c", SHARE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
+def test_processes_share_the_pages(pulled, tmp_path, monkeypatch):
+    model, kept = str(pulled("minilm")), cache_root() / "kernels"
+    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))  # no other run of the tests clears it away
+    (tmp_path / "kernels").symlink_to(kept.absolute())
+    Encoder(model, precision="int8")  # writes the file
+    command = [sys.executable, "-c", SHARE, model]
+    children = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     for child in children:
         total, copied = map(int, child.stdout.readline().split())
         assert total > 8_000 and copied == 0  # KB
