@@ -140,6 +140,7 @@ def test_the_readmes_python_runs(pulled, tmp_path):
     for name in ("minilm", "zh-en", "en-pt"):
         pulled(name)
     shutil.copytree(README.parent / "examples", tmp_path, dirs_exist_ok=True)
+    options = {"cwd": tmp_path, "env": os.environ | {"PYTHONUTF8": "1"}, "capture_output": True, "encoding": "utf-8"}
     for block in blocks:
-        done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-c", block.encode()], **options)
         assert done.returncode == 0, done.stderr

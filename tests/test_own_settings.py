@@ -257,7 +257,7 @@ def test_converted_folders_keep_the_settings(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     write(tmp_path / "b", checkpoint, "float32")
     assert settings_of(weights.read(tmp_path / "b")) == settings_of(checkpoint)
-    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    config = json.loads((tmp_path / "b" / "config.json").read_text(encoding="utf-8"))
     for value, fault in (
         ([[10**6]], "suppress_sequences should hold target ids"),
         ([["1"]], "text.decoding.suppress_sequences should be a list of lists of integers"),
