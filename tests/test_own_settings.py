@@ -56,21 +56,24 @@ def huggingface(folder: Path, generation: dict[str, Any]) -> Path:
         # samples need a beam of one
         ({}, {"sampling_topk": 10}, {"beam_size": 1, "sampling_topk": 10}),
         ({"beam_size": 6}, {"sampling_topk": 0, "num_hypotheses": 4}, {"beam_size": 1, "num_hypotheses": 4}),
-        ({}, {"sampling_topp": 0.9}, {"beam_size": 1}),
-        ({}, {"sampling_temperature": 0.7}, {"beam_size": 1}),
+        ({}, {"sampling_topp": 0.9}, {"beam_size": 2}),  # of the best token alone nothing is drawn
+        ({}, {"sampling_temperature": 0.7, "num_hypotheses": 3}, {"beam_size": 3}),
         ({}, {"sampling_topk": 1, "sampling_topp": 1, "sampling_temperature": 1.0}, {"beam_size": 2}),
         ({"sampling_topk": 50}, {}, {"beam_size": 1, "sampling_topk": 50}),
         ({"sampling_topk": 50}, {"num_hypotheses": 3}, {"beam_size": 1, "sampling_topk": 50}),
+        ({"sampling_topk": 50}, {"num_hypotheses": 3, "sampling_topk": 1}, {"beam_size": 3}),
+        ({"sampling_topk": 50, "beam_size": 1}, {"prefix_bias_beta": 0.5}, {"beam_size": 1, "sampling_topk": 1}),
         ({"beam_size": 1, "sampling_topk": 50}, {"beam_size": 4}, {"beam_size": 4, "sampling_topk": 1}),
         # one limit of the length in the place of another
         ({"max_length_factor": 2.5}, {"max_decoding_length": 7}, {"max_length_factor": None}),
         ({"max_decoding_length": 511}, {"max_length_factor": 2}, {"max_decoding_length": None}),
         ({"max_length_factor": 2.5}, {"max_decoding_length": None}, {"max_length_factor": 2.5}),
+        ({"max_decoding_length": 511}, {"min_decoding_length": 600}, {"max_decoding_length": 600}),
+        ({"min_decoding_length": 10}, {"max_decoding_length": 5}, {"min_decoding_length": 5}),
         ({"suppress_sequences": ((3,),)}, {"suppress_sequences": []}, {"suppress_sequences": []}),
     ],
 )
 def test_what_is_given_wins(own: dict[str, Any], given: dict[str, Any], expected: dict[str, Any]) -> None:
-    own = {"beam_size": 1} | own if "sampling_topk" in own else own
     found = resolve_options(own, given)
     assert {name: getattr(found, name) for name in expected} == expected
 
@@ -98,6 +101,7 @@ def test_a_beam_that_is_too_narrow_is_refused_where_it_was_given() -> None:
         ({"max_length_factor": 1, "max_decoding_length": 5}, 3, 0, 3),
         ({"max_length_factor": 1, "min_decoding_length": 9}, 3, 0, 9),
         ({"max_length_factor": 1e300}, 3, 0, 500),
+        ({"max_decoding_length": 10**30}, 3, 0, 500),
         ({"max_length_factor": 2}, 0, 0, 256),  # nothing to translate: the prefix, whole
     ],
 )
@@ -192,6 +196,35 @@ def test_settings_of_config_json_hold_where_there_is_no_generation_config(tmp_pa
     assert settings_of(weights.read(tmp_path)) == DecodingSettings()
 
 
+def test_settings_of_config_json_count_for_nothing_beside_a_generation_config(tmp_path: Path) -> None:
+    write_model(tmp_path, CASE, num_beams=5, bad_words_ids=[[PAD], [9], [17, 33]], suppress_tokens=[21])
+    (tmp_path / "generation_config.json").write_text("{}")
+    checkpoint = weights.read(tmp_path)
+    assert settings_of(checkpoint) == DecodingSettings()
+    bias_V = checkpoint.tensors["decoder.projection.bias"]
+    assert isinstance(bias_V, np.ndarray)
+    assert np.isneginf(bias_V).nonzero()[0].tolist() == [PAD]
+
+
+def test_lengths_and_penalties_that_transformers_has_otherwise(tmp_path: Path) -> None:
+    generation = {"min_length": 60, "max_length": 30, "num_beams": 3, "repetition_penalty": 1.5, "eos_token_id": [0]}
+    found = settings_of(weights.read(huggingface(tmp_path, generation)))
+    assert (found.min_decoding_length, found.max_decoding_length) == (29, 29)
+    assert found.not_followed == ("repetition_penalty 1.5 exactly, with num_beams above 1",)
+
+
+def test_alternatives_are_no_longer_than_the_factor_allows(tmp_path: Path) -> None:
+    translator = Translator(marian(tmp_path, b"max-length-factor: 0.5\n"))
+    options: dict[str, Any] = {"details": True, "min_decoding_length": 0, "disable_unk": True}
+    options |= {"suppress_sequences": ["</s>"]}
+    for prefix in (None, "a b"):
+        whole = translator.translate("a b c", target_prefix=prefix, beam_size=2, **options)
+        branches = translator.translate(
+            "a b c", target_prefix=prefix, num_hypotheses=2, return_alternatives=True, **options
+        )
+        assert {len(tokens) for tokens in branches.parts[0].hypotheses} == {len(whole.parts[0].tokens)}
+
+
 def test_generation_settings_that_are_not_followed(tmp_path: Path) -> None:
     generation = {
         "num_beams": 4, "do_sample": True, "early_stopping": "never", "encoder_repetition_penalty": 1.0,
@@ -203,7 +236,7 @@ def test_generation_settings_that_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_sampling_as_the_checkpoint_wants_it(tmp_path: Path) -> None:
-    generation = {"do_sample": True, "num_beams": 1, "top_p": 0.8, "bad_words_ids": [[PAD]]}
+    generation = {"do_sample": True, "top_p": 0.8, "bad_words_ids": [[PAD]]}
     translator = Translator(huggingface(tmp_path, generation))
     own = {"sampling_topk": 50, "sampling_topp": 0.8, "sampling_temperature": 1.0, "beam_size": 1}
     assert {name: getattr(translator.default_options, name) for name in own} == own

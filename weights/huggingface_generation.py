@@ -3,6 +3,7 @@
 As transformers' generate follows it; a directory from before that file keeps the same names in config.json.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,7 +18,9 @@ NUMBERS = {"length_penalty": "length_penalty", "repetition_penalty": "repetition
 # Theirs count the start token too.
 LIMITS = {"max_length": ("max_decoding_length", 1), "min_length": ("min_decoding_length", 0)}
 NEW_LIMITS = {"max_new_tokens": ("max_decoding_length", 1), "min_new_tokens": ("min_decoding_length", 0)}
-# Settings that no search here can follow -> the values at which they change nothing.
+# Settings that no search here can follow -> the values that are not worth a word: at most of them nothing changes;
+# where transformers is not to stop early, it may still find a better hypothesis after as many have ended as there are
+# beams, where a search here is over.
 HARMLESS: dict[str, tuple[Any, ...]] = {
     "early_stopping": (False, True),
     "num_beam_groups": (1,),
@@ -60,27 +63,35 @@ SAMPLING = {
 }
 
 
-def read_settings(folder: Folder, config: JsonObject, vocabulary: tuple[str, ...]) -> DecodingSettings:
-    """The settings of generation_config.json, or, where there is none, of config.json.
+def generation_values(folder: Folder, config: JsonObject) -> JsonObject:
+    """What the settings are read from: generation_config.json, or, where there is none, config.json."""
+    return read_object(folder, FILE) if folder.contains(FILE) else config
+
+
+def read_settings(values: JsonObject, vocabulary: tuple[str, ...], alone: bool) -> DecodingSettings:
+    """The settings of ``generation_values``.
 
     vocabulary  the target's tokens, for ids
+    alone       whether the values are about nothing else
     Raises CheckpointError for values of a wrong type and for ids that are none.
     """
-    alone = not folder.contains(FILE)
-    values = config if alone else read_object(folder, FILE)
     found: dict[str, Any] = {ours: values.integer(name) for name, ours in COUNTS.items() if values.has(name)}
     found |= {ours: values.number(name) for name, ours in NUMBERS.items() if values.has(name)}
     for names, special in ((LIMITS, 1), (NEW_LIMITS, 0)):
         for name, (ours, least) in names.items():
             if values.has(name):
                 found[ours] = max(least, values.integer(name) - special)
-    # config.json says much else; what generation_config.json says is all about this.
-    not_followed = _not_followed(values, (*HARMLESS, "forced_eos_token_id") if alone else values.values)
+    not_followed = _not_followed(values, values.values if alone else (*HARMLESS, "forced_eos_token_id"))
     if values.boolean("do_sample", False):
         if found.get("beam_size", 1) == 1:
-            found |= _sampling(values)
+            found |= {"beam_size": 1} | _sampling(values, len(vocabulary))
         else:
             not_followed.append(f"do_sample with num_beams {found['beam_size']}")
+    if found.get("beam_size", 1) > 1 and found.get("repetition_penalty", 1) != 1:
+        # transformers divides a beam's log-probabilities by it, here it is the logits, as CTranslate2 has it.
+        not_followed.append(f"repetition_penalty {found['repetition_penalty']:g} exactly, with num_beams above 1")
+    if found.get("min_decoding_length", 0) > found.get("max_decoding_length", math.inf):
+        found["min_decoding_length"] = found["max_decoding_length"]
     forced = values.integer("forced_bos_token_id") if values.has("forced_bos_token_id") else None
     sequences = [sequence for sequence in id_lists(values, "bad_words_ids") if len(sequence) > 1]
     for number in [*sum(sequences, []), *([] if forced is None else [forced])]:
@@ -108,15 +119,19 @@ def are_ids(ids: object) -> bool:
     return isinstance(ids, list) and all(type(number) is int and number >= 0 for number in ids)
 
 
-def _sampling(values: JsonObject) -> dict[str, Any]:
+def _sampling(values: JsonObject, vocabulary: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, (ours, default) in SAMPLING.items():
         found[ours] = values.integer(name, default) if isinstance(default, int) else values.number(name, default)
+    found["sampling_topk"] = min(found["sampling_topk"], vocabulary)
     return found
 
 
 def _not_followed(values: JsonObject, names: Iterable[str]) -> list[str]:
-    """Settings among ``names`` that change what comes out, and those that are not known."""
+    """Settings among ``names`` that change what comes out, and those that are not known.
+
+    An end that is forced at the greatest length is none of them: what is cut off there is cut off one token later here.
+    """
     end = values.values.get("eos_token_id")
     followed = {*COUNTS, *NUMBERS, *LIMITS, *NEW_LIMITS, *SAMPLING, *IGNORED}
     followed |= {"do_sample", "bad_words_ids", "suppress_tokens", "forced_bos_token_id"}

@@ -12,7 +12,7 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.spec import Checkpoint, ModelSpec, StackSpec, check_tensors
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface_generation import are_ids, id_lists, read_settings
+from fastattn.weights.huggingface_generation import are_ids, generation_values, id_lists, read_settings
 from fastattn.weights.huggingface_marian_text import translation_text
 from fastattn.weights.huggingface_weights import (
     ACTIVATIONS,
@@ -69,17 +69,13 @@ def read_translator(folder: Folder) -> Checkpoint:
     Everything else is read before the weights, which may not be there yet (``hub``).
     """
     config = read_object(folder, "config.json")
-    generation = JsonObject({}, folder.where("generation_config.json"))
-    if folder.contains("generation_config.json"):
-        generation = read_object(folder, "generation_config.json")
-    # What transformers decodes by: generation_config.json where that says it, else config.json.
-    decoding = JsonObject(
-        config.values | {name: value for name, value in generation.values.items() if value is not None}, config.where
-    )
+    generation = generation_values(folder, config)
+    decoding = _special_ids(config, generation)
     spec = _model_spec(config)
     text = translation_text(folder, decoding, spec)
-    text = replace(text, decoding=read_settings(folder, config, text.target_vocabulary))
-    never_produced = _never_produced(decoding, spec)
+    settings = read_settings(generation, text.target_vocabulary, alone=generation is not config)
+    text = replace(text, decoding=settings)
+    never_produced = _never_produced(decoding, generation, spec)
     stored, where = read_weights(folder)
     stored = {name.removeprefix("model."): tensor for name, tensor in stored.items()}
     _check_sizes(config, spec, stored, where)
@@ -98,6 +94,15 @@ def read_translator(folder: Folder) -> Checkpoint:
         details={"model type": config.string("model_type")},
         files=tuple(folder.used),
     )
+
+
+def _special_ids(config: JsonObject, generation: JsonObject) -> JsonObject:
+    """By which special tokens transformers decodes: those of generation_config.json, else those of config.json."""
+    merged = config.values | {name: value for name, value in generation.values.items() if value is not None}
+    end = merged.get("eos_token_id")
+    if isinstance(end, list) and len(end) == 1:
+        merged["eos_token_id"] = end[0]
+    return JsonObject(merged, config.where)
 
 
 def _model_spec(config: JsonObject) -> ModelSpec:
@@ -164,13 +169,13 @@ def _find_unsupported(config: JsonObject) -> list[str]:
     return problems
 
 
-def _never_produced(decoding: JsonObject, spec: ModelSpec) -> list[int]:
+def _never_produced(decoding: JsonObject, generation: JsonObject, spec: ModelSpec) -> list[int]:
     """The padding token, and what bad_words_ids and suppress_tokens name alone; but never a sentence's end."""
     assert spec.decoder is not None
-    ids = {word[0] for word in id_lists(decoding, "bad_words_ids") if len(word) == 1}
-    suppressed = decoding.values.get("suppress_tokens") or []
+    ids = {word[0] for word in id_lists(generation, "bad_words_ids") if len(word) == 1}
+    suppressed = generation.values.get("suppress_tokens") or []
     if not are_ids(suppressed):
-        raise decoding.error("suppress_tokens", "a list of ids", suppressed)
+        raise generation.error("suppress_tokens", "a list of ids", suppressed)
     ids |= {*suppressed, decoding.integer("pad_token_id")}
     for number in ids:
         if not 0 <= number < spec.decoder.vocabulary:

@@ -17,7 +17,7 @@ def without_repeats(ids_RJ: np.ndarray) -> np.ndarray:
     sorted_RJ = -np.sort(-ids_RJ.astype(np.int32), axis=1)
     sorted_RJ[:, 1:][sorted_RJ[:, 1:] == sorted_RJ[:, :-1]] = PADDING
     sorted_RJ = -np.sort(-sorted_RJ, axis=1)
-    return np.ascontiguousarray(sorted_RJ[:, : (sorted_RJ >= 0).sum(axis=1).max(initial=0)])
+    return np.ascontiguousarray(sorted_RJ[:, : np.max((sorted_RJ >= 0).sum(axis=1), initial=0)])
 
 
 def last_tokens(past_RT: np.ndarray, lengths_R: np.ndarray, count: int) -> np.ndarray:

@@ -37,7 +37,7 @@ class Step:
 # A wider beam, or more finished hypotheses, cannot be meant: a step would not end, or memory would.
 WIDEST_BEAM = 1024
 MOST_HYPOTHESES = 1_000_000
-LONGEST_TARGET = 1 << 40
+LONGEST_TARGET = 1 << 40  # a number that an int64 holds, and no memory
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class DecodingOptions:
 
     Names, defaults and limits are those of CTranslate2's ``translate_batch``, but for these: ``max_decoding_length``
     (there 256) and ``max_input_length`` (there 1024), so that no text loses its end unremarked; ``shortlist`` (there
-    ``use_vmap``, False), on where a checkpoint's makers mean it to be; ``return_scores`` (there False), as ``details``
+    ``use_vmap``, False), on where a checkpoint's makers mean it to be, whose lists are of what is left of a source that
+    is cut, and always hold what ends a hypothesis; ``return_scores`` (there False), as ``details``
     shows what was known anyway; ``seed``, there one for the whole process; and a Step of ``callback``, which always
     has its log-probability. Sampling from a beam is not offered, nor are the logits.
 
@@ -170,6 +171,9 @@ class DecodingOptions:
                 raise InputError(f"{name} should be a finite number, got {value!r}")
 
     def _check_limits(self) -> None:
+        ends = self.end_token
+        if isinstance(ends, str) or not isinstance(ends, Sequence) or not all(isinstance(end, Integral) for end in ends):
+            raise InputError(f"end_token should be ids here, got {ends!r}")
         for name in ("patience", "repetition_penalty", "sampling_topp", "max_length_factor"):
             if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise InputError(f"{name} should be greater than 0, got {getattr(self, name)}")
@@ -252,10 +256,9 @@ class DecodingOptions:
         """
         limit = self.max_decoding_length
         if self.max_length_factor is not None and source_length:
-            # more than any number of positions is no number that matters, but may be too large for an int64
             factored = prefix_length + math.ceil(min(self.max_length_factor * source_length, LONGEST_TARGET))
             factored = max(factored, self.min_decoding_length)
             limit = factored if limit is None else min(limit, factored)
         if limit is None:
             limit = max(256, 2 * source_length, self.min_decoding_length)
-        return min(limit, positions) if positions else limit
+        return min(limit, positions or LONGEST_TARGET)

@@ -1,13 +1,11 @@
 """What a search runs with: what the caller gives, else what the checkpoint wants, else the defaults."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from numbers import Integral
 from typing import Any
 
 from fastattn.decoding.options import WIDEST_BEAM, DecodingOptions
 
-_DEFAULTS = {field.name: field.default for field in fields(DecodingOptions)}
 _SAMPLING = ("sampling_topk", "sampling_topp", "sampling_temperature")
 _LIMITS = ("max_decoding_length", "max_length_factor")
 
@@ -15,27 +13,32 @@ _LIMITS = ("max_decoding_length", "max_length_factor")
 def resolve_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> DecodingOptions:
     """The options of a call that gives some of them, of a checkpoint whose ``own`` settings stand in for the others.
 
-    A beam size that is not given is 1 where the call asks for samples, and never less than the num_hypotheses it asks
-    for. Settings of the checkpoint that would contradict what is given do not hold: its own sampling beside a beam,
-    its own limit of the length beside another.
+    A beam size that is not given is 1 where tokens are drawn, and never less than the num_hypotheses that are asked
+    for. Settings of the checkpoint that would contradict what is given give way: its own sampling beside a beam or a
+    bias, its own limit of the length beside another, its least or greatest length beside what is given of the other.
     """
     chosen = dict(own)
-    sampled = any(given.get(name, _DEFAULTS[name]) != _DEFAULTS[name] for name in _SAMPLING)
-    if "beam_size" not in given:
-        if sampled:
-            chosen["beam_size"] = 1
-        elif not given.get("return_alternatives") and "sampling_topk" not in chosen:
-            chosen["beam_size"] = _at_least(chosen.get("beam_size", _DEFAULTS["beam_size"]), given)
-    elif given["beam_size"] != 1 and not sampled:
+    if given.get("beam_size", 1) != 1 or given.get("prefix_bias_beta", 0) != 0:
         _drop(chosen, _SAMPLING)
+    if "beam_size" not in given:
+        if (chosen | dict(given)).get("sampling_topk", 1) != 1:
+            chosen["beam_size"] = 1
+        elif not given.get("return_alternatives") and "num_hypotheses" in given:
+            chosen["beam_size"] = _widened(chosen.get("beam_size", DecodingOptions.beam_size), given)
     if any(given.get(name) is not None for name in _LIMITS):
         _drop(chosen, _LIMITS)
+    for name, other, nearer in (
+        ("max_decoding_length", "min_decoding_length", max),
+        ("min_decoding_length", "max_decoding_length", min),
+    ):
+        if isinstance(chosen.get(name), int) and isinstance(given.get(other), Integral):
+            chosen[name] = nearer(chosen[name], int(given[other]))
     return DecodingOptions(**chosen | dict(given))
 
 
-def _at_least(beam_size: int, given: Mapping[str, Any]) -> int:
+def _widened(beam_size: int, given: Mapping[str, Any]) -> int:
     """``beam_size``, widened to the hypotheses asked for; what cannot be meant is left to DecodingOptions to refuse."""
-    wanted = given.get("num_hypotheses", 1)
+    wanted = given["num_hypotheses"]
     countable = isinstance(wanted, Integral) and wanted <= WIDEST_BEAM and "patience" not in given
     return max(beam_size, int(wanted)) if countable else beam_size
 

@@ -117,7 +117,8 @@ class Worker:
         return True
 
     def _limit(self, job: Job) -> int:
-        return self.options.limit(len(job.source), self.model.positions, len(job.start) - 1)
+        # The first token of an alternative is behind the prefix.
+        return self.options.limit(len(job.source), self.model.positions, (job.context or len(job.start)) - 1)
 
     def _expected_rows(self, job: Job) -> int:
         return self.beam * (len(job.source) * 5 // 4 + 16 + len(job.start))

@@ -195,7 +195,7 @@ def _run(
         x_RD = np.pad(x_RD, ((0, 0), (0, missing)))
     starts = [r for r in range(R) if r == 0 or r % ROWS == 0 or picked_R[r] is not picked_R[r - 1]]
     runs_G4 = np.array([(r, *picked_R[r].place) for r in starts], np.int64)
-    columns = int(runs_G4[:, 2].max())
+    columns = int(np.max(runs_G4[:, 2]))
     parts = min(len(starts), current_threads())
     values, ids = np.full(R * max(k, 0), -np.inf, np.float32), np.full(R * max(k, 0), -1, np.int32)
     logits_R, log_sums_R = np.empty(R, np.float32), np.empty(R, np.float32)
