@@ -172,7 +172,11 @@ class DecodingOptions:
 
     def _check_limits(self) -> None:
         ends = self.end_token
-        if isinstance(ends, str) or not isinstance(ends, Sequence) or not all(isinstance(end, Integral) for end in ends):
+        if (
+            isinstance(ends, str)
+            or not isinstance(ends, Sequence)
+            or not all(isinstance(end, Integral) for end in ends)
+        ):
             raise InputError(f"end_token should be ids here, got {ends!r}")
         for name in ("patience", "repetition_penalty", "sampling_topp", "max_length_factor"):
             if getattr(self, name) is not None and getattr(self, name) <= 0:
