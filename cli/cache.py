@@ -22,17 +22,18 @@ _DAY = 86_400  # seconds
     invoke_without_command=True,
     epilog="""\b
 Examples:
-  fastattn cache                                   by kind: how many, how large, when last used
-  fastattn cache --entries                         one by one, packed weights with their model
+  fastattn cache                              how many, how large, last used
+  fastattn cache --entries                    one by one
   fastattn cache clear --packed
-  fastattn cache clear --all --older-than 30       what was not used for 30 days
-  fastattn cache clear --all --dry-run             only say what would go
+  fastattn cache clear --all --older-than 30  what was not used for 30 days
+  fastattn cache clear --all --dry-run        only say what would go
 
 \b
-kernels      compiled for a CPU, a Numba and a fastattn; compiled again when needed
-packed       weights as the kernels read them; packed again when a model is loaded
+kernels      compiled for a CPU, a Numba, a fastattn; made again when needed
+packed       weights as the kernels read them; made again when needed
 checkpoints  models that were pulled by name; to be fetched again
-Models of the Hugging Face hub are in that hub's own cache. FASTATTN_CACHE moves this one.
+Models of the Hugging Face hub are in that hub's own cache. FASTATTN_CACHE
+moves this one.
 """,
 )
 @click.option("--entries", "one_by_one", is_flag=True, help="List every entry.")

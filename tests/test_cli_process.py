@@ -132,7 +132,8 @@ def watch(*arguments, **options):
     """What a run shows on a terminal that its stderr is: each drawing of the progress line, and whole lines."""
     controller, terminal = os.openpty()
     shown = b""
-    options |= {"stderr": terminal, "command": EAGER, "env": os.environ | {"COLUMNS": "100"}}
+    environment = options.get("env", os.environ) | {"COLUMNS": "100"}
+    options |= {"stderr": terminal, "command": EAGER, "env": environment}
     with open(controller, "rb", buffering=0) as reading, start(*arguments, **options) as process:
         os.close(terminal)
         try:
@@ -175,8 +176,9 @@ def test_a_terminal_is_told_which_model_is_the_default(model, tmp_path):
     assert watch("translate", *rest, **options).count(told) == 1
     for chosen in (("--to", "pt"), ("-m", "en-pt"), ("-m", str(folder))):
         assert told not in watch("translate", *chosen, *rest, **options)
-    done = subprocess.run([*COMMAND, "translate", *rest], capture_output=True, **options)
-    assert (done.returncode, without_notice(done.stderr)) == (0, [])
+    with start("translate", *rest, **options) as process:  # its stderr is no terminal
+        _, stderr = process.communicate()
+    assert (process.returncode, without_notice(stderr)) == (0, [])
 
 
 # What the translator reads ahead, 16384 tokens, is at most this many lines of these; the first come in smaller parts.

@@ -57,9 +57,8 @@ def run(server: HubServer | None, home: Path, *arguments: str, **variables: str)
     kept = {name: value for name, value in kept.items() if not name.lower().endswith("_proxy")}
     url = server.url if server is not None else "http://127.0.0.1:9"
     settings = {"HF_HOME": str(home), "HF_ENDPOINT": url, "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1"}
-    return subprocess.run(
-        [sys.executable, *arguments], env=kept | settings | variables, capture_output=True, text=True, encoding="utf-8"
-    )
+    command = [sys.executable, *(argument.encode() for argument in arguments)]
+    return subprocess.run(command, env=kept | settings | variables, capture_output=True, text=True, encoding="utf-8")
 
 
 def command(
