@@ -119,7 +119,7 @@ def test_the_examples_run(pulled, tmp_path):
     pulled("minilm")
     (tmp_path / "my-encoder").mkdir()
     _write_folder(tmp_path / "my-encoder")
-    for name in ("sentences.txt", "questions.txt"):
+    for name in ("sentences.txt", "questions.txt", "english.txt"):
         (tmp_path / name).write_text("the cat sat\na dog\n")
     command = f'fastattn() {{ "{sys.executable}" -m fastattn.cli "$@"; }}\n'
     for example in {*shell_examples(succeed("encode", "--help")), *shell_examples(README.read_text("utf-8"))}:
