@@ -69,11 +69,9 @@ class Kernel:
 
     def __call__(self, tasks: int, *arguments):
         parts = min(tasks, current_threads(), MOST_PARTS) if tasks > 1 else 1
-        if parts > 1 and _pool.enter(parts):
-            try:
-                self.run(_launcher(), _pool.address, parts, tasks, *arguments)
-            finally:
-                _pool.leave()
+        if parts > 1:
+            _pool.ensure(parts - 1)
+            self.run(_launcher(), _pool.address, parts, tasks, *arguments)
         else:
             self.run(0, 0, 1, tasks, *arguments)
 
