@@ -10,7 +10,6 @@ import hashlib
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import numpy as np
 from fastattn.cache import cache_root, mark_used
 from fastattn.errors import CheckpointError
 from fastattn.kernels.packing import PackedLinear, packed_layout, packed_shapes
+from fastattn.sharing import share_out
 from fastattn.weights.folder import map_file
 from fastattn.weights.safetensors_file import NewTensor, StoredTensor, parse, write_tensors
 
@@ -34,8 +34,8 @@ def content_hash(files: Sequence[Path]) -> str:
     """
     sizes = [file.stat().st_size for file in files]
     pieces = [(file, at) for file, size in zip(files, sizes) for at in range(0, size, _PIECE)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return hashlib.sha256(repr(sizes).encode() + b"".join(pool.map(_hash_piece, pieces))).hexdigest()
+    digests = share_out(_hash_piece, pieces, os.cpu_count() or 1)
+    return hashlib.sha256(repr(sizes).encode() + b"".join(digests)).hexdigest()
 
 
 def _hash_piece(piece: tuple[Path, int]) -> bytes:

@@ -21,6 +21,7 @@ import llvmlite
 import llvmlite.binding as llvm
 import numba
 from numba.core import caching
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import _nrt_python
 
 from fastattn.cache import cache_root, mark_used
@@ -221,8 +222,14 @@ atexit.register(lambda: _pool.close())
 
 def _after_fork_in_child() -> None:
     global _pool
+    global_compiler_lock.release()
     _pool = Pool(_serve, thread_limit())  # the parent's helpers are not here
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    # Forked while another thread compiles or loads a kernel, a child would inherit Numba's lock and wait for ever.
+    os.register_at_fork(
+        before=global_compiler_lock.acquire,
+        after_in_parent=global_compiler_lock.release,
+        after_in_child=_after_fork_in_child,
+    )

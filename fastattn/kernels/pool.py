@@ -5,9 +5,9 @@ costs nothing but its help, where a team that meets at a barrier would wait for 
 for milliseconds. Helpers look for work for a while, then sleep; nobody waits for them to wake up.
 
 All state is a few words of memory, which only compiled code changes while a job runs: no exception in a Python thread,
-an interrupt say, can come between taking the pool and leaving it. The ticket holds the job's number, its parts and the next part that is free in one
-word, so that a part is taken by one compare-and-exchange, which fails where any of them has changed; the rest of a job
-stays as it is until all its parts are done.
+an interrupt say, can come between taking the pool and leaving it. The ticket holds the job's number, its parts and the
+next part that is free in one word, so that a part is taken by one compare-and-exchange, which fails where any of them
+has changed; the rest of a job stays as it is until all its parts are done.
 """
 
 import os
@@ -151,7 +151,7 @@ def take_parts(pool):
 
 
 def launch(pool, entry, arguments, tasks, parts):
-    """Do a job, the entry for each of ``parts`` runs of the tasks, with those who help; alone where they help another."""
+    """Do a job, the entry for each of ``parts`` runs of the tasks, with the helpers, or alone where another has them."""
     if not exchange(pool + TAKEN, 0, 1):
         call_entry(entry, arguments, 0, tasks)
         return
