@@ -1,6 +1,7 @@
 """Work shared among Python threads, none of which outlives the call: a child that is forked later waits for none."""
 
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -30,7 +31,8 @@ def share(work: Callable[[int], None], workers: int, stop: Callable[[], None]) -
             thread = threading.Thread(target=attempt, args=(number,), name=f"fastattn worker {number}", daemon=True)
             try:
                 thread.start()
-            except (RuntimeError, MemoryError):  # no more threads, or none because Python is ending
+            except (RuntimeError, MemoryError) as error:  # no more threads, or none because Python is ending
+                tell_of_refusal(error)
                 break
             threads.append(thread)
         for number in (0, *range(1 + len(threads), workers)):
@@ -43,6 +45,17 @@ def share(work: Callable[[int], None], workers: int, stop: Callable[[], None]) -
             thread.join()
     if failures:
         raise failures[0]
+
+
+def tell_of_refusal(error: BaseException) -> None:
+    """Warn, once a process, that the system gives no thread; what was to be shared is done by those that there are."""
+    global _told
+    if not _told:
+        _told = True
+        warnings.warn(f"work goes on with fewer threads than asked for: {error}", stacklevel=4)
+
+
+_told = False
 
 
 def share_out(function: Callable[[_Item], _Result], items: Sequence[_Item], workers: int) -> list[_Result]:

@@ -15,13 +15,14 @@ import platform
 import sys
 import threading
 import time
-import warnings
 
 import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+
+from fastattn.sharing import tell_of_refusal
 
 I64 = ir.IntType(64)
 ENTRY = ir.FunctionType(ir.VoidType(), [I64] * 3)  # address of the arguments, first task, end
@@ -232,7 +233,7 @@ class Pool:
                 self._helpers.append(self._start(len(self._helpers)))
         except (RuntimeError, OSError, MemoryError) as error:
             self._wanted = len(self._helpers)
-            warnings.warn(f"work goes on with {1 + self._wanted} of {1 + count} threads: {error}", stacklevel=4)
+            tell_of_refusal(error)
         finally:
             self._starting.release()
 
