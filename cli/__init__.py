@@ -12,7 +12,7 @@ from fastattn.cli.interrupt import exit_on_signals
 def main() -> None:
     """What the ``fastattn`` script calls. Signals come first: an interrupt during the imports ends in silence too."""
     exit_on_signals()
-    # NumPy's, which no command uses, would start threads of its own, and end the process where there are none to be had.
+    # NumPy's own, which no command uses, would start threads, and end the process where there are none to be had.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from fastattn.cli.entry import run
 

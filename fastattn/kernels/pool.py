@@ -152,7 +152,7 @@ def take_parts(pool):
 
 
 def launch(pool, entry, arguments, tasks, parts):
-    """Do a job, the entry for each of ``parts`` runs of the tasks, with the helpers, or alone where another has them."""
+    """Do a job, the entry for each of ``parts`` runs of its tasks, with helpers, or alone where another has them."""
     if not exchange(pool + TAKEN, 0, 1):
         call_entry(entry, arguments, 0, tasks)
         return
