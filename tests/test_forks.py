@@ -62,3 +62,9 @@ def test_children_forked_under_load(count: int) -> None:
     )
     assert completed.returncode == 0, completed.stderr
     assert completed.stdout.split() == [str(count), "0"], completed.stderr
+
+
+def test_nothing_uses_the_cached_property_with_a_lock() -> None:
+    root = Path(__file__).parent.parent
+    files = [path for room in ("fastattn", "weights", "cli") for path in (root / room).rglob("*.py")]
+    assert [path.name for path in files if "import cached_property" in path.read_text("utf-8")] == []
