@@ -4,6 +4,7 @@ if __name__ != "fastattn.cli":
     raise ImportError("import this package as fastattn.cli (install fastattn first: pip install -e .)")
 
 import gc
+import os
 
 from fastattn.cli.interrupt import exit_on_signals
 
@@ -11,6 +12,8 @@ from fastattn.cli.interrupt import exit_on_signals
 def main() -> None:
     """What the ``fastattn`` script calls. Signals come first: an interrupt during the imports ends in silence too."""
     exit_on_signals()
+    # NumPy's own, which no command uses, would start threads, and end the process where there are none to be had.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from fastattn.cli.entry import run
 
     try:

@@ -24,17 +24,27 @@ def exit_on_signals() -> None:
     wanted = [number for number in wanted if signal.getsignal(number) not in (signal.SIG_IGN, None)]
     reading, writing = socket.socketpair()  # Windows takes sockets alone
     writing.setblocking(False)
+    # The thread owns both ends: were `writing` collected, the descriptor could become someone else's.
+    watcher = threading.Thread(target=_watch, args=(reading, writing, wanted), name="signals", daemon=True)
+    try:
+        watcher.start()
+    except RuntimeError:  # no thread to be had: Python's own handling, once compiled code returns
+        for number in wanted:
+            signal.signal(number, lambda number, frame: _end(number))
+        return
     signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
     for number in wanted:
         signal.signal(number, lambda number, frame: None)
-    # The thread owns both ends: were `writing` collected, the descriptor could become someone else's.
-    threading.Thread(target=_watch, args=(reading, writing, wanted), name="signals", daemon=True).start()
 
 
 def _watch(reading: socket.socket, writing: socket.socket, wanted: list[int]) -> None:
     number = 0
     while number not in wanted:
         number = reading.recv(1)[0]
+    _end(number)
+
+
+def _end(number: int) -> None:
     discard_unfinished()
     if sys.stderr is not None and sys.stderr.isatty():
         with contextlib.suppress(OSError):

@@ -2,13 +2,11 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import TypeVar
 
 import numpy as np
 
@@ -17,6 +15,7 @@ from fastattn.errors import CheckpointError, InputError, TokenizerError, check_c
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.pooling import check_poolings, pool
 from fastattn.progress import Progress
+from fastattn.sharing import share_out
 from fastattn.similarity import SIMILARITIES, similarity, unit_length
 from fastattn.spec import ACTIVATIONS, Checkpoint, EncoderText, resolve_precision
 from fastattn.weights import catalog, read
@@ -29,9 +28,6 @@ LEAST_ROWS = 256
 # lengths on every core; fewer where they are so long that they have this many characters in all.
 FIRST_WINDOW, LAST_WINDOW = 32, 1024
 WINDOW_CHARACTERS = 1 << 20
-
-_Batch = TypeVar("_Batch")
-_Result = TypeVar("_Result")
 
 
 class Encoder:
@@ -245,13 +241,19 @@ class Encoder:
             return self._finish(pool(rows_ND, starts_B1, request.modes, request.skip), request)
 
         vectors_BE = np.zeros((len(texts), request.width), np.float32)
+        # Whole batches to cores, or every batch on all of them.
         batches, whole = _batches([len(ids) for ids in ids_B], self._threads)
-        done = 0
-        for batch, vectors_bE in zip(batches, self._run(vectors, batches, whole), strict=True):
-            vectors_BE[batch] = vectors_bE
-            done += len(batch)
+        workers, threads = (self._threads, 1) if whole else (1, self._threads)
+        finished: list[int] = []
+
+        def work(batch: list[int]) -> None:
+            with self._ops.use_threads(threads):
+                vectors_BE[batch] = vectors(batch)
+            finished.extend(batch)
             if progress is not None:
-                progress.show(f"{done:,} of {len(texts):,} texts")
+                progress.show(f"{len(finished):,} of {len(texts):,} texts")
+
+        share_out(work, batches, workers)
         return vectors_BE
 
     def _encode_windows(self, texts: Iterable[str], request: "_Request") -> Iterator[np.ndarray]:
@@ -272,24 +274,6 @@ class Encoder:
             pooled_BE = unit_length(pooled_BE)
         pooled_BE = pooled_BE[:, : request.width]
         return unit_length(pooled_BE) if request.normalize else pooled_BE
-
-    def _run(self, function: Callable[[_Batch], _Result], batches: list[_Batch], whole: bool) -> Iterator[_Result]:
-        """function(batch) of each batch in order: whole batches to cores, or every batch on all of them."""
-        threads = 1 if whole else self._threads
-
-        def run(batch: _Batch) -> _Result:
-            with self._ops.use_threads(threads):
-                return function(batch)
-
-        if not whole:
-            yield from map(run, batches)
-            return
-        # A pool lives as long as the call: none is left for a forked child to wait on.
-        executor = ThreadPoolExecutor(min(self._threads, len(batches)), thread_name_prefix="fastattn")
-        try:
-            yield from executor.map(run, batches)
-        finally:
-            executor.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {"fastattn": ROOT / "fastattn", "fastattn.weights": ROOT / "weights", "fastattn.cli": ROOT / "cli"}
 
 # Room -> the rooms that it may import, beside itself and ANYBODY's. Model code takes its operations as an argument.
-ANYBODY = {"errors", "cache", "_version"}
+ANYBODY = {"errors", "cache", "kept", "lazy", "sharing", "_version"}
 ABOVE_ALL = {
     "simd",
     "kernels",
@@ -39,6 +39,9 @@ TABLE = {
     "_version": set(),
     "errors": set(),
     "cache": set(),
+    "kept": set(),
+    "lazy": set(),
+    "sharing": set(),
     "progress": set(),
     "simd": set(),
     "spec": set(),

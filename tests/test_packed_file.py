@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -64,10 +65,79 @@ def test_a_file_that_is_not_what_it_should_be_is_made_again(source, damage):
     data = first.path.read_bytes()
     changed = {"truncated": data[: len(data) // 2], "emptied": b"", "noise": os.urandom(200)}
     first.path.write_bytes(changed.get(damage, data))
-    second = PackedFile([source], "int8")
+    with pytest.warns(UserWarning, match="are damaged; it is made anew") if damage in changed else nullcontext():
+        second = PackedFile([source], "int8")
     assert_equal(second.linear("a", (70, 33), layer("int8")), layer("int8")())
     second.save()
     PackedFile([source], "int8").linear("a", (70, 33), lambda: pytest.fail("not written again"))
+
+
+@pytest.mark.parametrize("place", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("damage", ["a bit", "zeros"])
+def test_values_that_changed_are_seen(source, place, damage):
+    """Files whose header is whole, which would give wrong results in silence."""
+    first = PackedFile([source], "float32")
+    first.linear("a", (700, 330), lambda: kernels.pack_linear(np.ones((700, 330), np.float32)))
+    first.save()
+    data = bytearray(first.path.read_bytes())
+    at = int(len(data) * place)
+    if damage == "a bit":
+        data[at] ^= 4
+    else:
+        data[at : at + 4096] = bytes(min(4096, len(data) - at))
+    first.path.write_bytes(data)
+    with pytest.warns(UserWarning, match="are damaged; it is made anew"):
+        PackedFile([source], "float32")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+def test_a_file_that_others_may_write_is_not_believed(source):
+    first = PackedFile([source], "int8")
+    first.linear("a", (70, 33), layer("int8"))
+    first.save()
+    first.path.chmod(0o666)
+    with pytest.warns(UserWarning, match="may have been written by others; it is made anew"):
+        second = PackedFile([source], "int8")
+    second.linear("a", (70, 33), layer("int8"))
+    second.save()
+    assert first.path.stat().st_mode & 0o022 == 0
+    PackedFile([source], "int8").linear("a", (70, 33), lambda: pytest.fail("not written again"))
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+from pathlib import Path
+from fastattn import kernels, packed_file
+from fastattn.weights import safetensors_file
+
+def stop(stream, tensors, **more):
+    safetensors_file.write_tensors(stream, tensors, **more)
+    stream.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+packed_file.write_tensors = stop
+packed = packed_file.PackedFile([Path(sys.argv[1])], "float32")
+packed.linear("a", (70, 33), lambda: kernels.pack_linear(np.ones((70, 33), np.float32)))
+packed.save()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_what_a_killed_writer_left_is_swept_and_a_living_one_s_is_not(source):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(source)])
+    assert done.returncode == -9
+    import fcntl
+
+    folder = cache_root() / "packed"
+    assert [path.suffix for path in folder.iterdir()] == [".part"]
+    living = folder / "a.00000000.part"
+    with living.open("wb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        PackedFile([source], "float32")
+        assert [path.name for path in folder.iterdir()] == [living.name]
+    PackedFile([source], "float32")
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")

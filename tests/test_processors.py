@@ -47,19 +47,19 @@ choose = random.Random(0)
 words = "the a cat dog sat ran on under mat log".split()
 texts = [" ".join(choose.choices(words, k=choose.randint(1, 60))) for _ in range(1300)]
 sources = [[f"\\u2581w{choose.randrange(16)}" for _ in range(choose.randint(1, 12))] for _ in range(300)]
-share, run = scheduler.share, Encoder._run
+share, share_out = scheduler.share, fastattn.encoder.share_out
 
 def counted_share(work, workers, *rest):
     global most_workers
     most_workers = max(most_workers, workers)
     share(work, workers, *rest)
 
-def counted_run(self, function, batches, whole):
+def counted_share_out(function, batches, workers):
     global most_batches
-    most_batches = max(most_batches, len(batches) if whole else 1)
-    return run(self, function, batches, whole)
+    most_batches = max(most_batches, len(batches) if workers > 1 else 1)
+    return share_out(function, batches, workers)
 
-scheduler.share, Encoder._run = counted_share, counted_run
+scheduler.share, fastattn.encoder.share_out = counted_share, counted_share_out
 encoder = Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, TEXT), "float32")
 keep("vectors of many", encoder.encode(texts))
 keep("vectors of few", encoder.encode(texts[:3]))

@@ -6,11 +6,11 @@ Every count and size is checked against the bytes that remain before anything is
 import math
 import struct
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
+from fastattn.lazy import lazy
 from fastattn.spec import QuantizedTensor, Tensor
 
 NEWEST_VERSION = 6
@@ -47,7 +47,7 @@ class Variable:
             return float(self.float32)
         return self.stored.item()
 
-    @cached_property
+    @lazy
     def float32(self) -> np.ndarray:
         """The values as aligned, C-contiguous float32.
 
@@ -56,7 +56,7 @@ class Variable:
         """
         return _to_float32(self)
 
-    @cached_property
+    @lazy
     def weight(self) -> Tensor:
         """``float32``, but an int8 matrix as it is stored."""
         if self.dtype == "int8" and self.stored.ndim == 2:

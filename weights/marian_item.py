@@ -1,11 +1,11 @@
 """One array of a Marian model, whichever container it came from."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
+from fastattn.lazy import lazy
 from fastattn.spec import QuantizedTensor, Tensor
 
 FLOATS = ("float32", "float16")
@@ -28,17 +28,17 @@ class Item:
     def shape(self) -> tuple[int, ...]:
         return self.stored.shape
 
-    @cached_property
+    @lazy
     def vector(self) -> np.ndarray:
         """The values end to end, float32."""
         return np.require(self._floats().reshape(-1), np.float32, ["C", "A", "W"])
 
-    @cached_property
+    @lazy
     def rows(self) -> Tensor:
         """The matrix with its rows as they are: an embedding table."""
         return self._matrix(self.stored)
 
-    @cached_property
+    @lazy
     def columns(self) -> Tensor:
         """The matrix with its columns as rows: a linear weight, [outputs, inputs]."""
         return self._matrix(self.stored.T)

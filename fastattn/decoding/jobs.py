@@ -1,9 +1,8 @@
-"""Sentences to translate, what becomes of them, and how they are shared among threads."""
+"""Sentences to translate, what becomes of them, and the line in which they wait."""
 
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,22 +73,3 @@ class Waiting:
             self.stopped = True
             for line in self._lines:
                 line.clear()
-
-
-def share(work: Callable[[int, int], None], workers: int, threads: int, stop: Callable[[], None]) -> None:
-    """Call ``work(number, threads)``: once with all the threads, or from ``workers`` Python threads with one each.
-
-    Where one fails or Ctrl-C comes, ``stop`` is called and the others are waited for. The threads live only as long as
-    the call, so nothing of them is left to break after a fork.
-    """
-    if workers == 1:
-        work(0, threads)
-        return
-    with ThreadPoolExecutor(workers, thread_name_prefix="fastattn") as pool:
-        futures = [pool.submit(work, number, 1) for number in range(workers)]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            stop()
-            raise

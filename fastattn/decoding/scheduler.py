@@ -14,12 +14,13 @@ import numpy as np
 
 from fastattn.decoding.cache import Cache, RowPool
 from fastattn.decoding.candidates import Candidates, Rows
-from fastattn.decoding.jobs import Hypothesis, Job, Waiting, share
+from fastattn.decoding.jobs import Hypothesis, Job, Waiting
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.sampling import sentence_key
 from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, coverage, keep_beams, normalised
 from fastattn.errors import InputError
 from fastattn.models.transformer import EncoderDecoder
+from fastattn.sharing import share
 
 # A step costs one pass over the weights however few its rows are, so more rows are cheaper each; past this many the
 # gain is gone, and the cache grows with every row.
@@ -381,11 +382,11 @@ def decode(
     waiting = Waiting(jobs, workers)
     places = places_for(model, len(jobs), options, workers)
 
-    def work(number: int, threads: int) -> None:
-        with model.ops.use_threads(threads):
+    def work(number: int) -> None:
+        with model.ops.use_threads(threads if workers == 1 else 1):
             Worker(model, jobs, options, end_id, unk_id, waiting, results, number, places).run()
 
-    share(work, workers, threads, waiting.stop)
+    share(work, workers, waiting.stop)
     return results
 
 

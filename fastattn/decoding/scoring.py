@@ -1,14 +1,13 @@
 """Forced decoding: the log-probability of each token of a given target; passes over batches of sentences."""
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from fastattn.decoding.jobs import share
 from fastattn.decoding.scheduler import SENTENCES_A_THREAD
 from fastattn.models.transformer import EncoderDecoder
+from fastattn.sharing import share_out
 
 # Rows of a pass; at 65,000 words their log-softmax would fill 500 MB were it ever stored whole.
 TOKENS = 2048
@@ -41,24 +40,16 @@ def in_batches(
     run: Callable[[list[int]], Iterable],
 ) -> dict[int, Any]:
     """What ``run`` gives for each of the chosen sentences, run in batches of them that are shared among threads."""
-    results: dict[int, Any] = {}
     order = sorted(chosen, key=lambda b: -len(targets[b]))
     workers = max(1, min(threads, len(order) // SENTENCES_A_THREAD))
-    batches = _batches(order, sources, targets, workers)
-    lock = threading.Lock()
 
-    def work(number: int, threads: int) -> None:
-        with model.ops.use_threads(threads):
-            while True:
-                with lock:
-                    if not batches:
-                        return
-                    batch = batches.pop()
-                done = dict(zip(batch, run(batch)))
-                with lock:
-                    results.update(done)
+    def work(batch: list[int]) -> dict[int, Any]:
+        with model.ops.use_threads(threads if workers == 1 else 1):
+            return dict(zip(batch, run(batch)))
 
-    share(work, workers, threads, batches.clear)
+    results: dict[int, Any] = {}
+    for done in share_out(work, _batches(order, sources, targets, workers), workers):
+        results.update(done)
     return results
 
 

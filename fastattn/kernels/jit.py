@@ -13,18 +13,16 @@ import hashlib
 import os
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import llvmlite
-import llvmlite.binding as llvm
 import numba
-from numba.core import caching
-from numba.core.runtime import _nrt_python
+from numba.core.compiler_lock import global_compiler_lock
 
 from fastattn.cache import cache_root, mark_used
 from fastattn.kernels.build import HelperCompiler, KernelCompiler, make_run
+from fastattn.kernels.code_cache import CodeCache, CodeFolder
 from fastattn.kernels.pool import FLAGS, MOST_PARTS, Pool, launch, serve
 from fastattn.simd.target import compiled_features, compiled_name
 
@@ -65,15 +63,13 @@ class Kernel:
         functools.update_wrapper(self, function)
         run = make_run(inner(function))
         self.run = numba.njit(pipeline_class=KernelCompiler, no_cfunc_wrapper=True, **FLAGS)(run)
-        self.run._cache = KernelCache(function, "kernel")
+        self.run._cache = _cached(function, "kernel")
 
     def __call__(self, tasks: int, *arguments):
         parts = min(tasks, current_threads(), MOST_PARTS) if tasks > 1 else 1
-        if parts > 1 and _pool.enter(parts):
-            try:
-                self.run(_launcher(), _pool.address, parts, tasks, *arguments)
-            finally:
-                _pool.leave()
+        if parts > 1:
+            _pool.ensure(parts - 1)
+            self.run(_launcher(), _pool.address, parts, tasks, *arguments)
         else:
             self.run(0, 0, 1, tasks, *arguments)
 
@@ -110,8 +106,13 @@ def cache_fault() -> str:
     return f"cannot keep kernels in the cache {cache_root()}: {reason}; FASTATTN_CACHE names another folder"
 
 
-# The cache. Numba's own keys a function on its file's mtime and misses a change in a file that it inlines; ours is
-# a folder named after a hash of every source that kernels are made of and of the CPU they are compiled for.
+def _cached(function: Callable, form: str) -> CodeCache:
+    return CodeCache(function, form, _folder, _tell_of_compiling, _cache_faults.append)
+
+
+def _tell_of_compiling(name: str) -> None:
+    for listener in _compile_listeners:
+        listener(name)
 
 
 @functools.cache
@@ -127,95 +128,9 @@ def _cache_folder() -> Path:
     return folder
 
 
-@functools.cache
-def _name_runtime() -> None:
-    for name, address in _nrt_python.c_helpers.items():
-        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
-
-
-class _Locator(caching._CacheLocator):
-    def ensure_cache_path(self) -> None:
-        _cache_folder().mkdir(parents=True, exist_ok=True)
-
-    def get_cache_path(self) -> str:
-        return str(_cache_folder())
-
-    def get_source_stamp(self) -> str:
-        return ""  # the folder's name says it all
-
-    def get_disambiguator(self) -> str:
-        return ""
-
-    @classmethod
-    def from_function(cls, function, path):
-        return cls()
-
-
-class _Implementation(caching.CompileResultCacheImpl):
-    _locator_classes = [_Locator]
-
-    def reduce(self, cres):
-        """Machine code, and in place of its bitcode only the names that it defines.
-
-        The bitcode would take 6 ms a kernel to read, and is for other functions, which call no kernel.
-        """
-        (name, kind, (machine_code, bitcode)), *rest = super().reduce(cres)
-        defined = (function.name for function in llvm.parse_bitcode(bitcode).functions if not function.is_declaration)
-        names = llvm.parse_assembly("".join(f'define void @"{symbol}"() {{ ret void }}\n' for symbol in defined))
-        return (name, kind, (machine_code, names.as_bitcode())), *rest
-
-
-class _Files(caching.IndexDataCacheFile):
-    """One file a compiled form, named by its key: two processes that write at once write the same bytes."""
-
-    def _path(self, key) -> str:
-        return self._data_path(f"{self._index_name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}")
-
-    def save(self, key, data) -> None:
-        with self._open_for_write(self._path(key)) as file:
-            file.write(self._dump(data))
-
-    def load(self, key):
-        path = Path(self._path(key))
-        return caching.pickle.loads(path.read_bytes()) if path.exists() else None
-
-
-class KernelCache(caching.FunctionCache):
-    """Numba's function cache in a folder of ours. A cache that cannot be read or written only costs time."""
-
-    _impl_class = _Implementation
-
-    def __init__(self, function: Callable, form: str):
-        self._name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
-        self._py_func = function
-        self._impl = self._impl_class(function)
-        self._cache_path = self._impl.locator.get_cache_path()
-        self._cache_file = _Files(self._cache_path, f"{self._name}-{form}", "")
-        self.enable()
-
-    def load_overload(self, sig, target_context):
-        try:
-            # Numba's own method first loads all that it knows how to compile and compiles its runtime: 0.3 s and 30 MB
-            # for what compiled code does not use. It only has to find the functions of that runtime.
-            _name_runtime()
-            loaded = self._load_overload(sig, target_context)
-        except Exception:  # noqa: BLE001  a truncated or foreign file may fail in any way; compiling replaces it
-            loaded = None
-        if loaded is None:
-            for listener in _compile_listeners:
-                listener(self._name)
-        return loaded
-
-    def save_overload(self, sig, data) -> None:
-        try:
-            with warnings.catch_warnings():
-                super().save_overload(sig, data)
-        except OSError as error:
-            _cache_faults.append(error)
-
-
+_folder = CodeFolder(lambda: _cache_folder())
 _launch, _serve = (numba.njit(**FLAGS)(function) for function in (launch, serve))
-_launch._cache, _serve._cache = KernelCache(launch, "pool"), KernelCache(serve, "pool")
+_launch._cache, _serve._cache = _cached(launch, "pool"), _cached(serve, "pool")
 _LAUNCH_TYPES = (numba.int64,) * 5
 _pool = Pool(_serve, thread_limit())
 atexit.register(lambda: _pool.close())
@@ -223,8 +138,14 @@ atexit.register(lambda: _pool.close())
 
 def _after_fork_in_child() -> None:
     global _pool
+    global_compiler_lock.release()
     _pool = Pool(_serve, thread_limit())  # the parent's helpers are not here
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    # Forked while another thread compiles or loads a kernel, a child would inherit Numba's lock and wait for ever.
+    os.register_at_fork(
+        before=global_compiler_lock.acquire,
+        after_in_parent=global_compiler_lock.release,
+        after_in_child=_after_fork_in_child,
+    )

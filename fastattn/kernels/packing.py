@@ -6,11 +6,11 @@ precisions a step's values of one column lie side by side, as the dot product of
 """
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
 from fastattn.kernels.jit import current_threads, kernel
+from fastattn.lazy import lazy
 from fastattn.rounding import bfloat16_bits, quantize
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.rows import transpose
@@ -44,12 +44,12 @@ class PackedLinear:
     input_scale: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
     input_factors: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
 
-    @cached_property
+    @lazy
     def staging(self) -> tuple[np.ndarray, np.ndarray]:
         """What is done to rows before they are multiplied."""
         return self.input_scale, self.input_factors
 
-    @cached_property
+    @lazy
     def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """What is done to a tile's sums, and to the rows before them."""
         return self.bias, self.factors, self.corrections, self.staging

@@ -4,15 +4,17 @@ The caller takes parts too, and waits only for those that others have begun: a t
 costs nothing but its help, where a team that meets at a barrier would wait for it after every kernel, on a busy machine
 for milliseconds. Helpers look for work for a while, then sleep; nobody waits for them to wake up.
 
-All state is a few words of memory. The ticket holds the job's number, its parts and the next part that is free in one
-word, so that a part is taken by one compare-and-exchange, which fails where any of them has changed; the rest of a job
-stays as it is until all its parts are done.
+All state is a few words of memory, which only compiled code changes while a job runs: no exception in a Python thread,
+an interrupt say, can come between taking the pool and leaving it. The ticket holds the job's number, its parts and the
+next part that is free in one word, so that a part is taken by one compare-and-exchange, which fails where any of them
+has changed; the rest of a job stays as it is until all its parts are done.
 """
 
 import os
 import platform
 import sys
 import threading
+import time
 
 import numba
 import numpy as np
@@ -20,10 +22,12 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from fastattn.sharing import tell_of_refusal
+
 I64 = ir.IntType(64)
 ENTRY = ir.FunctionType(ir.VoidType(), [I64] * 3)  # address of the arguments, first task, end
 # Where the words lie, in bytes: on cache lines of their own where they change at different times.
-TICKET, DONE, JOB_ENTRY, JOB_ARGUMENTS, JOB_TASKS = 0, 128, 256, 264, 272
+TICKET, DONE, JOB_ENTRY, JOB_ARGUMENTS, JOB_TASKS, TAKEN = 0, 128, 256, 264, 272, 280
 # Of each helper: whether it sleeps, what it reads from and is written to, a one, room; the CPU that it fell asleep on,
 # its thread, and the CPUs that it may run on, a bit each.
 HELPERS, HELPER_BYTES = 384, 256
@@ -148,7 +152,10 @@ def take_parts(pool):
 
 
 def launch(pool, entry, arguments, tasks, parts):
-    """Do a job, the entry for each of ``parts`` runs of the tasks, with those who help."""
+    """Do a job, the entry for each of ``parts`` runs of its tasks, with helpers, or alone where another has them."""
+    if not exchange(pool + TAKEN, 0, 1):
+        call_entry(entry, arguments, 0, tasks)
+        return
     store(pool + JOB_ENTRY, entry)
     store(pool + JOB_ARGUMENTS, arguments)
     store(pool + JOB_TASKS, tasks)
@@ -169,6 +176,7 @@ def launch(pool, entry, arguments, tasks, parts):
             pause()
         else:
             offer_cpu()
+    store(pool + TAKEN, 0)
 
 
 def serve(pool, helper):
@@ -210,37 +218,46 @@ class Pool:
         first = -room.ctypes.data % 128 // 8
         self._words, self.address = room[first:], room.ctypes.data + 8 * first
         self._serve = serve
-        self._taken = threading.Lock()
+        self._wanted = most
+        # Of the thread that starts helpers; where an interrupt kept it from being released, that thread may go on.
+        self._starting = threading.RLock()
         self._helpers: list[threading.Thread] = []
 
-    def enter(self, parts: int) -> bool:
-        """Take the pool for a job of so many parts; False where it is taken."""
-        if not self._taken.acquire(blocking=False):
-            return False
-        while len(self._helpers) < parts - 1:
-            self._start(len(self._helpers))
-        return True
-
-    def leave(self) -> None:
-        self._taken.release()
+    def ensure(self, count: int) -> None:
+        """Have ``count`` helpers, or as many as the system gives, which a warning tells of once."""
+        count = min(count, self._wanted)
+        if len(self._helpers) >= count or not self._starting.acquire(blocking=False):
+            return
+        try:
+            while len(self._helpers) < count:
+                self._helpers.append(self._start(len(self._helpers)))
+        except (RuntimeError, OSError, MemoryError) as error:
+            self._wanted = len(self._helpers)
+            tell_of_refusal(error)
+        finally:
+            self._starting.release()
 
     def close(self) -> None:
         """End the helpers: code that they run goes with the interpreter."""
-        if not self._taken.acquire(timeout=1):
-            return
+        self._wanted = 0
+        for _ in range(1000):  # a job that another thread is at takes milliseconds
+            if not self._words[TAKEN // 8]:
+                break
+            time.sleep(1e-3)
         self._words[TICKET // 8] = -1
         for helper, thread in enumerate(self._helpers):
             os.write(int(self._words[self._place(helper) + WAKER // 8]), (1).to_bytes(8, sys.byteorder))
             thread.join(timeout=1)
 
-    def _start(self, helper: int) -> None:
+    def _start(self, helper: int) -> threading.Thread:
+        """A thread that serves. Should an interrupt lose it, another one serves beside it, which does no harm."""
         place = self._place(helper)
-        ends = (os.eventfd(0),) * 2 if hasattr(os, "eventfd") else os.pipe()
-        self._words[place + WAKING // 8], self._words[place + WAKER // 8] = ends
-        self._words[place + ONE // 8] = 1
+        if not self._words[place + ONE // 8]:
+            ends = (os.eventfd(0),) * 2 if hasattr(os, "eventfd") else os.pipe()
+            self._words[place + WAKING // 8], self._words[place + WAKER // 8] = ends
+            self._words[place + ONE // 8] = 1
         arguments = self.address, helper
         thread = threading.Thread(target=self._serve, args=arguments, name=f"fastattn {helper}", daemon=True)
-        self._helpers.append(thread)
         thread.start()
         if LINUX:
             for cpu in os.sched_getaffinity(0):
@@ -248,6 +265,7 @@ class Pool:
                     bits = self._words[place + CPUS // 8 :].view(np.uint64)
                     bits[cpu // 64] |= np.uint64(1 << cpu % 64)
             self._words[place + CPU // 8], self._words[place + THREAD // 8] = -1, thread.native_id or 0
+        return thread
 
     @staticmethod
     def _place(helper: int) -> int:

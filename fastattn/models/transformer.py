@@ -1,13 +1,14 @@
 """The Transformer encoder-decoder (Vaswani 2017): the encoder's stack, and a decoder with a cached step."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.layers import AttentionBias, Embedding, FeedForward, Linear, Norm, Parameters
+from fastattn.lazy import lazy
 from fastattn.models.autoregression import AUTOREGRESSIONS
 from fastattn.models.encoder import EncoderStack
 from fastattn.spec import Checkpoint, StackSpec
@@ -95,14 +96,14 @@ class CachedReach:
         self.wants_attention = attention
         self.attention_RS: np.ndarray | None = None
 
-    @cached_property
+    @lazy
     def history(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """(index_RS, lengths_R, bias_RHS) of what self-attention sees, which alone needs all of it."""
         lengths_R = self.positions_R.astype(np.int64) + 1
         index_RS = self.cache.index(self.slots_R, int(lengths_R.max()))
         return index_RS, lengths_R, self.bias.step(self.positions_R, index_RS.shape[1])
 
-    @cached_property
+    @lazy
     def previous_R(self) -> np.ndarray:
         return self.cache.previous(self.slots_R, self.positions_R)
 
@@ -163,7 +164,7 @@ class FullReach:
         """Have the keys and values, or the states, written to these rows of the cache."""
         self.cache, self.rows_N = cache, rows_N
 
-    @cached_property
+    @lazy
     def previous_N(self) -> np.ndarray:
         """The row before each row; -1 where a sequence begins."""
         previous_N = np.roll(self.rows_N, 1)

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
 
 from fastattn.errors import InputError
+from fastattn.lazy import lazy
 from fastattn.spec import TranslationText
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.text.splitting import split_sentences, split_to_fit
@@ -63,7 +63,7 @@ class TranslationTokenizer:
         self.implicit_tokens = int(text.add_source_bos) + int(text.add_source_eos)
         self.forced = len(text.decoding.forced_tokens)
 
-    @cached_property
+    @lazy
     def vocabulary_map(self) -> VocabularyMap | None:
         """The checkpoint's, read when first asked for; CheckpointError for one that is malformed."""
         return None if self.text.vocabulary_map is None else VocabularyMap(self.text, self._target_ids)

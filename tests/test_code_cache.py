@@ -1,0 +1,115 @@
+"""Compiled code in the cache: what is damaged or another's is compiled anew and told of, never run."""
+
+import os
+import pickle
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHILD = """
+import sys
+import numpy as np
+from fastattn import kernels
+from fastattn.kernels.jit import on_compile
+on_compile(lambda name: print("compiled", name))
+x = np.arange(160, dtype=np.float32).reshape(10, 16)
+print("result", kernels.rms_norm(x, np.ones(16, np.float32), 1e-5).tobytes().hex()[:64])
+"""
+
+
+def run(cache: Path, **options) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "FASTATTN_CACHE": str(cache)}
+    return subprocess.run([sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True, **options)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], str]:
+    """(the cache's files with a kernel in them, what it gives)."""
+    cache = tmp_path_factory.mktemp("compiled")
+    first = run(cache)
+    assert first.returncode == 0 and "compiled norm._normalise" in first.stdout, first.stderr
+    files = {str(path.relative_to(cache)): path.read_bytes() for path in cache.rglob("norm*")}
+    assert len(files) == 1
+    return files, first.stdout.splitlines()[-1]
+
+
+def written(cache: Path, files: dict[str, bytes]) -> Path:
+    for name, data in files.items():
+        path = cache / name
+        path.parent.mkdir(parents=True, mode=0o700)
+        path.write_bytes(data)
+        path.chmod(0o600)
+    return path
+
+
+def damaged(data: bytes, damage: str) -> bytes:
+    rng = random.Random(damage)
+    if damage.startswith("byte"):
+        at = rng.randrange(len(data))
+        return data[:at] + bytes([data[at] ^ rng.randrange(1, 256)]) + data[at + 1 :]
+    if damage == "zeros":
+        at = len(data) // 2
+        return data[:at] + bytes(4096) + data[at + 4096 :]
+    return {"truncated": data[:-1], "empty": b"", "longer": data + b"\0"}[damage]
+
+
+@pytest.mark.parametrize("damage", ["byte 1", "byte 2", "byte 3", "zeros", "truncated", "empty", "longer"])
+def test_a_damaged_file_is_compiled_anew_with_one_line(
+    tmp_path: Path, compiled: tuple[dict[str, bytes], str], damage: str
+) -> None:
+    files, result = compiled
+    path = written(tmp_path, {name: damaged(data, damage) for name, data in files.items()})
+    done = run(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["compiled norm._normalise", result]
+    assert done.stderr.count("UserWarning: a compiled kernel in ") == 1
+    assert path.read_bytes() != damaged(files[str(path.relative_to(tmp_path))], damage)
+    again = run(tmp_path)
+    assert (again.stdout.splitlines(), again.stderr) == ([result], "")
+
+
+class Planted:
+    """What unpickling would run."""
+
+    def __reduce__(self):
+        return os.system, ("echo planted",)
+
+
+def test_a_planted_pickle_is_not_unpickled(tmp_path: Path, compiled: tuple[dict[str, bytes], str]) -> None:
+    files, result = compiled
+    written(tmp_path, dict.fromkeys(files, pickle.dumps(Planted())))
+    done = run(tmp_path)
+    assert done.stdout.splitlines() == ["compiled norm._normalise", result]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+@pytest.mark.parametrize("whose", ["file for all", "folder for all", "file of another", "link"])
+def test_what_others_may_have_written_is_not_run(
+    tmp_path: Path, compiled: tuple[dict[str, bytes], str], whose: str
+) -> None:
+    files, result = compiled
+    path = written(tmp_path, files)
+    if whose == "file for all":
+        path.chmod(0o666)
+    elif whose == "folder for all":
+        path.parent.chmod(0o777)
+    elif whose == "file of another":
+        if os.geteuid() != 0:
+            pytest.skip("needs root, who may give files away")
+        os.chown(path, 54321, 54321)
+    else:
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+    done = run(tmp_path)
+    assert done.stdout.splitlines() == ["compiled norm._normalise", result]
+    assert "others may have written them" in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+def test_nobody_else_may_write_what_is_made_whatever_the_umask(tmp_path: Path) -> None:
+    assert run(tmp_path / "cache", umask=0).returncode == 0
+    made = list((tmp_path / "cache").rglob("*"))
+    assert made and not [path for path in made if path.stat().st_mode & 0o022]
