@@ -55,9 +55,10 @@ One vector for each line, empty ones included.
 
 \b
 A line is answered at once where the next is yet to come: through a pipe, from
-a FIFO, at a terminal. With --on-error skip or mark every line keeps its place:
-in npy and csv a row of nan, in jsonl null, with mark and "error" beside it.
-Such lines are counted at the end on stderr, and the exit code is 5.
+a FIFO, at a terminal. With --on-error skip or mark a line that fails keeps
+its place in the output: npy and csv have a row of nan there, jsonl has null,
+and with mark "error" beside it. Such lines are counted on stderr at the end,
+and the exit code is 5.
 """
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")

@@ -57,10 +57,15 @@ Without --json an input line gives an output line; an empty one stays empty.
 
 \b
 A line is answered at once where the next is yet to come: through a pipe, from
-a FIFO, at a terminal. With --on-error skip or mark every line keeps its place:
-  skip      an empty line there; with --json no hypotheses
-  mark      [not translated: ...] there; with --json "error" too
-Such lines are counted at the end on stderr, and the exit code is 5.
+a FIFO, at a terminal. With --on-error skip or mark a line that fails keeps
+its place in the output, so that input and output stay aligned:
+  skip      an empty line; with --json one without hypotheses
+  mark      [not translated: REASON]; with --json "error" beside the rest
+Such lines are counted on stderr at the end, and the exit code is 5.
+
+\b
+What bounds a line's time is its length, which is split into parts, the most
+tokens of each part's translation (--max-length), the beam, and --timeout.
 """,
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")

@@ -33,8 +33,9 @@ def source(count: int, error: Exception) -> Iterator[str]:
 def drain(stream: Iterator[Any]) -> tuple[list[Any], BaseException]:
     """What comes, and the error that ends it; nothing comes after."""
     given: list[Any] = []
-    with pytest.raises(Exception) as caught:  # noqa: PT011, B017  whatever it is
-        given.extend(iter(lambda: given.append(next(stream)), 0))
+    with pytest.raises(Exception) as caught:
+        for result in stream:
+            given.append(result)
     assert list(stream) == []
     return given, caught.value
 
