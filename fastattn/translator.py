@@ -224,9 +224,10 @@ class Translator:
     ) -> Iterator[Any]:
         """Yield the translation of each text in order, as ``translate`` with the same options would.
 
-        Reads ahead by some thousand tokens, so memory is bounded however many texts there are. An error, of a text or
-        of the iterable itself, comes once the translations of all texts before it have been yielded; with
-        ``return_exceptions`` the FastattnError of a text takes the place of its translation and the rest goes on.
+        Reads ahead by some thousand tokens, so memory is bounded however many texts there are; whoever waits for each
+        answer calls ``translate``. An error, of a text or of the iterable itself, comes once the translations of all
+        texts before it have been yielded; with ``return_exceptions`` the FastattnError of a text takes the place of its
+        translation and the rest goes on.
         ``target_prefix`` may be an iterable too, which is read alongside. A file's line keeps its end, so that
         ``print(line, end="")`` or ``writelines`` gives the lines of the translation.
         """
