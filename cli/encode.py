@@ -2,14 +2,13 @@
 
 import json
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.lines import Lines, open_lines
+from fastattn.cli.lines import Line, Lines, open_lines
 from fastattn.cli.loading import loading
 from fastattn.cli.options import (
     TEXT,
@@ -19,6 +18,7 @@ from fastattn.cli.options import (
     located,
     located_name,
     model_option,
+    on_error_option,
     output_option,
     precision_option,
     threads_option,
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from fastattn.encoder import Encoder
 
+    _Results = Iterator[tuple[Line, np.ndarray]]
+
 
 @click.command(
     epilog="""\b
@@ -50,6 +52,13 @@ One vector for each line, empty ones included.
   jsonl  {"text": ..., "embedding": [...]}, with null for what is not finite,
          as damaged weights give
   csv    numbers separated by commas, no header
+
+\b
+A line is answered at once where the next is yet to come: through a pipe, from
+a FIFO, at a terminal. With --on-error skip or mark a line that fails keeps
+its place in the output: npy and csv have a row of nan there, jsonl has null,
+and with mark "error" beside it. Such lines are counted on stderr at the end,
+and the exit code is 5.
 """
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
@@ -73,6 +82,7 @@ One vector for each line, empty ones included.
     "--prompt", type=TEXT, metavar="TEXT", help="Put before each line; '' for nothing (default: the model's own)."
 )
 @click.option("--prompt-name", type=TEXT, metavar="NAME", help="Put the model's prompt of that name before each line.")
+@on_error_option
 @precision_option
 @threads_option
 @verbose_option
@@ -84,6 +94,7 @@ def encode(
     form: str | None,
     normalize: bool | None,
     pooling: str | None,
+    on_error: str,
     precision: str | None,
     threads: int | None,
     verbose: bool,
@@ -96,7 +107,7 @@ def encode(
     if options["prompt"] is not None and options["prompt_name"] is not None:
         raise click.UsageError("give --prompt or --prompt-name, not both")
     write = _WRITERS[form or _form_of(output_path)]
-    lines = open_lines(texts, input_path)
+    lines = open_lines(texts, input_path, on_error)
     with open_output(output_path) as output, Progress() as progress:
         if write is _write_npy and output.is_terminal():
             raise InputError("npy is not for a terminal; name a file with -o")
@@ -114,13 +125,15 @@ def encode(
         )
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
-        write(output, _results(encoder, lines, chosen, progress, loaded), encoder.encode([], **chosen).shape[1])
+        results = _results(encoder, lines, chosen, progress, loaded)
+        write(output, results, encoder.encode([], **chosen).shape[1], on_error == "mark")
     if verbose:
         seconds = time.monotonic() - loaded
         click.echo(
             f"{rate(lines, seconds)} in {seconds:.2f} s (loaded in {loaded - start:.2f} s{compiling.remark()})",
             err=True,
         )
+    lines.check("encoded")
 
 
 def _located(model: str | None, progress: Progress) -> "Path":
@@ -137,22 +150,15 @@ def _located(model: str | None, progress: Progress) -> "Path":
 
 def _results(
     encoder: "Encoder", lines: Lines, options: dict[str, Any], progress: Progress, start: float
-) -> Iterator[tuple[str, "np.ndarray"]]:
+) -> Iterator[tuple[Line, "np.ndarray"]]:
     """(line, vector_E) of each line, in order; only what the encoder reads ahead is kept."""
-    waiting: deque[str] = deque()
-
-    def read() -> Iterator[str]:
-        for line in lines:
-            waiting.append(line)
-            yield line
-
-    vectors: Iterable[np.ndarray] = encoder.encode_iter(read(), **options)
-    if lines.terminal:  # a person waits for the answer to each line
-        vectors = (encoder.encode(line, **options) for line in read())
-    for vector_E in vectors:
-        lines.finish(1)
-        progress.show(pace(lines, time.monotonic() - start))
-        yield waiting.popleft(), vector_E
+    for burst in lines.bursts():
+        for vector_E in encoder.encode_iter(burst, **options):
+            line = lines.finish()
+            if line.error is not None:
+                vector_E = vector_E * float("nan")
+            progress.show(pace(lines, time.monotonic() - start))
+            yield line, vector_E
 
 
 def _form_of(path: str | None) -> str:
@@ -165,17 +171,24 @@ def _form_of(path: str | None) -> str:
     return _SUFFIXES[suffix]
 
 
-def _write_jsonl(output: Output, results: Iterator[tuple[str, "np.ndarray"]], width: int) -> None:
-    for text, vector_E in results:
+def _write_jsonl(output: Output, results: "_Results", width: int, marks: bool) -> None:
+    """``marks``: whether the place of a line that failed says why."""
+    for line, vector_E in results:
         numbers = ", ".join(_NO_JSON.get(number, number) for number in _decimals(vector_E))
-        output.write(f'{{"text": {json.dumps(text, ensure_ascii=False)}, "embedding": [{numbers}]}}\n'.encode())
+        embedding = f"[{numbers}]" if line.error is None else "null"
+        reason = f', "error": {_json_string(str(line.error))}' if line.error is not None and marks else ""
+        output.write(f'{{"text": {_json_string(line.text)}, "embedding": {embedding}{reason}}}\n'.encode())
         output.flush()
+
+
+def _json_string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 _NO_JSON = dict.fromkeys(("nan", "inf", "-inf"), "null")
 
 
-def _write_csv(output: Output, results: Iterator[tuple[str, "np.ndarray"]], width: int) -> None:
+def _write_csv(output: Output, results: "_Results", width: int, marks: bool) -> None:
     for _, vector_E in results:
         output.write(",".join(_decimals(vector_E)).encode() + b"\n")
         output.flush()
@@ -186,7 +199,7 @@ def _decimals(vector_E: "np.ndarray") -> list[str]:
     return [str(value) for value in vector_E]
 
 
-def _write_npy(output: Output, results: Iterator[tuple[str, "np.ndarray"]], width: int) -> None:
+def _write_npy(output: Output, results: "_Results", width: int, marks: bool) -> None:
     """A pipe gets everything at the end; a file grows, and its header, written first, learns how many rows came."""
     kept: list[bytes] = []
     rows = 0

@@ -109,6 +109,7 @@ Exit codes:
   2    wrong usage or input
   3    a checkpoint that is missing, damaged or not supported
   4    a download that failed
+  5    lines that failed: over --timeout, or left out by --on-error
   130  interrupted
   141  whoever read the output went away, as `| head` does
 """,

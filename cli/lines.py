@@ -6,62 +6,121 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import BinaryIO
 
 import click
 
-from fastattn.errors import InputError
+from fastattn import files
+from fastattn.cli.arriving import arriving_lines, open_source
+from fastattn.errors import FastattnError, InputError, LineError
 from fastattn.files import as_text, open_bytes, raw_lines
 
 
-class Lines:
-    """An iterator of lines without their ends; what cannot be text is an InputError that names the line.
+@dataclass
+class Line:
+    """A line of the input; ``text`` of one that is no text is as much of it as can be shown."""
 
+    place: str
+    text: str
+    size: int  # bytes
+    error: FastattnError | None = None
+
+
+class Lines:
+    """Lines without their ends, to be gone through in bursts, and what becomes of each.
+
+    source    the lines with their ends, and None wherever the next would have to be waited for
     size      bytes in all, None where that is not known
-    finished, finished_bytes, finished_characters   of the lines that ``finish`` was told of, in their order
+    on_error  what a line that cannot be worked on does: "stop" raises its error; "skip" and "mark" leave it in its Line
+    finished, finished_bytes, finished_characters   of the lines that ``finish`` gave, in their order
     """
 
-    def __init__(self, source: Iterable[bytes], name: str, size: int | None = None, terminal: bool = False):
-        self._source = source
+    def __init__(self, source: Iterable[bytes | None], name: str, size: int | None = None, on_error: str = "stop"):
+        self._source = iter(source)
         self.name = name
         self.size = size
-        self.terminal = terminal
         self.finished = self.finished_bytes = self.finished_characters = 0
-        self._pending: deque[tuple[int, int]] = deque()  # bytes and characters of lines given out, not finished
+        self._stops = on_error == "stop"
+        self._read = 0
+        self._ended = False
+        self._pending: deque[Line] = deque()  # given out, not finished
+        self._failed, self._first = 0, ""
 
-    def __iter__(self) -> Iterator[str]:
-        for number, line in enumerate(self._source, start=1):
-            text = as_text(line, number, self.name)
-            self._pending.append((len(line), len(text)))
-            yield text
+    def bursts(self) -> Iterator[Iterator[str]]:
+        """The lines' texts in runs, each of which ends where the next line is yet to come.
 
-    def finish(self, count: int) -> None:
-        """The work on the next ``count`` lines is done."""
-        self.finished += count
-        for _ in range(count):
-            size, characters = self._pending.popleft()
-            self.finished_bytes += size
-            self.finished_characters += characters
+        Another begins once the last has been gone through. A line that is no text counts as an empty one, or is an
+        InputError.
+        """
+        while not self._ended:
+            yield self._burst()
+
+    def _burst(self) -> Iterator[str]:
+        for raw in self._source:
+            if raw is None:
+                return
+            self._read += 1
+            line = self._line(raw)
+            self._pending.append(line)
+            yield "" if line.error else line.text
+        self._ended = True
+
+    def _line(self, raw: bytes) -> Line:
+        place = f"{self.name}, line {self._read}"
+        try:
+            return Line(place, as_text(raw, self._read, self.name), len(raw))
+        except InputError as error:
+            if self._stops:
+                raise
+            text = "" if len(raw) > files.LONGEST_LINE else raw.decode("utf-8", "replace").rstrip("\r\n")
+            return Line(place, text, len(raw), error)
+
+    def finish(self, error: FastattnError | None = None) -> Line:
+        """The next line, the work on which is done, or came to nothing for this reason."""
+        line = self._pending.popleft()
+        if error is not None:
+            line.error = type(error)(f"{line.place}: {error}")
+            if self._stops:
+                raise line.error
+        if line.error is not None:
+            self._failed += 1
+            self._first = self._first or str(line.error)
+        self.finished += 1
+        self.finished_bytes += line.size
+        self.finished_characters += len(line.text)
+        return line
+
+    def check(self, done: str) -> None:
+        """Raise LineError where lines came to nothing; ``done`` is what has been done to the others."""
+        if self._failed:
+            count = f"{self._failed:,} of {self.finished:,} line{'s' * (self.finished != 1)}"
+            verb = "was" if self._failed == 1 else "were"
+            raise LineError(f"{count} {verb} not {done}, the first: {self._first}")
 
 
-def open_lines(texts: tuple[str, ...], path: str | None) -> Lines:
+def open_lines(texts: tuple[str, ...], path: str | None, on_error: str = "stop") -> Lines:
     """The texts given as arguments, else the lines of ``path``, else (None or "-") those of standard input."""
     if texts and path is not None:
         raise click.UsageError("give texts or --input, not both")
     if texts:
         encoded = [line + b"\n" for text in texts for line in os.fsencode(text).split(b"\n")]
-        return Lines(encoded, "argument", size=sum(map(len, encoded)))
+        return Lines(encoded, "argument", sum(map(len, encoded)), on_error)
     if path is not None and path != "-":
-        return _open_file(path)
+        file = open_bytes(path)
+        return Lines(_closing(file, _read(file, path)), path, _size(file), on_error)
     stream = _standard_input()
     if stream.isatty():
         click.echo("fastattn: type or paste lines; Ctrl-D (Windows: Ctrl-Z, Enter) ends", err=True)
-    return Lines(raw_lines(stream, "standard input"), "standard input", _size(stream), stream.isatty())
+    return Lines(_read(stream, "standard input"), "standard input", _size(stream), on_error)
 
 
-def _open_file(path: str) -> Lines:
-    file = open_bytes(path)
-    return Lines(_closing(file, raw_lines(file, path)), path, _size(file))
+def _read(file: BinaryIO, name: str) -> Iterator[bytes | None]:
+    """The lines of a file; of anything else whose lines may be long in coming, with the pauses."""
+    with contextlib.suppress(OSError, ValueError):  # no file of the system's
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return arriving_lines(open_source(file), name)
+    return raw_lines(file, name)
 
 
 def _size(file: BinaryIO) -> int | None:
@@ -73,7 +132,7 @@ def _size(file: BinaryIO) -> int | None:
     return None
 
 
-def _closing(file: BinaryIO, lines: Iterator[bytes]) -> Iterator[bytes]:
+def _closing(file: BinaryIO, lines: Iterator[bytes | None]) -> Iterator[bytes | None]:
     with file:
         yield from lines
 

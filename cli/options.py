@@ -52,6 +52,13 @@ precision_option = click.option(
     help="What the model's products are computed in (default: auto, which is int8 where the checkpoint holds int8, "
     "else float32).",
 )
+on_error_option = click.option(
+    "--on-error",
+    type=click.Choice(["stop", "skip", "mark"]),
+    default="stop",
+    help="What a line does that is no UTF-8 text, too long or over a timeout: end the run, leave its place in the "
+    "output empty, or have the reason there (default: stop).",
+)
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print times and speed to stderr at the end.")
 
 

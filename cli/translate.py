@@ -3,15 +3,14 @@
 import json
 import math
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import click
 
 from fastattn.cli.command import Command, Option
-from fastattn.cli.lines import Lines, open_lines
+from fastattn.cli.lines import Line, Lines, open_lines
 from fastattn.cli.loading import loading
 from fastattn.cli.options import (
     TEXT,
@@ -21,6 +20,7 @@ from fastattn.cli.options import (
     located,
     located_name,
     model_option,
+    on_error_option,
     output_option,
     precision_option,
     threads_option,
@@ -28,6 +28,7 @@ from fastattn.cli.options import (
 )
 from fastattn.cli.output import Output, open_output
 from fastattn.cli.progress import Compiling, Progress, pace, rate
+from fastattn.errors import FastattnError
 
 _search = partial(click.option, cls=Option, heading="Search options")
 _sampling = partial(click.option, cls=Option, heading="Sampling options")
@@ -53,6 +54,18 @@ Without --json an input line gives an output line; an empty one stays empty.
             line and a tab before it
   --json    gives null for a score that is not finite, which only damaged
             weights lead to
+
+\b
+A line is answered at once where the next is yet to come: through a pipe, from
+a FIFO, at a terminal. With --on-error skip or mark a line that fails keeps
+its place in the output, so that input and output stay aligned:
+  skip      an empty line; with --json one without hypotheses
+  mark      [not translated: REASON]; with --json "error" beside the rest
+Such lines are counted on stderr at the end, and the exit code is 5.
+
+\b
+What bounds a line's time is its length, which is split into parts, the most
+tokens of each part's translation (--max-length), the beam, and --timeout.
 """,
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
@@ -85,6 +98,7 @@ Without --json an input line gives an output line; an empty one stays empty.
     help="What is split at sentences, to be rejoined: lines over the model's length, all lines, or none (default: "
     "sentences for a Marian's checkpoint, else long).",
 )
+@on_error_option
 @precision_option
 @threads_option
 @verbose_option
@@ -135,6 +149,13 @@ Without --json an input line gives an output line; an empty one stays empty.
     "--max-length-factor",
     type=float,
     help="Most tokens of a translation for each of the source's (default: the checkpoint's own, else no such limit).",
+)
+@_search(
+    "--timeout",
+    type=float,
+    metavar="SECONDS",
+    help="Give a line up whose search takes longer; lines that are searched together share the time (default: no "
+    "limit but that of the length).",
 )
 @_search(
     "--target-prefix", type=TEXT, metavar="TEXT", help="What every translation shall begin with (default: nothing)."
@@ -194,6 +215,7 @@ def translate(
     output_path: str | None,
     as_json: bool,
     scores: bool,
+    on_error: str,
     precision: str | None,
     threads: int | None,
     verbose: bool,
@@ -209,7 +231,7 @@ def translate(
     name = _name_between(source, target) if model is None else model
     if model is None and source is None and target is None:
         announce_default(name, "--from, --to or -m choose another")
-    lines = open_lines(texts, input_path)
+    lines = open_lines(texts, input_path, on_error)
     with open_output(output_path) as output, Progress() as progress:
         start = time.monotonic()
         with loading():
@@ -226,7 +248,7 @@ def translate(
         options = given(**search) | {"details": True, "return_scores": scores or as_json}
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
-        printing = Printing(output, as_json, scores, search["num_hypotheses"] or 1)
+        printing = Printing(output, as_json, scores, search["num_hypotheses"] or 1, on_error == "mark")
         for result in _results(translator, lines, options, progress, loaded):
             printing.write(*result)
     if verbose:
@@ -235,6 +257,7 @@ def translate(
             f"{rate(lines, seconds)} in {seconds:.2f} s (loaded in {loaded - start:.2f} s{compiling.remark()})",
             err=True,
         )
+    lines.check("translated")
 
 
 def _name_between(source: str | None, target: str | None) -> str:
@@ -243,50 +266,53 @@ def _name_between(source: str | None, target: str | None) -> str:
     return translation_between(source, target).name
 
 
-def _results(translator: Any, lines: Lines, options: dict, progress: Progress, start: float) -> Iterator[tuple]:
-    """(source, result) for each line, in order; only what the translator reads ahead is kept."""
-    waiting: deque[str] = deque()
-
-    def read() -> Iterator[str]:
-        for line in lines:
-            waiting.append(line)
-            yield line
-
-    results: Iterable = translator.translate_iter(read(), **options)
-    if lines.terminal:  # a person waits for the answer to each line
-        results = (translator.translate(line, **options) for line in read())
-    for result in results:
-        lines.finish(1)
-        progress.show(pace(lines, time.monotonic() - start))
-        yield waiting.popleft(), result
+def _results(
+    translator: Any, lines: Lines, options: dict, progress: Progress, start: float
+) -> Iterator[tuple[Line, Any]]:
+    """(line, result) for each line, in order; only what the translator reads ahead is kept."""
+    if "timeout" in options:  # kernels are compiled on nobody's time
+        translator.translate("a", **options | {"timeout": None})
+    for burst in lines.bursts():
+        for result in translator.translate_iter(burst, return_exceptions=True, **options):
+            line = lines.finish(result if isinstance(result, FastattnError) else None)
+            progress.show(pace(lines, time.monotonic() - start))
+            yield line, result
 
 
 class Printing:
-    """One result after the other, as text or as JSON lines; flushed, so that a reader sees each at once."""
+    """One result after the other, as text or as JSON lines; flushed, so that a reader sees each at once.
 
-    def __init__(self, output: Output, as_json: bool, scores: bool, hypotheses: int):
+    marks  whether the place of a line that failed says why
+    """
+
+    def __init__(self, output: Output, as_json: bool, scores: bool, hypotheses: int, marks: bool):
         self.lines = 0
         self._output = output
         self._as_json = as_json
         self._scores = scores
         self._numbered = hypotheses > 1
+        self._marks = marks
 
-    def write(self, source: str, result: Any) -> None:
+    def write(self, line: Line, result: Any) -> None:
         self.lines += 1
         if self._as_json:
-            record = {
-                "source": source,
-                "translation": result.text,
-                "hypotheses": [
-                    {"text": text, "score": score if math.isfinite(score) else None}
-                    for text, score in zip(result.hypotheses, result.scores)
-                ],
-            }
-            text = json.dumps(record, ensure_ascii=False, allow_nan=False)
+            text = json.dumps(self._record(line, result), ensure_ascii=False, allow_nan=False)
+        elif line.error is not None:
+            text = self._line(f"[not translated: {line.error}]" if self._marks else "", math.nan)
         else:
             text = "\n".join(map(self._line, result.hypotheses, result.scores))
         self._output.write((text + "\n").encode("utf-8", "surrogatepass"))
         self._output.flush()
+
+    def _record(self, line: Line, result: Any) -> dict[str, Any]:
+        if line.error is not None:
+            reason = {"error": str(line.error)} if self._marks else {}
+            return {"source": line.text, "translation": "", "hypotheses": []} | reason
+        hypotheses = [
+            {"text": text, "score": score if math.isfinite(score) else None}
+            for text, score in zip(result.hypotheses, result.scores)
+        ]
+        return {"source": line.text, "translation": result.text, "hypotheses": hypotheses}
 
     def _line(self, hypothesis: str, score: float) -> str:
         text = hypothesis.replace("\r", " ").replace("\n", " ")  # one line stays one line

@@ -150,8 +150,8 @@ class Encoder:
     ) -> Iterator[np.ndarray]:
         """Yield the vector of each text in order, float32 [dimension], as ``encode`` with the same options would.
 
-        Reads ahead by a thousand texts at most, so memory is bounded however many there are; errors come where the
-        text that causes them is read.
+        Reads ahead by a thousand texts at most, so memory is bounded however many there are. An error, of a text or of
+        the iterable itself, comes once the vectors of all texts before it have been yielded.
         """
         request = self._request(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
         if isinstance(texts, str) or not isinstance(texts, Iterable):
@@ -257,15 +257,15 @@ class Encoder:
         return vectors_BE
 
     def _encode_windows(self, texts: Iterable[str], request: "_Request") -> Iterator[np.ndarray]:
-        most, window, characters = FIRST_WINDOW, [], 0
-        for number, text in enumerate(texts):
-            window.append(_checked_text(text, number))
-            characters += len(text)
-            if len(window) >= most or characters >= WINDOW_CHARACTERS:
-                # Copies: one that is kept shall not keep its whole window.
-                yield from map(np.copy, self._encode(window, request))
-                most, window, characters = min(2 * most, LAST_WINDOW), [], 0
-        yield from map(np.copy, self._encode(window, request))
+        numbered = enumerate(texts)
+        most, failure = FIRST_WINDOW, None
+        while failure is None:
+            window, failure = _read_window(numbered, most)
+            # Copies: one that is kept shall not keep its whole window.
+            yield from map(np.copy, self._encode(window, request))
+            most = min(2 * most, LAST_WINDOW)
+        if not isinstance(failure, StopIteration):
+            raise failure
 
     def _finish(self, pooled_BE: np.ndarray, request: "_Request") -> np.ndarray:
         for weights, activation in self._dense:
@@ -325,6 +325,20 @@ def _checked_text(text: str, number: int) -> str:
     if not isinstance(text, str):
         raise InputError(f"texts must be str, number {number} is {type(text).__name__}")
     return text
+
+
+def _read_window(numbered: Iterator[tuple[int, str]], most: int) -> tuple[list[str], Exception | None]:
+    """Texts to encode together, and what ended the reading, if anything did: StopIteration or an error."""
+    window: list[str] = []
+    characters = 0
+    while len(window) < most and characters < WINDOW_CHARACTERS:
+        try:
+            number, text = next(numbered)
+            window.append(_checked_text(text, number))
+        except Exception as error:  # noqa: BLE001  raised again, once what came before has been given out
+            return window, error
+        characters += len(text)
+    return window, None
 
 
 def _batches(lengths: list[int], threads: int) -> tuple[list[list[int]], bool]:

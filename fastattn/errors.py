@@ -28,6 +28,18 @@ class InputError(FastattnError, ValueError):
     exit_code = 2
 
 
+class LineError(FastattnError):
+    """Lines that could not be translated or encoded, beside others that were."""
+
+    exit_code = 5
+
+
+class SearchTimeout(FastattnError):
+    """A translation whose search took longer than ``DecodingOptions.timeout``."""
+
+    exit_code = 5
+
+
 class DownloadError(FastattnError):
     """A checkpoint that could not be fetched or did not have the expected checksum."""
 

@@ -186,23 +186,27 @@ def open_bytes(path: str) -> BinaryIO:
 
 
 def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
-    """The lines of an open file with their ends; InputError for one over LONGEST_LINE, FastattnError for a fault."""
-    number = 0
-    while True:
-        try:
-            line = file.readline(LONGEST_LINE + 1)
-        except OSError as error:
-            raise FastattnError(f"cannot read {name}: {error.strerror}") from error
-        if not line:
-            return
-        number += 1
-        if len(line) > LONGEST_LINE:
-            raise InputError(f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes, so this is not text")
+    """The lines of an open file with their ends; one over LONGEST_LINE cut off behind that. FastattnError for a fault.
+
+    What is cut off is read past only when the next line is asked for: it may have no end.
+    """
+    while line := _read_line(file, name):
         yield line
+        while len(line) > LONGEST_LINE and not line.endswith(b"\n"):
+            line = _read_line(file, name)
+
+
+def _read_line(file: BinaryIO, name: str) -> bytes:
+    try:
+        return file.readline(LONGEST_LINE + 1)
+    except OSError as error:
+        raise FastattnError(f"cannot read {name}: {error.strerror}") from error
 
 
 def as_text(line: bytes, number: int, name: str) -> str:
     """Line ``number`` (from 1) of ``name`` without its end; InputError that says so where it is not text."""
+    if len(line) > LONGEST_LINE:
+        raise InputError(f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes, so this is not text")
     if number == 1:
         line = line.removeprefix(_BYTE_ORDER_MARK)
     return _decode(line.removesuffix(b"\n").removesuffix(b"\r"), f"{name}, line {number}")

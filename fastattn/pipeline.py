@@ -10,10 +10,10 @@ from fastattn.arguments import token_lists
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.sentences import decode_sentences, stream_sentence
-from fastattn.errors import InputError
+from fastattn.decoding.timeout import Allowance, TimedJob, late_search
+from fastattn.errors import FastattnError, InputError
 from fastattn.models.transformer import EncoderDecoder
 from fastattn.presentation import Presentation
-from fastattn.results import TokenTranslation
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines
 
 # A part's length where the architecture has no limit of its own.
@@ -63,33 +63,79 @@ class Pipeline:
                 )
 
     def translate_windows(
-        self, texts: Iterable[tuple[str, str | None]], split: str, options: DecodingOptions, details: bool
+        self,
+        texts: Iterable[tuple[str, str | None]],
+        split: str,
+        options: DecodingOptions,
+        details: bool,
+        return_exceptions: bool,
     ) -> Iterator[Any]:
-        window, documents, tokens, done = FIRST_WINDOW, [], 0, 0
-        for text, prefix in texts:
-            documents.append(self.read_text(text, prefix, split, options))
-            # An empty text counts too, or a stream of them would never end a window.
-            tokens += 1 + sum(len(part) for line in documents[-1].lines for part in line.parts)
-            if tokens >= window:
-                yield from self.translate_documents(documents, options, details, done)
-                window, documents, tokens, done = min(2 * window, LAST_WINDOW), [], 0, done + len(documents)
-        yield from self.translate_documents(documents, options, details, done)
+        """An error comes after what was read before it; of a text, in its translation's place where that is wanted."""
+        pairs = iter(texts)
+        window, done, failure = FIRST_WINDOW, 0, None
+        while failure is None:
+            documents, failure = self._read_window(pairs, window, split, options, return_exceptions)
+            for result in self.translate_documents(documents, options, details, done):
+                if isinstance(result, FastattnError) and not return_exceptions:
+                    raise result
+                yield result
+            window, done = min(2 * window, LAST_WINDOW), done + len(documents)
+        if not isinstance(failure, StopIteration):
+            raise failure
+
+    def _read_window(
+        self,
+        pairs: Iterator[tuple[str, str | None]],
+        window: int,
+        split: str,
+        options: DecodingOptions,
+        return_exceptions: bool,
+    ) -> tuple[list[Document | FastattnError], Exception | None]:
+        """Texts to translate together, and what ended the reading, if anything did: StopIteration or an error."""
+        documents: list[Document | FastattnError] = []
+        tokens = 0
+        while tokens < window:
+            try:
+                text, prefix = next(pairs)
+            except Exception as error:  # noqa: BLE001  raised again, once what came before has been given out
+                return documents, error
+            tokens += 1  # of an empty text too, or a stream of them would never end a window
+            try:
+                document = self.read_text(text, prefix, split, options)
+            except FastattnError as error:
+                if not return_exceptions:
+                    return documents, error
+                documents.append(error)
+            else:
+                documents.append(document)
+                tokens += sum(len(part) for line in document.lines for part in line.parts)
+        return documents, None
 
     def translate_documents(
-        self, documents: list[Document], options: DecodingOptions, details: bool, first: int = 0
+        self, documents: Sequence[Document | FastattnError], options: DecodingOptions, details: bool, first: int = 0
     ) -> list[Any]:
-        """``first`` is the number of the first of the texts, for the callback."""
+        """The error of a text that has one in its translation's place.
+
+        ``first`` is the number of the first of the texts, for the callback.
+        """
         if not details:
             options = replace(options, return_scores=False)
-        sources = [part for document in documents for line in document.lines for part in line.parts]
-        prefixes = chain.from_iterable(document.prefixes() for document in documents)
-        counts = (sum(len(line.parts) for line in document.lines) for document in documents)
-        places = [(number, part) for number, count in enumerate(counts, start=first) for part in range(count)]
+        read = [(n, document) for n, document in enumerate(documents, first) if isinstance(document, Document)]
+        sources = [part for _, document in read for line in document.lines for part in line.parts]
+        prefixes = chain.from_iterable(document.prefixes() for _, document in read)
+        counts = ((number, sum(len(line.parts) for line in document.lines)) for number, document in read)
+        places = [(number, part) for number, count in counts for part in range(count)]
         translated = iter(self.translate_parts(sources, list(prefixes), options, places))
         results: list[Any] = []
         for document in documents:
+            if isinstance(document, FastattnError):
+                results.append(document)
+                continue
             lines = [[next(translated) for _ in line.parts] for line in document.lines]
-            if details:
+            late = next((part for parts in lines for part in parts if isinstance(part, FastattnError)), None)
+            if late is not None:
+                results.append(late)
+            elif details:
                 results.append(self._presentation.detail(document.lines, lines, options))
             else:
                 results.append(self._presentation.join(document.lines, lines, 0))
@@ -101,22 +147,29 @@ class Pipeline:
         prefixes: list[list[str]],
         options: DecodingOptions,
         places: list[tuple[int, int]],
-    ) -> list[TokenTranslation]:
-        """``places`` is what the callback knows each source by: a text's number and its part's."""
+    ) -> list[Any]:
+        """The TokenTranslation of each source, or a SearchTimeout.
+
+        ``places`` is what the callback knows each source by: a text's number and its part's.
+        """
         tokenizer = self._tokenizer
         starts = [tokenizer.target_ids(prefix) for prefix in prefixes]
         chosen = [b for b in range(len(sources)) if not tokenizer.is_empty(sources[b])]
-        jobs = [self._job(sources[b], starts[b], options) for b in chosen]
+        allowances = _allowances((text for text, _ in places), options)
+        jobs = [self._job(sources[b], starts[b], options, allowances.get(places[b][0])) for b in chosen]
         if options.callback is not None:
             options = replace(options, callback=self._shown(options.callback, [places[b] for b in chosen]))
         ids = tokenizer.end_id, tokenizer.unk_id
         decoded = dict(zip(chosen, decode_sentences(self._model, jobs, options, *ids, self._threads)))
-        return [
-            self._presentation.tokens(source, decoded[b], options)
-            if b in decoded
-            else self._presentation.empty(source, starts[b], options)
-            for b, source in enumerate(sources)
-        ]
+        results: list[Any] = []
+        for b, source in enumerate(sources):
+            if b not in decoded:
+                results.append(self._presentation.empty(source, starts[b], options))
+            elif decoded[b]:
+                results.append(self._presentation.tokens(source, decoded[b], options))
+            else:
+                results.append(late_search(options))
+        return results
 
     def stream(self, sources: list[list[str]], prefixes: list[list[str]], options: DecodingOptions) -> Iterator[Step]:
         """The tokens of the parts of one text, part after part, as they are asked for."""
@@ -128,19 +181,21 @@ class Pipeline:
     ) -> Iterator[Step]:
         ids = self._tokenizer.end_id, self._tokenizer.unk_id
         shown: list[Step] = []
+        allowance = _allowances([0], options).get(0)
         for part, (source, start) in enumerate(zip(sources, starts)):
             if not self._tokenizer.is_empty(source):
-                job = self._job(source, start, options)
+                job = self._job(source, start, options, allowance)
                 show = self._shown(shown.append, [(0, part)])
                 for step in stream_sentence(self._model, job, options, *ids, self._threads):
                     show(step)
                     yield from shown
                     shown.clear()
 
-    def _job(self, source: list[str], start: list[int], options: DecodingOptions) -> Job:
+    def _job(self, source: list[str], start: list[int], options: DecodingOptions, allowance: Allowance | None) -> Job:
         vocabulary_map = self._tokenizer.vocabulary_map if options.shortlist else None
         allowed = None if vocabulary_map is None else partial(vocabulary_map.candidates, source)
-        return Job(self._tokenizer.source_ids(source), start, forced=self._tokenizer.forced, allowed=allowed)
+        ids, forced = self._tokenizer.source_ids(source), self._tokenizer.forced
+        return TimedJob(ids, start, forced=forced, allowed=allowed, allowance=allowance)
 
     def _shown(self, callback: Callable[[Step], Any], places: list[tuple[int, int]]) -> Callable[[Step], Any]:
         """``callback`` as the decoder calls it: by the number of the job, without the token's name.
@@ -157,3 +212,16 @@ class Pipeline:
             return callback(replace(step, sentence=sentence, part=part, position=position, token=token))
 
         return call
+
+
+def without_errors(results: list[Any]) -> list[Any]:
+    """The results; the first error among them is raised."""
+    for result in results:
+        if isinstance(result, FastattnError):
+            raise result
+    return results
+
+
+def _allowances(texts: Iterable[int], options: DecodingOptions) -> dict[int, Allowance]:
+    """What each text has, by its number; empty where there is no timeout."""
+    return {} if options.timeout is None else {number: Allowance(options.timeout) for number in texts}

@@ -1,7 +1,6 @@
 """Translator: text in, its translation out."""
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -26,12 +25,12 @@ from fastattn.arguments import (
 )
 from fastattn.balance import input_factors
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.decoding.resolve import resolve_options
+from fastattn.decoding.resolve import own_settings, resolve_options
 from fastattn.decoding.scoring import score as score_ids
 from fastattn.errors import CheckpointError, InputError, check_count
 from fastattn.files import open_text, write_translations
 from fastattn.models.transformer import EncoderDecoder
-from fastattn.pipeline import Pipeline
+from fastattn.pipeline import Pipeline, without_errors
 from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
 from fastattn.spec import Checkpoint, TranslationText, resolve_precision, without_input_scales
 from fastattn.text.translation import SPLITS, TranslationTokenizer
@@ -81,7 +80,7 @@ class Translator:
         limit = self._ops.thread_limit()
         self._threads = limit if threads is None else min(check_count("threads", threads), limit)
         self._tokenizer = TranslationTokenizer(checkpoint.text)
-        self._settings = _settings(checkpoint.text)
+        self._settings = own_settings(checkpoint.text)
         variety = ""
         if precision == "intgemm":
             precision, variety = "int8", "-intgemm"
@@ -183,7 +182,7 @@ class Translator:
         listed = [texts] if isinstance(texts, str) else text_list("texts", texts)
         prefixes = prefix_of_each(target_prefix, listed)
         documents = [self._pipeline.read_text(text, prefix, split, decoding) for text, prefix in zip(listed, prefixes)]
-        results = self._pipeline.translate_documents(documents, decoding, details)
+        results = without_errors(self._pipeline.translate_documents(documents, decoding, details))
         return results[0] if isinstance(texts, str) else results
 
     @overload
@@ -194,6 +193,7 @@ class Translator:
         target_prefix: Prefixes = ...,
         split: str | None = ...,
         details: Literal[False] = ...,
+        return_exceptions: Literal[False] = ...,
         **options: Any,
     ) -> Iterator[str]: ...
     @overload
@@ -204,10 +204,13 @@ class Translator:
         target_prefix: Prefixes = ...,
         split: str | None = ...,
         details: Literal[True],
+        return_exceptions: Literal[False] = ...,
         **options: Any,
     ) -> Iterator[Translation]: ...
     @overload
-    def translate_iter(self, texts: Iterable[str], *, details: bool, **options: Any) -> Iterator[Any]: ...
+    def translate_iter(
+        self, texts: Iterable[str], *, details: bool = ..., return_exceptions: bool = ..., **options: Any
+    ) -> Iterator[Any]: ...
 
     def translate_iter(
         self,
@@ -216,13 +219,17 @@ class Translator:
         target_prefix: Prefixes = None,
         split: str | None = None,
         details: bool = False,
+        return_exceptions: bool = False,
         **options: Any,
     ) -> Iterator[Any]:
         """Yield the translation of each text in order, as ``translate`` with the same options would.
 
-        Reads ahead by some thousand tokens, so memory is bounded however many texts there are; errors come where the
-        text that causes them is read. ``target_prefix`` may be an iterable too, which is read alongside. A file's line
-        keeps its end, so that ``print(line, end="")`` or ``writelines`` gives the lines of the translation.
+        Reads ahead by some thousand tokens, so memory is bounded however many texts there are; whoever waits for each
+        answer calls ``translate``. An error, of a text or of the iterable itself, comes once the translations of all
+        texts before it have been yielded; with ``return_exceptions`` the FastattnError of a text takes the place of its
+        translation and the rest goes on.
+        ``target_prefix`` may be an iterable too, which is read alongside. A file's line keeps its end, so that
+        ``print(line, end="")`` or ``writelines`` gives the lines of the translation.
         """
         decoding = self._decoding_options(options, self._sequence_of_text)
         split = self._chosen_split(split)
@@ -231,7 +238,8 @@ class Translator:
             raise InputError("texts should be an iterable of str, got one str")
         if not isinstance(texts, Iterable):
             raise InputError(f"texts should be an iterable of str, got {type(texts).__name__}")
-        return self._pipeline.translate_windows(with_prefixes(texts, target_prefix), split, decoding, details)
+        pairs = with_prefixes(texts, target_prefix)
+        return self._pipeline.translate_windows(pairs, split, decoding, details, return_exceptions)
 
     def translate_file(
         self,
@@ -272,7 +280,7 @@ class Translator:
         decoding = self._decoding_options(options, self._sequence_of_tokens)
         listed = self._pipeline.read_tokens(sources, decoding)
         prefixes, places = token_prefixes(target_prefix, len(listed)), [(number, 0) for number in range(len(listed))]
-        return self._pipeline.translate_parts(listed, prefixes, decoding, places)
+        return without_errors(self._pipeline.translate_parts(listed, prefixes, decoding, places))
 
     def generate_tokens(
         self,
@@ -381,18 +389,3 @@ class Translator:
         if not isinstance(tokens, list | tuple) or not all(isinstance(token, str) for token in tokens):
             raise InputError(f"suppress_sequences should hold lists of tokens, got {tokens!r}")
         return tokens
-
-
-def _settings(text: TranslationText) -> dict[str, Any]:
-    """The checkpoint's own decoding settings; a warning tells of those that cannot be followed."""
-    settings = text.decoding.options() | ({} if text.writes_unknowns else {"disable_unk": True})
-    if text.vocabulary_map is not None:
-        settings["shortlist"] = False  # CTranslate2's default
-    try:
-        resolve_options(settings, {})
-    except InputError as error:
-        raise CheckpointError(f"the checkpoint's own decoding settings cannot be followed: {error}") from None
-    if text.decoding.not_followed:
-        remarks = "; ".join(text.decoding.not_followed)
-        warnings.warn(f"the checkpoint's own settings that are not followed: {remarks}", stacklevel=4)
-    return settings

@@ -18,10 +18,14 @@ from fastattn.errors import FastattnError, InputError
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX files and signals")
 
 
+def texts_of(lines):
+    return (text for burst in lines.bursts() for text in burst)
+
+
 def lines_of(tmp_path, data):
     path = tmp_path / "input.txt"
     path.write_bytes(data)
-    return list(open_lines((), str(path)))
+    return list(texts_of(open_lines((), str(path))))
 
 
 @pytest.mark.parametrize(
@@ -59,19 +63,19 @@ def test_what_is_not_text_is_named_by_line(tmp_path, data, message):
 def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("fastattn.files.LONGEST_LINE", 1000)
     with pytest.raises(InputError, match="/dev/zero, line 1: longer than 1,000 bytes"):
-        list(open_lines((), "/dev/zero"))
+        list(texts_of(open_lines((), "/dev/zero")))
     assert lines_of(tmp_path, b"a\n" + b"x" * 999 + b"\n") == ["a", "x" * 999]
     with pytest.raises(InputError, match="line 2: longer"):
         lines_of(tmp_path, b"a\n" + b"x" * 1000 + b"\n")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"x" * 1001)))
     with pytest.raises(InputError, match="standard input, line 1: longer"):
-        list(open_lines((), None))
+        list(texts_of(open_lines((), None)))
 
 
 def test_lines_before_a_bad_one_come_first(tmp_path):
     path = tmp_path / "input.txt"
     path.write_bytes(b"good\n\xff\n")
-    lines = iter(open_lines((), str(path)))
+    lines = texts_of(open_lines((), str(path)))
     assert next(lines) == "good"
     with pytest.raises(InputError, match="line 2"):
         next(lines)
@@ -84,7 +88,13 @@ def test_input_that_cannot_be_read(tmp_path):
 
 
 def test_arguments_are_lines():
-    assert list(open_lines(("a", "", "b\nc", os.fsdecode("你好\r".encode())), None)) == ["a", "", "b", "c", "你好"]
+    assert list(texts_of(open_lines(("a", "", "b\nc", os.fsdecode("你好\r".encode())), None))) == [
+        "a",
+        "",
+        "b",
+        "c",
+        "你好",
+    ]
     with pytest.raises(click.UsageError, match="not both"):
         open_lines(("a",), "-")
 
@@ -95,17 +105,18 @@ def test_finished_bytes_are_counted(tmp_path, monkeypatch):
     path.write_bytes("你\nb\nc\n".encode())
     lines = open_lines((), str(path))
     assert lines.size == 8
-    assert list(lines) == ["你", "b", "c"]
+    assert list(texts_of(lines)) == ["你", "b", "c"]
     assert (lines.finished, lines.finished_bytes, lines.finished_characters) == (0, 0, 0)
-    lines.finish(1)
+    lines.finish()
     assert (lines.finished, lines.finished_bytes, lines.finished_characters) == (1, 4, 1)
-    lines.finish(2)
+    lines.finish()
+    lines.finish()
     assert (lines.finished, lines.finished_bytes, lines.finished_characters) == (3, 8, 3)
     with open(path, "rb") as file:
         file.seek(4)
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(file))
         lines = open_lines((), None)
-        assert (lines.size, list(lines)) == (4, ["b", "c"])
+        assert (lines.size, list(texts_of(lines))) == (4, ["b", "c"])
 
 
 @POSIX
@@ -114,7 +125,7 @@ def test_the_size_of_a_pipe_is_not_known(monkeypatch):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(producer.stdout))
         assert open_lines((), None).size is None
     lines = open_lines((), os.devnull)
-    assert lines.size is None and list(lines) == []
+    assert lines.size is None and list(texts_of(lines)) == []
 
 
 def test_output_appears_at_the_end(tmp_path):
@@ -223,12 +234,12 @@ def test_speed_share_and_time_left(tmp_path):
     path = tmp_path / "input.txt"
     path.write_bytes("你好\nabcd\n".encode())
     lines = open_lines((), str(path))
-    assert len(list(lines)) == 2
+    assert len(list(texts_of(lines))) == 2
     assert pace(lines, 0.5) == rate(lines, 0.5) == "0 lines, 0.0 lines/s, 0 characters/s"
-    lines.finish(1)
+    lines.finish()
     assert pace(lines, 70.0) == "1 line, 0.0 lines/s, 0 characters/s, 58%, 50 s left"
     assert pace(lines, 700.0).endswith(", 58%, 8 min left")
-    lines.finish(1)
+    lines.finish()
     assert pace(lines, 0.5) == "2 lines, 4.0 lines/s, 12 characters/s, 100%"
     lines.size = None
     assert pace(lines, 0.5) == rate(lines, 0.5) == "2 lines, 4.0 lines/s, 12 characters/s"

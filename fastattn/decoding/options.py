@@ -47,9 +47,9 @@ class DecodingOptions:
     Names, defaults and limits are those of CTranslate2's ``translate_batch``, but for these: ``max_decoding_length``
     (there 256) and ``max_input_length`` (there 1024), so that no text loses its end unremarked; ``shortlist`` (there
     ``use_vmap``, False), on where a checkpoint's makers mean it to be, whose lists are of what is left of a source that
-    is cut, and always hold what ends a hypothesis; ``return_scores`` (there False), as ``details``
-    shows what was known anyway; ``seed``, there one for the whole process; and a Step of ``callback``, which always
-    has its log-probability. Sampling from a beam is not offered, nor are the logits.
+    is cut, and always hold what ends a hypothesis; ``return_scores`` (there False), as ``details`` shows what was known
+    anyway; ``seed``, there one for the whole process; ``timeout``, which it lacks; and a Step of ``callback``, which
+    always has its log-probability. Sampling from a beam is not offered, nor are the logits.
 
     beam_size            how many hypotheses are kept at each step, at most 1024; 1 is greedy search, or sampling
     patience             the search ends with round(beam_size * patience) finished hypotheses (Kasai 2022)
@@ -98,6 +98,10 @@ class DecodingOptions:
     seed                 of the draws, a whole number; the same seed, source and prefix give the same samples in any
                          batch, with any threads, and so twice where a sentence is there twice. None: every sentence
                          of every call draws anew
+    timeout              seconds, above 0, that the search for a text's translation may take, else SearchTimeout is
+                         raised; looked at between steps. Texts searched at once share the time that a step takes, so
+                         that a text's own length decides, not its neighbours'. None: what bounds a search is the limits
+                         above, which are of each part that a text is split into, and the beam
     callback             called with a Step for every token of a greedy search or sampling, by the calling thread;
                          what it returns, if true, ends that translation with this token
     """
@@ -129,6 +133,7 @@ class DecodingOptions:
     sampling_topp: float = 1.0
     sampling_temperature: float = 1.0
     seed: int | None = None
+    timeout: float | None = None
     callback: Callable[[Step], Any] | None = None
 
     def __post_init__(self) -> None:
@@ -163,7 +168,7 @@ class DecodingOptions:
             "min_alternative_expansion_prob",
             "sampling_topp",
             "sampling_temperature",
-            *(() if self.max_length_factor is None else ("max_length_factor",)),
+            *(name for name in ("max_length_factor", "timeout") if getattr(self, name) is not None),
         )
         for name in numbers:
             value = getattr(self, name)
@@ -178,7 +183,7 @@ class DecodingOptions:
             or not all(isinstance(end, Integral) for end in ends)
         ):
             raise InputError(f"end_token should be ids here, got {ends!r}")
-        for name in ("patience", "repetition_penalty", "sampling_topp", "max_length_factor"):
+        for name in ("patience", "repetition_penalty", "sampling_topp", "max_length_factor", "timeout"):
             if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise InputError(f"{name} should be greater than 0, got {getattr(self, name)}")
         for name in ("min_alternative_expansion_prob", "sampling_temperature"):

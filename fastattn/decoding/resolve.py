@@ -1,10 +1,13 @@
 """What a search runs with: what the caller gives, else what the checkpoint wants, else the defaults."""
 
+import warnings
 from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
 from fastattn.decoding.options import WIDEST_BEAM, DecodingOptions
+from fastattn.errors import CheckpointError, InputError
+from fastattn.spec import TranslationText
 
 _SAMPLING = ("sampling_topk", "sampling_topp", "sampling_temperature")
 _LIMITS = ("max_decoding_length", "max_length_factor")
@@ -34,6 +37,21 @@ def resolve_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> Decodin
         if isinstance(chosen.get(name), int) and isinstance(given.get(other), Integral):
             chosen[name] = nearer(chosen[name], int(given[other]))
     return DecodingOptions(**chosen | dict(given))
+
+
+def own_settings(text: TranslationText) -> dict[str, Any]:
+    """The checkpoint's own decoding settings; a warning tells of those that cannot be followed."""
+    settings = text.decoding.options() | ({} if text.writes_unknowns else {"disable_unk": True})
+    if text.vocabulary_map is not None:
+        settings["shortlist"] = False  # CTranslate2's default
+    try:
+        resolve_options(settings, {})
+    except InputError as error:
+        raise CheckpointError(f"the checkpoint's own decoding settings cannot be followed: {error}") from None
+    if text.decoding.not_followed:
+        remarks = "; ".join(text.decoding.not_followed)
+        warnings.warn(f"the checkpoint's own settings that are not followed: {remarks}", stacklevel=4)
+    return settings
 
 
 def _widened(beam_size: int, given: Mapping[str, Any]) -> int:

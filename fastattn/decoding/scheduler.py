@@ -8,6 +8,7 @@ position, so sentences of any age share a step.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from fastattn.decoding.jobs import Hypothesis, Job, Waiting
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.sampling import sentence_key
 from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, coverage, keep_beams, normalised
+from fastattn.decoding.timeout import charge, is_over
 from fastattn.errors import InputError
 from fastattn.models.transformer import EncoderDecoder
 from fastattn.sharing import share
@@ -109,12 +111,14 @@ class Worker:
     def advance(self) -> bool:
         """One token for all that are in progress, and room for those that wait; False where nothing is left."""
         # Few sentences at a time would make small products; so free places are filled a quarter at a time.
-        came = False
+        came, start = False, monotonic()
         if self.beams is None or len(self.free) >= self.quarter:
             came = self._admit()
         if self.beams is None:
             return came
         self._step()
+        if self.options.timeout is not None:
+            self._give_up_late(monotonic() - start)
         return True
 
     def _limit(self, job: Job) -> int:
@@ -127,7 +131,7 @@ class Worker:
     def _admit(self) -> bool:
         """Encode waiting sentences, project their memories, decode their prefixes and choose their first beams.
 
-        False where none waits.
+        False where none waits. One whose time is over is left with no hypotheses.
         """
         budget = TOKENS - self.expected
 
@@ -139,9 +143,10 @@ class Worker:
             budget -= rows
             return True
 
-        numbers = self.waiting.take(self.number, len(self.free), room)
+        taken = self.waiting.take(self.number, len(self.free), room)
+        numbers = [number for number in taken if not is_over(self.jobs[number])]
         if not numbers:
-            return False
+            return bool(taken)
         jobs = [self.jobs[number] for number in numbers]
         memory_ND, memory_starts_B1 = self.model.encode([job.source for job in jobs])
         memory = self.model.project_memory(memory_ND)
@@ -355,6 +360,18 @@ class Worker:
             self.free.append(place)
         self.cache.release(sentences_B)
 
+    def _give_up_late(self, seconds: float) -> None:
+        """Share a step's time among the sentences in progress; close, with no hypotheses, those that have none left."""
+        charge([sentence.job for sentence in self.places.values()], seconds)
+        late = [place for place, sentence in self.places.items() if is_over(sentence.job)]
+        if not late or self.beams is None:
+            return
+        for place in late:
+            self.places[place].hypotheses.clear()
+        late_B = np.isin(self.beams.sentences_B, late)
+        self._close(self.beams.sentences_B[late_B])
+        self.beams = None if late_B.all() else self.beams.select(~late_B)
+
 
 def _most_at_once(rows: Iterable[int], places: int) -> int:
     """What the largest sentences of so many places need, within the budget."""
@@ -371,8 +388,8 @@ def decode(
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each job, best first, in the order of the jobs; samples and alternatives are jobs apart.
 
-    A result has the same bits whatever the other jobs are and however many threads work. Raises InputError for a
-    source that is empty or a target prefix without a start token.
+    None for a TimedJob whose time was over. A result has the same bits whatever the other jobs are and however many
+    threads work. Raises InputError for a source that is empty or a target prefix without a start token.
     """
     check_jobs(jobs)
     results: list[list[Hypothesis]] = [[] for _ in jobs]

@@ -11,6 +11,7 @@ from fastattn.decoding.jobs import Hypothesis, Job, Waiting
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.scheduler import Worker, check_jobs, decode, places_for
 from fastattn.decoding.scoring import in_batches
+from fastattn.decoding.timeout import late_search
 from fastattn.models.transformer import EncoderDecoder
 
 
@@ -24,7 +25,7 @@ def decode_sentences(
 ) -> list[list[Hypothesis]]:
     """The hypotheses that the options ask for, of each sentence: a source and a target that begins as it shall.
 
-    Raises InputError as ``decode`` does.
+    None for a TimedJob whose time was over. Raises InputError as ``decode`` does.
     """
     ids = end_id, unk_id
     jobs, options = _seeded(jobs, options)
@@ -42,7 +43,8 @@ def stream_sentence(
 ) -> Iterator[Step]:
     """The tokens of one sentence's greedy search, or of its samples, each as soon as it is known.
 
-    Nothing runs between two of them: who asks for no more has ended the work. Raises as ``decode`` does.
+    Nothing runs between two of them: who asks for no more has ended the work. Raises as ``decode`` does, and
+    SearchTimeout for a TimedJob whose time is over.
     """
     (job,), options = _seeded([job], options)
     count = options.num_hypotheses if options.sampled else 1
@@ -59,6 +61,8 @@ def stream_sentence(
             working = worker.advance()
         yield from (replace(step, sentence=0) for step in steps)
         steps.clear()
+    if not all(results):
+        raise late_search(options)
 
 
 def _seeded(jobs: Sequence[Job], options: DecodingOptions) -> tuple[Sequence[Job], DecodingOptions]:
@@ -82,10 +86,12 @@ def _decode_samples(
         options = replace(options, callback=renumbered)
     several = [replace(job, hypothesis=number) for job in jobs for number in range(count)]
     samples = decode(model, several, replace(options, num_hypotheses=1), end_id, unk_id, threads)
-    flat = [hypotheses[0] for hypotheses in samples]
+    drawn = [samples[first : first + count] for first in range(0, len(samples), count)]
     return [
-        sorted(flat[first : first + count], key=lambda hypothesis: -hypothesis.score)
-        for first in range(0, len(flat), count)
+        sorted((hypotheses[0] for hypotheses in of_one), key=lambda hypothesis: -hypothesis.score)
+        if all(of_one)
+        else []
+        for of_one in drawn
     ]
 
 
@@ -107,7 +113,12 @@ def _decode_alternatives(
             followed.append(replace(job, context=limits[b]))
     one = replace(options, return_alternatives=False, num_hypotheses=1)
     results: list[list[Hypothesis]] = [[] for _ in jobs]
-    for (b, first), (rest,) in zip(branches, decode(model, followed, one, end_id, unk_id, threads)):
+    late = set()
+    for (b, first), found in zip(branches, decode(model, followed, one, end_id, unk_id, threads)):
+        if not found:
+            late.add(b)
+            continue
+        (rest,) = found
         whole = replace(
             rest,
             log_probability=first + rest.log_probability,
@@ -115,7 +126,7 @@ def _decode_alternatives(
             score=first + rest.score,
         )
         results[b].extend([whole] * (1 if b in expanded else options.num_hypotheses))
-    return results
+    return [[] if b in late else hypotheses for b, hypotheses in enumerate(results)]
 
 
 def _expand(

@@ -1,0 +1,118 @@
+"""Lines as they come through a pipe, a FIFO or a socket, or from someone who types, and when none is there as yet.
+
+Whoever sends a line and waits for the answer sends no more until then: what has come must be worked on at once. Whoever
+sends faster than the work goes is read without a pause.
+"""
+
+import os
+import queue
+import selectors
+import threading
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Protocol
+
+from fastattn import files
+from fastattn.errors import FastattnError
+
+PART = 1 << 16  # bytes: what a pipe holds on Linux
+PARTS_AHEAD = 16  # of a thread that reads
+
+
+class Source(Protocol):
+    """Bytes in parts."""
+
+    def is_ready(self) -> bool:
+        """Whether ``read`` would not have to wait."""
+
+    def read(self) -> bytes:
+        """What comes next, waited for if need be; nothing at the end."""
+
+
+class Polled:
+    """A Source whose descriptor can be asked."""
+
+    def __init__(self, file: BinaryIO):
+        self._raw: Any = getattr(file, "raw", file)
+        self._selector = getattr(selectors, "PollSelector", selectors.SelectSelector)()
+        self._selector.register(file, selectors.EVENT_READ)
+
+    def is_ready(self) -> bool:
+        """Whether there are bytes, or the end."""
+        return bool(self._selector.select(0))
+
+    def read(self) -> bytes:
+        """The bytes that are there, or the first that come."""
+        part = None
+        while part is None:  # of a descriptor that is set not to block
+            self._selector.select()
+            part = self._raw.read(PART)
+        return part
+
+
+class Threaded:
+    """A Source for Windows, where a pipe cannot be asked: a thread waits for it instead."""
+
+    def __init__(self, file: BinaryIO):
+        self._raw: Any = getattr(file, "raw", file)  # a lock of the buffer's would hold up the end of the process
+        self._parts: queue.Queue[bytes | OSError] = queue.Queue(PARTS_AHEAD)
+        threading.Thread(target=self._fetch, name="input", daemon=True).start()
+
+    def _fetch(self) -> None:
+        part = b"first"
+        while part:
+            try:
+                part = self._raw.read(PART)
+            except OSError as error:
+                self._parts.put(error)
+                return
+            self._parts.put(part)
+
+    def is_ready(self) -> bool:
+        """Whether the thread has got something."""
+        return not self._parts.empty()
+
+    def read(self) -> bytes:
+        """What the thread got, or what it gets."""
+        part = self._parts.get()
+        if isinstance(part, OSError):
+            raise part
+        return part
+
+
+def open_source(file: BinaryIO) -> Source:
+    """The one that the system has a way for."""
+    return Polled(file) if os.name == "posix" else Threaded(file)
+
+
+def arriving_lines(source: Source, name: str) -> Iterator[bytes | None]:
+    """Lines with their ends, and None wherever the next one would have to be waited for.
+
+    One over LONGEST_LINE comes cut off, and still over it, as soon as that is known. FastattnError for a fault.
+    """
+    held = bytearray()  # of a line that has not ended
+    dropping = new = False  # the rest of a line too long; lines given out since the last None
+    while part := _read(source, name):
+        *ended, begun = part.split(b"\n")
+        for piece in ended:
+            if not dropping:
+                yield bytes(held) + piece + b"\n"
+            held.clear()
+            dropping, new = False, True
+        if not dropping:
+            held += begun
+        if len(held) > files.LONGEST_LINE:
+            yield bytes(held)
+            held.clear()
+            dropping = new = True
+        if new and not source.is_ready():
+            yield None
+            new = False
+    if held:
+        yield bytes(held)
+
+
+def _read(source: Source, name: str) -> bytes:
+    try:
+        return source.read()
+    except OSError as error:
+        raise FastattnError(f"cannot read {name}: {error.strerror or error}") from error
