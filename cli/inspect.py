@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fastattn._version import VERSION
+from fastattn.cli.printing import say
 
 if TYPE_CHECKING:
     from fastattn.spec import Checkpoint, EncoderText, StackSpec, TranslationText
@@ -35,13 +36,13 @@ def inspect(model: str | None) -> None:
     """Say what MODEL is: layers, sizes, precision, tokenizer; and what this CPU offers."""
     if model is not None:
         _print(_checkpoint_facts(model))
-        click.echo()
+        say()
     _print(_machine_facts())
 
 
 def _print(facts: _Facts) -> None:
     for name, value in facts:
-        click.echo(f"{name:<14} {value}")
+        say(f"{name:<14} {value}")
 
 
 def _checkpoint_facts(model: str) -> _Facts:
@@ -80,7 +81,7 @@ def _origin_facts(path: Path) -> _Facts:
         known = dict(line.partition(": ")[::2] for line in text.splitlines())
     licence = known.get("licence") or hub.licence(path)
     for name, value in (("licence", licence), ("origin", known.get("origin", ""))):
-        if value and value.isprintable():
+        if value:
             yield name, value
 
 

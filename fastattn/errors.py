@@ -3,11 +3,21 @@
 import operator
 from typing import Any
 
+from fastattn.shown import shown
+
 
 class FastattnError(Exception):
     """Base of all of them; the command line prints its message and exits with ``exit_code``."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        """The message as it may be shown, whoever prints it: names in it come from files and servers."""
+        return shown(super().__str__())
+
+
+class OutOfMemoryError(FastattnError, MemoryError):
+    """The system gave no memory; nothing is wrong with what was to be loaded."""
 
 
 class CheckpointError(FastattnError):
@@ -45,3 +55,14 @@ def check_count(name: str, value: Any) -> int:
     if count < 1:
         raise InputError(f"{name} must be at least 1, got {count}")
     return count
+
+
+def check_bool(name: str, value: Any) -> bool:
+    """``value`` as a bool; InputError unless it is True or False, NumPy's own included."""
+    if isinstance(value, bool):
+        return value
+    import numpy as np  # errors are imported without it
+
+    if not isinstance(value, np.bool_):
+        raise InputError(f"{name} must be True or False, got {value!r}")
+    return bool(value)

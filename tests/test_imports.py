@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {"fastattn": ROOT / "fastattn", "fastattn.weights": ROOT / "weights", "fastattn.cli": ROOT / "cli"}
 
 # Room -> the rooms that it may import, beside itself and ANYBODY's. Model code takes its operations as an argument.
-ANYBODY = {"errors", "cache", "_version"}
+ANYBODY = {"errors", "cache", "shown", "_version"}
 ABOVE_ALL = {
     "simd",
     "kernels",
@@ -38,6 +38,7 @@ TABLE = {
     "": {"decoding", "encoder", "translator", "functional", "results"},
     "_version": set(),
     "errors": set(),
+    "shown": set(),
     "cache": set(),
     "progress": set(),
     "simd": set(),
