@@ -60,7 +60,8 @@ TABLE = {
     "decoding": {"models", "layers", "spec"},
     "weights": {"spec", "rounding", "text"},  # text for the pieces of a .spm, which are a Marian's vocabulary
     "text": {"spec"},
-    "functional": {"kernels"},
+    "attention_float64": set(),
+    "functional": {"kernels", "attention_float64"},
     "translator": ABOVE_ALL,
     "encoder": ABOVE_ALL,
     # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and
