@@ -53,7 +53,7 @@ def check_count(name: str, value: Any) -> int:
     if isinstance(value, bool):
         raise InputError(f"{name} must be a whole number, got {value!r}")
     if count < 1:
-        raise InputError(f"{name} must be at least 1, got {count}")
+        raise InputError(f"{name} must be at least 1, got {described(count)}")
     return count
 
 
@@ -64,5 +64,14 @@ def check_bool(name: str, value: Any) -> bool:
     import numpy as np  # errors are imported without it
 
     if not isinstance(value, np.bool_):
-        raise InputError(f"{name} must be True or False, got {value!r}")
+        raise InputError(f"{name} must be True or False, got {described(value)}")
     return bool(value)
+
+
+def described(value: Any) -> str:
+    """``value`` as Python writes it, cut where that is long: for messages that say what came."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write out an int of thousands of digits
+        return f"a number of about {value.bit_length() * 3 // 10} digits"
+    return text if len(text) <= 100 else f"{text[:100]}..."
