@@ -45,14 +45,16 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
         if one_by_one or as_json:
             raise click.UsageError("--entries and --json are for the list, not for clear", context)
         return
-    from fastattn.cache import cache_contents, cache_root
+    from fastattn.cache import NOWHERE, cache_contents, cache_root
 
     entries, others = cache_contents()
     if as_json:
         for entry in entries:
             click.echo(json_line(_fields(entry)))
         return
-    say(f"{'cache':<12} {cache_root()}")
+    root = cache_root()
+    place = "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else root
+    say(f"{'cache':<12} {place}")
     _print_entries(entries) if one_by_one else _print_kinds(entries)
     if others:
         say(f"{'left alone':<12} {_first(others)}")

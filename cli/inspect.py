@@ -155,13 +155,13 @@ def _encoder_facts(text: "EncoderText") -> _Facts:
 
 
 def _machine_facts() -> _Facts:
+    from fastattn.cache import NOWHERE, cache_root
+    from fastattn.kernels.jit import thread_limit  # first: what the compiler cannot work with is told
+    from fastattn.simd.target import TARGET, compiled_features, compiled_name
+
     import llvmlite
     import numba
     import numpy
-
-    from fastattn.cache import cache_root
-    from fastattn.kernels.jit import thread_limit
-    from fastattn.simd.target import TARGET, compiled_features, compiled_name
 
     features = compiled_features()
     yield "cpu", f"{compiled_name()} ({platform.machine()}), {os.cpu_count()} CPUs"
@@ -169,7 +169,8 @@ def _machine_facts() -> _Facts:
     fma = "with" if TARGET.fma else "without"
     yield "compiled for", f"{TARGET.name}: vectors of {TARGET.lanes} float32, {fma} fused multiply-add"
     yield "threads", f"{thread_limit()} by default"
-    yield "cache", str(cache_root())
+    root = cache_root()
+    yield "cache", "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else str(root)
     versions = {"fastattn": VERSION, "numba": numba.__version__, "llvmlite": llvmlite.__version__}
     versions |= {"numpy": numpy.__version__, "python": platform.python_version()}
     yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items()) + f" on {sys.platform}"

@@ -40,11 +40,12 @@ TABLE = {
     "errors": set(),
     "shown": set(),
     "cache": set(),
+    "environment": set(),
     "progress": set(),
     "simd": set(),
     "spec": set(),
     "rounding": {"spec"},
-    "kernels": {"simd", "spec", "rounding"},  # spec for the activations' names
+    "kernels": {"simd", "spec", "rounding", "environment"},  # spec for the activations' names
     "reference": {"spec", "rounding", "reference_attention"},
     "reference_attention": {"rounding"},
     "packed_file": {"kernels", "weights", "spec"},
