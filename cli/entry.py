@@ -69,9 +69,27 @@ def _explain(error: BaseException) -> tuple[str | None, int]:
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return f"{error.filename}: {reason}" if error.filename else reason, 1
-    if isinstance(error, MemoryError):
-        return "not enough memory" + (f": {error}" if str(error) else ""), 1
+    if isinstance(error, MemoryError) or _is_for_want_of_memory(error):
+        return "not enough memory" + (f": {_one_line(str(error))[:200]}" if str(error) else ""), 1
     return None, 1
+
+
+def _is_for_want_of_memory(error: BaseException) -> bool:
+    """Whether an error that names something else comes of a system, or a limit on address space, that gave no more."""
+    text = str(error)
+    if isinstance(error, RuntimeError) and "can't start new thread" in text:
+        return True
+    if isinstance(error, ModuleNotFoundError) or not isinstance(error, (ImportError, SystemError)):
+        return False
+    return "failed to map segment" in text or "annot allocate memory" in text or _is_address_space_limited()
+
+
+def _is_address_space_limited() -> bool:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return False
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def _show_warning(message: Warning | str, *place: Any, **more: Any) -> None:

@@ -262,6 +262,8 @@ class _Shown(logging.Filter):
 @contextlib.contextmanager
 def _shown_log() -> Iterator[None]:
     """What huggingface_hub logs, a server's own words among it, is fit to be shown."""
+    from huggingface_hub import HfApi  # noqa: F401  with which the library makes its handler
+
     handlers, fit = logging.getLogger("huggingface_hub").handlers[:], _Shown()
     for handler in handlers:
         handler.addFilter(fit)
