@@ -93,7 +93,12 @@ class Handler(BaseHTTPRequestHandler):
         self, status: int, body: bytes, kind: str = "application/json", headers: Mapping[str, str] | None = None
     ) -> None:
         self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **self.server.headers, **(headers or {})}.items():
+        for name, value in {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            **self.server.headers,
+            **(headers or {}),
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":

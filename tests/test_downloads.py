@@ -90,7 +90,9 @@ def test_what_trickles_in_is_given_up(server, monkeypatch, head, part):
     server.answers["/tiny-model/"] = trickle(head, part)
     failures: list[str] = []
     assert find(failures, index_url=server.url, timeout=0.2) == []
-    assert re.fullmatch(rf"{server.url}/tiny-model/: (stalled: \d+ bytes in \d seconds|got more than 100 headers)", failures[0])
+    assert re.fullmatch(
+        rf"{server.url}/tiny-model/: (stalled: \d+ bytes in \d seconds|got more than 100 headers)", failures[0]
+    )
 
 
 def test_what_comes_steadily_is_not(server, monkeypatch):

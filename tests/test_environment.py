@@ -27,7 +27,9 @@ AS_NOBODY = ("-c", f"{NOBODY}from fastattn.cli import main\nsys.argv = ['fastatt
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="POSIX users and limits")
 
 
-def run(*arguments: str, cwd: Path | None = None, limit: int = 0, **variables: str | None) -> tuple[int, str, list[str]]:
+def run(
+    *arguments: str, cwd: Path | None = None, limit: int = 0, **variables: str | None
+) -> tuple[int, str, list[str]]:
     """(exit code, stdout, lines of stderr) of Python with these variables, None to remove one."""
     environment = {**os.environ, **variables}
     environment = {name: value for name, value in environment.items() if value is not None}
@@ -78,7 +80,14 @@ def test_a_cache_that_can_be_none(tmp_path: Path, chosen: str) -> None:
     model = write_tiny_model(tmp_path / "model")
     (tmp_path / "file").write_bytes(b"kept")
     chosen = chosen.format(file=tmp_path / "file")
-    for arguments in (("translate", "-m", model, "▁w1"), ("inspect",), ("cache",), ("pull",), ("pull", "zh-en"), ("warmup",)):
+    for arguments in (
+        ("translate", "-m", model, "▁w1"),
+        ("inspect",),
+        ("cache",),
+        ("pull",),
+        ("pull", "zh-en"),
+        ("warmup",),
+    ):
         code, output, lines = run(*COMMAND, *arguments, FASTATTN_CACHE=chosen)
         assert (code, output, len(lines)) == (2, "", 1), (arguments, lines)
         assert lines[0].startswith(f"fastattn: FASTATTN_CACHE should be the path of a folder, is {chosen}, ")

@@ -94,7 +94,9 @@ def test_names_in_a_folder_and_in_an_archive(tmp_path: Path) -> None:
 
 
 def test_a_model_card_and_its_metadata(tmp_path: Path) -> None:
-    modules = {"sentence_transformers.models.Pooling": {"word_embedding_dimension": 12, "pooling_mode_mean_tokens": True}}
+    modules = {
+        "sentence_transformers.models.Pooling": {"word_embedding_dimension": 12, "pooling_mode_mean_tokens": True}
+    }
     folder = write_sentence_transformer(tmp_path / "bert", random_bert(np.random.default_rng(1)), modules)
     (folder / "README.md").write_text("---\nlicense: \x1b[31mmit\u202e\n---\n", encoding="utf-8")
     prompts = {"prompts": {"\x1b]0;query\a": "\u202e: "}, "default_prompt_name": "\x1b]0;query\a"}
@@ -163,10 +165,17 @@ def test_a_hubs_words_and_the_token(tmp_path: Path) -> None:
             (server.url.replace("://", "://me:pass@"), "pass@", ""),
             (server.url, "pass@", "1"),
         ):
-            settings = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": url, "HF_HUB_DISABLE_XET": "1", "FASTATTN_DEBUG": debug}
+            settings = {
+                "HF_HOME": str(tmp_path),
+                "HF_ENDPOINT": url,
+                "HF_HUB_DISABLE_XET": "1",
+                "FASTATTN_DEBUG": debug,
+            }
             settings |= {"HF_TOKEN": token} if secret == "secretsecret" else {}
             done = subprocess.run(
-                [sys.executable, "-m", "fastattn.cli", "pull", "some-lab/model"], env=kept | settings, capture_output=True
+                [sys.executable, "-m", "fastattn.cli", "pull", "some-lab/model"],
+                env=kept | settings,
+                capture_output=True,
             )
             output = (done.stdout + done.stderr).decode()
             assert done.returncode in (3, 4) and is_fit(output) and secret not in output, output

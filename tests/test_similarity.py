@@ -43,7 +43,9 @@ def test_two_large_vectors_are_alike():
 def test_a_large_row_changes_no_bit_of_the_others():
     x = np.random.default_rng(2).standard_normal((3, 8)).astype(np.float32)
     expected = unit_length(x)
-    mixed = np.concatenate([x, x[:1] * np.float32(1e30), np.full((1, 8), np.inf, np.float32), np.zeros((1, 8), np.float32)])
+    mixed = np.concatenate(
+        [x, x[:1] * np.float32(1e30), np.full((1, 8), np.inf, np.float32), np.zeros((1, 8), np.float32)]
+    )
     with np.errstate(invalid="ignore"):
         found = unit_length(mixed)
     np.testing.assert_array_equal(found[:3], expected)
