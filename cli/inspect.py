@@ -155,13 +155,13 @@ def _encoder_facts(text: "EncoderText") -> _Facts:
 
 
 def _machine_facts() -> _Facts:
-    from fastattn.cache import NOWHERE, cache_root
-    from fastattn.kernels.jit import thread_limit  # first: what the compiler cannot work with is told
-    from fastattn.simd.target import TARGET, compiled_features, compiled_name
-
     import llvmlite
     import numba
     import numpy
+
+    from fastattn.cache import NOWHERE, cache_root
+    from fastattn.kernels.jit import thread_limit  # first: what the compiler cannot work with is told
+    from fastattn.simd.target import TARGET, compiled_features, compiled_name
 
     features = compiled_features()
     yield "cpu", f"{compiled_name()} ({platform.machine()}), {os.cpu_count()} CPUs"

@@ -1,12 +1,15 @@
-"""Environment variables that the compiler reads when it is imported, looked at before: it would warn, fail or hang."""
+"""Environment variables that the compiler reads when it is imported: imported before it, this module looks at them.
+
+Numba itself would warn over several lines, or fail where kernels are first called. InputError for what they cannot run
+with.
+"""
 
 import os
 
 from fastattn.errors import InputError
 
 
-def check_environment() -> None:
-    """InputError where a variable has a value that kernels cannot be compiled or run with."""
+def _check() -> None:
     threads = os.environ.get("NUMBA_NUM_THREADS")
     if threads is not None and not _number(threads) >= 1:
         raise InputError(f"NUMBA_NUM_THREADS should be a whole number of at least 1, is {threads!r}")
@@ -23,3 +26,6 @@ def _number(text: str) -> int:
         return int(text)
     except ValueError:
         return -1
+
+
+_check()

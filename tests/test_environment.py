@@ -1,4 +1,4 @@
-"""Odd surroundings, each in a process of its own: no home, a cache that is none, the compiler's variables, no memory."""
+"""Odd surroundings, each in a process of its own: no home, a cache that is none, the compiler's variables, memory."""
 
 import errno
 import mmap
@@ -91,7 +91,11 @@ def test_a_cache_that_can_be_none(tmp_path: Path, chosen: str) -> None:
         code, output, lines = run(*COMMAND, *arguments, FASTATTN_CACHE=chosen)
         assert (code, output, len(lines)) == (2, "", 1), (arguments, lines)
         assert lines[0].startswith(f"fastattn: FASTATTN_CACHE should be the path of a folder, is {chosen}, ")
-    code = "import fastattn\ntry: fastattn.Encoder('minilm')\nexcept fastattn.FastattnError as error: print(type(error).__name__)"
+    code = (
+        "import fastattn\n"
+        "try: fastattn.Encoder('minilm')\n"
+        "except fastattn.FastattnError as error: print(type(error).__name__)"
+    )
     assert run("-c", code, FASTATTN_CACHE=chosen)[:2] == (0, "InputError\n")
     assert (tmp_path / "file").read_bytes() == b"kept"
 
@@ -102,7 +106,7 @@ def test_a_user_without_a_home_has_no_cache(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model")
     place = tmp_path / "place"
     place.mkdir()
-    nowhere = {name: None for name in ("HOME", "FASTATTN_CACHE", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE")}
+    nowhere = dict.fromkeys(("HOME", "FASTATTN_CACHE", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE"))
     nowhere |= {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def ask(*arguments: str, **variables: str) -> tuple[int, str, list[str]]:
@@ -132,7 +136,7 @@ read_settings()
 x = np.ones((2, 8), np.float32)
 print(kernels.rms_norm(x, np.ones(8, np.float32), 0.0).tolist() == x.tolist())
 """
-    nowhere = {name: None for name in ("HOME", "FASTATTN_CACHE", "XDG_CACHE_HOME")}
+    nowhere = dict.fromkeys(("HOME", "FASTATTN_CACHE", "XDG_CACHE_HOME"))
     variables = nowhere | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
     assert run("-c", code, cwd=tmp_path, **variables) == (0, "True\n", [])
     assert list(tmp_path.iterdir()) == []

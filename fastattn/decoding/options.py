@@ -173,7 +173,7 @@ class DecodingOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
                 raise InputError(f"{name} should be a whole number, at least {least}; got {described(value)}")
-            if value > LONGEST_TARGET and name != "seed":
+            if name != "seed" and int(value) > LONGEST_TARGET:
                 raise InputError(f"{name} should be at most {LONGEST_TARGET}, got {described(value)}")
         numbers = (
             "patience",
