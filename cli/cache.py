@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fastattn.cache import CacheEntry
 
 _DAY = 86_400  # seconds
+_LONG_AGO = 1_000_000  # days: nothing is as old, and more would be no time
 
 
 @click.group(
@@ -76,9 +77,7 @@ whatever fastattn did not make, and what links lead to.
 @click.option("--packed", is_flag=True, help="Packed weights.")
 @click.option("--checkpoints", is_flag=True, help="Models that were pulled by name.")
 @click.option("--all", "everything", is_flag=True, help="All three.")
-@click.option(
-    "--older-than", type=click.IntRange(0, 100_000), metavar="DAYS", help="Only what was not used for DAYS days."
-)
+@click.option("--older-than", type=click.IntRange(min=0), metavar="DAYS", help="Only what was not used for DAYS days.")
 @click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be.")
 def clear(
     kernels: bool, packed: bool, checkpoints: bool, everything: bool, older_than: int | None, dry_run: bool
@@ -89,7 +88,7 @@ def clear(
     asked = {"kernels": kernels, "packed": packed, "checkpoints": checkpoints}
     if not (everything or any(asked.values())):
         raise click.UsageError(f"expected what to clear: {', '.join(f'--{kind}' for kind in KINDS)} or --all")
-    newest = time.time() - (older_than or 0) * _DAY
+    newest = time.time() - min(older_than or 0, _LONG_AGO) * _DAY
     chosen = [entry for entry in cache_contents()[0] if everything or asked[entry.kind]]
     if older_than is not None:
         chosen = [entry for entry in chosen if entry.last_used <= newest]

@@ -155,15 +155,16 @@ def _encoder_facts(text: "EncoderText") -> _Facts:
 
 
 def _machine_facts() -> _Facts:
-    import llvmlite
-    import numba
-    import numpy
-
     from fastattn.cache import NOWHERE, cache_root
-    from fastattn.kernels.jit import thread_limit  # first: what the compiler cannot work with is told
+    from fastattn.kernels.jit import thread_limit
     from fastattn.simd.target import TARGET, compiled_features, compiled_name
 
     features = compiled_features()
+
+    import llvmlite  # after the kernels, which tell what of the environment Numba cannot work with
+    import numba
+    import numpy
+
     yield "cpu", f"{compiled_name()} ({platform.machine()}), {os.cpu_count()} CPUs"
     yield "features", " ".join(name for name in _NOTABLE if name in features) or "none of note"
     fma = "with" if TARGET.fma else "without"

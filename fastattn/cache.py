@@ -27,7 +27,7 @@ def cache_root() -> Path:
     """FASTATTN_CACHE, else ``fastattn`` in the platform's folder for caches. The folder may not exist yet.
 
     A user without a home folder has none either: then it is below a file, where nothing can be made, so that nothing
-    is kept. Raises InputError where FASTATTN_CACHE is not the path of a folder.
+    is kept. Raises InputError where FASTATTN_CACHE is below the home of somebody who has none.
     """
     chosen = os.environ.get("FASTATTN_CACHE")
     if chosen:
@@ -46,8 +46,6 @@ def _chosen_root(chosen: str) -> Path:
     path = os.path.expanduser(chosen)
     if path.startswith("~"):
         raise InputError(f"FASTATTN_CACHE should be the path of a folder, is {chosen}, and no such user has a home")
-    if "\0" in path or (os.path.exists(path) and not os.path.isdir(path)):
-        raise InputError(f"FASTATTN_CACHE should be the path of a folder, is {chosen}, which is none")
     return Path(path)
 
 
@@ -111,7 +109,7 @@ _LOCK = ".lock-"  # of a pull: empty, and never deleted, since a process may be 
 def cache_contents() -> tuple[list[CacheEntry], list[Path]]:
     """The entries by kind and name, and the paths of all else that lies in the cache. OSError: it cannot be read."""
     root, entries, others = cache_root(), [], []
-    for found in _listed(root):
+    for found in [] if root == NOWHERE else _listed(root):
         if found.name not in KINDS or not found.is_dir(follow_symlinks=False):
             others.append(Path(found))
             continue
@@ -128,7 +126,7 @@ def _listed(folder: "Path | os.DirEntry[str]") -> "list[os.DirEntry[str]]":
     try:
         with os.scandir(folder) as found:
             return list(found)
-    except (FileNotFoundError, NotADirectoryError):  # nothing was kept yet, or it went meanwhile; or NOWHERE
+    except FileNotFoundError:  # nothing was kept yet, or it went meanwhile
         return []
 
 

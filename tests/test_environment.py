@@ -75,11 +75,9 @@ def test_variables_that_the_compiler_takes_are_taken() -> None:
 
 
 @needs_posix
-@pytest.mark.parametrize("chosen", ["~no-such-user/x", "{file}"])
+@pytest.mark.parametrize("chosen", ["~no-such-user/x", "~no-such-user"])
 def test_a_cache_that_can_be_none(tmp_path: Path, chosen: str) -> None:
     model = write_tiny_model(tmp_path / "model")
-    (tmp_path / "file").write_bytes(b"kept")
-    chosen = chosen.format(file=tmp_path / "file")
     for arguments in (
         ("translate", "-m", model, "▁w1"),
         ("inspect",),
@@ -97,7 +95,6 @@ def test_a_cache_that_can_be_none(tmp_path: Path, chosen: str) -> None:
         "except fastattn.FastattnError as error: print(type(error).__name__)"
     )
     assert run("-c", code, FASTATTN_CACHE=chosen)[:2] == (0, "InputError\n")
-    assert (tmp_path / "file").read_bytes() == b"kept"
 
 
 @needs_posix
@@ -186,3 +183,12 @@ def test_a_limit_on_memory_is_named(tmp_path: Path) -> None:
 )
 def test_what_the_command_line_makes_of_it(error: Exception, expected: tuple[str | None, int] | None) -> None:
     assert _explain(error) == (expected or (f"not enough memory: {error}", 1))
+
+
+def test_an_age_beyond_all_time_clears_nothing(tmp_path: Path) -> None:
+    kept = tmp_path / "packed" / f"{'0' * 40}-int8-4.safetensors"
+    kept.parent.mkdir()
+    kept.write_bytes(b"")
+    arguments = (*COMMAND, "cache", "clear", "--all", "--older-than", "9" * 400)
+    assert run(*arguments, FASTATTN_CACHE=str(tmp_path)) == (0, "removed 0 entries, 0.0 MB in all\n", [])
+    assert kept.exists()
