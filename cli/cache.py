@@ -1,6 +1,5 @@
 """``fastattn cache``: what the cache holds, and how to be rid of it."""
 
-import json
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,12 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from fastattn.cli.command import Group
+from fastattn.cli.printing import say
 from fastattn.errors import FastattnError
+from fastattn.shown import json_line
 
 if TYPE_CHECKING:
     from fastattn.cache import CacheEntry
 
 _DAY = 86_400  # seconds
+_LONG_AGO = 1_000_000  # days: nothing is as old, and more would be no time
 
 
 @click.group(
@@ -45,17 +47,19 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
         if one_by_one or as_json:
             raise click.UsageError("--entries and --json are for the list, not for clear", context)
         return
-    from fastattn.cache import cache_contents, cache_root
+    from fastattn.cache import NOWHERE, cache_contents, cache_root
 
     entries, others = cache_contents()
     if as_json:
         for entry in entries:
-            click.echo(json.dumps(_fields(entry), ensure_ascii=False))
+            click.echo(json_line(_fields(entry)))
         return
-    click.echo(f"{'cache':<12} {cache_root()}")
+    root = cache_root()
+    place = "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else root
+    say(f"{'cache':<12} {place}")
     _print_entries(entries) if one_by_one else _print_kinds(entries)
     if others:
-        click.echo(f"{'left alone':<12} {_first(others)}")
+        say(f"{'left alone':<12} {_first(others)}")
 
 
 @cache.command(
@@ -85,14 +89,14 @@ def clear(
     asked = {"kernels": kernels, "packed": packed, "checkpoints": checkpoints}
     if not (everything or any(asked.values())):
         raise click.UsageError(f"expected what to clear: {', '.join(f'--{kind}' for kind in KINDS)} or --all")
-    newest = time.time() - (older_than or 0) * _DAY
+    newest = time.time() - min(older_than or 0, _LONG_AGO) * _DAY
     chosen = [entry for entry in cache_contents()[0] if everything or asked[entry.kind]]
     if older_than is not None:
         chosen = [entry for entry in chosen if entry.last_used <= newest]
     removed, failures = [], []
     for entry in chosen:
         if entry.in_progress:
-            click.echo(f"{entry.path}: left, a process may still be writing it", err=True)
+            say(f"{entry.path}: left, a process may still be writing it", err=True)
             continue
         try:
             if not dry_run:
@@ -101,8 +105,8 @@ def clear(
             failures.append(f"{entry.path}: {error.strerror or error}")
             continue
         removed.append(entry)
-        click.echo(f"{'would remove' if dry_run else 'removed'} {_line(entry)}")
-    click.echo(f"{'would remove' if dry_run else 'removed'} {_count(removed)} in all")
+        say(f"{'would remove' if dry_run else 'removed'} {_line(entry)}")
+    say(f"{'would remove' if dry_run else 'removed'} {_count(removed)} in all")
     if failures:
         raise FastattnError(f"cannot remove {'; '.join(failures)}")
 
@@ -113,13 +117,13 @@ def _print_kinds(entries: "list[CacheEntry]") -> None:
     for kind in KINDS:
         mine = [entry for entry in entries if entry.kind == kind]
         used = f", last used {_date(max(entry.last_used for entry in mine))}" if mine else ""
-        click.echo(f"{kind:<12} {_count(mine)}{used}")
-    click.echo(f"{'in all':<12} {_count(entries)}")
+        say(f"{kind:<12} {_count(mine)}{used}")
+    say(f"{'in all':<12} {_count(entries)}")
 
 
 def _print_entries(entries: "list[CacheEntry]") -> None:
     for entry in entries:
-        click.echo(_line(entry))
+        say(_line(entry))
 
 
 def _line(entry: "CacheEntry") -> str:
@@ -150,8 +154,6 @@ def _model(entry: "CacheEntry") -> str:
     try:
         origin = read_metadata(entry.path).get("checkpoint", "")
     except CheckpointError:  # damaged: the next load makes it again
-        return ""
-    if not origin.isprintable():
         return ""
     path = Path(origin)
     folder = checkpoints_folder().absolute()

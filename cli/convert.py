@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.options import located
+from fastattn.cli.printing import say
 from fastattn.cli.progress import Compiling, Progress
 from fastattn.files import open_folder
 
@@ -66,9 +67,7 @@ def convert(model: str, out: str, precision: str) -> None:
         if (path / SOURCE_FILE).is_file():
             shutil.copyfile(path / SOURCE_FILE, Path(folder) / SOURCE_FILE)  # the licence and its makers stay known
     before, after = (weight_bytes(checkpoint, kind) / 1e6 for kind in (checkpoint.precision, precision))
-    click.echo(
-        f"{model}: {before:,.1f} MB of {checkpoint.precision} weights; {out}: {after:,.1f} MB of {precision}", err=True
-    )
+    say(f"{model}: {before:,.1f} MB of {checkpoint.precision} weights; {out}: {after:,.1f} MB of {precision}", err=True)
 
 
 def _input_factors(checkpoint: "Checkpoint", progress: Progress) -> dict[str, Any]:

@@ -5,8 +5,8 @@ Nothing here or at the top of a command's file imports NumPy or Numba: ``fastatt
 
 import contextlib
 import os
+import re
 import sys
-import traceback
 import warnings
 from typing import Any
 
@@ -18,6 +18,7 @@ from fastattn.cli.command import Group
 from fastattn.cli.convert import convert
 from fastattn.cli.encode import encode
 from fastattn.cli.inspect import inspect
+from fastattn.cli.printing import say, say_traceback
 from fastattn.cli.pull import pull
 from fastattn.cli.translate import translate
 from fastattn.cli.warmup import warmup
@@ -44,42 +45,61 @@ class Commands(Group):
                 warnings.simplefilter("once", UserWarning, append=True)
                 warnings.showwarning = _show_warning
                 code = super().main(args, prog_name, standalone_mode=False)
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  what _explain does not know goes on
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  what _explain does not know is shown whole
             message, code = _explain(error)
-            if os.environ.get("FASTATTN_DEBUG"):
-                traceback.print_exc()
+            if message is None or os.environ.get("FASTATTN_DEBUG"):
+                say_traceback(error)
             if message:
-                click.echo(f"fastattn: {_one_line(message)}", err=True)
+                say(f"fastattn: {message}", err=True)
         _empty_standard_output()
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _explain(error: BaseException) -> tuple[str, int]:
-    """The line to print (empty: none) and the exit code of an expected failure; another one is raised again."""
+def _explain(error: BaseException) -> tuple[str | None, int]:
+    """The line to print (empty: none) and the exit code of an expected failure; None for a fault of fastattn's own."""
     if isinstance(error, FastattnError):
         return str(error), error.exit_code
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "fastattn"
-        return f"{error.format_message()} (see {command} --help)", error.exit_code
+        return f"{_one_line(error.format_message())} (see {command} --help)", error.exit_code
     if isinstance(error, click.ClickException):
-        return error.format_message(), error.exit_code
+        return _one_line(error.format_message()), error.exit_code
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         return "", INTERRUPTED
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return f"{error.filename}: {reason}" if error.filename else reason, 1
-    if isinstance(error, MemoryError):
-        return "out of memory" + (f": {error}" if str(error) else ""), 1
-    raise error
+    if isinstance(error, MemoryError) or _is_for_want_of_memory(error):
+        return "not enough memory" + (f": {_one_line(str(error))[:200]}" if str(error) else ""), 1
+    return None, 1
+
+
+def _is_for_want_of_memory(error: BaseException) -> bool:
+    """Whether an error that names something else comes of a system, or a limit on address space, that gave no more."""
+    text = str(error)
+    if isinstance(error, RuntimeError) and "can't start new thread" in text:
+        return True
+    if isinstance(error, ModuleNotFoundError) or not isinstance(error, (ImportError, SystemError)):
+        return False
+    return "failed to map segment" in text or "annot allocate memory" in text or _is_address_space_limited()
+
+
+def _is_address_space_limited() -> bool:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return False
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def _show_warning(message: Warning | str, *place: Any, **more: Any) -> None:
     """What Python would print with a file's name and a line of code."""
-    click.echo(f"fastattn: {_one_line(str(message))}", err=True)
+    say(f"fastattn: {_one_line(str(message))}", err=True)
 
 
 def _one_line(message: str) -> str:
-    return " ".join(message.split())
+    """Of click's messages and of warnings, some of which are laid out on several lines."""
+    return re.sub(r"[ \t\r\n]+", " ", message).strip()
 
 
 def _empty_standard_output() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fastattn._version import VERSION
+from fastattn.cli.printing import say
 
 if TYPE_CHECKING:
     from fastattn.spec import Checkpoint, EncoderText, StackSpec, TranslationText
@@ -35,13 +36,13 @@ def inspect(model: str | None) -> None:
     """Say what MODEL is: layers, sizes, precision, tokenizer; and what this CPU offers."""
     if model is not None:
         _print(_checkpoint_facts(model))
-        click.echo()
+        say()
     _print(_machine_facts())
 
 
 def _print(facts: _Facts) -> None:
     for name, value in facts:
-        click.echo(f"{name:<14} {value}")
+        say(f"{name:<14} {value}")
 
 
 def _checkpoint_facts(model: str) -> _Facts:
@@ -80,7 +81,7 @@ def _origin_facts(path: Path) -> _Facts:
         known = dict(line.partition(": ")[::2] for line in text.splitlines())
     licence = known.get("licence") or hub.licence(path)
     for name, value in (("licence", licence), ("origin", known.get("origin", ""))):
-        if value and value.isprintable():
+        if value:
             yield name, value
 
 
@@ -154,21 +155,23 @@ def _encoder_facts(text: "EncoderText") -> _Facts:
 
 
 def _machine_facts() -> _Facts:
-    import llvmlite
-    import numba
-    import numpy
-
-    from fastattn.cache import cache_root
+    from fastattn.cache import NOWHERE, cache_root
     from fastattn.kernels.jit import thread_limit
     from fastattn.simd.target import TARGET, compiled_features, compiled_name
 
     features = compiled_features()
+
+    import llvmlite  # after the kernels, which tell what of the environment Numba cannot work with
+    import numba
+    import numpy
+
     yield "cpu", f"{compiled_name()} ({platform.machine()}), {os.cpu_count()} CPUs"
     yield "features", " ".join(name for name in _NOTABLE if name in features) or "none of note"
     fma = "with" if TARGET.fma else "without"
     yield "compiled for", f"{TARGET.name}: vectors of {TARGET.lanes} float32, {fma} fused multiply-add"
     yield "threads", f"{thread_limit()} by default"
-    yield "cache", str(cache_root())
+    root = cache_root()
+    yield "cache", "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else str(root)
     versions = {"fastattn": VERSION, "numba": numba.__version__, "llvmlite": llvmlite.__version__}
     versions |= {"numpy": numpy.__version__, "python": platform.python_version()}
     yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items()) + f" on {sys.platform}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from fastattn.cli.printing import say
 from fastattn.cli.progress import Progress
 
 
@@ -85,7 +86,7 @@ def announce_default(name: str, remark: str) -> None:
 
     if sys.stderr is not None and sys.stderr.isatty():
         title = CATALOG[name].title.partition(" (")[0]
-        click.echo(f"fastattn: {name}, {title} ({remark})", err=True)
+        say(f"fastattn: {name}, {title} ({remark})", err=True)
 
 
 def located_name(name: str, progress: Progress) -> str:
@@ -100,7 +101,7 @@ def located_name(name: str, progress: Progress) -> str:
     if not is_offline():
         size = f"{entry.file_size / 1e6:.0f} MB"
         progress.clear()
-        click.echo(f"fastattn: fetching {name}, {entry.title}; {size}, licence {entry.licence}", err=True)
+        say(f"fastattn: fetching {name}, {entry.title}; {size}, licence {entry.licence}", err=True)
     return str(fetched(name, progress))
 
 

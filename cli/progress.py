@@ -3,8 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
-import click
-
+from fastattn.cli.printing import say
 from fastattn.progress import Progress
 
 if TYPE_CHECKING:
@@ -30,12 +29,12 @@ class Compiling:
         self.kernels += 1
         if self.kernels == 1:
             self._progress.clear()
-            click.echo("fastattn: compiling kernels for this machine (once; takes about a minute)…", err=True)
+            say("fastattn: compiling kernels for this machine (once; takes about a minute)…", err=True)
         fault = self._cache_fault()
         if fault and not self._told:  # that they are compiled once was not true
             self._told = True
             self._progress.clear()
-            click.echo(f"fastattn: {fault}", err=True)
+            say(f"fastattn: {fault}", err=True)
         self._progress.show(f"compiling {kernel}", at_once=True)
 
     def remark(self) -> str:

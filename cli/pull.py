@@ -3,6 +3,7 @@
 import click
 
 from fastattn.cli.options import fetched
+from fastattn.cli.printing import say
 from fastattn.cli.progress import Progress
 
 
@@ -43,7 +44,7 @@ def _list() -> None:
     width = max(map(len, CATALOG))
     for entry in CATALOG.values():
         here = "pulled" if entry.folder.is_dir() else f"{entry.file_size / 1e6:.0f} MB"
-        click.echo(f"{entry.name:<{width}}  {entry.kind}, {here}, {entry.licence}: {entry.title}")
+        say(f"{entry.name:<{width}}  {entry.kind}, {here}, {entry.licence}: {entry.title}")
 
 
 def _pull(name: str) -> None:
@@ -52,10 +53,10 @@ def _pull(name: str) -> None:
     with Progress() as progress:
         folder = fetched(name, progress)
     entry = CATALOG[name]
-    click.echo(f"{name}: {entry.title}")
-    click.echo(f"licence: {entry.licence}")
-    click.echo(f"origin:  {entry.origin}")
-    click.echo(f"folder:  {folder}")
+    say(f"{name}: {entry.title}")
+    say(f"licence: {entry.licence}")
+    say(f"origin:  {entry.origin}")
+    say(f"folder:  {folder}")
 
 
 def _pull_from_hub(name: str) -> None:
@@ -63,7 +64,7 @@ def _pull_from_hub(name: str) -> None:
 
     with Progress() as progress:
         folder = hub.fetch(name, bars=progress.enabled)
-    click.echo(name)
+    say(name)
     card = folder if folder.is_dir() else folder.parent  # an Argos package is a file
-    click.echo(f"licence: {hub.licence(card) or 'not stated by the model card'}")
-    click.echo(f"folder:  {folder}")
+    say(f"licence: {hub.licence(card) or 'not stated by the model card'}")
+    say(f"folder:  {folder}")

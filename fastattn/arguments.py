@@ -6,7 +6,7 @@ from numbers import Integral
 from typing import Any
 
 from fastattn.decoding.options import DecodingOptions
-from fastattn.errors import InputError
+from fastattn.errors import InputError, check_bool
 
 Prefixes = str | Iterable[str | None] | None  # one for all texts, or one each
 
@@ -66,6 +66,7 @@ def end_ids(end_token: Any, known_ids: Callable[[Sequence[str]], list[int]], voc
 
 
 def check_details(options: DecodingOptions, details: bool) -> None:
+    check_bool("details", details)
     if not details and options.num_hypotheses > 1:
         raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
     if not details and options.return_attention:

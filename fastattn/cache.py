@@ -15,23 +15,38 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fastattn.errors import InputError
+
+NOWHERE = Path(os.devnull) / "fastattn"
 KINDS = ("kernels", "packed", "checkpoints")
 _HALF_MADE_FOR = 3600  # seconds without a change after which nobody is still at work on it
 _CLEARED = ".cleared-"
 
 
 def cache_root() -> Path:
-    """FASTATTN_CACHE, else ``fastattn`` in the platform's folder for caches. The folder may not exist yet."""
+    """FASTATTN_CACHE, else ``fastattn`` in the platform's folder for caches. The folder may not exist yet.
+
+    A user without a home folder has none either: then it is below a file, where nothing can be made, so that nothing
+    is kept. Raises InputError where FASTATTN_CACHE is below the home of somebody who has none.
+    """
     chosen = os.environ.get("FASTATTN_CACHE")
     if chosen:
-        return Path(chosen).expanduser()
+        return _chosen_root(chosen)
+    home = os.path.expanduser("~")
     if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+        base = os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
     elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
+        base = os.path.join(home, "Library", "Caches")
     else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "fastattn"
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
+    return NOWHERE if base.startswith("~") else Path(base) / "fastattn"
+
+
+def _chosen_root(chosen: str) -> Path:
+    path = os.path.expanduser(chosen)
+    if path.startswith("~"):
+        raise InputError(f"FASTATTN_CACHE should be the path of a folder, is {chosen}, and no such user has a home")
+    return Path(path)
 
 
 def mark_used(path: Path) -> None:
@@ -94,7 +109,7 @@ _LOCK = ".lock-"  # of a pull: empty, and never deleted, since a process may be 
 def cache_contents() -> tuple[list[CacheEntry], list[Path]]:
     """The entries by kind and name, and the paths of all else that lies in the cache. OSError: it cannot be read."""
     root, entries, others = cache_root(), [], []
-    for found in _listed(root):
+    for found in [] if root == NOWHERE else _listed(root):
         if found.name not in KINDS or not found.is_dir(follow_symlinks=False):
             others.append(Path(found))
             continue

@@ -11,7 +11,7 @@ from types import ModuleType
 import numpy as np
 
 from fastattn.balance import input_factors
-from fastattn.errors import CheckpointError, InputError, TokenizerError, check_count
+from fastattn.errors import CheckpointError, InputError, TokenizerError, check_bool, check_count
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.pooling import check_poolings, pool
 from fastattn.progress import Progress
@@ -131,11 +131,11 @@ class Encoder:
         request = self._request(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
         if batch_size is not None:
             check_count("batch_size", batch_size)
-        if not convert_to_numpy:
+        if not check_bool("convert_to_numpy", convert_to_numpy):
             raise InputError("convert_to_numpy must be True: vectors are NumPy arrays")
         if isinstance(texts, str):
             return self._encode([texts], request)[0]
-        with Progress(bool(show_progress_bar)) as progress:
+        with Progress(show_progress_bar is not None and check_bool("show_progress_bar", show_progress_bar)) as progress:
             return self._encode(_checked_texts(texts), request, progress)
 
     def encode_iter(

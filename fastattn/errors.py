@@ -3,11 +3,21 @@
 import operator
 from typing import Any
 
+from fastattn.shown import shown
+
 
 class FastattnError(Exception):
     """Base of all of them; the command line prints its message and exits with ``exit_code``."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        """The message as it may be shown, whoever prints it: names in it come from files and servers."""
+        return shown(super().__str__())
+
+
+class OutOfMemoryError(FastattnError, MemoryError):
+    """The system gave no memory; nothing is wrong with what was to be loaded."""
 
 
 class CheckpointError(FastattnError):
@@ -55,5 +65,25 @@ def check_count(name: str, value: Any) -> int:
     if isinstance(value, bool):
         raise InputError(f"{name} must be a whole number, got {value!r}")
     if count < 1:
-        raise InputError(f"{name} must be at least 1, got {count}")
+        raise InputError(f"{name} must be at least 1, got {described(count)}")
     return count
+
+
+def check_bool(name: str, value: Any) -> bool:
+    """``value`` as a bool; InputError unless it is True or False, NumPy's own included."""
+    if isinstance(value, bool):
+        return value
+    import numpy as np  # errors are imported without it
+
+    if not isinstance(value, np.bool_):
+        raise InputError(f"{name} must be True or False, got {described(value)}")
+    return bool(value)
+
+
+def described(value: Any) -> str:
+    """``value`` as Python writes it, cut where that is long: for messages that say what came."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write out an int of thousands of digits
+        return f"a number of about {value.bit_length() * 3 // 10} digits"
+    return text if len(text) <= 100 else f"{text[:100]}..."

@@ -1,15 +1,18 @@
 """Attention on plain arrays, for use without a model: the kernel behind checks of shapes and types."""
 
+import math
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 
-from fastattn.errors import InputError
+from fastattn.attention_float64 import mend_rows, scale_is_extreme
+from fastattn.errors import InputError, check_bool
 from fastattn.kernels.attention import attend_between
 
 MAX_HEAD_WIDTH = 4096
-LARGEST_SCALE = float(np.finfo(np.float32).max) / 2  # the kernel takes it times log2(e)
+_LARGEST = np.iinfo(np.int64).max
 Integers: TypeAlias = int | np.integer | Sequence[int] | np.ndarray
 
 
@@ -89,21 +92,25 @@ def attention(
     lengths_B = _integers("lengths", S if lengths is None else lengths, B)
     if B and not 0 <= int(lengths_B.min()) <= int(lengths_B.max()) <= S:
         raise InputError(f"lengths: expected 0 to {S}, the number of keys, got {lengths_B.tolist()}")
+    causal = check_bool("causal", causal)
     if offset is not None and not causal:
         raise InputError("offset: expected only with causal=True")
     # beyond the queries and keys an offset hides or shows everything
     offset_B = np.clip(_integers("offset", 0 if offset is None else offset, B), -T, S)
     bias_BHTS = None if bias is None else _bias(bias, (B, H, T, S))
-    weights_BHTS = np.empty((B, H, T, S), np.float32) if return_weights else None
+    weights_BHTS = np.empty((B, H, T, S), np.float32) if check_bool("return_weights", return_weights) else None
+    extreme = scale_is_extreme(scale, query, key)
 
     query_NE, key_ME, value_ME = (_usable(array).reshape(-1, array.shape[2] * K) for array in arrays.values())
     query_starts_B, key_starts_B = np.arange(B) * T, np.arange(B) * S
     out_NF = attend_between(
         query_NE, key_ME, value_ME, query_starts_B, query_starts_B + T, key_starts_B, key_starts_B + lengths_B,
-        heads=H, key_heads=G, head_width=K, causal=bool(causal), offset_B=offset_B if causal and B else None,
-        scale=scale, bias_BHTS=bias_BHTS, weights_BHTS=weights_BHTS,
+        heads=H, key_heads=G, head_width=K, causal=causal, offset_B=offset_B if causal and B else None,
+        scale=1.0 if extreme else scale, bias_BHTS=bias_BHTS, weights_BHTS=weights_BHTS,
     )  # fmt: skip
     out_BTHK = out_NF.reshape(B, T, H, K)
+    seen_from_B = offset_B if causal else None
+    mend_rows(out_BTHK, weights_BHTS, query, key, value, lengths_B, seen_from_B, scale, bias_BHTS, extreme)
     return out_BTHK if weights_BHTS is None else (out_BTHK, weights_BHTS)
 
 
@@ -119,25 +126,42 @@ def _usable(array: np.ndarray) -> np.ndarray:
 
 
 def _scale(scale: Any) -> float:
+    if isinstance(scale, np.ndarray) and scale.ndim == 0:
+        scale = scale[()]
+    if isinstance(scale, bool) or not isinstance(scale, Real):
+        raise InputError(f"scale: expected a finite number, got {type(scale).__name__}")
     try:
         number = float(scale)
-    except (TypeError, ValueError):
-        raise InputError(f"scale: expected a finite number, got {type(scale).__name__}") from None
-    if not abs(number) <= LARGEST_SCALE:
-        raise InputError(f"scale: expected a finite number in float32, got {number}")
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InputError(f"scale: expected a finite number, got {number}")
     return number
 
 
 def _integers(name: str, values: Any, count: int) -> np.ndarray:
-    """``values``, one for all or one a sentence, as int64 [count]."""
+    """``values``, one for all or one a sentence, as int64 [count]; what is beyond int64 as its end."""
     try:
         array = np.asarray(values)
+        if array.dtype.kind in "Of" and not isinstance(values, np.ndarray):
+            array = _integers_of_any_size(values, array)
     except ValueError:  # lists of different lengths
         raise InputError(f"{name}: expected an integer or {count} of them, got nested lists") from None
     none = array.shape == (0,)  # an empty list is of float64
     if not (none or np.issubdtype(array.dtype, np.integer)) or array.shape not in ((), (count,)):
         raise InputError(f"{name}: expected an integer or {count} of them, got {array.dtype} of shape {array.shape}")
+    if array.dtype == np.uint64:
+        array = np.minimum(array, np.uint64(_LARGEST))
     return np.broadcast_to(array.astype(np.int64), (count,))
+
+
+def _integers_of_any_size(values: Any, array: np.ndarray) -> np.ndarray:
+    """What NumPy has as objects or floats, since one of them is beyond int64; ``array`` where they are no integers."""
+    objects = np.asarray(values, object)
+    if not objects.size or not all(isinstance(value, Integral) for value in objects.flat):
+        return array
+    bounded = [min(max(int(value), -_LARGEST), _LARGEST) for value in objects.flat]
+    return np.array(bounded, np.int64).reshape(objects.shape)
 
 
 def _bias(bias: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -12,11 +12,22 @@ _LEAST_NORM = 1e-12
 
 def unit_length(x_ND: np.ndarray) -> np.ndarray:
     """The rows divided by their length; a row of zeros stays so."""
-    return x_ND / np.maximum(np.sqrt(np.square(x_ND).sum(axis=1, keepdims=True)), x_ND.dtype.type(_LEAST_NORM))
+    with np.errstate(over="ignore"):
+        lengths_N1 = np.sqrt(np.square(x_ND).sum(axis=1, keepdims=True))
+    if np.isinf(lengths_N1).any():  # the squares overflowed: as quotients of the row's greatest number they do not
+        greatest_N1 = np.abs(x_ND).max(axis=1, keepdims=True)
+        large_N1 = np.isinf(lengths_N1) & np.isfinite(greatest_N1)
+        x_ND = x_ND / np.where(large_N1, greatest_N1, x_ND.dtype.type(1))
+        lengths_N1 = np.where(large_N1, np.sqrt(np.square(x_ND).sum(axis=1, keepdims=True)), lengths_N1)
+    return x_ND / np.maximum(lengths_N1, x_ND.dtype.type(_LEAST_NORM))
 
 
 def _dot(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
-    return a_AD @ b_BD.T
+    with np.errstate(over="ignore", invalid="ignore"):
+        product_AB = a_AD @ b_BD.T
+        if np.isfinite(product_AB).all():
+            return product_AB
+        return a_AD.astype(np.float64) @ b_BD.T.astype(np.float64)
 
 
 def _cosine(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
@@ -31,7 +42,8 @@ def _euclidean(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
 
 
 def _manhattan(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
-    return -np.stack([np.abs(a_D - b_BD).sum(axis=1) for a_D in a_AD])
+    with np.errstate(over="ignore"):  # beyond float32 it is infinite
+        return -np.stack([np.abs(a_D - b_BD).sum(axis=1) for a_D in a_AD])
 
 
 SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -54,15 +66,21 @@ def similarity(a: np.ndarray, b: np.ndarray, function: str = "cosine") -> np.nda
         raise InputError(f"vectors of one width are expected, got shapes {np.shape(a)} and {np.shape(b)}")
     if not len(a_AD) or not len(b_BD):
         return np.zeros((len(a_AD), len(b_BD)), np.float32)
-    return SIMILARITIES[function](a_AD, b_BD).astype(np.float32, copy=False)
+    found_AB = SIMILARITIES[function](a_AD, b_BD)
+    with np.errstate(over="ignore"):
+        return found_AB.astype(np.float32, copy=False)
 
 
 def _vectors(x: Any) -> np.ndarray:
-    """``x`` as float32 rows."""
+    """``x`` as float32 rows; float64 where a number is beyond float32."""
     try:
         array = np.asarray(x)
     except ValueError:  # lists of different lengths
         raise InputError("vectors of one width are expected, got lists of different lengths") from None
     if array.dtype.kind not in "iuf":
         raise InputError(f"vectors are expected, got {type(x).__name__} of {array.dtype}")
-    return np.atleast_2d(array.astype(np.float32, copy=False))
+    with np.errstate(over="ignore"):
+        rows = array.astype(np.float32, copy=False)
+    if array.dtype.kind == "f" and array.dtype != np.float32 and (np.isinf(rows) & np.isfinite(array)).any():
+        rows = array.astype(np.float64, copy=False)
+    return np.atleast_2d(rows)

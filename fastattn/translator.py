@@ -27,7 +27,7 @@ from fastattn.balance import input_factors
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.resolve import own_settings, resolve_options
 from fastattn.decoding.scoring import score as score_ids
-from fastattn.errors import CheckpointError, InputError, check_count
+from fastattn.errors import CheckpointError, InputError, check_bool, check_count
 from fastattn.files import open_text, write_translations
 from fastattn.models.transformer import EncoderDecoder
 from fastattn.pipeline import Pipeline, without_errors
@@ -259,7 +259,7 @@ class Translator:
         cannot be read or is not text, FastattnError for what cannot be written.
         """
         start = perf_counter()
-        options = {"return_scores": with_scores} | options
+        options = {"return_scores": check_bool("with_scores", with_scores)} | options
         with open_text(source_path) as lines, nullcontext() if target_path is None else open_text(target_path) as begun:
             results = self.translate_iter(lines, target_prefix=begun, split=split, details=True, **options)
             tokens, examples = write_translations(results, output_path, with_scores)

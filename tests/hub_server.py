@@ -30,7 +30,9 @@ class Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path).strip("/")
         self.server.requests.append((self.command, path, dict(self.headers)))
         parts = path.split("/")
-        if self.server.status:
+        if self.server.busy:
+            self.reply(self.server.busy.pop(0), b"{}")
+        elif self.server.status:
             self.reply(self.server.status, b"{}")
         elif parts[0] == "stored":
             self.reply(200, self.server.stored[parts[1]], "application/octet-stream")
@@ -91,7 +93,12 @@ class Handler(BaseHTTPRequestHandler):
         self, status: int, body: bytes, kind: str = "application/json", headers: Mapping[str, str] | None = None
     ) -> None:
         self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **(headers or {})}.items():
+        for name, value in {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            **self.server.headers,
+            **(headers or {}),
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -115,6 +122,8 @@ class HubServer(ThreadingHTTPServer):
 
     gated   name -> the token that opens it
     status  if not 0, the answer to everything
+    busy    statuses that the next requests are answered with, one each, before any other answer
+    headers  of every answer
     """
 
     daemon_threads = True
@@ -124,6 +133,8 @@ class HubServer(ThreadingHTTPServer):
         self.repos = {name: dict(files) for name, files in repos.items()}
         self.gated: dict[str, str] = {}
         self.status = 0
+        self.busy: list[int] = []
+        self.headers: dict[str, str] = {}
         self.stored: dict[str, bytes] = {}
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})

@@ -214,3 +214,9 @@ def test_the_hub_is_asked_for_nothing_else(tmp_path: Path) -> None:
     )
     done = run(None, tmp_path, "-c", code)
     assert "neither an existing path" in done.stdout and done.stdout.endswith("False\n")
+
+
+def test_a_busy_hub_is_asked_again(server: HubServer, tmp_path: Path) -> None:
+    server.busy = [503, 429]
+    done = command(server, tmp_path, "pull", MARIAN)
+    assert done.returncode == 0 and done.stderr == "", done.stderr

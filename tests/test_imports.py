@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {"fastattn": ROOT / "fastattn", "fastattn.weights": ROOT / "weights", "fastattn.cli": ROOT / "cli"}
 
 # Room -> the rooms that it may import, beside itself and ANYBODY's. Model code takes its operations as an argument.
-ANYBODY = {"errors", "cache", "kept", "lazy", "sharing", "_version"}
+ANYBODY = {"errors", "cache", "kept", "lazy", "sharing", "shown", "_version"}
 ABOVE_ALL = {
     "simd",
     "kernels",
@@ -38,15 +38,17 @@ TABLE = {
     "": {"decoding", "encoder", "translator", "functional", "results"},
     "_version": set(),
     "errors": set(),
+    "shown": set(),
     "cache": set(),
     "kept": set(),
     "lazy": set(),
     "sharing": set(),
+    "environment": set(),
     "progress": set(),
     "simd": set(),
     "spec": set(),
     "rounding": {"spec"},
-    "kernels": {"simd", "spec", "rounding"},  # spec for the activations' names
+    "kernels": {"simd", "spec", "rounding", "environment"},  # spec for the activations' names
     "reference": {"spec", "rounding", "reference_attention"},
     "reference_attention": {"rounding"},
     "packed_file": {"kernels", "weights", "spec"},
@@ -62,7 +64,8 @@ TABLE = {
     "decoding": {"models", "layers", "spec"},
     "weights": {"spec", "rounding", "text"},  # text for the pieces of a .spm, which are a Marian's vocabulary
     "text": {"spec"},
-    "functional": {"kernels"},
+    "attention_float64": set(),
+    "functional": {"kernels", "attention_float64"},
     "translator": ABOVE_ALL,
     "encoder": ABOVE_ALL,
     # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and

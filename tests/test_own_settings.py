@@ -101,7 +101,7 @@ def test_a_beam_that_is_too_narrow_is_refused_where_it_was_given() -> None:
         ({"max_length_factor": 1, "max_decoding_length": 5}, 3, 0, 3),
         ({"max_length_factor": 1, "min_decoding_length": 9}, 3, 0, 9),
         ({"max_length_factor": 1e300}, 3, 0, 500),
-        ({"max_decoding_length": 10**30}, 3, 0, 500),
+        ({"max_decoding_length": 1 << 40}, 3, 0, 500),
         ({"max_length_factor": 2}, 0, 0, 256),  # nothing to translate: the prefix, whole
     ],
 )

@@ -4,6 +4,7 @@ if __name__ != "fastattn.weights":
     raise ImportError("import this package as fastattn.weights (install fastattn first: pip install -e .)")
 
 import contextlib
+import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from fastattn.cache import cache_root, mark_used
 from fastattn.errors import CheckpointError
 from fastattn.spec import Checkpoint
 from fastattn.weights import argos, ctranslate2, huggingface, marian, native, sentence_transformers
-from fastattn.weights.folder import Awaited, Directory
+from fastattn.weights.folder import Awaited, Directory, check_memory
 
 # Asked in this order: a sentence-transformers folder is a Hugging Face directory with more in it, and fastattn's own
 # has files of the same names.
@@ -31,7 +32,7 @@ def read(path: str | Path) -> Checkpoint:
     Raises CheckpointError, on one line, where the path is missing, its format unknown (the known ones are listed),
     a file malformed, or the architecture not supported.
     """
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))  # Path's own fails where there is no such user, or no home
     if path.parent == cache_root() / "checkpoints":
         mark_used(path)
     try:
@@ -40,6 +41,7 @@ def read(path: str | Path) -> Checkpoint:
             return exporter.read(path)
         raise CheckpointError(_explain(path))
     except OSError as error:
+        check_memory(error, path)
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 

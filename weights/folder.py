@@ -1,11 +1,12 @@
 """A checkpoint's files by name, wherever they lie: in a directory here, in an archive in ``argos.py``."""
 
+import errno
 import mmap
 from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
-from fastattn.errors import CheckpointError
+from fastattn.errors import CheckpointError, OutOfMemoryError
 
 
 class Folder(Protocol):
@@ -71,4 +72,11 @@ def map_file(path: Path) -> memoryview:
                 return memoryview(bytearray())
             return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY))
     except (OSError, ValueError) as error:
+        check_memory(error, path)
         raise CheckpointError(f"{path}: cannot be read: {error}") from None
+
+
+def check_memory(error: Exception, path: Path) -> None:
+    """OutOfMemoryError where that is what the system said: nothing is wrong with the file."""
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        raise OutOfMemoryError(f"not enough memory to read {path}") from None

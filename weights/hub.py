@@ -5,14 +5,18 @@ HF_HUB_OFFLINE and the rest of its settings hold. It is imported only when such 
 """
 
 import contextlib
+import logging
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fastattn._version import VERSION
 from fastattn.errors import CheckpointError, DownloadError, FastattnError
+from fastattn.shown import shown, without_secrets
 from fastattn.weights import check
 from fastattn.weights.folder import Directory
 from fastattn.weights.marian import find_files
@@ -42,6 +46,7 @@ OTHERS = re.compile(
 MARIAN = re.compile(r"[\w.+-]+", re.ASCII)
 MARIAN_FIRST = re.compile(rf"{CARDS}|{CONFIGURATION.pattern}|.+\.npz\.yml|{re.escape(INFORMATION)}", re.ASCII)
 PACKAGE = re.compile(r"[\w.-]+\.argosmodel", re.ASCII)
+ANSWER_SECONDS = 30.0  # that the hub has to say which files a model has; huggingface_hub itself would wait for ever
 KNOWN = (
     f"{', '.join(WEIGHTS)}, a Marian model (.npz, or model*.bin with its config.yml or decoder.yml), one .argosmodel"
 )
@@ -59,15 +64,16 @@ def fetch(name: str, bars: bool = False) -> Path:
     Raises CheckpointError where there is no such model or nothing that could be read, DownloadError where it cannot
     be had.
     """
+    _check_home(name)
     import huggingface_hub
     from huggingface_hub.utils import GatedRepoError, RepositoryNotFoundError
 
     if _is_offline():
         return _cached(name, "FASTATTN_OFFLINE or HF_HUB_OFFLINE forbids the network")
-    endpoint = huggingface_hub.constants.ENDPOINT
-    with _bars(bars):
+    endpoint = without_secrets(huggingface_hub.constants.ENDPOINT)
+    with _bars(bars), _shown_log():
         try:
-            info = huggingface_hub.HfApi(library_name="fastattn", library_version=VERSION).model_info(name)
+            info = _model_info(name)
             files = needed(sibling.rfilename for sibling in info.siblings or [])
             if files:
                 return _download(name, files, info.sha)
@@ -84,6 +90,34 @@ def fetch(name: str, bars: bool = False) -> Path:
         except Exception as error:  # noqa: BLE001  of several libraries' families, which change from version to version
             return _cached(name, f"{endpoint} cannot be read: {_reason(error)}")
     raise CheckpointError(f"{endpoint}/{name} has no weights in a form that is known: {KNOWN}")
+
+
+def _model_info(name: str) -> Any:
+    """What the hub says of a model; one that is busy is asked again, as huggingface_hub does for files alone."""
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError
+
+    from fastattn.weights.connections import wait_before  # with the network's modules
+
+    api = huggingface_hub.HfApi(library_name="fastattn", library_version=VERSION)
+    attempt = 0
+    while True:
+        try:
+            return api.model_info(name, timeout=ANSWER_SECONDS)
+        except HfHubHTTPError as error:
+            response = error.response
+            wait = wait_before(attempt, response.status_code, response.headers.get("Retry-After"))
+            if wait is None:
+                raise
+        time.sleep(wait)
+        attempt += 1
+
+
+def _check_home(name: str) -> None:
+    """DownloadError where huggingface_hub would take a folder called "~", here, for the user's own."""
+    named = any(os.environ.get(variable) for variable in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
+    if not named and os.path.expanduser("~").startswith("~"):
+        raise DownloadError(f"{name} needs a place to be kept, and this user has no home folder; HF_HOME names one")
 
 
 @dataclass(frozen=True)
@@ -217,6 +251,27 @@ def _reason(error: Exception) -> str:
         return f"HTTP {response.status_code}"
     first = str(error).split("\n")[0].split(". ")[0]  # a sentence: others tell what else was tried
     return " ".join(first.split()) or type(error).__name__
+
+
+class _Shown(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = shown(record.getMessage()), ()
+        return True
+
+
+@contextlib.contextmanager
+def _shown_log() -> Iterator[None]:
+    """What huggingface_hub logs, a server's own words among it, is fit to be shown."""
+    from huggingface_hub import HfApi  # noqa: F401  with which the library makes its handler
+
+    handlers, fit = logging.getLogger("huggingface_hub").handlers[:], _Shown()
+    for handler in handlers:
+        handler.addFilter(fit)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(fit)
 
 
 @contextlib.contextmanager

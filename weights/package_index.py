@@ -56,7 +56,12 @@ class PackageIndex:
                 continue
             if not found:
                 failures.append(f"{without_password(place)}: no such file there")
-            yield from found
+            for link in found:
+                scheme = urlsplit(link.url).scheme
+                if _is_remote(place) and not _is_remote(link.url):  # a server has no files of this machine read
+                    failures.append(f"{without_password(place)}: a link to {scheme}:, expected http: or https:")
+                else:
+                    yield link
 
     def _places(self, project: str) -> list[tuple[str, bool]]:
         settings = self._settings
@@ -87,7 +92,7 @@ class PackageIndex:
         if urlsplit(url).scheme != "file" or not file_path(url).is_dir():
             return self._listing(url)
         links = []
-        for path in sorted(file_path(url).iterdir()):
+        for path in sorted(path for path in file_path(url).iterdir() if path.is_file()):
             if path.suffix in (".html", ".htm"):
                 links += self._listing(path.as_uri())
             else:
@@ -97,6 +102,10 @@ class PackageIndex:
     def _listing(self, url: str) -> list[Link]:
         with self.transport.open(url, _ACCEPT) as response:
             return _parse(response, _read_all(response))
+
+
+def _is_remote(url: str) -> bool:
+    return urlsplit(url).scheme in ("http", "https")
 
 
 def _as_url(place: str) -> str:

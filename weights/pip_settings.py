@@ -80,18 +80,20 @@ def _global_folders() -> list[Path]:
     if sys.platform == "darwin":
         return [Path("/Library/Application Support/pip")]
     folders = (os.environ.get("XDG_CONFIG_DIRS", "").strip() or "/etc/xdg").split(os.pathsep)
-    return [Path(folder).expanduser() / "pip" for folder in folders] + [Path("/etc")]
+    return [Path(os.path.expanduser(folder)) / "pip" for folder in folders] + [Path("/etc")]
 
 
 def _user_folders() -> list[Path]:
-    home = Path.home()
+    home = Path(os.path.expanduser("~"))
+    if not home.is_absolute():  # there is none
+        return []
     if sys.platform == "win32":
         return [home / "pip", Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming") / "pip"]
     if sys.platform == "darwin":
         own = home / "Library" / "Application Support" / "pip"
         return [home / ".pip", own if own.is_dir() else home / ".config" / "pip"]
     base = os.environ.get("XDG_CONFIG_HOME", "").strip()
-    return [home / ".pip", (Path(base).expanduser() if base else home / ".config") / "pip"]
+    return [home / ".pip", (Path(os.path.expanduser(base)) if base else home / ".config") / "pip"]
 
 
 def _options() -> dict[str, str]:

@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO
 
+from fastattn.cache import NOWHERE
 from fastattn.errors import DownloadError
 from fastattn.weights.archive import ArchiveError, extract
 from fastattn.weights.catalog import Entry, lookup
@@ -48,6 +49,10 @@ def pull_entry(entry: Entry, progress: Progress | None = None) -> Path:
         raise DownloadError(
             f"{entry.name} is not in the cache ({folder.parent}) and FASTATTN_OFFLINE forbids the network; "
             f"when online, run: fastattn pull {entry.name}"
+        )
+    if folder.is_relative_to(NOWHERE):
+        raise DownloadError(
+            f"{entry.name} needs a place to be kept, and this user has no home folder; FASTATTN_CACHE names one"
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,8 @@ import netrc
 import os
 import re
 import ssl
+import stat
+import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
@@ -16,6 +18,7 @@ from typing import IO, Any
 from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit, urlunsplit
 
 from fastattn._version import VERSION
+from fastattn.weights.connections import HttpConnection, HttpsConnection, StalledError, wait_before
 from fastattn.weights.pip_settings import PipSettings
 
 
@@ -48,7 +51,7 @@ class Transport:
         for handler in (
             urllib.request.ProxyHandler(proxies),
             urllib.request.UnknownHandler(),
-            urllib.request.HTTPHandler(),
+            _HttpHandler(),
             _HttpsHandler(self._context),
             urllib.request.HTTPDefaultErrorHandler(),
             _RedirectHandler(self._authorize),
@@ -61,7 +64,7 @@ class Transport:
         """The body of a URL; raises TransportError where it cannot be opened."""
         if url.lower().startswith("file:"):
             with _as_transport_errors():
-                file = open(file_path(url), "rb")
+                file = _open_regular(file_path(url))
             with file:
                 yield Response(url, "", "utf-8", file)
             return
@@ -72,11 +75,20 @@ class Transport:
             charset = headers.get_content_charset("utf-8")
             yield Response(response.url, headers.get_content_type(), charset, response)
 
-    def _request(self, url: str, accept: str) -> http.client.HTTPResponse:
+    def _request(self, url: str, accept: str, attempt: int = 0) -> http.client.HTTPResponse:
+        """The response; a server that is busy is asked again after a while."""
         headers = {"Accept": accept, "User-Agent": f"fastattn/{VERSION}"}
         request = urllib.request.Request(_quoted(without_password(url)), headers=headers)
         self._authorize(request, _userinfo(url))
-        return self._opener.open(request, timeout=self._settings.timeout)
+        try:
+            return self._opener.open(request, timeout=self._settings.timeout)
+        except urllib.error.HTTPError as error:
+            wait = wait_before(attempt, error.code, error.headers.get("Retry-After"))
+            if wait is None:
+                raise
+            error.close()
+        time.sleep(wait)
+        return self._request(url, accept, attempt + 1)
 
     def _authorize(self, request: urllib.request.Request, userinfo: str | None = None) -> None:
         """Adds the credentials of this request's own host, in a header that a redirect does not carry along."""
@@ -135,11 +147,25 @@ def _as_transport_errors() -> Iterator[None]:
         yield
     except urllib.error.HTTPError as error:
         error.close()
-        raise TransportError(f"HTTP {error.code} {' '.join(str(error.reason).split())}") from None
+        raise TransportError(f"HTTP {error.code} {_short(error.reason)}") from None
     except urllib.error.URLError as error:
         raise TransportError(_reason(error.reason)) from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (OSError, http.client.HTTPException, ValueError, StalledError) as error:
         raise TransportError(_reason(error)) from None
+
+
+def _open_regular(path: Path) -> IO[bytes]:
+    """The file, to be read; nothing that could make a reader wait: opening a FIFO does until somebody writes."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise TransportError("not a regular file")
+    return file
+
+
+class _HttpHandler(urllib.request.HTTPHandler):
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(HttpConnection, request)  # type: ignore[return-value]
 
 
 class _HttpsHandler(urllib.request.HTTPSHandler):
@@ -151,7 +177,7 @@ class _HttpsHandler(urllib.request.HTTPSHandler):
 
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
         context = self._context_of_url(request.full_url)
-        return self.do_open(http.client.HTTPSConnection, request, context=context)  # type: ignore[return-value]
+        return self.do_open(HttpsConnection, request, context=context)  # type: ignore[return-value]
 
 
 class _RedirectHandler(urllib.request.HTTPRedirectHandler):
@@ -251,4 +277,9 @@ def _reason(error: object) -> str:
         return "timed out"
     if isinstance(error, OSError) and error.strerror and not isinstance(error, ssl.SSLError):
         return error.strerror
-    return " ".join(str(error).split()) or type(error).__name__
+    return _short(error) or type(error).__name__
+
+
+def _short(reason: object) -> str:
+    """A server's words or a library's: on one line, and not a page of them."""
+    return " ".join(str(reason).split())[:300]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.errors import InputError
+from fastattn.errors import InputError, check_bool, described
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,24 @@ class Step:
 WIDEST_BEAM = 1024
 MOST_HYPOTHESES = 1_000_000
 LONGEST_TARGET = 1 << 40  # a number that an int64 holds, and no memory
+LONGEST_LEAST = 1_000_000  # tokens: as long a search goes on whether the model has ended or not
+# Beyond these float32 cannot tell hypotheses apart: their log-probabilities vanish beside the penalties, a power of
+# their length is 0 or infinite, and so are logits.
+_RANGES = {
+    "length_penalty": (-10, 10),
+    "word_penalty": (-1e4, 1e4),
+    "coverage_penalty": (-1e4, 1e4),
+    "repetition_penalty": (1e-6, 1e6),
+}
+_BOOLEANS = (
+    "disable_unk",
+    "return_alternatives",
+    "shortlist",
+    "return_end_token",
+    "return_scores",
+    "return_attention",
+    "replace_unknowns",
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +73,8 @@ class DecodingOptions:
     patience             the search ends with round(beam_size * patience) finished hypotheses (Kasai 2022)
     num_hypotheses       how many are returned, best first; at most beam_size * patience, but any number of samples and
                          alternatives
-    length_penalty       a score is the sum of log-probabilities / length ** length_penalty, the end token counted
+    length_penalty       a score is the sum of log-probabilities / length ** length_penalty, the end token counted;
+                         from -10 to 10
     coverage_penalty     a score gains this times the sum, over the source tokens, of log(min(attention received, 1));
                          a weight, 0 for none (Wu 2016, section 7)
     repetition_penalty   logits of tokens already produced are divided by it where they are positive and multiplied by
@@ -137,6 +156,8 @@ class DecodingOptions:
     callback: Callable[[Step], Any] | None = None
 
     def __post_init__(self) -> None:
+        for name in _BOOLEANS:
+            check_bool(name, getattr(self, name))
         self._check_numbers()
         self._check_limits()
         self._check_combinations()
@@ -157,7 +178,9 @@ class DecodingOptions:
         for name, least in counts.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-                raise InputError(f"{name} should be a whole number, at least {least}; got {value!r}")
+                raise InputError(f"{name} should be a whole number, at least {least}; got {described(value)}")
+            if name != "seed" and int(value) > LONGEST_TARGET:
+                raise InputError(f"{name} should be at most {LONGEST_TARGET}, got {described(value)}")
         numbers = (
             "patience",
             "length_penalty",
@@ -172,8 +195,8 @@ class DecodingOptions:
         )
         for name in numbers:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-                raise InputError(f"{name} should be a finite number, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, Real) or not _is_finite(value):
+                raise InputError(f"{name} should be a finite number, got {described(value)}")
 
     def _check_limits(self) -> None:
         ends = self.end_token
@@ -186,12 +209,17 @@ class DecodingOptions:
         for name in ("patience", "repetition_penalty", "sampling_topp", "max_length_factor", "timeout"):
             if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise InputError(f"{name} should be greater than 0, got {getattr(self, name)}")
-        for name in ("min_alternative_expansion_prob", "sampling_temperature"):
+        for name, (least, most) in _RANGES.items():
+            if not least <= getattr(self, name) <= most:
+                raise InputError(f"{name} should be from {least:g} to {most:g}, got {getattr(self, name)}")
+        for name in ("min_alternative_expansion_prob", "sampling_temperature", "prefix_bias_beta"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} should be at least 0, got {getattr(self, name)}")
         for name in ("min_alternative_expansion_prob", "sampling_topp"):
             if getattr(self, name) > 1:
                 raise InputError(f"{name} should be at most 1, got {getattr(self, name)}")
+        if self.min_decoding_length > LONGEST_LEAST:
+            raise InputError(f"min_decoding_length should be at most {LONGEST_LEAST}, got {self.min_decoding_length}")
         if self.beam_size > WIDEST_BEAM:
             raise InputError(f"beam_size should be at most {WIDEST_BEAM}, got {self.beam_size}")
         if self.num_hypotheses > MOST_HYPOTHESES:
@@ -271,3 +299,11 @@ class DecodingOptions:
         if limit is None:
             limit = max(256, 2 * source_length, self.min_decoding_length)
         return min(limit, positions or LONGEST_TARGET)
+
+
+def _is_finite(value: Real) -> bool:
+    """Whether a number is one as a float too."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False

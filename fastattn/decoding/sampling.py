@@ -48,7 +48,8 @@ def draw(log_probs_Rk: np.ndarray, uniform_R: np.ndarray, temperature: float, to
         best = row_k.max()
         if np.isneginf(best):
             continue
-        weights_k = np.exp((row_k.astype(np.float64) - best) / temperature)
+        with np.errstate(over="ignore"):  # the smallest of temperatures leave the best alone
+            weights_k = np.exp((row_k.astype(np.float64) - best) / temperature)
         if top_p < 1:
             order_k = np.argsort(-weights_k, kind="stable")
             before_k = np.cumsum(weights_k[order_k]) - weights_k[order_k]

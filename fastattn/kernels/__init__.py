@@ -1,5 +1,6 @@
 """The operations of the engine as compiled loops; fastattn.reference has the same names in plain NumPy."""
 
+import fastattn.environment  # noqa: F401  before Numba: it looks at what that would read
 from fastattn.kernels.attention import attention
 from fastattn.kernels.attention_step import attention_step
 from fastattn.kernels.cache_rows import round_rows, write_rows

@@ -1,0 +1,31 @@
+"""Environment variables that the compiler reads when it is imported: imported before it, this module looks at them.
+
+Numba itself would warn over several lines, or fail where kernels are first called. InputError for what they cannot run
+with.
+"""
+
+import os
+
+from fastattn.errors import InputError
+
+
+def _check() -> None:
+    threads = os.environ.get("NUMBA_NUM_THREADS")
+    if threads is not None and not _number(threads) >= 1:
+        raise InputError(f"NUMBA_NUM_THREADS should be a whole number of at least 1, is {threads!r}")
+    disabled = os.environ.get("NUMBA_DISABLE_JIT")
+    if disabled is not None and _number(disabled) != 0:
+        raise InputError(
+            f"NUMBA_DISABLE_JIT should be 0 or unset, is {disabled!r}: without the compiler there are no kernels"
+        )
+
+
+def _number(text: str) -> int:
+    """What Numba makes of it; -1 for nothing."""
+    try:
+        return int(text)
+    except ValueError:
+        return -1
+
+
+_check()

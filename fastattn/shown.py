@@ -1,0 +1,40 @@
+"""What comes from outside, made fit to be shown: nothing in it that a terminal would act on, and no secret."""
+
+import json
+import os
+import re
+from typing import Any
+
+# Control characters, separators of lines, what turns the direction of text round, and halves of surrogate pairs, which
+# is what bytes of a path that are no UTF-8 become.
+_ACTED_ON = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]")
+_CREDENTIALS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)[^/?#\s]*@")
+_AUTHORIZATION = re.compile(r"\b(Bearer|Basic) [\w.~+/=-]{16,}")
+_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+_SHORTEST = 4  # characters; what is shorter is no token, and would be found in every other word
+
+
+def shown(text: str) -> str:
+    """``text`` as a terminal may get it: secrets left out, the rest of it ``visible``."""
+    return visible(without_secrets(text))
+
+
+def visible(text: str) -> str:
+    r"""``text`` with what a terminal would act on as ``ascii`` has it, ``\x1b`` or ``\u202e``; all else as it is."""
+    return _ACTED_ON.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def without_secrets(text: str) -> str:
+    """``text`` without users and passwords in URLs, what an Authorization header holds, and the hub's token."""
+    text = _AUTHORIZATION.sub(r"\1 ***", _CREDENTIALS.sub(r"\1", text))
+    for name in _TOKENS:
+        # One that no header can carry is told of by its parts, with escapes between them.
+        for part in re.split(r"[\s\x00-\x1f\x7f]+", os.environ.get(name, "")):
+            if len(part) >= _SHORTEST:
+                text = text.replace(part, "***")
+    return text
+
+
+def json_line(value: Any) -> str:
+    """``value`` as JSON on one line, in which what a terminal would act on is escaped as JSON has it."""
+    return _ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
