@@ -1,4 +1,4 @@
-"""Puts bugs into the sources by hand of a machine, one at a time, and tells which of them no test sees.
+"""Puts bugs into the sources, one at a time, and tells which of them no test sees.
 
     python tests/run_mutants.py                         a sample of SAMPLE of all that could be put in
     python tests/run_mutants.py --sample 40 --seed 7 weights/archive.py fastattn/text
@@ -55,7 +55,7 @@ NEAREST = {
     "fastattn/text/translation": "translator translator_options",
     "fastattn/text/vocabulary_map": "vocabulary_map",
     "fastattn/text/": "text_sentencepiece",
-    "weights/__init__": "weights_huggingface weights_native",
+    "weights/__init__": "weights_ctranslate2_refused weights_huggingface weights_native",
     "weights/archive": "archive pull",
     "weights/argos": "weights_argos",
     "weights/catalog": "catalog pull",
@@ -66,12 +66,12 @@ NEAREST = {
     "weights/huggingface_generation": "own_settings weights_huggingface_marian",
     "weights/huggingface_marian": "weights_huggingface_marian",
     "weights/huggingface": "weights_huggingface encoder_checkpoints",
-    "weights/json_file": "weights_native weights_huggingface",
+    "weights/json_file": "weights_native weights_ctranslate2_refused weights_huggingface",
     "weights/marian": "weights_marian weights_marian_files weights_marian_refused own_settings",
     "weights/native": "weights_native",
     "weights/package_index": "package_index",
     "weights/pip_settings": "pip_settings",
-    "weights/plain_data": "pytorch_file",
+    "weights/plain_data": "weights_native",
     "weights/pull": "pull",
     "weights/pytorch_file": "pytorch_file",
     "weights/safetensors_file": "weights_native weights_huggingface",
@@ -120,7 +120,7 @@ def mutants_of(path: str) -> Iterator[Mutant]:
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, ast.AST]]:
-    """Each node that can be another, and that other; not in annotations, nor in what is said or raised."""
+    """Each node that can be another, and that other; not in annotations or decorators, nor in what is raised."""
     if isinstance(node, ast.Raise | ast.JoinedStr) or _is_for_types(node):
         return
     match node:
@@ -147,7 +147,7 @@ def _changes(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, ast.AST]]:
             for test in node.ifs:
                 yield from _negated(test)
     for name, value in ast.iter_fields(node):
-        if name not in ("annotation", "returns"):
+        if name not in ("annotation", "returns", "decorator_list"):
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
                     yield from _changes(child)
@@ -182,7 +182,7 @@ class Workplace:
             shutil.copytree(cache_root() / "kernels", folder / "cache/kernels", ignore=shutil.ignore_patterns("*.part"))
 
     def run(self, tests: Iterable[str], seconds: float) -> bool:
-        """Whether the tests pass. Of what earlier runs have left the compiled kernels alone are there, none a mutant's."""
+        """Whether the tests pass. Of what earlier runs have left, kernels alone stay: none of them is a mutant's."""
         for name in ("cache/packed", "cache/checkpoints", "home", "temporary"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         for name in ("home", "temporary"):
@@ -239,7 +239,9 @@ def chosen(rooms: list[str], only: str | None) -> list[Mutant]:
     if only is not None:
         path, _, line = only.rpartition(":")
         return [mutant for mutant in mutants_of(path) if mutant.line == int(line)]
-    paths = [path for room in rooms for path in ([ROOT / room] if (ROOT / room).is_file() else (ROOT / room).glob("*.py"))]
+    paths = [
+        path for room in rooms for path in ([ROOT / room] if (ROOT / room).is_file() else (ROOT / room).glob("*.py"))
+    ]
     return [mutant for path in sorted(paths) for mutant in mutants_of(path.relative_to(ROOT).as_posix())]
 
 
@@ -255,10 +257,10 @@ def main() -> None:
     of_all = len(mutants)
     if arguments.only is None and 0 < arguments.sample < of_all:
         mutants = [mutants[n] for n in sorted(random.Random(arguments.seed).sample(range(of_all), arguments.sample))]
-    sys.exit(report(mutants, of_all, arguments.jobs))
+    report(mutants, of_all, arguments.jobs)
 
 
-def report(mutants: list[Mutant], of_all: int, jobs: int) -> int:
+def report(mutants: list[Mutant], of_all: int, jobs: int) -> None:
     start, survived = time.monotonic(), 0
     places: queue.SimpleQueue[Workplace] = queue.SimpleQueue()
 
@@ -297,8 +299,9 @@ def report(mutants: list[Mutant], of_all: int, jobs: int) -> int:
                     print(mutant, flush=True)
                 progress.show(f"{number} of {len(mutants)} mutants, {survived} survived")
     caught, minutes = len(mutants) - survived, (time.monotonic() - start) / 60
-    print(f"caught {caught} of {len(mutants)} ({caught / max(len(mutants), 1):.0%}), out of {of_all}; {minutes:.1f} min")
-    return 0
+    print(
+        f"caught {caught} of {len(mutants)} ({caught / max(len(mutants), 1):.0%}), out of {of_all}; {minutes:.1f} min"
+    )
 
 
 if __name__ == "__main__":

@@ -78,7 +78,10 @@ def test_translate_gives_a_line_for_a_line(model, tmp_path):
 PREFIX = ("--target-prefix", "▁w7 new"), {"target_prefix": "▁w7 new"}
 BRANCHED = ("--alternatives",), {"return_alternatives": True}
 GREEDY = ("-b", 1, "-n", 1), {"beam_size": 1, "num_hypotheses": 1}
-LONGER = ("-n", 1, "--min-length", 1, "--max-length", 12), {"num_hypotheses": 1, "min_decoding_length": 1, "max_decoding_length": 12}
+LONGER = (
+    ("-n", 1, "--min-length", 1, "--max-length", 12),
+    {"num_hypotheses": 1, "min_decoding_length": 1, "max_decoding_length": 12},
+)
 DRAWN = ("--sampling-topk", 9, "--seed", 4), {"sampling_topk": 9, "seed": 4}
 SEARCHES = [
     [(("--beam-size", 4), {"beam_size": 4})],

@@ -21,7 +21,7 @@ def test_agrees_with_reference(case: Case):
 
 @pytest.mark.parametrize("width", [384, 1024])
 def test_layer_norm_of_rows_far_from_zero(width):
-    """What rounding leaves in the mean, a good part of such deviations, is taken off: only the mean's own step stays."""
+    """What rounding leaves in the mean, much beside such deviations, is taken off: only the mean's own step stays."""
     mean, deviation = 1000, 1e-3
     x_ND = (np.random.default_rng(2).standard_normal((9, width)) * deviation + mean).astype(np.float32)
     y_ND = kernels.layer_norm(x_ND, np.ones(width, np.float32), np.zeros(width, np.float32), 1e-12).astype(np.float64)

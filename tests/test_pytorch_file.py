@@ -118,6 +118,18 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         call(name("torch._utils", "_rebuild_parameter"), text("x"), b"\x89", NO_HOOKS),
         "a parameter that is no tensor",
     ),
+    "an OrderedDict of a tuple of pairs": (
+        call(name("collections", "OrderedDict"), tuple_of(tuple_of(text("a"), text("b")))),
+        "of what are no pairs",
+    ),
+    "an OrderedDict of a text of two letters": (
+        call(name("collections", "OrderedDict"), b"]" + text("ab") + b"a"),
+        "of what are no pairs",
+    ),
+    "an OrderedDict of keys alone": (
+        call(name("collections", "OrderedDict"), b"]" + tuple_of(text("a")) + b"a"),
+        "of what are no pairs",
+    ),
     "an OrderedDict of something": (call(name("collections", "OrderedDict"), text("ab")), "of what are no pairs"),
     "a size of text": (call(name("torch", "Size"), text("ab")), "no tuple of sizes"),
     "a negative size": (call(name("torch", "Size"), tuple_of(integer(-1))), "no tuple of sizes"),
@@ -177,6 +189,15 @@ def test_a_hostile_pickle_runs_nothing(
     assert SECRET not in "".join(capfd.readouterr())
 
 
+@pytest.mark.parametrize("pair", [lambda *items: tuple_of(*items), lambda *items: b"](" + b"".join(items) + b"e"])
+def test_an_ordered_dict_of_pairs_is_a_state_dict(pair: Callable[..., bytes]) -> None:
+    """As Python writes one in protocol 0 and 1."""
+    whole = tensor(storage("float32", "0", 4), (4,))
+    pairs = b"](" + pair(text("a"), whole) + pair(text("b"), whole) + b"e"
+    arrays = read(zip_bytes(pickled(call(name("collections", "OrderedDict"), pairs)), {"0": FOUR}))
+    assert sorted(arrays) == ["a", "b"]
+
+
 def test_the_allow_list() -> None:
     """A change of it should be a decision."""
     known = {"collections.OrderedDict", "torch.Size", "torch._utils._rebuild_tensor_v2"}
@@ -197,8 +218,10 @@ BOMBS = [
     nested(200, b"\x86"),
     b"}(" + text("a") + nested(200, b"\x86") + b"u",
     nested(200, b"\x86") + b"Q",
-    *(call(name("torch", "Size"), nested(200, b"\x86") + more) for more in (b"", b"\x85", b"\x85\x85")),
-    *(call(name("collections", "OrderedDict"), nested(200, b"\x86") + more) for more in (b"", b"\x85", b"\x85\x85")),
+    nested(200, b"\x86") + call(name("torch", "Size"), b"h\xc8"),
+    nested(200, b"\x86") + call(name("torch", "Size"), b"h\xc8\x85"),
+    nested(200, b"\x86") + call(name("collections", "OrderedDict"), b"h\xc8\x85"),
+    nested(200, b"\x86") + call(name("collections", "OrderedDict"), b"]h\xc8a"),
     b"})" + nested(200, b"\x86") + b"Ns",
     b"}" + nested(200, b"\x86") + b"Ns",
     b"]\x94h\x00h\x00a" + b"h\x00a" * 100,  # a list that holds itself

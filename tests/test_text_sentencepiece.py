@@ -101,6 +101,18 @@ def test_near_ties_are_settled_in_float32():
     assert model.pieces("abc") == ["abc"]
 
 
+@pytest.mark.parametrize("name", GOLDEN)
+def test_what_needs_no_rewriting_is_told_apart_for_speed_alone(name):
+    model = load(name)
+    quick = model._normalizer
+    plain, characters = quick._plain, [chr(code) for code in range(128)]
+    assert plain.fullmatch("Some 12 words, plain ones")
+    found = [quick.normalize(2 * character) for character in characters]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quick, "_plain", None)
+        assert [quick.normalize(2 * character) for character in characters] == found
+
+
 @pytest.mark.parametrize(("less", "before"), [(2**-12, 300), (2**-9, 6000)])
 def test_remembered_words_are_cut_as_the_whole_text_would_have_them(less, before):
     """Where the sum of what comes before rounds away by how much one way is worse: near ties, and far from zero."""
