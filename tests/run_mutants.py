@@ -225,7 +225,8 @@ class Workplace:
 def _limit_memory() -> None:
     import resource
 
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    with contextlib.suppress(OSError, ValueError):  # a lower limit that is there already, or a system without this one
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
 
 
 def _end(process: subprocess.Popen) -> None:
