@@ -1,4 +1,4 @@
-# make demo | test | slow | everywhere | check | bench | dist | clean. Each sets up what it needs in .venv, once.
+# make demo | test | slow | everywhere | mutants | check | bench | dist | clean. Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 VENV := .venv
 ifeq ($(OS),Windows_NT)
@@ -8,13 +8,14 @@ BIN := $(VENV)/bin
 endif
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test slow everywhere check bench dist clean
+.PHONY: help setup demo test slow everywhere mutants check bench dist clean
 
 help:
 	@echo "make demo    set up, download three small models, translate and encode something real"
 	@echo "make test    set up, run the tests            (ARGS=... goes to pytest)"
 	@echo "make slow    set up, run the tests that take minutes (ARGS=... goes to pytest)"
 	@echo "make everywhere  the tests as on other machines: fewer CPU features, no network, ... (ARGS=... names some)"
+	@echo "make mutants what the tests do not see: puts bugs in, ten minutes (ARGS=... goes to tests/run_mutants.py)"
 	@echo "make check   format, lint, types, import table"
 	@echo "make bench   run the benchmarks               (ARGS=... goes to them)"
 	@echo "make dist    a wheel and an sdist in dist/, tried out in every Python from 3.10 that is here"
@@ -40,6 +41,9 @@ slow: setup
 
 everywhere: setup
 	@$(BIN)/python tests/run_everywhere.py $(ARGS)
+
+mutants: setup
+	@$(BIN)/python tests/run_mutants.py $(ARGS)
 
 # mypy knows nothing of package_dir, so it is shown the tree as an installation lays it out.
 check: setup

@@ -56,6 +56,23 @@ def test_a_tar_whose_checksum_differs(tmp_path: Path) -> None:
         extract(archive, {"file": tmp_path / "file", "other": tmp_path / "other"}, limit=1 << 16)
 
 
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
+def test_the_limit_is_of_all_members_together(tmp_path: Path, name: str) -> None:
+    archive, members = tmp_path / name, ("one", "two", "three")
+    if name == "a.zip":
+        archive.write_bytes(packed(dict.fromkeys(members, CONTENT)))
+    else:
+        with tarfile.open(archive, "w:gz") as file:
+            for member in members:
+                info = tarfile.TarInfo(member)
+                info.size = len(CONTENT)
+                file.addfile(info, io.BytesIO(CONTENT))
+    extract(archive, {member: tmp_path / "whole" / member for member in members}, 3 * len(CONTENT))
+    assert [(tmp_path / "whole" / member).read_bytes() for member in members] == [CONTENT] * 3
+    with pytest.raises(ArchiveError, match=f"{name}: three unpacks to more than it should"):
+        extract(archive, {member: tmp_path / "part" / member for member in members}, 3 * len(CONTENT) - 1)
+
+
 def test_a_disk_that_is_full_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "a.zip"
     archive.write_bytes(packed({"file": CONTENT}))

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from ctranslate2_writer import random_transformer, vocabulary, write_config, write_model, write_vocabularies
 from index_server import JSON, IndexServer, entry_of, isolate, zipped
 
+from fastattn import kernels
 from fastattn.cli.entry import commands
 from fastattn.cli.loading import loading
 from fastattn.results import Translation
@@ -73,24 +74,79 @@ def test_translate_gives_a_line_for_a_line(model, tmp_path):
     assert succeed("translate", "-m", model) == ""
 
 
-def test_translate_hands_the_penalties_and_the_samples_on(model):
-    def texts(*options):
-        return json.loads(succeed("translate", "-m", model, *SHORT, *options, "-n", 2, "--json", "▁w1"))["hypotheses"]
+# What the command is given and what the API calls it; the last of a list is to change what comes.
+PREFIX = ("--target-prefix", "▁w7 new"), {"target_prefix": "▁w7 new"}
+BRANCHED = ("--alternatives",), {"return_alternatives": True}
+GREEDY = ("-b", 1, "-n", 1), {"beam_size": 1, "num_hypotheses": 1}
+LONGER = (
+    ("-n", 1, "--min-length", 1, "--max-length", 12),
+    {"num_hypotheses": 1, "min_decoding_length": 1, "max_decoding_length": 12},
+)
+DRAWN = ("--sampling-topk", 9, "--seed", 4), {"sampling_topk": 9, "seed": 4}
+SEARCHES = [
+    [(("--beam-size", 4), {"beam_size": 4})],
+    [LONGER, (("--patience", 0.5), {"patience": 0.5})],
+    [(("--length-penalty", 0.1), {"length_penalty": 0.1})],
+    [(("--word-penalty", 1.5), {"word_penalty": 1.5})],
+    [(("--coverage-penalty", 0.9), {"coverage_penalty": 0.9})],
+    [(("--repetition-penalty", 2), {"repetition_penalty": 2})],
+    [(("--no-repeat-ngram", 1), {"no_repeat_ngram_size": 1})],
+    [(("--min-length", 7), {"min_decoding_length": 7})],
+    [(("--max-length", 4), {"max_decoding_length": 4})],
+    [(("--max-length-factor", 1), {"max_length_factor": 1})],
+    [PREFIX],
+    [PREFIX, (("--prefix-bias", 0.3), {"prefix_bias_beta": 0.3})],
+    [PREFIX, BRANCHED],
+    [PREFIX, BRANCHED, (("--min-alternative-prob", 0.2), {"min_alternative_expansion_prob": 0.2})],
+    [(("--disable-unk",), {"disable_unk": True})],
+    [PREFIX, (("--replace-unknowns",), {"replace_unknowns": True})],
+    [(("--suppress", "▁w9", "--suppress", "▁w4 ▁w15"), {"suppress_sequences": ["▁w9", "▁w4 ▁w15"]})],
+    [GREEDY, DRAWN],
+    [GREEDY, DRAWN, (("--sampling-topk", 2), {"sampling_topk": 2})],
+    [GREEDY, DRAWN, (("--seed", 5), {"seed": 5})],
+    [GREEDY, DRAWN, (("--sampling-topp", 0.5), {"sampling_topp": 0.5})],
+    [GREEDY, DRAWN, (("--sampling-temperature", 3), {"sampling_temperature": 3})],
+    [(("--split", "sentences"), {"split": "sentences"})],
+]
 
-    def expected(**options):
-        return Translator(model).translate("▁w1", max_decoding_length=5, num_hypotheses=2, details=True, **options)
 
-    rules = ("--no-repeat-ngram", 2, "--suppress", "▁w1 ▁w2", "--suppress", "▁w3", "--repetition-penalty", 1.2)
-    rules = (*rules, "--coverage-penalty", 0.3, "--replace-unknowns", "--target-prefix", "▁w5", "--prefix-bias", 0.2)
-    ruled = {"no_repeat_ngram_size": 2, "suppress_sequences": ["▁w1 ▁w2", "▁w3"], "repetition_penalty": 1.2}
-    ruled |= {"coverage_penalty": 0.3, "replace_unknowns": True, "target_prefix": "▁w5", "prefix_bias_beta": 0.2}
-    drawn = ("-b", 1, "--sampling-topk", 9, "--sampling-topp", 0.9, "--sampling-temperature", 1.5, "--seed", 4)
-    draws = {"beam_size": 1, "sampling_topk": 9, "sampling_topp": 0.9, "sampling_temperature": 1.5, "seed": 4}
-    branched = ("--alternatives", "--min-alternative-prob", 0.01)
-    branches = {"return_alternatives": True, "min_alternative_expansion_prob": 0.01}
-    for options, named in ((rules, ruled), (drawn, draws), (branched, branches)):
-        assert [hypothesis["text"] for hypothesis in texts(*options)] == expected(**named).hypotheses
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: " ".join(map(str, search[-1][0])))
+def test_translate_hands_each_option_of_a_search_on(model, search):
+    texts = ["▁w1 ▁w2. ▁w3 ▁w4", "▁w5", "▁w6 ▁w6 ▁w7 ▁w1 ▁w9"]
+
+    def found(pairs):
+        options = ["-n", 2, "--min-length", 3, "--max-length", 8, *(option for given, _ in pairs for option in given)]
+        lines = succeed("translate", "-m", model, "--json", *options, *texts)
+        records = [json.loads(line)["hypotheses"] for line in lines.splitlines()]
+        return [[(hypothesis["text"], hypothesis["score"]) for hypothesis in record] for record in records]
+
+    named = {"num_hypotheses": 2, "min_decoding_length": 3, "max_decoding_length": 8}
+    for _, more in search:
+        named |= more
+    expected = Translator(model).translate(texts, details=True, **named)
+    assert found(search) == [list(zip(result.hypotheses, result.scores)) for result in expected]
+    assert found(search) != found(search[:-1]), "the option changes nothing here, so it might be dropped unseen"
+
+
+def test_every_option_of_a_search_is_among_these():
+    tried = {str(word) for search in SEARCHES for given, _ in search for word in given}
+    headed = [option for option in commands.commands["translate"].params if getattr(option, "heading", None)]
+    assert {"--patience", "--seed"} <= {name for option in headed for name in option.opts}
+    assert [option.name for option in headed if not tried & {*option.opts}] == ["shortlist"], "which has a test below"
+
+
+def test_sampling_and_beams_do_not_go_together(model):
     assert "sampling needs beam_size=1" in fail(2, "translate", "-m", model, "-b", 2, "--sampling-topk", 9, "▁w1")
+
+
+def test_translate_uses_so_many_threads(model, monkeypatch):
+    asked, real = [], kernels.use_threads
+    monkeypatch.setattr(kernels, "thread_limit", lambda: 7)
+    monkeypatch.setattr(kernels, "use_threads", lambda count: asked.append(count) or real(count))
+    for options, threads in (((), 7), (("--threads", 1), 1), (("-t", 3), 3), (("-t", 99), 7)):
+        asked.clear()
+        succeed("translate", "-m", model, *SHORT, *options, "▁w1")
+        assert {*asked} == {threads}
 
 
 def test_a_shortlist_is_told_of_and_can_be_left_aside(model, tmp_path):
@@ -104,29 +160,6 @@ def test_a_shortlist_is_told_of_and_can_be_left_aside(model, tmp_path):
     assert succeed("translate", "-m", tmp_path / "listed", "--no-shortlist", *least) == whole
     assert "shortlist      3 target words, and 0 for those of the source\n" in succeed("inspect", tmp_path / "listed")
     assert "shortlist" not in succeed("inspect", model)
-
-
-def test_translate_hands_its_options_on(model):
-    options = ("--beam-size", 4, "--length-penalty", 0.5, "--min-length", 2, "--patience", 2, "--target-prefix", "▁w7")
-    options = (*options, "--word-penalty", 0.25, "--max-length-factor", 1.5)
-    got = json.loads(succeed("translate", "-m", model, *SHORT, *options, "-n", 3, "--json", "--threads", 1, "▁w1 ▁w2"))
-    expected = Translator(model).translate(
-        "▁w1 ▁w2",
-        beam_size=4,
-        length_penalty=0.5,
-        min_decoding_length=2,
-        max_decoding_length=5,
-        word_penalty=0.25,
-        max_length_factor=1.5,
-        patience=2.0,
-        target_prefix="▁w7",
-        num_hypotheses=3,
-        details=True,
-    )
-    assert got["source"] == "▁w1 ▁w2"
-    assert got["translation"] == expected.text and expected.text.startswith("▁w7")
-    assert [hypothesis["text"] for hypothesis in got["hypotheses"]] == expected.hypotheses
-    assert [hypothesis["score"] for hypothesis in got["hypotheses"]] == pytest.approx(expected.scores)
 
 
 def test_translate_in_a_precision(model):
@@ -160,6 +193,34 @@ def test_a_score_that_is_not_finite_is_still_json(model, monkeypatch):
     monkeypatch.setattr(Translator, "translate_iter", results)
     record = json.loads(succeed("translate", "-m", model, "--json", "▁w1"), parse_constant=pytest.fail)
     assert [hypothesis["score"] for hypothesis in record["hypotheses"]] == [None, None, -1.5]
+
+
+def test_a_translation_with_line_ends_in_it_is_one_line(model, monkeypatch):
+    def results(self, texts, **options):
+        for _ in texts:
+            yield Translation("a", ["a\nb\r\n\rc", "d\n"], [-1.0, -2.0], [])
+
+    monkeypatch.setattr(Translator, "translate_iter", results)
+    assert succeed("translate", "-m", model, "▁w1") == "a b   c\nd \n"
+    assert succeed("translate", "-m", model, "-n", 2, "▁w1") == "1\ta b   c\n1\td \n"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "Permission denied", "/there"), "/there: Permission denied"),
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (OSError("odd"), "odd"),
+        (MemoryError(), "out of memory"),
+        (MemoryError("8 GB"), "out of memory: 8 GB"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line_and_code_1(model, monkeypatch, error, message):
+    def results(self, texts, **options):
+        raise error
+
+    monkeypatch.setattr(Translator, "translate_iter", results)
+    assert fail(1, "translate", "-m", model, "▁w1") == message
 
 
 def test_translate_verbose_tells_the_speed(model):

@@ -17,6 +17,7 @@ from fastattn.decoding.constraints import (
 )
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.scheduler import SENTENCES_A_THREAD
 from fastattn.decoding.scoring import score
 from fastattn.decoding.search import biased, coverage
 from fastattn.decoding.sentences import decode_sentences
@@ -217,8 +218,8 @@ def test_nothing_left_to_say_still_ends():
 
 
 def test_the_callback_sees_every_token_in_order_and_can_stop():
-    model, sources = random_model(seed=5, sharpness=4.0), random_sources(5, seed=6)
-    prefixes = [[], [4, 5], [6], [], [7, 8, 9, 4]]
+    model, sources = random_model(seed=5, sharpness=4.0), random_sources(2 * SENTENCES_A_THREAD, seed=6)
+    prefixes = [[], [4, 5], [6], [], [7, 8, 9, 4], [], [5], []]
     options = {"beam_size": 1, "max_decoding_length": 8, "length_penalty": 0.0}
     plain = _decode(model, sources, prefixes, **options)
     steps, callers = [], set()

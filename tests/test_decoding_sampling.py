@@ -180,6 +180,7 @@ def test_uniform_numbers_are_uniform_and_apart():
     pairs = (numbers[:-1] * 8).astype(int) * 8 + (numbers[1:] * 8).astype(int)
     assert not _improbable(np.bincount(pairs, minlength=64), np.full(64, 1 / 64))
     assert sentence_key(np.array([1, 2]), [3]) != sentence_key(np.array([1]), [2, 3])
+    assert sentence_key(np.array([1, 2]), [3, 4]) != sentence_key(np.array([1, 2]), [3, 5])
 
 
 def test_draws_at_the_ends_of_the_interval():

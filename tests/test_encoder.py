@@ -1,12 +1,13 @@
 """The public Encoder on a tiny model; what surrounds the rows follows sentence-transformers' definitions."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import threading
 from dataclasses import replace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -160,13 +161,15 @@ def test_a_prompt_is_text_and_never_a_name(encoder: Encoder) -> None:
         _encoder(prompts={}).encode("the cat", prompt_name="query")
 
 
-@pytest.mark.parametrize("mode", ["mean", "cls", "weightedmean", "lasttoken"])
+@pytest.mark.parametrize("mode", ["mean", "mean_sqrt_len", "max", "cls", "weightedmean", "lasttoken"])
 def test_a_prompt_that_is_not_pooled(mode: str) -> None:
     encoder = _encoder(include_prompt=False, normalize=False, pooling=(mode,))
     rows = _rows("query : the cat")
     rest, weights = rows[3:], np.arange(4.0, len(rows) + 1)  # without [CLS] query :
     expected = {
         "mean": rest.mean(axis=0),
+        "mean_sqrt_len": rest.sum(axis=0) / np.sqrt(len(rest)),
+        "max": rest.max(axis=0),
         "cls": rest[0],
         "weightedmean": weights @ rest / weights.sum(),
         "lasttoken": rest[-1],
@@ -211,6 +214,13 @@ def test_similarity_of_what_are_no_vectors(encoder: Encoder, vectors: object) ->
         encoder.similarity(vectors, np.ones(3))  # type: ignore[arg-type]
 
 
+def test_a_vector_is_at_no_distance_from_itself() -> None:
+    """Where |a|^2 + |b|^2 - 2 ab comes out below zero too."""
+    vectors = np.random.default_rng(0).standard_normal((200, 384)).astype(np.float32)
+    distances = np.diag(_encoder(similarity="euclidean").similarity(vectors, vectors))
+    np.testing.assert_allclose(distances, 0, atol=1e-5)
+
+
 def test_similarity_with_a_zero_vector_is_zero(encoder: Encoder) -> None:
     np.testing.assert_array_equal(encoder.similarity(np.zeros(2), np.ones(2)), [[0]])
 
@@ -231,6 +241,16 @@ def test_order_and_neighbours_change_no_bit(compiled: Encoder, texts: list[str],
 def _many_texts(count: int) -> list[str]:
     rng = np.random.default_rng(3)
     return [" ".join(rng.choice(WORDS, rng.integers(0, 30))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("threads", [None, 1, 3, 64])
+def test_no_more_threads_than_asked_for_nor_than_there_may_be(threads: int | None) -> None:
+    asked: set[int] = set()
+    counting = SimpleNamespace(**vars(reference))
+    counting.thread_limit = lambda: 8
+    counting.use_threads = lambda count: asked.add(count) or contextlib.nullcontext()
+    _encoder(counting, threads).encode("the cat sat")
+    assert asked == {min(threads or 8, 8)}
 
 
 @pytest.mark.parametrize("threads", [1, 2, 64])

@@ -12,6 +12,7 @@ from hub_server import COMMIT, HubServer
 from huggingface_marian_cases import CASES, write_model
 from safetensors_writer import random_bert, safetensors_bytes, write_sentence_transformer
 
+from fastattn.weights import hub
 from fastattn.weights.hub import Needed, is_hub_name, licence, needed
 
 MARIAN, BERT, OTHER = "Some-Lab/opus-mt-en-pt", "some-lab/all_bert.v2", "some-lab/no-weights"
@@ -197,6 +198,18 @@ def test_what_cannot_be_had(server: HubServer, tmp_path: Path) -> None:
     server.status = 503
     assert f"{server.url} cannot be read: HTTP 503" in fails(command(server, tmp_path, "pull", MARIAN), 4)
     assert "http://127.0.0.1:9 cannot be read" in fails(command(None, tmp_path, "pull", MARIAN), 4)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError("No\n space left"), "No"),
+        (OSError("Cannot  connect. Tried this and that"), "Cannot connect"),
+        (OSError(), "OSError"),
+    ],
+)
+def test_a_reason_is_the_first_sentence_or_else_the_kind(error: Exception, reason: str) -> None:
+    assert hub._reason(error) == reason
 
 
 def test_half_of_a_model_in_the_cache_is_none(server: HubServer, tmp_path: Path) -> None:

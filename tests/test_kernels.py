@@ -19,6 +19,16 @@ def test_agrees_with_reference(case: Case):
     check(case, kernels)
 
 
+@pytest.mark.parametrize("width", [384, 1024])
+def test_layer_norm_of_rows_far_from_zero(width):
+    """What rounding leaves in the mean, much beside such deviations, is taken off: only the mean's own step stays."""
+    mean, deviation = 1000, 1e-3
+    x_ND = (np.random.default_rng(2).standard_normal((9, width)) * deviation + mean).astype(np.float32)
+    y_ND = kernels.layer_norm(x_ND, np.ones(width, np.float32), np.zeros(width, np.float32), 1e-12).astype(np.float64)
+    assert np.abs(y_ND.mean(axis=1)).max() < 0.51 * np.spacing(np.float32(mean)) / x_ND.std(axis=1, dtype=float).min()
+    np.testing.assert_allclose(y_ND.std(axis=1), 1, rtol=1e-5)
+
+
 @pytest.mark.parametrize("case", MINE, ids=lambda case: case.name)
 def test_threads_change_no_bit(case: Case):
     with kernels.use_threads(1):

@@ -60,6 +60,7 @@ def huggingface(folder: Path, generation: dict[str, Any]) -> Path:
         ({}, {"sampling_temperature": 0.7, "num_hypotheses": 3}, {"beam_size": 3}),
         ({}, {"sampling_topk": 1, "sampling_topp": 1, "sampling_temperature": 1.0}, {"beam_size": 2}),
         ({"sampling_topk": 50}, {}, {"beam_size": 1, "sampling_topk": 50}),
+        ({"sampling_topk": 50}, {"beam_size": 1}, {"beam_size": 1, "sampling_topk": 50}),
         ({"sampling_topk": 50}, {"num_hypotheses": 3}, {"beam_size": 1, "sampling_topk": 50}),
         ({"sampling_topk": 50}, {"num_hypotheses": 3, "sampling_topk": 1}, {"beam_size": 3}),
         ({"sampling_topk": 50, "beam_size": 1}, {"prefix_bias_beta": 0.5}, {"beam_size": 1, "sampling_topk": 1}),

@@ -101,6 +101,43 @@ def test_near_ties_are_settled_in_float32():
     assert model.pieces("abc") == ["abc"]
 
 
+@pytest.mark.parametrize("name", GOLDEN)
+def test_what_needs_no_rewriting_is_told_apart_for_speed_alone(name):
+    model = load(name)
+    quick = model._normalizer
+    plain, characters = quick._plain, [chr(code) for code in range(128)]
+    assert plain.fullmatch("Some 12 words, plain ones")
+    found = [quick.normalize(2 * character) for character in characters]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quick, "_plain", None)
+        assert [quick.normalize(2 * character) for character in characters] == found
+
+
+@pytest.mark.parametrize(("less", "before"), [(2**-12, 300), (2**-9, 6000)])
+def test_remembered_words_are_cut_as_the_whole_text_would_have_them(less, before):
+    """Where the sum of what comes before rounds away by how much one way is worse: near ties, and far from zero."""
+    pieces = [("\u2581z", -10.3), ("\u2581a", -3.1), ("b", -2.3), ("\u2581ab", -5.4 - less)]
+    segment = SentencePiece(UNKNOWN + b"".join(piece(text, score) for text, score in pieces))._segment
+    text = "\u2581ab" * 2 + "\u2581z" * before + "\u2581ab"
+    whole = segment._search(text, 0.0)[0]
+    assert whole[0] != whole[-1], "alone it would be in two pieces"
+    assert segment(text) == segment(text) == whole
+
+
+def test_among_equal_pairs_the_leftmost_merges_first():
+    pieces = piece("a", -2.0) + piece("aa") + piece("b", -2.0) + piece("ab")
+    model = SentencePiece(UNKNOWN + pieces + field(2, field(3, 2)) + field(3, field(3, 0)))
+    assert model.pieces("aaa") == ["aa", "a"]
+    assert model.pieces("aab") == ["aa", "b"]
+
+
+def test_spaces_at_the_start_vanish_all_where_extra_ones_do_else_one():
+    pieces = ["\u2581", "\u2581", "\u2581a", "\u2581"]
+    assert SentencePiece(PLAIN).text(pieces) == "a "
+    assert SentencePiece(PLAIN + field(3, field(4, 0))).text(pieces) == "  a "
+    assert SentencePiece(PLAIN + field(3, field(3, 0) + field(4, 0))).text(pieces) == "   a "
+
+
 @pytest.mark.parametrize("name", ["unigram_bytes", "bpe_bytes"])
 @settings(deadline=None, max_examples=150)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\u2581")))

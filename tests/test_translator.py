@@ -1,6 +1,8 @@
 """Text in, text out: lines, splitting, joining, details, streams, scores, and what is refused."""
 
+import contextlib
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -59,6 +61,12 @@ def test_details_hold_the_hypotheses_and_their_scores():
     totals = [x + y for x, y in zip(one.parts[0].log_probabilities, two.parts[0].log_probabilities)]
     np.testing.assert_allclose(both.scores, np.divide(totals, lengths), rtol=1e-6)
     assert len(both.parts) == 2
+    options |= {"length_penalty": 0.5, "word_penalty": 0.25}
+    other = translator.translate("a b\nc d e", details=True, **options)
+    for rank, score in enumerate(other.scores):
+        length = sum(part.lengths[rank] for part in other.parts)
+        total = sum(part.log_probabilities[rank] for part in other.parts)
+        assert score == pytest.approx((total - 0.25 * length) / length**0.5)
     empty = translator.translate(" ", details=True, **options)
     assert empty.hypotheses == [" "] * 3 and empty.scores == [0.0] * 3 and empty.parts == []
 
@@ -124,11 +132,22 @@ def test_sentences_are_split_when_asked_or_when_the_model_is_made_for_them():
         ("", ["One.", "Two."], "One. Two."),
         ("", ["一。", "二。"], "一。二。"),
         ("", ["ก", "ข"], "กข"),
+        ("", ["One.", "二。"], "One.二。"),
+        ("", ["一。", "Two."], "一。Two."),
     ],
 )
 def test_sentences_join_as_the_target_language_writes(language, sentences, joined):
     text = dataclasses.replace(_checkpoint().text, target_language=language)
     assert TranslationTokenizer(text).join_sentences(sentences) == joined
+
+
+def test_every_part_begins_with_the_target_language_and_fits_with_it():
+    text = dataclasses.replace(_checkpoint().text, source_vocabulary=(*VOCABULARY[:-1], ">>xx<<"))
+    words = list(WORDS[:8])
+    (line,) = split_lines(f">>xx<< {' '.join(words)}", TranslationTokenizer(text), 4, "long")
+    assert [part[0] for part in line.parts] == [">>xx<<"] * 3
+    assert [token for part in line.parts for token in part[1:]] == words
+    assert max(map(len, line.parts)) == 4
 
 
 def test_split_lines_knows_every_line_end():
@@ -243,6 +262,23 @@ def test_tokens_over_the_limit_are_refused_not_cut():
         translator.score("a", "a a a a a")
     (result,) = translator.translate_tokens([["a"]], min_decoding_length=4, max_decoding_length=100)
     assert len(result.tokens) == 4, "the decoder has positions for no more"
+
+
+@pytest.mark.parametrize("threads", [None, 1, 3, 64])
+def test_no_more_threads_than_asked_for_nor_than_there_may_be(threads):
+    asked = set()
+    counting = SimpleNamespace(**vars(steady_ops))
+    counting.thread_limit = lambda: 8
+    counting.use_threads = lambda count: asked.add(count) or contextlib.nullcontext()
+    translator = _translator(threads=threads, ops=counting)
+    for call in (
+        lambda: translator.translate("a b", **SHORT),
+        lambda: list(translator.generate_tokens("a b", **SHORT)),
+        lambda: translator.score("a b", "c"),
+    ):
+        call()
+        assert asked == {min(threads or 8, 8)}
+        asked.clear()
 
 
 def test_what_a_translator_cannot_be_made_of():

@@ -77,6 +77,24 @@ def test_rotary_positions_that_are_refused(
         weights.read(writer.write_folder(tmp_path, variables))
 
 
+@pytest.mark.parametrize(("buckets", "distance", "read"), [(8, 5, True), (8, 4, False), (4, 3, True), (3, 9, False)])
+def test_relative_buckets_go_beyond_those_of_one_key_each(
+    tmp_path: Path, rng: np.random.Generator, buckets: int, distance: int, read: bool
+) -> None:
+    variables = writer.random_transformer(rng, relative_buckets=buckets)
+    for name in list(variables):
+        if name.endswith("relative_attention_bias"):
+            variables[name] = variables[name.split("/")[0] + "/layer_0/self_attention/relative_attention_bias"]
+        elif name.endswith("relative_attention_max_distance"):
+            variables[name] = np.int32(distance)
+    folder = writer.write_folder(tmp_path, variables)
+    if read:
+        assert weights.read(folder).spec.encoder.relative_max_distance == distance
+    else:
+        with pytest.raises(CheckpointError, match=f"exceed half of them, they are {buckets} and {distance}"):
+            weights.read(folder)
+
+
 def test_all_reasons_come_in_one_error(tmp_path: Path, rng: np.random.Generator) -> None:
     extra = {"decoder/sliding_window": np.int32(4), "decoder/final_logit_softcapping": np.float32(5)}
     extra["encoder/layer_0/self_attention/k_norm/gamma"] = np.zeros(4, np.float32)
@@ -157,6 +175,13 @@ def test_a_path_that_is_no_checkpoint_names_the_formats(tmp_path: Path) -> None:
         weights.read(tmp_path)
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(CheckpointError, match=r"found 'notes\.txt'"):
+        weights.read(tmp_path)
+    (tmp_path / "sub").mkdir()
+    with pytest.raises(CheckpointError, match=r"found 'notes\.txt', 'sub/'$"):
+        weights.read(tmp_path)
+    for number in range(8):
+        (tmp_path / f"a{number}").write_text("x")
+    with pytest.raises(CheckpointError, match=r"found 'a0', .*'a7' and 2 more$"):
         weights.read(tmp_path)
     with pytest.raises(CheckpointError, match="Argos"):
         weights.read(str(tmp_path / "notes.txt"))

@@ -47,6 +47,13 @@ def test_a_bin_holds_what_the_npz_holds(tmp_path: Path) -> None:
     assert text.source_model is None
 
 
+@pytest.mark.parametrize(("written", "layer"), [("last", -1), (1, 0), (2, 1)])
+def test_the_layer_whose_attention_is_an_alignment(tmp_path: Path, written: object, layer: int) -> None:
+    arrays, options = writer.random_model(1, transformer_guided_alignment_layer=written)
+    spec = read(tmp_path, arrays, options).spec
+    assert spec.decoder is not None and spec.decoder.alignment_layer == layer
+
+
 def test_a_deflated_npz_and_float16(tmp_path: Path) -> None:
     arrays, options = writer.random_model(1)
     half = {name: array.astype(np.float16) for name, array in arrays.items()}

@@ -18,6 +18,7 @@ from fastattn.rounding import bfloat16_bits
 from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Shortlist, Tensor, TranslationText
 from fastattn.weights import convert, read
 from fastattn.weights.folder import Directory
+from fastattn.weights.json_file import is_text
 from fastattn.weights.native import is_matrix
 from fastattn.weights.safetensors_file import ALIGNMENT, NewTensor, read_tensors, write_tensors
 
@@ -90,6 +91,10 @@ def check_same(original: Checkpoint, path: Path, precision: str) -> Checkpoint:
         values = found.float32() if isinstance(found, QuantizedTensor) else found
         np.testing.assert_array_equal(values, expected(name, tensor, precision), err_msg=name)
     return again
+
+
+def test_text_is_what_utf8_can_hold() -> None:
+    assert is_text("") and is_text("\u00e9\U0001f600") and not is_text("a\ud800") and not is_text(3)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -126,5 +126,12 @@ def test_text_keeps_the_hundred_most_probable(tmp_path: Path) -> None:
     assert len(shortlist.targets) == 100 and shortlist.always.tolist() == list(range(100))
 
 
+def test_of_equally_probable_targets_the_last_are_kept(tmp_path: Path) -> None:
+    """As Marian's sort of pairs has it: by probability, then by id."""
+    vocabulary = tuple(f"t{i}" for i in range(130))
+    lines = "t7 t3 0.9\n" + "".join(f"t{i} t3 0.5\n" for i in range(10, 130))
+    assert lists_of(read(tmp_path, lines.encode(), vocabulary, vocabulary))[3] == [7, *range(31, 130)]
+
+
 def test_text_without_an_unknown_token_leaves_unknown_words_out(tmp_path: Path) -> None:
     assert lists_of(read(tmp_path, b"v a 1\nq a 1\nv q 1", ("a",), ("v",))) == [[0]]
