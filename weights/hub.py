@@ -223,8 +223,7 @@ def _cached(name: str, reason: str) -> Path:
         files = needed(file.as_posix() for file in there)
         if files and files.kind == "argos":
             return found / files.weights[0]
-        folder = Directory(found)
-        if files and (files.kind != "marian" or all(map(folder.contains, find_files(folder)))):
+        if files and (files.kind != "marian" or find_files(Directory(found))):  # which raises where one lacks
             return found
     raise DownloadError(
         f"{name} is no path here, the Hugging Face cache ({huggingface_hub.constants.HF_HUB_CACHE}) does not hold the "

@@ -1,6 +1,7 @@
 """The text side of a translation model: text to vocabulary tokens and back, and long text in parts that fit."""
 
 import re
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -80,7 +81,7 @@ class TranslationTokenizer:
                 "no sentencepiece model lies beside this checkpoint: texts are taken as tokens separated by spaces; "
                 "put source.spm and target.spm, or sentencepiece.model for both, beside model.bin, or call "
                 "translate_tokens",
-                stacklevel=2,
+                stacklevel=_callers_level(),
             )
         language, text = self.cut_language(text)
         return language + _tokens(text, self._source_model)
@@ -186,6 +187,14 @@ def lacks_sentencepiece(text: TranslationText) -> bool:
     if text.source_model is not None:
         return False
     return sum(token.startswith(SPACE) for token in text.source_vocabulary) > PLAIN_TOKENS
+
+
+def _callers_level() -> int:
+    """For a warning: how many calls above the one that asks is the first from outside the package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("fastattn."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 @dataclass
