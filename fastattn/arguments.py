@@ -73,7 +73,11 @@ def check_details(options: DecodingOptions, details: bool) -> None:
 
 
 def check_file_options(options: Mapping[str, Any], with_scores: bool) -> None:
-    for name, instead in (("details", "a file has room for texts and scores"), ("target_prefix", "name a target_path")):
+    for name, instead in (
+        ("details", "a file has room for texts and scores"),
+        ("target_prefix", "name a target_path"),
+        ("return_exceptions", "a file is whole or not there"),
+    ):
         if name in options:
             raise InputError(f"translate_file takes no {name}: {instead}")
     if with_scores and not options.get("return_scores", True):

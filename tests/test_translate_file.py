@@ -112,6 +112,7 @@ def test_what_cannot_be_opened(translator: Translator, source: Path, tmp_path: P
     [
         ({"details": True}, "translate_file takes no details: "),
         ({"target_prefix": "a"}, "translate_file takes no target_prefix: .*target_path"),
+        ({"return_exceptions": True}, "translate_file takes no return_exceptions: "),
         ({"with_scores": True, "return_scores": False}, "with_scores needs return_scores"),
     ],
 )
