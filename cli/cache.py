@@ -78,7 +78,12 @@ whatever fastattn did not make, and what links lead to.
 @click.option("--packed", is_flag=True, help="Packed weights.")
 @click.option("--checkpoints", is_flag=True, help="Models that were pulled by name.")
 @click.option("--all", "everything", is_flag=True, help="All three.")
-@click.option("--older-than", type=click.IntRange(min=0), metavar="DAYS", help="Only what was not used for DAYS days.")
+@click.option(
+    "--older-than",
+    type=click.IntRange(min=0, max=36_500),
+    metavar="DAYS",
+    help="Only what was not used for DAYS days.",
+)
 @click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be.")
 def clear(
     kernels: bool, packed: bool, checkpoints: bool, everything: bool, older_than: int | None, dry_run: bool

@@ -75,7 +75,7 @@ and the exit code is 5.
 @click.option(
     "--pooling",
     metavar="MODE[,MODE]",
-    help="cls, mean, max, mean_sqrt_len, weightedmean, lasttoken (default: as the model has it).",
+    help="cls, max, mean, mean_sqrt_len, mean_sqrt_len_tokens, weightedmean, lasttoken (default: as the model has it).",
 )
 @click.option("--truncate-dim", type=click.IntRange(min=1), help="Keep the first so many dimensions (default: all).")
 @click.option(
@@ -83,7 +83,7 @@ and the exit code is 5.
 )
 @click.option("--prompt-name", type=TEXT, metavar="NAME", help="Put the model's prompt of that name before each line.")
 @on_error_option
-@precision_option
+@precision_option("float32", "bfloat16", "int8", "auto")
 @threads_option
 @verbose_option
 def encode(

@@ -126,12 +126,15 @@ def _weight_facts(checkpoint: "Checkpoint") -> _Facts:
 
 
 def _translation_facts(text: "TranslationText") -> _Facts:
+    from fastattn.text.translation import lacks_sentencepiece
+
     if text.source_language or text.target_language:
         yield "languages", f"{text.source_language or '?'} to {text.target_language or '?'}"
     shared = text.source_vocabulary == text.target_vocabulary
     sizes = f"{len(text.source_vocabulary):,} source, {len(text.target_vocabulary):,} target"
     yield "vocabulary", f"{len(text.source_vocabulary):,}, shared" if shared else sizes
-    yield "tokenizer", "tokens separated by spaces" if text.source_model is None else "sentencepiece"
+    lacking = " (no sentencepiece model lies beside this checkpoint)" if lacks_sentencepiece(text) else ""
+    yield "tokenizer", f"tokens separated by spaces{lacking}" if text.source_model is None else "sentencepiece"
     own = text.decoding.options() | (
         {"forced_tokens": text.decoding.forced_tokens} if text.decoding.forced_tokens else {}
     )

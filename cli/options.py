@@ -2,13 +2,16 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from fastattn.cli.printing import say
 from fastattn.cli.progress import Progress
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class _Text(click.ParamType):
@@ -47,12 +50,6 @@ output_option = click.option(
 threads_option = click.option(
     "-t", "--threads", type=click.IntRange(min=1), help="Use at most so many threads (default: all CPUs)."
 )
-precision_option = click.option(
-    "--precision",
-    type=click.Choice(["float32", "bfloat16", "int8", "intgemm", "auto"]),
-    help="What the model's products are computed in (default: auto, which is int8 where the checkpoint holds int8, "
-    "else float32).",
-)
 on_error_option = click.option(
     "--on-error",
     type=click.Choice(["stop", "skip", "mark"]),
@@ -60,6 +57,18 @@ on_error_option = click.option(
     help="What a line does that is no UTF-8 text, too long or over a timeout: end the run, leave its place in the "
     "output empty, or have the reason there (default: stop).",
 )
+
+
+def precision_option(*precisions: str) -> Callable[[_Command], _Command]:
+    """``--precision`` with a choice of these."""
+    return click.option(
+        "--precision",
+        type=click.Choice(precisions),
+        help="What the model's products are computed in (default: auto, which is int8 where the checkpoint holds int8, "
+        "else float32).",
+    )
+
+
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print times and speed to stderr at the end.")
 
 

@@ -13,7 +13,7 @@ from fastattn.files import Output, open_file
 def open_output(path: str | None) -> Iterator[Output]:
     """Standard output (None or "-"), or a sibling of ``path`` that takes its name when the block succeeds.
 
-    Raises FastattnError at once when the place cannot be written.
+    Raises InputError or another FastattnError at once when the place cannot be written.
     """
     if path is None or path == "-":
         output = Output(_standard_output(), "standard output")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -28,7 +29,7 @@ from fastattn.cli.options import (
 )
 from fastattn.cli.output import Output, open_output
 from fastattn.cli.progress import Compiling, Progress, pace, rate
-from fastattn.errors import FastattnError
+from fastattn.errors import FastattnError, InputError
 
 _search = partial(click.option, cls=Option, heading="Search options")
 _sampling = partial(click.option, cls=Option, heading="Sampling options")
@@ -99,7 +100,7 @@ tokens of each part's translation (--max-length), the beam, and --timeout.
     "sentences for a Marian's checkpoint, else long).",
 )
 @on_error_option
-@precision_option
+@precision_option("float32", "bfloat16", "int8", "intgemm", "auto")
 @threads_option
 @verbose_option
 @_search(
@@ -270,6 +271,10 @@ def _results(
     translator: Any, lines: Lines, options: dict, progress: Progress, start: float
 ) -> Iterator[tuple[Line, Any]]:
     """(line, result) for each line, in order; only what the translator reads ahead is kept."""
+    try:
+        translator.translate_iter((), **options)  # options are looked at before any text is
+    except InputError as error:
+        raise InputError(_as_typed(str(error))) from None
     if "timeout" in options:  # kernels are compiled on nobody's time
         translator.translate("a", **options | {"timeout": None})
     for burst in lines.bursts():
@@ -277,6 +282,15 @@ def _results(
             line = lines.finish(result if isinstance(result, FastattnError) else None)
             progress.show(pace(lines, time.monotonic() - start))
             yield line, result
+
+
+def _as_typed(message: str) -> str:
+    """What the API says of its options, with the names that they have on the command line."""
+    known = click.get_current_context().command.params
+    typed = {option.name: option.opts[-1] for option in known if isinstance(option, Option)}
+    typed["num_hypotheses"] = "--num-hypotheses"
+    names = "|".join(map(str, typed))
+    return re.sub(rf"\b({names})\b(=?)", lambda found: typed[found[1]] + found[2].replace("=", " "), message)
 
 
 class Printing:

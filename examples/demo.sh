@@ -20,8 +20,9 @@ echo
 fastattn translate -v -i english.txt
 
 echo
-echo "== 4/6 downloading two more small models (once)"
+echo "== 4/6 downloading two more small models and compiling all other kernels (once)"
 fastattn pull zh-en minilm
+fastattn warmup
 
 echo
 echo "== 5/6 translating a Chinese paragraph"

@@ -1,6 +1,6 @@
 """What a caller gives a Translator, checked: texts, lists of tokens, target prefixes, end tokens."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from numbers import Integral
 from typing import Any
@@ -71,6 +71,18 @@ def check_details(options: DecodingOptions, details: bool) -> None:
         raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
     if not details and options.return_attention:
         raise InputError("return_attention needs details=True: a text alone does not show it")
+
+
+def check_file_options(options: Mapping[str, Any], with_scores: bool) -> None:
+    for name, instead in (
+        ("details", "a file has room for texts and scores"),
+        ("target_prefix", "name a target_path"),
+        ("return_exceptions", "a file is whole or not there"),
+    ):
+        if name in options:
+            raise InputError(f"translate_file takes no {name}: {instead}")
+    if with_scores and not options.get("return_scores", True):
+        raise InputError("with_scores needs return_scores=True")
 
 
 def check_stream(options: DecodingOptions) -> None:

@@ -64,7 +64,10 @@ class Encoder:
     ) -> None:
         text = checkpoint.text
         if not isinstance(text, EncoderText):
-            raise CheckpointError(f"an encoder's checkpoint is expected, this one is an {checkpoint.spec.kind} model's")
+            raise CheckpointError(
+                f"an encoder's checkpoint is expected, this one is an {checkpoint.spec.kind} model's: "
+                "use Translator, or fastattn translate"
+            )
         precision = resolve_precision(precision, checkpoint).replace("intgemm", "int8")  # it has no scales of inputs
         self._precision = precision
         # Compiled kernels and the tokenizers library are imported only where they are used: it takes a while.

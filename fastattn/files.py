@@ -55,10 +55,10 @@ class Output:
 def open_file(path: str | os.PathLike[str]) -> Iterator[Output]:
     """A sibling of ``path`` that takes its name when the block succeeds; a device or a FIFO is written as it is.
 
-    Raises FastattnError at once when the place cannot be written.
+    Raises InputError at once where its folder does not exist, FastattnError where the place cannot be written.
     """
     path = checked_path(path)
-    target = os.path.realpath(path)  # a link stays a link
+    target = _target(path)
     special = os.path.lexists(target) and not os.path.isfile(target)  # a device, a FIFO; a folder fails to open
     if special:
         with _naming(path):
@@ -102,9 +102,10 @@ def _replace_on_success(target: str, name: str) -> Iterator[Output]:
 def open_folder(path: str) -> Iterator[str]:
     """A new sibling folder of ``path``, to be filled, which takes its name when the block succeeds.
 
-    Raises InputError where ``path`` is there already, but for an empty folder; FastattnError where it cannot be made.
+    Raises InputError where ``path`` is there already, but for an empty folder, or its own folder is not; FastattnError
+    where it cannot be made.
     """
-    target = os.path.realpath(path)
+    target = _target(path)
     empty = os.path.isdir(target) and not os.listdir(target)
     if os.path.lexists(target) and (not empty or os.path.samefile(target, os.curdir)):
         raise InputError(f"{path} exists already; name a folder that does not")
@@ -121,6 +122,22 @@ def open_folder(path: str) -> Iterator[str]:
             _sync_folder(os.path.dirname(target))
     finally:
         _discard(sibling)
+
+
+def _target(path: str) -> str:
+    """Where ``path`` leads, so that a link stays a link; InputError where there is no folder for it."""
+    if "\0" in path:
+        raise InputError(f"cannot write {path!r}: a NUL byte cannot be in a path")
+    target = os.path.realpath(path)
+    named, folder = os.path.dirname(os.path.normpath(path)), os.path.dirname(target)
+    try:
+        os.stat(folder)
+    except FileNotFoundError:
+        lacking = folder if os.path.exists(named or os.curdir) else named  # of a link the folder that it leads to
+        raise InputError(f"cannot write {path}: the folder {lacking} does not exist") from None
+    except OSError:
+        pass  # what comes next tells
+    return target
 
 
 def _sync_folder(path: str) -> None:
@@ -224,9 +241,12 @@ def _decode(line: bytes, place: str) -> str:
 
 
 def write_translations(
-    results: "Iterable[Translation]", path: str | os.PathLike[str], with_scores: bool
+    results: "Iterable[Translation]", path: str | os.PathLike[str], with_scores: bool, count: int
 ) -> tuple[int, int]:
-    """Each hypothesis on a line, after its score and `` ||| `` where asked for: (tokens of the best, translations)."""
+    """Each hypothesis on a line, after its score and `` ||| `` where asked for: (tokens of the best, translations).
+
+    A translation has ``count`` lines; those that it has no hypotheses for are empty.
+    """
     tokens = examples = 0
     with open_file(path) as output:
         for result in results:
@@ -235,5 +255,6 @@ def write_translations(
                 line = text.replace("\r", " ").replace("\n", " ")  # one line stays one line
                 line = f"{score:g} ||| {line}\n" if with_scores else f"{line}\n"
                 output.write(line.encode("utf-8", "surrogatepass"))
+            output.write(b"\n" * (count - len(result.hypotheses)))
             tokens += sum(len(part.tokens) for part in result.parts)
     return tokens, examples

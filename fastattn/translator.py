@@ -15,6 +15,7 @@ import numpy as np
 from fastattn.arguments import (
     Prefixes,
     check_details,
+    check_file_options,
     check_stream,
     end_ids,
     prefix_of_each,
@@ -72,7 +73,8 @@ class Translator:
     ) -> None:
         if not isinstance(checkpoint.text, TranslationText):
             raise CheckpointError(
-                f"a translation model's checkpoint is expected, this one is an {checkpoint.spec.kind} model's"
+                f"a translation model's checkpoint is expected, this one is an {checkpoint.spec.kind} model's: "
+                "use Encoder, or fastattn encode"
             )
         self._precision = precision = resolve_precision(precision, checkpoint)
         # Compiled kernels are imported only where they are used: it takes a while.
@@ -255,14 +257,16 @@ class Translator:
 
         target_path  a file with a target prefix for each line; an empty line for none
         with_scores  put each hypothesis' score and `` ||| `` before it
-        The rest is as in ``translate_iter``; num_hypotheses above 1 give as many lines each. Raises InputError for what
-        cannot be read or is not text, FastattnError for what cannot be written.
+        The rest is as in ``translate_iter``; num_hypotheses above 1 give as many lines each, empty ones where fewer are
+        found. Raises InputError for what cannot be read or is not text, FastattnError for what cannot be written.
         """
         start = perf_counter()
-        options = {"return_scores": check_bool("with_scores", with_scores)} | options
+        check_bool("with_scores", with_scores)
+        check_file_options(options, with_scores)
+        options = {"return_scores": with_scores} | options
         with open_text(source_path) as lines, nullcontext() if target_path is None else open_text(target_path) as begun:
             results = self.translate_iter(lines, target_prefix=begun, split=split, details=True, **options)
-            tokens, examples = write_translations(results, output_path, with_scores)
+            tokens, examples = write_translations(results, output_path, with_scores, options.get("num_hypotheses", 1))
         return ExecutionStats(tokens, examples, 1000 * (perf_counter() - start))
 
     def translate_tokens(

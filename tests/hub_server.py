@@ -3,11 +3,11 @@
 import hashlib
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
+COMMIT, LATER = "0123456789abcdef0123456789abcdef01234567", "89abcdef0123456789abcdef0123456789abcdef"
 LARGE = (
     ".safetensors",
     ".bin",
@@ -38,10 +38,11 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(200, self.server.stored[parts[1]], "application/octet-stream")
         elif parts[:2] == ["api", "models"]:
             self.describe("/".join(parts[2:4]), parts[4:])
-        elif parts[2:3] == ["resolve"] and parts[3] in ("main", COMMIT):
-            self.resolve("/".join(parts[:2]), "/".join(parts[4:]))
+        elif parts[2:3] == ["resolve"] and self.server.commit_of(parts[3]):
+            self.resolve("/".join(parts[:2]), "/".join(parts[4:]), self.server.commit_of(parts[3]))
         else:
             self.reply(404, b"{}")
+        self.server.answered(path)
 
     def refused(self, repo: str) -> bool:
         """Whether an answer has been given already: none such, or not without a token."""
@@ -58,25 +59,29 @@ class Handler(BaseHTTPRequestHandler):
         if repo not in self.server.repos:
             self.refused(repo)
             return
-        files = self.server.repos[repo]
+        commit = self.server.commit_of(rest[1]) if len(rest) > 1 else self.server.commit
+        if not commit:
+            self.reply(404, b"{}", headers={"X-Error-Code": "RevisionNotFound"})
+            return
+        files = self.server.commits[commit][repo]
         if rest[:1] == ["tree"]:
             if not self.refused(repo):
                 self.reply_json([_entry(name, content) for name, content in files.items()])
         elif not rest or rest[0] == "revision":
             siblings = [{"rfilename": name} for name in files]
-            self.reply_json({"id": repo, "modelId": repo, "sha": COMMIT, "siblings": siblings, "private": False})
+            self.reply_json({"id": repo, "modelId": repo, "sha": commit, "siblings": siblings, "private": False})
         else:
             self.reply(404, b"{}")
 
-    def resolve(self, repo: str, name: str) -> None:
+    def resolve(self, repo: str, name: str, commit: str) -> None:
         if self.refused(repo):
             return
-        content = self.server.repos[repo].get(name)
+        content = self.server.commits[commit][repo].get(name)
         if content is None:
-            self.reply(404, b"{}", headers={"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
+            self.reply(404, b"{}", headers={"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
             return
         digest = hashlib.sha256(content).hexdigest()
-        headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{digest}"'}
+        headers = {"X-Repo-Commit": commit, "ETag": f'"{digest}"'}
         if name.endswith(LARGE):
             self.server.stored[digest] = content
             headers |= {"X-Linked-Size": str(len(content)), "X-Linked-Etag": f'"{digest}"'}
@@ -130,7 +135,12 @@ class HubServer(ThreadingHTTPServer):
 
     def __init__(self, repos: Mapping[str, Mapping[str, bytes]]) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.repos = {name: dict(files) for name, files in repos.items()}
+        self.commit = COMMIT
+        self.commits: dict[str, dict[str, dict[str, bytes]]] = {}
+        self.change(COMMIT, repos)
+        self.answered: Callable[[str], None] = (
+            lambda path: None
+        )  # called after each answer; a test may change something
         self.gated: dict[str, str] = {}
         self.status = 0
         self.busy: list[int] = []
@@ -138,6 +148,20 @@ class HubServer(ThreadingHTTPServer):
         self.stored: dict[str, bytes] = {}
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
+
+    @property
+    def repos(self) -> dict[str, dict[str, bytes]]:
+        """The files as they are now."""
+        return self.commits[self.commit]
+
+    def change(self, commit: str, repos: Mapping[str, Mapping[str, bytes]]) -> None:
+        """From now on main is this; what was before can still be asked for by its commit."""
+        self.commits[commit] = {name: dict(files) for name, files in repos.items()}
+        self.commit = commit
+
+    def commit_of(self, revision: str) -> str:
+        """Empty for one that there is not."""
+        return self.commit if revision == "main" else revision if revision in self.commits else ""
 
     @property
     def url(self) -> str:

@@ -196,7 +196,8 @@ def test_a_failure_is_one_line_and_the_rest_is_removed(root, monkeypatch):
     [
         (["clear"], "expected what to clear: --kernels, --packed, --checkpoints or --all"),
         (["clear", "--older-than", "3"], "expected what to clear"),
-        (["clear", "--all", "--older-than", "-1"], "-1 is not in the range x>=0"),
+        (["clear", "--all", "--older-than", "-1"], "-1 is not in the range 0<=x<="),
+        (["clear", "--all", "--older-than", "9" * 400], "9 is not in the range 0<=x<="),
         (["--json", "clear", "--all"], "--entries and --json are for the list"),
     ],
 )

@@ -13,7 +13,7 @@ from fastattn.weights import catalog
 from fastattn.weights.catalog import CATALOG, lookup, resolve, translation_between
 
 # What is tried for languages that the catalog lacks.
-TRY = "; the Hugging Face hub may have one, try: fastattn translate -m Helsinki-NLP/opus-mt"
+TRY = "; the Hugging Face hub may have one, try -m Helsinki-NLP/opus-mt"
 MANY = " or, from any of many languages, Helsinki-NLP/opus-mt-mul-en"
 CODE = "; a language is a code of two or three letters, such as en"
 
@@ -135,10 +135,34 @@ def test_other_languages_list_the_pairs_and_what_the_hub_may_have(languages, rea
 
 
 def test_a_pair_that_is_no_name_of_the_catalog_is_one_of_the_hubs_perhaps():
-    with pytest.raises(CheckpointError, match=f"{TRY}-en-de$"):
+    with pytest.raises(CheckpointError, match="; the Hugging Face hub may have one: Helsinki-NLP/opus-mt-en-de$"):
         resolve("en-de")
     with pytest.raises(CheckpointError, match=r"zh-en\)$"):
         resolve("nothing")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("zh-em", "zh-en"), ("ZH-EN", "zh-en"), ("en_pt", "en-pt"), ("mini-lm", "minilm"), ("./zh-en/", "zh-en")],
+)
+def test_a_name_near_one_of_the_catalogs_is_taken_for_a_slip(name, meant):
+    with pytest.raises(CheckpointError, match=f"; did you mean {meant}\\?$"):
+        resolve(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("all-MiniLM-L6-v2", "sentence-transformers"),
+        ("all-mpnet-base-v2", "sentence-transformers"),
+        ("paraphrase-multilingual-MiniLM-L12-v2", "sentence-transformers"),
+        ("multi-qa-MiniLM-L6-cos-v1", "sentence-transformers"),
+        ("opus-mt-en-de", "Helsinki-NLP"),
+    ],
+)
+def test_a_hubs_name_without_its_owner_is_told_whole(name, owner):
+    with pytest.raises(CheckpointError, match=f"; the Hugging Face hub's name would be {owner}/{name}$"):
+        resolve(name)
 
 
 def test_a_new_name_is_one_more_entry(monkeypatch, tmp_path):

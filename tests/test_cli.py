@@ -137,7 +137,7 @@ def test_every_option_of_a_search_is_among_these():
 
 
 def test_sampling_and_beams_do_not_go_together(model):
-    assert "sampling needs beam_size=1" in fail(2, "translate", "-m", model, "-b", 2, "--sampling-topk", 9, "▁w1")
+    assert "sampling needs --beam-size 1" in fail(2, "translate", "-m", model, "-b", 2, "--sampling-topk", 9, "▁w1")
 
 
 def test_translate_uses_so_many_threads(model, monkeypatch):
@@ -249,7 +249,9 @@ def test_bad_models(model, tmp_path):
     for command in ("translate", "encode"):
         assert "not a checkpoint of a known format" in fail(3, command, "-m", tmp_path / "empty", "▁w1")
     assert "not a checkpoint" in fail(3, "inspect", tmp_path / "empty")
-    assert "encoder-decoder" in fail(3, "encode", "-m", model, "▁w1")
+    assert fail(3, "encode", "-m", model, "▁w1").endswith(
+        "encoder-decoder model's: use Translator, or fastattn translate"
+    )
     truncated = tmp_path / "truncated"
     truncated.mkdir()
     with open(f"{model}/model.bin", "rb") as file:
@@ -259,20 +261,29 @@ def test_bad_models(model, tmp_path):
 
 def test_bad_usage(model, tmp_path):
     assert "not a valid integer" in fail(2, "translate", "-m", model, "-b", "many", "▁w1")
-    assert "beam_size" in fail(2, "translate", "-m", model, "-b", 0, "▁w1")
-    assert "beam_size should be at most 1024" in fail(2, "translate", "-m", model, "-b", 10**9, "▁w1")
+    for options, said in (
+        (("-b", 0), "--beam-size should be a whole number, at least 1"),
+        (("-b", 10**9), "--beam-size should be at most 1024"),
+        (("-b", 2, "-n", 3), "--num-hypotheses (3) is greater than --beam-size * --patience (2)"),
+        (("--min-length", 4, *SHORT[:1], 3), "--min-length (4) is greater than --max-length (3)"),
+        (("--sampling-topk", 9, "-b", 2), "sampling needs --beam-size 1 and no --prefix-bias"),
+        (("--prefix-bias", 2), "--prefix-bias should be less than 1"),
+    ):
+        assert said in fail(2, "translate", "-m", model, *options, "▁w1")
     assert "not both" in fail(2, "translate", "-m", model, "-i", "file", "▁w1")
     for side in ("--from", "--to"):
         assert "not both" in fail(2, "translate", "-m", model, side, "pt", "▁w1")
     wrong = fail(2, "translate", "--from", "fr", "--to", "de", "▁w1")
     assert "no model of the catalog translates from fr to de; there are: from en to pt (en-pt), " in wrong
-    assert wrong.endswith("; the Hugging Face hub may have one, try: fastattn translate -m Helsinki-NLP/opus-mt-fr-de")
+    assert wrong.endswith("; the Hugging Face hub may have one, try -m Helsinki-NLP/opus-mt-fr-de")
     assert "cannot read" in fail(2, "translate", "-m", model, "-i", tmp_path / "none")
-    assert "cannot write" in fail(1, "translate", "-m", model, "-o", tmp_path / "none" / "out", "▁w1")
+    none = tmp_path / "none"
+    unwritable = fail(2, "translate", "-m", model, "-o", none / "out", "▁w1")
+    assert unwritable == f"cannot write {none / 'out'}: the folder {none} does not exist"
     assert "cannot tell the format" in fail(2, "encode", "-m", model, "-o", "out.txt", "▁w1")
     assert "No such command" in fail(2, "sing")
-    for command in ("translate", "encode"):
-        assert "'float16' is not one of 'float32', 'bfloat16', 'int8', 'intgemm', 'auto'" in fail(
+    for command, known in (("translate", "'int8', 'intgemm', 'auto'"), ("encode", "'int8', 'auto'")):
+        assert f"'float16' is not one of 'float32', 'bfloat16', {known}" in fail(
             2, command, "-m", model, "--precision", "float16", "▁w1"
         )
 

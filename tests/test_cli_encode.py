@@ -15,6 +15,8 @@ import pytest
 from test_cli import fail, run, succeed
 from test_encoder_checkpoints import _write_folder
 
+from fastattn.models.pooling import POOLINGS
+
 
 @pytest.fixture
 def encoder(monkeypatch, tmp_path):
@@ -144,3 +146,18 @@ def test_the_readmes_python_runs(pulled, tmp_path):
     for block in blocks:
         done = subprocess.run([sys.executable, "-c", block.encode()], **options)
         assert done.returncode == 0, done.stderr
+
+
+def test_help_names_what_an_encoder_takes():
+    shown = " ".join(succeed("encode", "--help").split())
+    (listed,) = re.findall(r"--pooling \S+ ([\w, ]+) \(default", shown)
+    assert listed.split(", ") == list(POOLINGS)
+    assert "--precision [float32|bfloat16|int8|auto]" in shown
+    assert "intgemm" in succeed("translate", "--help")
+    assert "'intgemm' is not one of" in fail(2, "encode", "--precision", "intgemm", "a")
+
+
+def test_a_sentence_encoder_does_not_translate(tmp_path):
+    _write_folder(tmp_path)
+    said = fail(3, "translate", "-m", tmp_path, "a")
+    assert said.endswith("this one is an encoder model's: use Encoder, or fastattn encode")

@@ -14,6 +14,7 @@ from fastattn.cli.lines import open_lines
 from fastattn.cli.output import open_output
 from fastattn.cli.progress import Progress, duration, pace, rate
 from fastattn.errors import FastattnError, InputError
+from fastattn.files import open_folder
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX files and signals")
 
@@ -170,6 +171,21 @@ def test_unwritable_output_is_found_before_the_work(tmp_path):
     for path in (tmp_path, tmp_path / "none" / "out"):
         with pytest.raises(FastattnError, match=f"cannot write .*{path.name}: "), open_output(str(path)):
             pytest.fail("the work was started")
+    with pytest.raises(InputError, match="cannot write 'a.x00b': a NUL byte"), open_output("a\0b"):
+        pytest.fail("the work was started")
+    with pytest.raises(InputError, match="cannot write 'a.x00b': a NUL byte"), open_folder("a\0b"):
+        pytest.fail("the work was started")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_lacks_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place in (open_output, open_folder):
+        for path, folder in (("none/out", "none"), ("none/more/out", "none/more")):
+            path, folder = os.path.normpath(path), os.path.normpath(folder)
+            with pytest.raises(InputError) as raised, place(path):
+                pytest.fail("the work was started")
+            assert str(raised.value) == f"cannot write {path}: the folder {folder} does not exist"
     assert os.listdir(tmp_path) == []
 
 

@@ -389,5 +389,7 @@ def test_arguments_of_the_encoder_itself() -> None:
     with pytest.raises(InputError, match="threads must be a whole number, got '2'"):
         Encoder.from_checkpoint(checkpoint, threads="2", ops=reference)  # type: ignore[arg-type]
     translation = replace(checkpoint, text=TranslationText(("a",), ("a",)))
-    with pytest.raises(CheckpointError, match="an encoder's checkpoint is expected"):
+    with pytest.raises(
+        CheckpointError, match="an encoder's checkpoint is expected.*: use Translator, or fastattn translate$"
+    ):
         Encoder.from_checkpoint(translation, ops=reference)

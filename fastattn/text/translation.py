@@ -1,6 +1,8 @@
 """The text side of a translation model: text to vocabulary tokens and back, and long text in parts that fit."""
 
 import re
+import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -17,6 +19,8 @@ from fastattn.text.vocabulary_map import VocabularyMap
 
 SPLITS = ("long", "sentences", "never")
 SPACE = "\u2581"  # sentencepiece's sign for a space
+# A vocabulary with more tokens that begin with it is sentencepiece's; of few any may have been written by hand.
+PLAIN_TOKENS = 1000
 
 LINE_ENDS = re.compile(r"(\r\n|\n|\r)")
 # Written without spaces between sentences.
@@ -62,6 +66,7 @@ class TranslationTokenizer:
         self.unk_id = self._target_ids[text.unk_token]
         self.implicit_tokens = int(text.add_source_bos) + int(text.add_source_eos)
         self.forced = len(text.decoding.forced_tokens)
+        self._untold = lacks_sentencepiece(text)
 
     @lazy
     def vocabulary_map(self) -> VocabularyMap | None:
@@ -69,6 +74,15 @@ class TranslationTokenizer:
         return None if self.text.vocabulary_map is None else VocabularyMap(self.text, self._target_ids)
 
     def source_tokens(self, text: str) -> list[str]:
+        """The tokens of a text; the first call warns where the model's own way to them is not known."""
+        if self._untold:
+            self._untold = False
+            warnings.warn(
+                "no sentencepiece model lies beside this checkpoint: texts are taken as tokens separated by spaces; "
+                "put source.spm and target.spm, or sentencepiece.model for both, beside model.bin, or call "
+                "translate_tokens",
+                stacklevel=_callers_level(),
+            )
         language, text = self.cut_language(text)
         return language + _tokens(text, self._source_model)
 
@@ -168,6 +182,21 @@ class TranslationTokenizer:
         return joined
 
 
+def lacks_sentencepiece(text: TranslationText) -> bool:
+    """Whether the source vocabulary is plainly sentencepiece's, but what splits a text into it is not there."""
+    if text.source_model is not None:
+        return False
+    return sum(token.startswith(SPACE) for token in text.source_vocabulary) > PLAIN_TOKENS
+
+
+def _callers_level() -> int:
+    """For a warning: how many calls above the one that asks is the first from outside the package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("fastattn."):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 @dataclass
 class Line:
     """A line of a text: the sources it is translated from, or what stays as it is, and its line end."""
@@ -195,6 +224,8 @@ def split_lines(
 ) -> list[Line]:
     """The lines of a text, each cut after ``longest`` source tokens, in parts of at most ``limit``.
 
+    A language token counts once a line in ``longest``, and begins each part; alone it makes none.
+
     "long" splits only a line over the limit, at its sentences; "sentences" splits every line; a sentence over the limit
     is split again by ``split_to_fit``. "never" raises InputError for a line over the limit. A line of nothing but
     spaces is kept as it is.
@@ -212,27 +243,29 @@ def split_lines(
 def _parts(
     content: str, tokenizer: TranslationTokenizer, limit: int, split: str, longest: int | None
 ) -> list[list[str]]:
+    target, rest = tokenizer.cut_language(content)
     if split != "sentences":
         tokens = tokenizer.cut(tokenizer.source_tokens(content), longest)
+        if target and len(tokens) <= len(target):
+            return []
         if len(tokens) <= limit:
             return [tokens]
         if split == "never":
             raise InputError(f"a line has {len(tokens)} tokens, the model takes {limit}; split it, or use split='long'")
     language = tokenizer.text.source_language
-    target, content = tokenizer.cut_language(content)  # each part begins with it
     fitting = [
         part
-        for sentence in split_sentences(content, language)
+        for sentence in split_sentences(rest, language)
         for part in split_to_fit(
             sentence, lambda text: len(tokenizer.source_tokens(text)), limit - len(target), language
         )
     ]
-    parts = [target + tokens for tokens in map(tokenizer.source_tokens, fitting) if tokens]
-    if not longest:
-        return parts
-    before = [0, *accumulate(map(len, parts))]
-    room = longest - tokenizer.implicit_tokens
-    return [part[: room - count] for part, count in zip(parts, before) if count < room]
+    parts = [tokens for tokens in map(tokenizer.source_tokens, fitting) if tokens]
+    if longest:
+        before = [0, *accumulate(map(len, parts))]
+        room = longest - tokenizer.implicit_tokens - len(target)
+        parts = [part[: room - count] for part, count in zip(parts, before) if count < room]
+    return [target + part for part in parts]
 
 
 def _tokens(text: str, model: SentencePiece | None) -> list[str]:
