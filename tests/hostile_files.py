@@ -29,13 +29,6 @@ def pickle_of_shared_sizes(sizes: int, times: int) -> bytes:
     return torch.zip_bytes(torch.pickled(begin + b"h\0h\1\x85R" * times), {})
 
 
-def pickle_of_shared_identity(parts: int, times: int) -> bytes:
-    """A storage's persistent id with very many parts after the last, again and again."""
-    known = torch.STORAGE + torch.name("torch", "FloatStorage") + torch.text("0") + torch.text("cpu") + b"K\1"
-    shared = memorised(b"(" + known + b"N" * parts + b"t", 0)
-    return torch.zip_bytes(torch.pickled(b"0".join([shared]) + b"h\0Q" * times), {})
-
-
 def stream_of_shared_key(length: int, times: int) -> bytes:
     """The list of storages: one very long name, which would be sorted among its likes."""
     keys = torch.pickled(b"](" + memorised(torch.text("k" * length), 0) + b"h\0" * times + b"e")
@@ -44,12 +37,10 @@ def stream_of_shared_key(length: int, times: int) -> bytes:
 
 def pickle_of_long_key(length: int, times: int) -> bytes:
     """Tensors of one storage, whose very long name is put together again for each."""
-    name = torch.name("torch", "FloatStorage")
-    known = torch.STORAGE + name + torch.text("k" * length) + torch.text("cpu") + b"K\0"
-    begin = memorised(torch.tensor(b"(" + known + b"tQ", (0,)), 0)
-    items = b"}(" + torch.text("a") + begin + b"".join(torch.text(f"{i}") + b"h\0" for i in range(times)) + b"u"
-    top = "archive"
-    return torch.zip_bytes(torch.pickled(items), {"k" * length: b""} if length < 60000 else {}, top)
+    identity = torch.STORAGE + torch.name("torch", "FloatStorage") + torch.text("k" * length) + torch.text("cpu") + b"K\0"
+    tensor = memorised(torch.tensor(b"(" + identity + b"tQ", (0,)), 0)
+    more = b"".join(torch.text(f"{i}") + b"h\0" for i in range(times))
+    return torch.zip_bytes(torch.pickled(b"}(" + torch.text("a") + tensor + more + b"u"), {"k" * length: b""})
 
 
 def npz_of_shared_bytes(members: int, size: int) -> bytes:
