@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import random
 import struct
 import zipfile
 
@@ -44,10 +45,11 @@ def pickle_of_long_key(length: int, times: int) -> bytes:
 
 
 def npz_of_shared_bytes(members: int, size: int) -> bytes:
-    """Arrays of zeros whose entries in the archive's list all lead to the same packed bytes."""
+    """Arrays, one in eighty bytes not zero, whose entries in the archive's list all lead to the same packed bytes."""
     array = io.BytesIO()
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({size // 4},), }}".encode().ljust(117) + b"\n"
-    array.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + bytes(size))
+    content = random.Random(1).randbytes(size // 80).ljust(size, b"\0")
+    array.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + content)
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as writer:
         writer.writestr("00000.npy", array.getvalue())
@@ -119,3 +121,32 @@ def sequence(*normalizers: dict[str, object]) -> dict[str, object]:
 
 def page_of_open_anchors(count: int) -> bytes:
     return b"<a " * count
+
+
+def safetensors(shape: str, size: int = 0) -> bytes:
+    """One tensor whose sizes are written as they are given."""
+    header = f'{{"a":{{"dtype":"F32","shape":{shape},"data_offsets":[0,{size}]}}}}'.encode()
+    return struct.pack("<Q", len(header)) + header + bytes(size)
+
+
+def ctranslate2(*shape: int) -> bytes:
+    """One empty variable, in a file that could hold each of its sizes."""
+    name = struct.pack("<H", 2) + b"a\0"
+    sizes = struct.pack("<B", len(shape)) + struct.pack(f"<{len(shape)}I", *shape)
+    filler = struct.pack("<H", 2) + b"b\0" + struct.pack("<BIBI", 1, 1 << 20, 1, 1 << 20) + bytes(1 << 20)
+    head = struct.pack("<I", 6) + struct.pack("<H", 2) + b"S\0" + struct.pack("<II", 1, 2)
+    return head + filler + name + sizes + struct.pack("<BI", 1, 0) + struct.pack("<I", 0)
+
+
+def pytorch(shape: tuple[int, ...], strides: tuple[int, ...], more: int = 0) -> bytes:
+    """One tensor of four numbers' storage; ``more`` bytes lie beside it."""
+    tensor = torch.tensor(torch.storage("float32", "0", 4), shape, strides)
+    return torch.zip_bytes(torch.pickled(torch.dict_of({"a": tensor})), {"0": bytes(16), "1": bytes(more)})
+
+
+def vocabulary_map_of_long_line(targets: int) -> bytes:
+    return b"a\t" + b"b " * targets + b"\n"
+
+
+def vocabulary_map_of_long_ngram(tokens: int) -> bytes:
+    return b" ".join([b"a"] * tokens) + b"\tb\n"

@@ -19,7 +19,7 @@ MOST_MEMBERS = 10_000
 def recognise(path: Path) -> bool:
     if path.is_file():
         return path.suffix == ".argosmodel" or zipfile.is_zipfile(path)
-    return (path / "metadata.json").is_file() and (path / "model").is_dir()
+    return (path / "metadata.json").exists() and (path / "model").is_dir()
 
 
 def read(path: Path) -> Checkpoint:

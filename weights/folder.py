@@ -50,7 +50,7 @@ class Directory:
         return sorted(there.union(name for name in self.awaited if "/" not in name))
 
     def contains(self, name: str) -> bool:
-        return name in self.awaited or (self.path / name).is_file()
+        return name in self.awaited or (self.path / name).exists()
 
     def read(self, name: str) -> memoryview:
         if name in self.awaited:

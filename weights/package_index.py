@@ -22,15 +22,13 @@ LISTING_LIMIT = 64 << 20
 _JSON = "application/vnd.pypi.simple.v1+json"
 _HTML = ("text/html", "application/xhtml+xml", "application/vnd.pypi.simple.v1+html")
 _ACCEPT = f"{_JSON}, {_HTML[2]};q=0.2, {_HTML[0]};q=0.1"
-# Comments, what is no markup, and the tags that are looked at. What is never closed goes to the page's end, and quotes
-# likewise: nothing is tried twice, where Python's own parser takes the square or the cube of a page's length.
+# Comments, what is no markup, and the beginnings of tags, then each attribute. What is never closed goes to the page's
+# end, quotes likewise: nothing is tried twice, where Python's own parser takes the square or the cube of a page's length.
 _TAG = re.compile(
-    r"""<!--(?s:.*?)(?:-->|\Z) | <(?P<raw>script|style)\b(?s:.*?)(?:</(?P=raw)|\Z)
-    | <(?P<name>a|base)(?=[\s/>])(?P<attributes>(?:[^"'>]+|"[^"]*"?|'[^']*'?)*)""",
-    re.IGNORECASE | re.VERBOSE,
+    r"<!--(?s:.*?)(?:-->|\Z)|<(?P<raw>script|style)(?=[\s/>])(?s:.*?)(?:</(?P=raw)|\Z)|<(?P<name>[a-z][^\s/>]*)", re.I
 )
 _ATTRIBUTE = re.compile(
-    r"""(?P<name>[^\s"'>/=]+)(?:\s*=\s*(?:"(?P<double>[^"]*)|'(?P<single>[^']*)|(?P<bare>[^\s"'>][^\s>]*)))?"""
+    r"""[\s/]*(?:(?P<name>[^\s/>=]+|=)(?:\s*=\s*(?:"(?P<double>[^"]*)"?|'(?P<single>[^']*)'?|(?P<bare>[^\s>]*)))?)?"""
 )
 _REFERENCE = re.compile(r"&#?\w{1,32};", re.ASCII)
 
@@ -179,16 +177,16 @@ def _parse_html(response: Response, text: bytes) -> list[Link]:
 def _anchors(page: str) -> tuple[str, list[str]]:
     """The address of a page's <base>, and those of its anchors."""
     base, addresses = "", []
-    for tag in _TAG.finditer(page):
-        if tag["name"] is None:
-            continue
-        values = {
-            attribute["name"].lower(): attribute["double"] or attribute["single"] or attribute["bare"] or ""
-            for attribute in _ATTRIBUTE.finditer(tag["attributes"])
-        }
-        address = _REFERENCE.sub(lambda reference: unescape(reference[0]), values.get("href", "")).strip()
+    position = 0
+    while (tag := _TAG.search(page, position)) is not None:
+        address, position = "", tag.end()
+        while tag["name"] and (attribute := _ATTRIBUTE.match(page, position)) and attribute["name"]:
+            position = attribute.end()
+            if attribute["name"].lower() == "href":
+                address = attribute["double"] or attribute["single"] or attribute["bare"] or ""
+        address = _REFERENCE.sub(lambda reference: unescape(reference[0]), address).strip()
         if address and tag["name"].lower() == "a":
             addresses.append(address)
-        elif address and not base:
+        elif address and tag["name"].lower() == "base" and not base:
             base = address
     return base, addresses
