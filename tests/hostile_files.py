@@ -38,7 +38,9 @@ def stream_of_shared_key(length: int, times: int) -> bytes:
 
 def pickle_of_long_key(length: int, times: int) -> bytes:
     """Tensors of one storage, whose very long name is put together again for each."""
-    identity = torch.STORAGE + torch.name("torch", "FloatStorage") + torch.text("k" * length) + torch.text("cpu") + b"K\0"
+    identity = (
+        torch.STORAGE + torch.name("torch", "FloatStorage") + torch.text("k" * length) + torch.text("cpu") + b"K\0"
+    )
     tensor = memorised(torch.tensor(b"(" + identity + b"tQ", (0,)), 0)
     more = b"".join(torch.text(f"{i}") + b"h\0" for i in range(times))
     return torch.zip_bytes(torch.pickled(b"}(" + torch.text("a") + tensor + more + b"u"), {"k" * length: b""})

@@ -2,9 +2,9 @@
 
     python tests/run_hostile.py READER PATH STEPS [TEXT]
 
-TEXT is a file that a tokenizer is given. While all this is read the process may take MEMORY bytes over what it has,
-PATH's and TEXT's sizes come on top; Python code may take STEPS steps for each byte of them, and FLOOR, a step being a
-line or a call of a built-in function; 0 for STEPS counts none. Prints "done", or the error of one line that it ended in; whatever else
+TEXT is a file that a tokenizer is given. While these are read the process may take as many bytes as they have, and
+MEMORY, over what it has; and Python code FLOOR steps, and STEPS for each byte of them, a step being a line or a call of
+a built-in function. STEPS of 0 counts none. Prints "done", or the error of one line that it ended in; whatever else
 comes is a fault, and a traceback.
 """
 

@@ -3,6 +3,7 @@
 run_hostile.py, a process of its own, reads them and counts; the time limit here only ends what would hang.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -11,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import ctranslate2_writer
 import hostile_files as files
+import numpy as np
 import pytest
 
 from fastattn import weights
@@ -124,7 +127,7 @@ GROWTHS = {
         ),
         True,
     ),
-    "what stands for addresses": (files.sequence(*(files.replace(f"{i}+", "<number>", "Regex") for i in range(3))), True),
+    "placeholders": (files.sequence(*(files.replace(f"{i}+", "<number>", "Regex") for i in range(3))), True),
     "one long": (files.replace("a", "b" * 1025), False),
     "of nothing": (files.replace("", "b" * 1024), False),
     "of a pattern": (files.replace("a*", "b" * 1024, "Regex"), False),
@@ -156,3 +159,32 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(CheckpointError, match=r"fifo: a FIFO, not a checkpoint"):
         weights.read(tmp_path / "fifo")
+
+
+def test_weights_that_thousands_of_layers_share(tmp_path: Path) -> None:
+    variables = ctranslate2_writer.random_transformer(
+        np.random.default_rng(1), encoder_layers=1, decoder_layers=0, width=128, heads=2, inner_width=128,
+        source_vocabulary=24, position_table=48,
+    )  # fmt: skip
+    layer = [name for name in variables if name.startswith("encoder/layer_0/")]
+    aliases = {name.replace("layer_0", f"layer_{i}"): name for i in range(1, 400) for name in layer}
+    spec = "TransformerEncoderSpec"
+    for given, taken in ((dict(list(aliases.items())[: len(layer)]), True), (aliases, False)):
+        data = ctranslate2_writer.model_bytes(variables, spec=spec, revision=1, aliases=given)
+        (tmp_path / "model.bin").write_bytes(data)
+        (tmp_path / "config.json").write_text('{"layer_norm_epsilon": null}')
+        (tmp_path / "tokenizer.json").write_bytes(files.tokenizer(None))
+        if taken:
+            assert weights.read(tmp_path).spec.encoder.layers == 2
+        else:
+            with pytest.raises(CheckpointError, match="numbers, more than 16 for each byte there"):
+                weights.read(tmp_path)
+
+
+def test_a_dense_module_given_twice(tmp_path: Path) -> None:
+    kinds = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense"}
+    path = "sentence_transformers.models."
+    modules = [{"type": path + kind, "path": place} for kind, place in kinds.items()]
+    (tmp_path / "modules.json").write_text(json.dumps([*modules, modules[-1]]))
+    with pytest.raises(CheckpointError, match="the dense module '2_Dense' is given twice"):
+        weights.read(tmp_path)

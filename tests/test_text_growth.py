@@ -1,4 +1,4 @@
-"""What is done with a text grows with its length and not with its square: steps and characters are counted, not time."""
+"""The work on a text grows with its length and not with its square: steps and characters are counted, not time."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +10,19 @@ from fastattn.text.sentencepiece import SentencePiece, _decode_bytes
 from fastattn.text.splitting import split_sentences, split_to_fit
 
 GOLDENS = Path(__file__).parent / "goldens"
-MODELS = ("unigram", "unigram_bytes", "unigram_symbols", "unigram_suffix", "bpe", "bpe_across", "bpe_bytes", "characters")
+MODELS = (
+    "unigram",
+    "unigram_bytes",
+    "unigram_symbols",
+    "unigram_suffix",
+    "bpe",
+    "bpe_across",
+    "bpe_bytes",
+    "characters",
+)
 UNITS = (
-    "some words here ", "a", ". ", "1. A ", "This is one. ", "so, it; ", '"。"', "\n", " x  ", "J. R. ", "a\u0301", "中",
-    "\U0001f600\u200d", "。", "12. ", 'e.g. a, "b" (c). D',
+    "some words here ", "a", ". ", "1. A ", "This is one. ", "so, it; ", '"。"', "\n", " x  ", "J. R. ", "a\u0301",
+    "中", "\U0001f600\u200d", "。", "12. ", 'e.g. a, "b" (c). D',
 )  # fmt: skip
 WHOLE = 1_000_000
 
@@ -87,6 +96,8 @@ def test_pieces(name: str) -> None:
     for unit in UNITS[::2]:
         text = (unit * 4000)[:4000]
         model.pieces(text)  # what is remembered from here on costs nothing more
-        assert grown(model.pieces, unit, 1000) < 8, unit  # words are remembered up to a sum of scores; a square would be 16
+        assert grown(model.pieces, unit, 1000) < 8, (
+            unit
+        )  # words are remembered up to a sum of scores; a square would be 16
         pieces = model.pieces(text)
         assert counted(model.text, pieces) < 8 * counted(model.text, pieces[: len(pieces) // 4 + 1]), unit

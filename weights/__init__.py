@@ -13,6 +13,7 @@ from fastattn.errors import CheckpointError
 from fastattn.spec import Checkpoint
 from fastattn.weights import argos, ctranslate2, huggingface, marian, native, sentence_transformers
 from fastattn.weights.folder import Awaited, Directory, kind_of
+from fastattn.weights.unpacking import MOST_SHARING, SMALLEST_SUSPECT
 
 # Asked in this order: a sentence-transformers folder is a Hugging Face directory with more in it, and fastattn's own
 # has files of the same names.
@@ -59,9 +60,9 @@ def check(path: Path, awaited: Collection[str]) -> None:
 
 
 def _check_sharing(checkpoint: Checkpoint, path: Path) -> None:
-    """Tied weights are given by several names; of a few bytes given by thousands, packed weights would fill the disk."""
+    """Raise CheckpointError for weights given by so many names that, packed one by one, they would fill the disk."""
     size = sum(file.stat().st_size for file in checkpoint.files)
-    total = sum(math.prod(shape_of(tensor)) for tensor in checkpoint.tensors.values())
+    total = sum(math.prod(tensor.shape) for tensor in checkpoint.tensors.values())
     if total > max(SMALLEST_SUSPECT, MOST_SHARING * size):
         raise CheckpointError(f"{path}: its tensors have {total} numbers, more than {MOST_SHARING} for each byte there")
 

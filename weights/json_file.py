@@ -9,7 +9,7 @@ from fastattn.weights.folder import Folder
 
 GREATEST = sys.float_info.max  # an integer may be beyond it
 # Beyond any size there is; products of what has thousands could no longer be told in an error.
-MOST_DIGITS = 400
+MOST_DIGITS = 500
 
 
 class JsonObject:

@@ -22,8 +22,8 @@ LISTING_LIMIT = 64 << 20
 _JSON = "application/vnd.pypi.simple.v1+json"
 _HTML = ("text/html", "application/xhtml+xml", "application/vnd.pypi.simple.v1+html")
 _ACCEPT = f"{_JSON}, {_HTML[2]};q=0.2, {_HTML[0]};q=0.1"
-# Comments, what is no markup, and the beginnings of tags, then each attribute. What is never closed goes to the page's
-# end, quotes likewise: nothing is tried twice, where Python's own parser takes the square or the cube of a page's length.
+# Comments, what is no markup, and the beginnings of tags; then each attribute. What is never closed goes to the end of
+# the page, quotes likewise: nothing is tried twice, where Python's own parser takes the square of a page's length.
 _TAG = re.compile(
     r"<!--(?s:.*?)(?:-->|\Z)|<(?P<raw>script|style)(?=[\s/>])(?s:.*?)(?:</(?P=raw)|\Z)|<(?P<name>[a-z][^\s/>]*)", re.I
 )

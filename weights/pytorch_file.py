@@ -16,13 +16,12 @@ from fastattn.weights.folder import Folder
 from fastattn.weights.json_file import shorten
 from fastattn.weights.safetensors_file import HIGHEST_RANK, TYPES, StoredTensor, nonzero_product
 from fastattn.weights.torch_pickle import PickleError, Storage, Stream, TensorView, unpickle
+from fastattn.weights.unpacking import MOST_SHARING
 
 ZIP_MAGIC = b"PK\x03\x04"
 STREAM_MAGIC = 0x1950A86A20F9469CFC6C
 STREAM_VERSION = 1001
 LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a zip's member; its name and extra field follow
-# Tied weights are given several times; tensors of more bytes in all than so many files would only fill memory.
-MOST_SHARING = 16
 
 Find = Callable[[Storage], memoryview]
 
@@ -140,9 +139,8 @@ def _read_stream(data: memoryview) -> tuple[Any, Find]:
     named, keys = unpickle(stream), unpickle(stream)
     views = named.values() if type(named) is dict else ()
     storages = {view.storage.key: view.storage for view in views if type(view) is TensorView}
-    if type(keys) is not list or not all(type(key) is str for key in keys):
-        raise PickleError("its list of storages should hold names")
-    if len(keys) != len(storages) or set(keys) != set(storages):
+    is_list = type(keys) is list and all(type(key) is str for key in keys)
+    if not is_list or len(keys) != len(storages) or set(keys) != set(storages):
         raise PickleError("its list of storages does not fit its tensors")
     found = {}
     for key in keys:

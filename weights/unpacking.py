@@ -1,4 +1,4 @@
-"""How much a compressed file may unpack to: in proportion to its own size, whatever it says of itself."""
+"""How much a file may unpack to, and a model hold: in proportion to the bytes there, whatever these say."""
 
 import zipfile
 from collections.abc import Iterable
@@ -8,6 +8,8 @@ from fastattn.errors import CheckpointError
 # Weights shrink to about 0.9, vocabularies and shortlists to 0.2; what unpacks to more than this is an attack.
 GREATEST_RATIO = 20
 SMALLEST_SUSPECT = 1 << 20
+# Tied weights are given several times, a few bytes each; more than so many times the file would only fill memory.
+MOST_SHARING = 16
 
 
 def most_unpacked(size: int) -> int:
@@ -16,8 +18,10 @@ def most_unpacked(size: int) -> int:
 
 
 def check_members(members: Iterable[zipfile.ZipInfo], size: int, where: str) -> None:
-    """Raise CheckpointError where the members of a zip archive of ``size`` bytes share some of them, or unpack to more
-    than they may in all. Each still has to be held to the size that it says it has."""
+    """Raise CheckpointError where members of a zip archive of ``size`` bytes share some, or unpack to too much in all.
+
+    By the sizes in the archive's list: what is unpacked has yet to be held to them.
+    """
     members = list(members)
     packed, unpacked = (sum(getattr(member, name) for member in members) for name in ("compress_size", "file_size"))
     if packed > size:
