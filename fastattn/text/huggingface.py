@@ -16,8 +16,8 @@ from fastattn.text.unicode import check_text
 
 # Texts given to the library at once, which keeps only so many of its large result objects alive.
 BATCH = 1024
-# What the normalizer may make of one character, by all that its file has it put in. A compiled table of NFKC gives up to
-# 18, and a replacement or two of runs of spaces double that in this reckoning.
+# What the normalizer may make of one character, by all that its file has it put in. A compiled table of NFKC gives 18,
+# and a replacement or two of runs of spaces double that in this reckoning.
 GREATEST_GROWTH = 1024
 # The library's own threads do not survive a fork, and it waits for them for ever.
 _IMPORTED_BY = os.getpid()

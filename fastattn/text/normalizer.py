@@ -19,8 +19,8 @@ SPACE = "\u2581"  # what stands for a space inside pieces
 
 # A state remembers this many characters that no rule continues with; more would let a text fill the memory.
 REMEMBERED_MISSES = 4096
-# The most characters that a rule takes, and bytes that it gives. Those of NFKC take 4 and give 33; without a limit a text
-# could be followed along a cycle of the trie to its end, from each of its characters, or grow by the file's size.
+# The most characters that a rule takes, and bytes that it gives. Those of NFKC take 4 and give 33; without a limit a
+# text could be followed along a cycle of the trie to its end, from each of its characters, or grow by the file's size.
 LONGEST_RULE = 128
 
 
