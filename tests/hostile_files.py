@@ -30,12 +30,6 @@ def pickle_of_shared_sizes(sizes: int, times: int) -> bytes:
     return torch.zip_bytes(torch.pickled(begin + b"h\0h\1\x85R" * times), {})
 
 
-def stream_of_shared_key(length: int, times: int) -> bytes:
-    """The list of storages: one very long name, which would be sorted among its likes."""
-    keys = torch.pickled(b"](" + memorised(torch.text("k" * length), 0) + b"h\0" * times + b"e")
-    return torch.stream_bytes(torch.pickled(b"}"), [], keys)
-
-
 def pickle_of_long_key(length: int, times: int) -> bytes:
     """Tensors of one storage, whose very long name is put together again for each."""
     identity = (
@@ -125,10 +119,11 @@ def page_of_open_anchors(count: int) -> bytes:
     return b"<a " * count
 
 
-def safetensors(shape: str, size: int = 0) -> bytes:
-    """One tensor whose sizes are written as they are given."""
-    header = f'{{"a":{{"dtype":"F32","shape":{shape},"data_offsets":[0,{size}]}}}}'.encode()
-    return struct.pack("<Q", len(header)) + header + bytes(size)
+def safetensors(shape: str, beside: int = 4) -> bytes:
+    """An empty tensor whose sizes are written as they are given, and another of so many bytes."""
+    entry = '"{}":{{"dtype":"I8","shape":{},"data_offsets":[0,{}]}}'
+    header = f"{{{entry.format('a', shape, 0)},{entry.format('b', [beside], beside)}}}".encode()
+    return struct.pack("<Q", len(header)) + header + bytes(beside)
 
 
 def ctranslate2(*shape: int) -> bytes:

@@ -96,7 +96,7 @@ def _page(path: Path, text: str) -> None:
 
 def _float32(tensors: dict[str, safetensors_file.StoredTensor]) -> None:
     for tensor in tensors.values():
-        tensor.float32()
+        tensor.int8() if tensor.dtype == "I8" else tensor.float32()
 
 
 READERS: dict[str, Callable[[Path, str], object]] = {
