@@ -89,8 +89,8 @@ CASES = {
     "sizes of thousands of digits": Case(
         "safetensors", lambda: files.safetensors(f"[{'9' * 4300},{'9' * 4300}]"), "CheckpointError: .* 4300 digits"
     ),
-    "an empty tensor of great sizes": Case(
-        "safetensors", lambda: files.safetensors("[0" + ",1048576" * 4 + "]", beside=1 << 20), "CheckpointError: .* shape"
+    "an empty tensor, great sizes": Case(
+        "safetensors", lambda: files.safetensors("[0" + ",1048576" * 4 + "]", 1 << 20), "CheckpointError: .* shape"
     ),
     "an empty variable of great sizes": Case(
         "ctranslate2", lambda: files.ctranslate2(0, *[1 << 20] * 4), "CheckpointError: .* is empty but has", 0
