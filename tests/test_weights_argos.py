@@ -102,7 +102,7 @@ def test_members_given_twice_and_too_many(package: Path, monkeypatch: pytest.Mon
 
 def test_a_member_that_grows_too_much(package: Path) -> None:
     (package / "sentencepiece.model").write_bytes(bytes(3 << 20))
-    with pytest.raises(CheckpointError, match="grows from [0-9]+ to 3145728 bytes, more than 100 times"):
+    with pytest.raises(CheckpointError, match="unpacks to [0-9]+ bytes, more than 20 times"):
         weights.read(pack(package))
 
 
@@ -125,7 +125,7 @@ def edit_directory(data: bytes, name: str, offset: int, form: str, value: int) -
         (10, "H", 99, "should be stored or deflated, has type 99"),
         (16, "I", 1, "cannot be unpacked"),
         (20, "I", 0x7FFFFFFF, "more than the archive"),
-        (24, "I", 0x7FFFFFFF, "more than 100 times"),
+        (24, "I", 0x7FFFFFFF, "more than 20 times"),
         (24, "I", 5, "cannot be unpacked"),
         (24, "I", 200_000, "expected 200000 bytes, got|cannot be unpacked"),
         (42, "I", 3, "cannot be unpacked"),

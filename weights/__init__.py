@@ -4,6 +4,7 @@ if __name__ != "fastattn.weights":
     raise ImportError("import this package as fastattn.weights (install fastattn first: pip install -e .)")
 
 import contextlib
+import math
 import os
 from collections.abc import Collection
 from pathlib import Path
@@ -12,7 +13,8 @@ from fastattn.cache import cache_root, mark_used
 from fastattn.errors import CheckpointError
 from fastattn.spec import Checkpoint
 from fastattn.weights import argos, ctranslate2, huggingface, marian, native, sentence_transformers
-from fastattn.weights.folder import Awaited, Directory, check_memory
+from fastattn.weights.folder import Awaited, Directory, check_memory, kind_of
+from fastattn.weights.unpacking import MOST_SHARING, SMALLEST_SUSPECT
 
 # Asked in this order: a sentence-transformers folder is a Hugging Face directory with more in it, and fastattn's own
 # has files of the same names.
@@ -38,7 +40,9 @@ def read(path: str | Path) -> Checkpoint:
     try:
         exporter = next((module for module in EXPORTERS.values() if module.recognise(path)), None)
         if exporter is not None:
-            return exporter.read(path)
+            checkpoint = exporter.read(path)
+            _check_sharing(checkpoint, path)
+            return checkpoint
         raise CheckpointError(_explain(path))
     except OSError as error:
         check_memory(error, path)
@@ -57,12 +61,23 @@ def check(path: Path, awaited: Collection[str]) -> None:
             exporter.read_folder(Directory(path, awaited))
 
 
+def _check_sharing(checkpoint: Checkpoint, path: Path) -> None:
+    """Raise CheckpointError for weights given by so many names that, packed one by one, they would fill the disk."""
+    size = sum(file.stat().st_size for file in checkpoint.files)
+    total = sum(math.prod(tensor.shape) for tensor in checkpoint.tensors.values())
+    if total > max(SMALLEST_SUSPECT, MOST_SHARING * size):
+        raise CheckpointError(f"{path}: its tensors have {total} numbers, more than {MOST_SHARING} for each byte there")
+
+
 def _explain(path: Path) -> str:
     """What is wrong with a path that no exporter recognises."""
     known = "; ".join(module.DESCRIPTION for module in EXPORTERS.values())
     if not path.exists():
         return f"{path}: no such file or folder; expected one of: {known}"
-    if path.is_dir():
+    kind = kind_of(path)
+    if kind not in ("file", "folder"):
+        return f"{path}: a {kind}, not a checkpoint; expected one of: {known}"
+    if kind == "folder":
         names = sorted(entry.name + "/" * entry.is_dir() for entry in path.iterdir())
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
         found = f"found {', '.join(map(ascii, names[:8]))}{more}" if names else "the folder is empty"

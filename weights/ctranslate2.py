@@ -64,7 +64,7 @@ FIRST_REVISION_WORDS = (
 
 
 def recognise(path: Path) -> bool:
-    return (path / "model.bin").is_file()
+    return (path / "model.bin").exists()
 
 
 def read(path: Path) -> Checkpoint:

@@ -175,7 +175,8 @@ def _variable(cursor: _Cursor, version: int) -> Variable:
     size = cursor.number("I", f"size of {name}") * (1 if version >= 4 else itemsize)
     if size != math.prod(shape) * itemsize:
         raise cursor.error(f"{name} of {dtype} {list(shape)} takes {math.prod(shape) * itemsize} bytes, not {size}")
-    if 0 in shape and max(shape) > len(cursor.data):
+    # NumPy counts the other sizes in even where an array is empty.
+    if 0 in shape and math.prod(filter(None, shape)) > len(cursor.data):
         raise cursor.error(f"{name} is empty but has dimensions {list(shape)}, more than the file could hold")
     raw = cursor.take(size, name)
     return Variable(name, dtype, np.ndarray(shape, STORED_AS[dtype], raw if size else None))

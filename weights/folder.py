@@ -2,6 +2,7 @@
 
 import errno
 import mmap
+import stat
 from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
@@ -50,7 +51,7 @@ class Directory:
         return sorted(there.union(name for name in self.awaited if "/" not in name))
 
     def contains(self, name: str) -> bool:
-        return name in self.awaited or (self.path / name).is_file()
+        return name in self.awaited or (self.path / name).exists()
 
     def read(self, name: str) -> memoryview:
         if name in self.awaited:
@@ -62,10 +63,21 @@ class Directory:
         return str(self.path / name)
 
 
+def kind_of(path: Path) -> str:
+    """What lies at a path, links followed: file, folder, FIFO, socket, device; nothing where there is none."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # of a path with a NUL
+        return ""
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
+    return kinds.get(stat.S_IFMT(mode), "device")
+
+
 def map_file(path: Path) -> memoryview:
     """The bytes of a file, copy on write: arrays over them are writable, the file never changes."""
-    if not path.is_file():
-        raise CheckpointError(f"{path}: no such file")
+    kind = kind_of(path)
+    if kind != "file":
+        raise CheckpointError(f"{path}: no such file" if not kind else f"{path}: should be a file, is a {kind}")
     try:
         with path.open("rb") as stream:
             if not path.stat().st_size:

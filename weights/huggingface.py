@@ -17,7 +17,7 @@ MODEL_TYPES: dict[str, Callable[[Folder], Checkpoint]] = {
 
 
 def recognise(path: Path) -> bool:
-    return (path / "config.json").is_file()
+    return (path / "config.json").exists()
 
 
 def read(path: Path) -> Checkpoint:

@@ -8,6 +8,8 @@ from fastattn.errors import CheckpointError
 from fastattn.weights.folder import Folder
 
 GREATEST = sys.float_info.max  # an integer may be beyond it
+# Beyond any size there is; products of what has thousands could no longer be told in an error.
+MOST_DIGITS = 500
 
 
 class JsonObject:
@@ -80,7 +82,7 @@ def read_object(folder: Folder, name: str) -> JsonObject:
 
 def parse_json(data: bytes, where: str) -> Any:
     try:
-        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique)
+        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique, parse_int=_integer)
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{where}: not UTF-8 at byte {error.start}") from None
     except (ValueError, RecursionError) as error:
@@ -102,6 +104,12 @@ def shorten(value: object) -> str:
     except RecursionError:
         text = f"a deeply nested {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits, more than {MOST_DIGITS}")
+    return int(digits)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

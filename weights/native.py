@@ -35,7 +35,7 @@ def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
 
 
 def recognise(path: Path) -> bool:
-    if not (path / "config.json").is_file():
+    if not (path / "config.json").exists():
         return False
     try:
         config = read_json(Directory(path), "config.json")

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from html.parser import HTMLParser
+from html import unescape
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urldefrag, urljoin, urlsplit
 
@@ -22,6 +22,15 @@ LISTING_LIMIT = 64 << 20
 _JSON = "application/vnd.pypi.simple.v1+json"
 _HTML = ("text/html", "application/xhtml+xml", "application/vnd.pypi.simple.v1+html")
 _ACCEPT = f"{_JSON}, {_HTML[2]};q=0.2, {_HTML[0]};q=0.1"
+# Comments, what is no markup, and the beginnings of tags; then each attribute. What is never closed goes to the end of
+# the page, quotes likewise: nothing is tried twice, where Python's own parser takes the square of a page's length.
+_TAG = re.compile(
+    r"<!--(?s:.*?)(?:-->|\Z)|<(?P<raw>script|style)(?=[\s/>])(?s:.*?)(?:</(?P=raw)|\Z)|<(?P<name>[a-z][^\s/>]*)", re.I
+)
+_ATTRIBUTE = re.compile(
+    r"""[\s/]*(?:(?P<name>[^\s/>=]+|=)(?:\s*=\s*(?:"(?P<double>[^"]*)"?|'(?P<single>[^']*)'?|(?P<bare>[^\s>]*)))?)?"""
+)
+_REFERENCE = re.compile(r"&#?\w{1,32};", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -160,15 +169,13 @@ def _parse_json(url: str, text: bytes) -> list[Link]:
 
 
 def _parse_html(response: Response, text: bytes) -> list[Link]:
-    page = _Page()
     try:
-        page.feed(text.decode(response.charset, errors="replace"))
+        base, addresses = _anchors(text.decode(response.charset, errors="replace"))
     except LookupError:
         raise TransportError(f"a listing in an unknown encoding, {response.charset}") from None
-    page.close()
-    base = urljoin(response.url, page.base)
+    base = urljoin(response.url, base)
     links = []
-    for address in page.addresses:
+    for address in addresses:
         try:
             links.append(_link(urljoin(base, address)))
         except ValueError:  # one bad address does not spoil the page
@@ -176,17 +183,19 @@ def _parse_html(response: Response, text: bytes) -> list[Link]:
     return links
 
 
-class _Page(HTMLParser):
-    """The addresses of a page's anchors, and its <base>."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.base = ""
-        self.addresses: list[str] = []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        address = dict(attributes).get("href")
-        if tag == "a" and address:
-            self.addresses.append(address.strip())
-        elif tag == "base" and address and not self.base:
-            self.base = address
+def _anchors(page: str) -> tuple[str, list[str]]:
+    """The address of a page's <base>, and those of its anchors."""
+    base, addresses = "", []
+    position = 0
+    while (tag := _TAG.search(page, position)) is not None:
+        address, position = "", tag.end()
+        while tag["name"] and (attribute := _ATTRIBUTE.match(page, position)) and attribute["name"]:
+            position = attribute.end()
+            if attribute["name"].lower() == "href":
+                address = attribute["double"] or attribute["single"] or attribute["bare"] or ""
+        address = _REFERENCE.sub(lambda reference: unescape(reference[0]), address).strip()
+        if address and tag["name"].lower() == "a":
+            addresses.append(address)
+        elif address and tag["name"].lower() == "base" and not base:
+            base = address
+    return base, addresses

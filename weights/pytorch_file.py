@@ -14,15 +14,14 @@ from typing import Any
 from fastattn.errors import CheckpointError
 from fastattn.weights.folder import Folder
 from fastattn.weights.json_file import shorten
-from fastattn.weights.safetensors_file import HIGHEST_RANK, TYPES, StoredTensor
+from fastattn.weights.safetensors_file import HIGHEST_RANK, TYPES, StoredTensor, nonzero_product
 from fastattn.weights.torch_pickle import PickleError, Storage, Stream, TensorView, unpickle
+from fastattn.weights.unpacking import MOST_SHARING
 
 ZIP_MAGIC = b"PK\x03\x04"
 STREAM_MAGIC = 0x1950A86A20F9469CFC6C
 STREAM_VERSION = 1001
 LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a zip's member; its name and extra field follow
-# Tied weights are given several times; tensors of more bytes in all than so many files would only fill memory.
-MOST_SHARING = 16
 
 Find = Callable[[Storage], memoryview]
 
@@ -61,7 +60,7 @@ def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size
     if count:
         end += 1 + sum((size - 1) * stride for size, stride in zip(shape, view.strides))
     # More elements than the storage has: a stride of 0 repeats them, which asks for more than the file's size.
-    if end > storage.count or count > storage.count or max(shape, default=0) > file_size:
+    if end > storage.count or count > storage.count or (not count and nonzero_product(shape) > file_size):
         raise PickleError(
             f"{name} should lie within the {storage.count} numbers of its storage; its sizes are"
             f" {shorten(list(shape))}, its strides {shorten(list(view.strides))}, its offset {view.offset}"
@@ -69,7 +68,8 @@ def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size
     item = TYPES[storage.dtype][0]
     strides = None
     if count and not _is_contiguous(shape, view.strides):
-        strides = tuple(stride * item for stride in view.strides)
+        # That of an axis of one is never taken, and may be any number.
+        strides = tuple(stride * item if size > 1 else 0 for size, stride in zip(shape, view.strides))
     return StoredTensor(storage.dtype, shape, data[view.offset * item : end * item], f"{where}: {name}", strides)
 
 
@@ -139,7 +139,8 @@ def _read_stream(data: memoryview) -> tuple[Any, Find]:
     named, keys = unpickle(stream), unpickle(stream)
     views = named.values() if type(named) is dict else ()
     storages = {view.storage.key: view.storage for view in views if type(view) is TensorView}
-    if type(keys) is not list or not all(type(key) is str for key in keys) or sorted(keys) != sorted(storages):
+    is_list = type(keys) is list and all(type(key) is str for key in keys)
+    if not is_list or len(keys) != len(storages) or set(keys) != set(storages):
         raise PickleError("its list of storages does not fit its tensors")
     found = {}
     for key in keys:

@@ -144,9 +144,14 @@ def _read_entry(entry: JsonObject, body: memoryview) -> tuple[StoredTensor, int,
     size = math.prod(shape) * TYPES[dtype][0]
     if end - begin != size:
         raise CheckpointError(f"{entry.where}: {dtype} {list(shape)} takes {size} bytes, not {end - begin}")
-    if 0 in shape and max(shape) > len(body):
+    if 0 in shape and nonzero_product(shape) > len(body):
         raise entry.error("shape", "sizes that the file could hold", list(shape))
     return StoredTensor(dtype, shape, body[begin:end], entry.where), begin, end
+
+
+def nonzero_product(shape: tuple[int, ...]) -> int:
+    """The product of the sizes but for zeros, which NumPy counts in even where an array is empty."""
+    return math.prod(filter(None, shape))
 
 
 def _sizes(entry: JsonObject, name: str) -> tuple[int, ...]:

@@ -52,7 +52,7 @@ SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
 def recognise(path: Path) -> bool:
-    return (path / "modules.json").is_file()
+    return (path / "modules.json").exists()
 
 
 def read(path: Path) -> Checkpoint:
@@ -87,7 +87,10 @@ def _read_modules(folder: Folder) -> list[tuple[str, str]]:
         path = PurePosixPath(entry.string("path", ""))
         if path.is_absolute() or ".." in path.parts or "\\" in str(path) or ":" in str(path):
             raise entry.error("path", "a folder below this one", str(path))
-        modules.append((kind, f"{path}/" if path.parts else ""))
+        module = (kind, f"{path}/" if path.parts else "")
+        if kind == "Dense" and module in modules:  # each would hold the one's weights again
+            raise CheckpointError(f"{where}: the dense module {shorten(str(path))} is given twice")
+        modules.append(module)
     kinds = [kind for kind, _ in modules]
     dense = kinds.count("Dense")
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in (

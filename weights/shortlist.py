@@ -23,6 +23,7 @@ from fastattn.errors import CheckpointError
 from fastattn.spec import Shortlist
 from fastattn.weights.folder import Folder
 from fastattn.weights.json_file import shorten
+from fastattn.weights.unpacking import most_unpacked
 
 MAGIC = 0xF11A48D5013417F5
 HEADER = struct.Struct("<6Q")
@@ -117,12 +118,16 @@ def _parse_text(
 def _lines(data: memoryview, where: str) -> Iterator[tuple[bytes, bytes, float]]:
     """(target, source, probability) of each line."""
     stream: io.BufferedIOBase = io.BytesIO(data)
+    most = len(data)
     if data[:2] == b"\x1f\x8b":
-        stream = gzip.GzipFile(fileobj=stream)
-    number = 0
+        stream, most = gzip.GzipFile(fileobj=stream), most_unpacked(len(data))
+    number = size = 0
     try:
         while line := stream.readline(LONGEST_LINE):
             number += 1
+            size += len(line)
+            if size > most:
+                raise CheckpointError(f"{where}: unpacks to more than {most} bytes, so this is no shortlist")
             fields = line.split()  # at ASCII's white space, as Marian does: others may be within a token
             if fields:
                 yield _as_entry(fields, f"{where}: line {number}")

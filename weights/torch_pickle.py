@@ -11,10 +11,11 @@ from typing import Any
 
 from fastattn.weights.json_file import shorten
 
-LONGEST = 1 << 22  # bytes of one pickle, some 30,000 tensors; an opcode of one byte may take a hundred of memory
+LONGEST = 1 << 21  # bytes of one pickle, some 15,000 tensors; an opcode of one byte may take a hundred of memory
 HIGHEST_PROTOCOL = 5
 LONGEST_LINE = 256
 LONGEST_INTEGER = 16  # bytes
+LONGEST_KEY = 256  # characters of a storage's name, which torch.save counts from 0
 # Class of a storage -> type of its elements, as safetensors names it.
 STORAGES = {
     "torch.FloatStorage": "F32",
@@ -122,9 +123,11 @@ class _Machine:
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
+        self.begin = stream.position
+        self.gone_through = 0  # items of what REDUCE was given
 
     def run(self) -> Any:
-        begin = self.stream.position
+        begin = self.begin
         while (code := bytes(self.stream.take(1))) != b".":
             if code not in OPCODES:
                 raise PickleError(f"its pickle at byte {begin} has the opcode {code!r}, which no tensor needs")
@@ -222,6 +225,10 @@ class _Machine:
         least, most = ARGUMENTS[function.name]
         if not least <= len(arguments) <= most:
             raise PickleError(f"its pickle gives {function.name} {len(arguments)} arguments")
+        # What the memo has is given again in two bytes, however long it is; torch.save gives what it calls with once.
+        self.gone_through += sum(len(value) for value in arguments if type(value) in (list, tuple))
+        if self.gone_through > self.stream.position - self.begin:
+            raise PickleError("its pickle goes through one list again and again, which no tensor needs")
         self.push(CALLS[function.name](*arguments, *(None,) * (most - len(arguments))))
 
     def build(self) -> None:
@@ -234,7 +241,7 @@ class _Machine:
         """A storage: ("storage", class, key, device, count), and in the older stream a view, which is None."""
         match self.pop():
             case ("storage", Global(name=name), str(key), str(_), int(count), *rest) if name in STORAGES and (
-                type(count) is int and count >= 0 and rest in ([], [None])
+                type(count) is int and count >= 0 and rest in ([], [None]) and len(key) <= LONGEST_KEY
             ):
                 self.push(Storage(STORAGES[name], key, count))
             case _:

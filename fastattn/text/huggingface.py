@@ -1,8 +1,12 @@
 """A Hugging Face tokenizer.json through the ``tokenizers`` library, truncated as sentence-transformers does."""
 
+import base64
 import contextlib
+import json
+import math
 import os
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, normalizers
@@ -12,6 +16,9 @@ from fastattn.text.unicode import check_text
 
 # Texts given to the library at once, which keeps only so many of its large result objects alive.
 BATCH = 1024
+# What the normalizer may make of one character, by all that its file has it put in. A compiled table of NFKC gives 18,
+# and a replacement or two of runs of spaces double that in this reckoning.
+GREATEST_GROWTH = 1024
 # The library's own threads do not survive a fork, and it waits for them for ever.
 _IMPORTED_BY = os.getpid()
 
@@ -31,6 +38,7 @@ class HuggingFaceTokenizer:
             raise TokenizerError("tokenizer.json: not a UTF-8 text") from None
         with _library_errors():
             tokenizer = Tokenizer.from_str(text)
+        _check_growth(tokenizer)
         tokenizer.no_truncation()
         tokenizer.no_padding()
         special = tokenizer.num_special_tokens_to_add(False)
@@ -85,6 +93,35 @@ def _library_errors() -> Iterator[None]:
         if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)):
             raise
         raise TokenizerError(f"tokenizer.json: {' '.join(str(error).split())}") from None
+
+
+def _check_growth(tokenizer: Tokenizer) -> None:
+    """Raise TokenizerError where the normalizer could make much more of a text, one step upon the other."""
+    if tokenizer.normalizer is None:
+        return
+    growth = _growth(json.loads(tokenizer.normalizer.__getstate__()))
+    if growth > GREATEST_GROWTH:
+        raise TokenizerError(
+            f"tokenizer.json: the normalizer could make {growth:.0e} characters of one, more than {GREATEST_GROWTH}"
+        )
+
+
+def _growth(normalizer: dict[str, Any]) -> float:
+    """The most characters that a normalizer's own strings could put in one's place.
+
+    Those of Unicode, which are in no file and do not grow upon each other, count as one.
+    """
+    match normalizer:
+        case {"type": "Sequence", "normalizers": steps}:
+            return math.prod(map(_growth, steps), start=1.0)
+        case {"type": "Replace", "pattern": {"String": str(pattern)}, "content": content} if pattern:
+            return max(1.0, len(content) / len(pattern))
+        case {"type": "Replace", "content": content} | {"type": "Prepend", "prepend": content}:
+            return 1.0 + len(content)  # beside the character: a pattern may match nothing, and a text have many parts
+        case {"type": "Precompiled", "precompiled_charsmap": table}:
+            replacements = base64.b64decode(table).split(b"\0")
+            return max(1.0, *(len(part.decode("utf-8", "ignore")) for part in replacements))
+    return 1.0
 
 
 def _may_use_pool(threads: int) -> bool:

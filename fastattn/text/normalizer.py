@@ -7,6 +7,8 @@ file's bytes are only looked at where a text leads.
 
 import re
 import struct
+from bisect import bisect_left, bisect_right
+from operator import itemgetter
 
 import numpy as np
 
@@ -17,6 +19,9 @@ SPACE = "\u2581"  # what stands for a space inside pieces
 
 # A state remembers this many characters that no rule continues with; more would let a text fill the memory.
 REMEMBERED_MISSES = 4096
+# The most characters that a rule takes, and bytes that it gives. Those of NFKC take 4 and give 33; without a limit a
+# text could be followed along a cycle of the trie to its end, from each of its characters, or grow by the file's size.
+LONGEST_RULE = 128
 
 
 class _State(dict[str, "_State | None"]):
@@ -49,6 +54,7 @@ class Charsmap:
         self._units = memoryview(data)[4 : 4 + length].cast("I")
         self._replacements = data[4 + length :]
         self.root = _State(self, 0, None)
+        self._states: dict[int, _State] = {}  # by node: no more than the trie has, however a text comes to them
 
     def step(self, node: int, character: str) -> _State | None:
         """The state after one more character, or None where no rule goes on with it."""
@@ -65,7 +71,10 @@ class Charsmap:
                     raise TokenizerError(f"{FILE}: a rule of the normaliser's table ends inside a character")
                 leaf = node ^ ((unit >> 10) << ((unit & 0x200) >> 6))
                 value = self._unit(leaf) & 0x7FFFFFFF
-        return _State(self, node, self._replacement(value) if value >= 0 else None)
+        state = self._states.get(node)
+        if state is None:
+            state = self._states[node] = _State(self, node, self._replacement(value) if value >= 0 else None)
+        return state
 
     def goes_on_in_ascii(self, state: _State) -> bool:
         """Whether a rule has an ASCII character next."""
@@ -82,9 +91,11 @@ class Charsmap:
         return self._units[node]
 
     def _replacement(self, start: int) -> str:
-        end = self._replacements.find(b"\0", start)
-        if start >= len(self._replacements) or end < 0:
+        end = self._replacements.find(b"\0", start, start + LONGEST_RULE + 1)
+        if start >= len(self._replacements) or end < 0 and start + LONGEST_RULE >= len(self._replacements):
             raise TokenizerError(f"{FILE}: the normaliser's table points outside its replacements")
+        if end < 0:
+            raise TokenizerError(f"{FILE}: a rule of the normaliser's table gives more than {LONGEST_RULE} bytes")
         try:
             return self._replacements[start:end].decode("utf-8")
         except UnicodeDecodeError:
@@ -168,25 +179,42 @@ class Normalizer:
                 if state is None:
                     break
                 at += 1
+                if at - position > LONGEST_RULE:
+                    raise TokenizerError(
+                        f"{FILE}: a rule of the normaliser's table takes more than {LONGEST_RULE} characters"
+                    )
             parts.append(replacement)
             position = end
         return parts
 
 
 class LongestMatch:
-    """Finds the longest of some strings that stands at a position of a text."""
+    """Finds the longest of some strings that stands at a position of a text.
+
+    The strings are sorted, and those that share what was read so far lie together: two bisections a character, and no
+    memory for a trie's nodes.
+    """
 
     def __init__(self, strings: tuple[str, ...]):
-        self._by_first: dict[str, list[str]] = {}
-        for string in sorted(strings, key=len, reverse=True):
-            self._by_first.setdefault(string[0], []).append(string)
+        self._sorted = sorted(strings)
+        self._firsts = {string[0] for string in strings}
+        self._longest = max(map(len, strings), default=0)
 
     def match(self, text: str, position: int) -> str:
         """The string found, or an empty one."""
-        for string in self._by_first.get(text[position], ()):
-            if text.startswith(string, position):
-                return string
-        return ""
+        if text[position] not in self._firsts:
+            return ""
+        strings, found = self._sorted, ""
+        low, high = 0, len(strings)
+        for depth, character in enumerate(text[position : position + self._longest]):
+            low = bisect_left(strings, character, low, high, key=itemgetter(depth))
+            high = bisect_right(strings, character, low, high, key=itemgetter(depth))
+            if low < high and len(strings[low]) == depth + 1:
+                found = strings[low]
+                low += 1
+            if low == high:
+                break
+        return found
 
 
 def _collapse_spaces(parts: list[str] | str) -> str:

@@ -1,5 +1,6 @@
 """Text to sentencepiece pieces and back, from a .spm file's bytes, as the original library does it."""
 
+import codecs
 from collections.abc import Iterable
 
 from fastattn.text.normalizer import SPACE, Normalizer
@@ -92,26 +93,31 @@ class SentencePiece:
         if not any(index == unk_id for _, index in segments):
             return segments
         merged: Segments = []
-        after_unknown = False
+        run: list[str] = []  # of unknown characters; joined once, however long it is
         for surface, index in segments:
-            unknown = index == unk_id
-            if unknown and self._spm.byte_fallback:
+            if index == unk_id and not self._spm.byte_fallback:
+                run.append(surface)
+                continue
+            if run:
+                merged.append(("".join(run), unk_id))
+                run.clear()
+            if index == unk_id:
                 merged += [(BYTE_PIECES[byte], self._byte_ids[byte]) for byte in surface.encode("utf-8")]
-            elif unknown and after_unknown:
-                merged[-1] = (merged[-1][0] + surface, unk_id)
             else:
                 merged.append((surface, index))
-            after_unknown = unknown
+        if run:
+            merged.append(("".join(run), unk_id))
         return merged
 
 
+def _replace_byte(error: UnicodeError) -> tuple[str, int]:
+    """One U+FFFD for each byte that is not part of a character: Python's own handler takes several at once."""
+    assert isinstance(error, UnicodeDecodeError)
+    return "\ufffd", error.start + 1
+
+
+codecs.register_error("fastattn.replace_byte", _replace_byte)
+
+
 def _decode_bytes(data: bytes) -> str:
-    """UTF-8 with one U+FFFD for each byte that is not part of a character."""
-    parts = []
-    while True:
-        try:
-            parts.append(data.decode("utf-8"))
-            return "".join(parts)
-        except UnicodeDecodeError as error:
-            parts.append(data[: error.start].decode("utf-8") + "\ufffd")
-            data = data[error.start + 1 :]
+    return data.decode("utf-8", "fastattn.replace_byte")

@@ -12,6 +12,9 @@ UNIGRAM, BPE, WORD, CHAR = 1, 2, 3, 4
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = KINDS = 1, 2, 3, 4, 5, 6
 
 FILE = "sentencepiece model"
+# Characters. Trainers stop at 16, and users' symbols are not much longer; a text may go along a piece at each of its
+# characters, to no end.
+LONGEST_PIECE = 256
 
 
 @dataclass
@@ -158,6 +161,7 @@ def _is_sound(spm: SpmFile) -> bool:
     return (
         len(spm.ids) == len(spm.pieces)
         and "" not in spm.ids
+        and max(map(len, spm.pieces)) <= LONGEST_PIECE
         and "\0" not in "".join(spm.pieces)
         and all(map(math.isfinite, spm.scores))
         and kinds <= set(KINDS)
@@ -180,6 +184,8 @@ def _refuse_first(spm: SpmFile) -> None:
 
 
 def _check_piece(index: int, piece: str, score: float, kind: int, spm: SpmFile) -> None:
+    if len(piece) > LONGEST_PIECE:
+        raise TokenizerError(f"{FILE}: piece {index} has {len(piece)} characters, more than {LONGEST_PIECE}")
     what = f"{FILE}: piece {index} {piece!r}"
     if not piece:
         raise TokenizerError(f"{FILE}: piece {index} is empty")

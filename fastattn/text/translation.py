@@ -172,14 +172,15 @@ class TranslationTokenizer:
     def join_sentences(self, sentences: Sequence[str]) -> str:
         """Translations of one line's sentences, with spaces between them where the target language has them."""
         language = re.split("[-_@]", self.text.target_language.lower())[0]
-        joined = ""
+        joined: list[str] = []
         for sentence in filter(None, sentences):
             if language:
                 spaceless = language in SPACELESS_LANGUAGES
             else:
-                spaceless = bool(SPACELESS_SCRIPTS.match(joined[-1:]) or SPACELESS_SCRIPTS.match(sentence[:1]))
-            joined += sentence if spaceless or not joined else " " + sentence
-        return joined
+                last = joined[-1][-1:] if joined else ""
+                spaceless = bool(SPACELESS_SCRIPTS.match(last) or SPACELESS_SCRIPTS.match(sentence[:1]))
+            joined.append(sentence if spaceless or not joined else " " + sentence)
+        return "".join(joined)
 
 
 def lacks_sentencepiece(text: TranslationText) -> bool:

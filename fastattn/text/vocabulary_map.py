@@ -13,6 +13,8 @@ from fastattn.errors import CheckpointError
 from fastattn.spec import TranslationText
 
 NAME = "vmap.txt"
+# Tokens. Maps are made of phrases of four or so; every stretch of a source up to the longest is looked up.
+LONGEST_NGRAM = 64
 
 
 class VocabularyMap:
@@ -28,17 +30,28 @@ class VocabularyMap:
             source, *targets = line.removesuffix("\r").split("\t")
             if len(targets) != 1:
                 raise CheckpointError(f"{NAME}: line {number} should be source tokens, one tab and target tokens")
-            self._targets[tuple(source.split(" "))] = targets[0]
+            ngram = tuple(source.split(" "))
+            if len(ngram) > LONGEST_NGRAM:
+                raise CheckpointError(
+                    f"{NAME}: line {number} has {len(ngram)} source tokens, more than {LONGEST_NGRAM}"
+                )
+            self._targets[ngram] = targets[0]
         self._longest = max(map(len, self._targets), default=0)
         special = (text.unk_token, text.bos_token, text.eos_token)
         self._always = {target_ids.get(token, self._unknown) for token in special} | self._listed(("",))
 
     def candidates(self, tokens: Sequence[str]) -> np.ndarray:
         """The ids that a sentence of these source tokens may choose: int32, rising."""
+        # Each once, however often it is there: its line may be as long as the file.
+        ngrams = {
+            ngram
+            for start in range(len(tokens))
+            for end in range(start + 1, min(start + self._longest, len(tokens)) + 1)
+            if (ngram := tuple(tokens[start:end])) in self._targets
+        }
         found = set(self._always)
-        for start in range(len(tokens)):
-            for end in range(start + 1, min(start + self._longest, len(tokens)) + 1):
-                found |= self._listed(tuple(tokens[start:end]))
+        for ngram in ngrams:
+            found |= self._listed(ngram)
         return np.array(sorted(found), np.int32)
 
     def _listed(self, ngram: tuple[str, ...]) -> set[int]:

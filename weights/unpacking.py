@@ -1,0 +1,32 @@
+"""How much a file may unpack to, and a model hold: in proportion to the bytes there, whatever these say."""
+
+import zipfile
+from collections.abc import Iterable
+
+from fastattn.errors import CheckpointError
+
+# Weights shrink to about 0.9, vocabularies and shortlists to 0.2; what unpacks to more than this is an attack.
+GREATEST_RATIO = 20
+SMALLEST_SUSPECT = 1 << 20
+# Tied weights are given several times, a few bytes each; more than so many times the file would only fill memory.
+MOST_SHARING = 16
+
+
+def most_unpacked(size: int) -> int:
+    """The most bytes that a compressed file of ``size`` bytes may hold."""
+    return max(SMALLEST_SUSPECT, GREATEST_RATIO * size)
+
+
+def check_members(members: Iterable[zipfile.ZipInfo], size: int, where: str) -> None:
+    """Raise CheckpointError where members of a zip archive of ``size`` bytes share some, or unpack to too much in all.
+
+    By the sizes in the archive's list: what is unpacked has yet to be held to them.
+    """
+    members = list(members)
+    packed, unpacked = (sum(getattr(member, name) for member in members) for name in ("compress_size", "file_size"))
+    if packed > size:
+        raise CheckpointError(f"{where}: its members say they take {packed} bytes, more than the archive's {size}")
+    if unpacked > most_unpacked(size):
+        raise CheckpointError(
+            f"{where}: says it unpacks to {unpacked} bytes, more than {GREATEST_RATIO} times the archive's {size}"
+        )
