@@ -162,7 +162,7 @@ def _machine_facts() -> _Facts:
     from fastattn.kernels.jit import thread_limit
     from fastattn.simd.target import TARGET, compiled_features, compiled_name
 
-    features = compiled_features()
+    root, features = cache_root(), compiled_features()
 
     import llvmlite  # after the kernels, which tell what of the environment Numba cannot work with
     import numba
@@ -173,7 +173,6 @@ def _machine_facts() -> _Facts:
     fma = "with" if TARGET.fma else "without"
     yield "compiled for", f"{TARGET.name}: vectors of {TARGET.lanes} float32, {fma} fused multiply-add"
     yield "threads", f"{thread_limit()} by default"
-    root = cache_root()
     yield "cache", "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else str(root)
     versions = {"fastattn": VERSION, "numba": numba.__version__, "llvmlite": llvmlite.__version__}
     versions |= {"numpy": numpy.__version__, "python": platform.python_version()}

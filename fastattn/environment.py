@@ -6,10 +6,12 @@ with.
 
 import os
 
+from fastattn.cache import cache_root
 from fastattn.errors import InputError
 
 
 def _check() -> None:
+    cache_root()  # else the threads of the pool would be the first to ask for it
     threads = os.environ.get("NUMBA_NUM_THREADS")
     if threads is not None and not _number(threads) >= 1:
         raise InputError(f"NUMBA_NUM_THREADS should be a whole number of at least 1, is {threads!r}")

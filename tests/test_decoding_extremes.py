@@ -52,7 +52,7 @@ def outcome(**options):
 
 
 def test_every_numeric_option_is_here():
-    assert len(NUMBERS) == 10 and len(COUNTS) == 8 and len(BOOLEANS) == 7
+    assert len(NUMBERS) == 11 and len(COUNTS) == 8 and len(BOOLEANS) == 7
 
 
 @pytest.mark.parametrize("name", NUMBERS)

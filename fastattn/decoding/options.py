@@ -47,6 +47,7 @@ _RANGES = {
     "coverage_penalty": (-1e4, 1e4),
     "repetition_penalty": (1e-6, 1e6),
 }
+_ANY_SIZE = ("max_decoding_length", "max_input_length", "seed")
 _BOOLEANS = (
     "disable_unk",
     "return_alternatives",
@@ -179,7 +180,7 @@ class DecodingOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
                 raise InputError(f"{name} should be a whole number, at least {least}; got {described(value)}")
-            if name != "seed" and int(value) > LONGEST_TARGET:
+            if name not in _ANY_SIZE and int(value) > LONGEST_TARGET:
                 raise InputError(f"{name} should be at most {LONGEST_TARGET}, got {described(value)}")
         numbers = (
             "patience",
