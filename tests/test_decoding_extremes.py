@@ -61,7 +61,9 @@ def test_numbers(name):
         for beside in BESIDE.get(name, [{}]):
             found = outcome(**{name: value}, **beside)
             for hypotheses in found or []:
-                assert np.isfinite([h.score for h in hypotheses]).all(), value
+                scores = np.array([h.score for h in hypotheses])
+                # A power of the length may be beyond float32, and a score infinite.
+                assert not np.isnan(scores).any() if name == "length_penalty" else np.isfinite(scores).all(), value
                 assert np.isfinite([h.log_probability for h in hypotheses]).all(), value
 
 
@@ -85,9 +87,8 @@ def test_booleans_are_booleans(name):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"repetition_penalty": 1e-300}, "repetition_penalty should be from 1e-06 to 1e+06, got 1e-300"),
-        ({"repetition_penalty": 1e300}, "repetition_penalty should be from 1e-06 to 1e+06, got 1e+300"),
-        ({"length_penalty": 11}, "length_penalty should be from -10 to 10, got 11"),
+        ({"repetition_penalty": 1e-300}, "repetition_penalty should be from 1e-30 to 1e+30, got 1e-300"),
+        ({"repetition_penalty": 1e300}, "repetition_penalty should be from 1e-30 to 1e+30, got 1e+300"),
         ({"word_penalty": -1e5}, "word_penalty should be from -10000 to 10000, got -100000.0"),
         ({"patience": 10**400}, "patience should be a finite number, got 1000"),
         ({"patience": 10**5000}, "patience should be a finite number, got a number of about 49"),

@@ -39,13 +39,12 @@ WIDEST_BEAM = 1024
 MOST_HYPOTHESES = 1_000_000
 LONGEST_TARGET = 1 << 40  # a number that an int64 holds, and no memory
 LONGEST_LEAST = 1_000_000  # tokens: as long a search goes on whether the model has ended or not
-# Beyond these float32 cannot tell hypotheses apart: their log-probabilities vanish beside the penalties, a power of
-# their length is 0 or infinite, and so are logits.
+# Beyond these float32 cannot tell hypotheses apart: their log-probabilities vanish beside the penalties, and logits are
+# 0 or infinite.
 _RANGES = {
-    "length_penalty": (-10, 10),
     "word_penalty": (-1e4, 1e4),
     "coverage_penalty": (-1e4, 1e4),
-    "repetition_penalty": (1e-6, 1e6),
+    "repetition_penalty": (1e-30, 1e30),
 }
 _ANY_SIZE = ("max_decoding_length", "max_input_length", "seed")
 _BOOLEANS = (
@@ -74,8 +73,7 @@ class DecodingOptions:
     patience             the search ends with round(beam_size * patience) finished hypotheses (Kasai 2022)
     num_hypotheses       how many are returned, best first; at most beam_size * patience, but any number of samples and
                          alternatives
-    length_penalty       a score is the sum of log-probabilities / length ** length_penalty, the end token counted;
-                         from -10 to 10
+    length_penalty       a score is the sum of log-probabilities / length ** length_penalty, the end token counted
     coverage_penalty     a score gains this times the sum, over the source tokens, of log(min(attention received, 1));
                          a weight, 0 for none (Wu 2016, section 7)
     repetition_penalty   logits of tokens already produced are divided by it where they are positive and multiplied by
