@@ -16,7 +16,7 @@ class Progress:
     def __init__(self, enabled: bool = True):
         self.enabled = enabled and sys.stderr is not None and sys.stderr.isatty()
         self._next = time.monotonic() + _FIRST_AFTER
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # so that one that an interrupt left held stops not its own thread
         self._drawn = 0  # columns that hold something
 
     def show(self, text: str, at_once: bool = False) -> None:

@@ -73,7 +73,7 @@ def run(files: str, step: int, *more: str) -> int:
         cwd=Path(__file__).parent,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=200,
     )
     assert completed.returncode == 0, completed.stderr
     interrupted, few = completed.stdout.split()

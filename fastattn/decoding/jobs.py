@@ -1,6 +1,5 @@
 """Sentences to translate, what becomes of them, and the line in which they wait."""
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,27 +48,34 @@ class Hypothesis:
 
 
 class Waiting:
-    """The sentences no worker has taken yet. Each worker has its own line and, when that is empty, the others'."""
+    """The sentences no worker has taken yet. Each worker has its own line and, when that is empty, the others'.
+
+    Without a lock, which an interrupt could leave held: a deque's own operations are whole.
+    """
 
     def __init__(self, jobs: Sequence[Job], workers: int):
         # The longest first: they last longest, and neighbours are of a length.
         order = sorted(range(len(jobs)), key=lambda i: -len(jobs[i].source))
         self._lines = [deque(order[worker::workers]) for worker in range(workers)]
         self._jobs = jobs
-        self._lock = threading.Lock()
         self.stopped = False
 
     def take(self, worker: int, most: int, room: Callable[[Job], bool]) -> list[int]:
         """Up to ``most`` sentences, as long as ``room`` accepts them."""
         taken: list[int] = []
-        with self._lock:
-            for line in [self._lines[worker], *self._lines]:
-                while line and len(taken) < most and room(self._jobs[line[0]]):
-                    taken.append(line.popleft())
+        for line in [self._lines[worker], *self._lines]:
+            while line and len(taken) < most:
+                try:
+                    number = line.popleft()
+                except IndexError:  # another worker was quicker
+                    break
+                if not room(self._jobs[number]):
+                    line.appendleft(number)
+                    break
+                taken.append(number)
         return taken
 
     def stop(self) -> None:
-        with self._lock:
-            self.stopped = True
-            for line in self._lines:
-                line.clear()
+        self.stopped = True
+        for line in self._lines:
+            line.clear()
