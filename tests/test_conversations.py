@@ -165,7 +165,7 @@ for line in "▁w1 ▁w2" "▁w3 ▁w4 ▁w5"; do
   IFS= read -r answer <&"${TRANSLATE[0]}" && printf '%s\\n' "$answer"
 done
 """
-    with started("/bin/bash", "-c", script, "bash", *translating(model)) as process:
+    with started("/bin/bash", "-c", script.encode(), "bash", *translating(model)) as process:
         assert process.stdout.read() == answers(model)[0] + answers(model)[2]
 
 

@@ -33,7 +33,7 @@ def run(
     """(exit code, stdout, lines of stderr) of Python with these variables, None to remove one."""
     environment = {**os.environ, **variables}
     environment = {name: value for name, value in environment.items() if value is not None}
-    command = [sys.executable, *arguments]
+    command = [sys.executable, *(argument.encode() for argument in arguments)]  # ASCII locales encode no other
     if limit:
         command = ["sh", "-c", f'ulimit -v {limit}; exec "$@"', "sh", *command]
     done = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, encoding="utf-8")

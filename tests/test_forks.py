@@ -17,7 +17,7 @@ from fastattn import Translator, kernels
 
 warnings.simplefilter("ignore")  # from 3.12 on Python warns of every fork beside threads
 count, stopping = int(sys.argv[1]), False
-sources = [[f"▁w{(n * m) % 11}" for m in range(1, 6)] for n in range(30)]
+sources = [[f"\\u2581w{(n * m) % 11}" for m in range(1, 6)] for n in range(30)]
 
 def make(seed):
     return Translator.from_checkpoint(random_checkpoint(seed=seed), threads=2)

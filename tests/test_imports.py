@@ -134,7 +134,7 @@ def test_kernels_are_imported_by_no_model():
 
 
 def run(*arguments, **options):
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, **options)
+    return subprocess.run([sys.executable, *arguments], capture_output=True, encoding="utf-8", **options)
 
 
 def test_packages_cannot_be_imported_by_their_folders_names():

@@ -18,7 +18,7 @@ from fastattn.kernels.pool import TAKEN
 
 FILES = tuple(sys.argv[1].split(","))
 translator = Translator.from_checkpoint(random_checkpoint(seed=5), threads=2)
-sources = [["▁w1", "▁w2", f"▁w{n % 9}"] for n in range(24)]
+sources = [["\\u2581w1", "\\u2581w2", f"\\u2581w{n % 9}"] for n in range(24)]
 rng = np.random.default_rng(0)
 x, packed = rng.standard_normal((300, 64)).astype(np.float32), kernels.pack_linear(np.ones((200, 64), np.float32))
 

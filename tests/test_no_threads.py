@@ -13,7 +13,7 @@ import threading, warnings
 from tiny_models import random_checkpoint
 from fastattn import Translator
 
-sources = [["▁w1", "▁w2", f"▁w{n % 9}"] for n in range(24)]
+sources = [["\\u2581w1", "\\u2581w2", f"\\u2581w{n % 9}"] for n in range(24)]
 expected = Translator.from_checkpoint(random_checkpoint(seed=5), threads=1).translate_tokens(sources)
 
 def refuse(thread):

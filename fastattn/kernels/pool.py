@@ -204,6 +204,9 @@ def serve(pool, helper):
                 read(load(mine + WAKING), mine + READ, 8)
 
 
+_rooms: list[np.ndarray] = []
+
+
 class Pool:
     """Helpers of one job at a time; who finds it taken works alone.
 
@@ -215,6 +218,7 @@ class Pool:
 
     def __init__(self, serve, most: int):
         room = np.zeros((HELPERS + most * HELPER_BYTES + 128) // 8, np.int64)
+        _rooms.append(room)  # for good: a helper that an interrupt lost may look at it as long as it likes
         first = -room.ctypes.data % 128 // 8
         self._words, self.address = room[first:], room.ctypes.data + 8 * first
         self._serve = serve
