@@ -8,7 +8,6 @@ and who may write to it. A cache that cannot be read or written costs time and n
 import contextlib
 import hashlib
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from fastattn.errors import CheckpointError
 from fastattn.kept import is_own, make_folder, sweep, write_whole
 from fastattn.kernels.packing import PackedLinear, packed_layout, packed_shapes
 from fastattn.sharing import share_out
+from fastattn.warned import warn
 from fastattn.weights.folder import map_file
 from fastattn.weights.safetensors_file import NewTensor, StoredTensor, parse, write_tensors
 
@@ -64,7 +64,7 @@ class PackedFile:
         try:
             self._stored = _load(self.path)
         except CheckpointError as error:
-            warnings.warn(f"{error}; it is made anew", stacklevel=4)
+            warn(f"{error}; it is made anew")
         except OSError:
             pass
         else:

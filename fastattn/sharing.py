@@ -1,10 +1,11 @@
 """Work shared among Python threads, none of which outlives the call: a child that is forked later waits for none."""
 
 import threading
-import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
+
+from fastattn.warned import warn
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -52,7 +53,7 @@ def tell_of_refusal(error: BaseException) -> None:
     global _told
     if not _told:
         _told = True
-        warnings.warn(f"work goes on with fewer threads than asked for: {error}", stacklevel=4)
+        warn(f"work goes on with fewer threads than asked for: {error}")
 
 
 _told = False

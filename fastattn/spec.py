@@ -25,7 +25,6 @@ Canonical tensor names, all float32 (matrices perhaps as a QuantizedTensor, whic
     decoder.projection.*                         [V, D]
 """
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError
+from fastattn.warned import warn
 
 # Of the products. "intgemm" is int8 with the checkpoint's own scales of inputs, where it has them, in place of each
 # row's: what Marian computes, a little farther from float32. "auto" is int8 where the checkpoint holds int8, else
@@ -315,15 +315,14 @@ class Checkpoint:
 def resolve_precision(precision: str, checkpoint: Checkpoint) -> str:
     """What products run in: ``precision``, with "auto" decided by the checkpoint. Raises InputError for another.
 
-    CTranslate2's names of others are taken too; a UserWarning, as of the caller's caller's caller, says what they run
-    as.
+    CTranslate2's names of others are taken too; a UserWarning says what they run as.
     """
     asked = precision
     if asked in tuple(_FOREIGN_PRECISIONS):
         precision = _FOREIGN_PRECISIONS[asked]
     if asked in _MORE_EXACT:
         rest = "" if precision == "float32" else ", all but its products as float32"
-        warnings.warn(f"precision {asked!r} runs as {precision!r}{rest}, which is no less exact", stacklevel=4)
+        warn(f"precision {asked!r} runs as {precision!r}{rest}, which is no less exact")
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}")
     if precision != "auto":

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {"fastattn": ROOT / "fastattn", "fastattn.weights": ROOT / "weights", "fastattn.cli": ROOT / "cli"}
 
 # Room -> the rooms that it may import, beside itself and ANYBODY's. Model code takes its operations as an argument.
-ANYBODY = {"errors", "cache", "kept", "lazy", "sharing", "shown", "_version"}
+ANYBODY = {"errors", "cache", "kept", "lazy", "sharing", "shown", "warned", "_version"}
 ABOVE_ALL = {
     "simd",
     "kernels",
@@ -44,6 +44,7 @@ TABLE = {
     "kept": set(),
     "lazy": set(),
     "sharing": set(),
+    "warned": set(),
     "environment": set(),
     "progress": set(),
     "simd": set(),

@@ -1,6 +1,5 @@
 """What a search runs with: what the caller gives, else what the checkpoint wants, else the defaults."""
 
-import warnings
 from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from fastattn.decoding.options import WIDEST_BEAM, DecodingOptions
 from fastattn.errors import CheckpointError, InputError
 from fastattn.spec import TranslationText
+from fastattn.warned import warn
 
 _SAMPLING = ("sampling_topk", "sampling_topp", "sampling_temperature")
 _LIMITS = ("max_decoding_length", "max_length_factor")
@@ -50,7 +50,7 @@ def own_settings(text: TranslationText) -> dict[str, Any]:
         raise CheckpointError(f"the checkpoint's own decoding settings cannot be followed: {error}") from None
     if text.decoding.not_followed:
         remarks = "; ".join(text.decoding.not_followed)
-        warnings.warn(f"the checkpoint's own settings that are not followed: {remarks}", stacklevel=4)
+        warn(f"the checkpoint's own settings that are not followed: {remarks}")
     return settings
 
 

@@ -10,7 +10,6 @@ import functools
 import hashlib
 import json
 import re
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +19,7 @@ from numba.core import caching, compiler, environment, funcdesc, types, typing
 from numba.core.runtime import _nrt_python
 
 from fastattn.kept import is_own, make_folder, sweep, write_whole
+from fastattn.warned import warn
 
 MAGIC = b"fastattn machine code 1\n"
 DIGEST = 32
@@ -70,7 +70,7 @@ class CodeFolder:
     def _tell(self, message: str) -> None:
         if message not in self._told:
             self._told.add(message)
-            warnings.warn(message, stacklevel=2)
+            warn(message)
 
 
 def to_bytes(result: Any) -> bytes:

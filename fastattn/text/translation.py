@@ -1,8 +1,6 @@
 """The text side of a translation model: text to vocabulary tokens and back, and long text in parts that fit."""
 
 import re
-import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -16,6 +14,7 @@ from fastattn.text.sentencepiece import SentencePiece
 from fastattn.text.splitting import split_sentences, split_to_fit
 from fastattn.text.unicode import check_text
 from fastattn.text.vocabulary_map import VocabularyMap
+from fastattn.warned import warn
 
 SPLITS = ("long", "sentences", "never")
 SPACE = "\u2581"  # sentencepiece's sign for a space
@@ -77,11 +76,10 @@ class TranslationTokenizer:
         """The tokens of a text; the first call warns where the model's own way to them is not known."""
         if self._untold:
             self._untold = False
-            warnings.warn(
+            warn(
                 "no sentencepiece model lies beside this checkpoint: texts are taken as tokens separated by spaces; "
                 "put source.spm and target.spm, or sentencepiece.model for both, beside model.bin, or call "
-                "translate_tokens",
-                stacklevel=_callers_level(),
+                "translate_tokens"
             )
         language, text = self.cut_language(text)
         return language + _tokens(text, self._source_model)
@@ -188,14 +186,6 @@ def lacks_sentencepiece(text: TranslationText) -> bool:
     if text.source_model is not None:
         return False
     return sum(token.startswith(SPACE) for token in text.source_vocabulary) > PLAIN_TOKENS
-
-
-def _callers_level() -> int:
-    """For a warning: how many calls above the one that asks is the first from outside the package."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("fastattn."):
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 @dataclass

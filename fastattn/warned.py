@@ -1,0 +1,12 @@
+"""Warnings that point at the line of the caller's own code that led to them."""
+
+import sys
+import warnings
+
+
+def warn(message: str) -> None:
+    """A UserWarning, as of the first call from outside the package."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("fastattn."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
