@@ -7,10 +7,10 @@ from itertools import chain
 from typing import Any
 
 from fastattn.arguments import token_lists
-from fastattn.decoding.jobs import Job
+from fastattn.decoding.jobs import Allowance, Job
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.sentences import decode_sentences, stream_sentence
-from fastattn.decoding.timeout import Allowance, TimedJob, late_search
+from fastattn.decoding.timeout import late_search
 from fastattn.errors import FastattnError, InputError
 from fastattn.models.transformer import EncoderDecoder
 from fastattn.presentation import Presentation
@@ -195,7 +195,7 @@ class Pipeline:
         vocabulary_map = self._tokenizer.vocabulary_map if options.shortlist else None
         allowed = None if vocabulary_map is None else partial(vocabulary_map.candidates, source)
         ids, forced = self._tokenizer.source_ids(source), self._tokenizer.forced
-        return TimedJob(ids, start, forced=forced, allowed=allowed, allowance=allowance)
+        return Job(ids, start, forced=forced, allowed=allowed, allowance=allowance)
 
     def _shown(self, callback: Callable[[Step], Any], places: list[tuple[int, int]]) -> Callable[[Step], Any]:
         """``callback`` as the decoder calls it: by the number of the job, without the token's name.

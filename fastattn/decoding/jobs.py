@@ -7,6 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 
+class Allowance:
+    """The seconds of search that all sentences of a text have left together."""
+
+    def __init__(self, seconds: float):
+        self.left = seconds
+
+
 @dataclass(frozen=True)
 class Job:
     """A sentence to translate.
@@ -19,6 +26,7 @@ class Job:
     hypothesis  the number among the samples of one sentence
     number      tells the samples of equal sentences apart
     allowed     gives the ids that it may choose from, int32; None: those of the model's shortlist, where it has one
+    allowance   its text's time; once that is used up the sentence is given up, with no hypotheses; None: no limit
     """
 
     source: np.ndarray
@@ -29,6 +37,7 @@ class Job:
     hypothesis: int = 0
     number: int = 0
     allowed: Callable[[], np.ndarray] | None = None
+    allowance: Allowance | None = None
 
 
 @dataclass(frozen=True)

@@ -388,7 +388,7 @@ def decode(
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each job, best first, in the order of the jobs; samples and alternatives are jobs apart.
 
-    None for a TimedJob whose time was over. A result has the same bits whatever the other jobs are and however many
+    None for a job whose time was over. A result has the same bits whatever the other jobs are and however many
     threads work. Raises InputError for a source that is empty or a target prefix without a start token.
     """
     check_jobs(jobs)

@@ -25,7 +25,7 @@ def decode_sentences(
 ) -> list[list[Hypothesis]]:
     """The hypotheses that the options ask for, of each sentence: a source and a target that begins as it shall.
 
-    None for a TimedJob whose time was over. Raises InputError as ``decode`` does.
+    None for a sentence whose text's time was over. Raises InputError as ``decode`` does.
     """
     ids = end_id, unk_id
     jobs, options = _seeded(jobs, options)
@@ -44,7 +44,7 @@ def stream_sentence(
     """The tokens of one sentence's greedy search, or of its samples, each as soon as it is known.
 
     Nothing runs between two of them: who asks for no more has ended the work. Raises as ``decode`` does, and
-    SearchTimeout for a TimedJob whose time is over.
+    SearchTimeout where its time is over.
     """
     (job,), options = _seeded([job], options)
     count = options.num_hypotheses if options.sampled else 1

@@ -1,29 +1,13 @@
 """How long the search for the translation of one text may take."""
 
-from dataclasses import dataclass
-
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import SearchTimeout
 
 
-class Allowance:
-    """The seconds of search that all sentences of a text have left together."""
-
-    def __init__(self, seconds: float):
-        self.left = seconds
-
-
-@dataclass(frozen=True)
-class TimedJob(Job):
-    """A Job that is given up, and has no hypotheses, once its text's allowance is used up."""
-
-    allowance: Allowance | None = None
-
-
 def is_over(job: Job) -> bool:
     """Whether no time is left for it."""
-    return isinstance(job, TimedJob) and job.allowance is not None and job.allowance.left <= 0
+    return job.allowance is not None and job.allowance.left <= 0
 
 
 def charge(jobs: list[Job], seconds: float) -> None:
@@ -32,7 +16,7 @@ def charge(jobs: list[Job], seconds: float) -> None:
     So a text's time is its own: its neighbours in a batch, however many, cost it nothing.
     """
     for job in jobs:
-        if isinstance(job, TimedJob) and job.allowance is not None:
+        if job.allowance is not None:
             job.allowance.left -= seconds / len(jobs)
 
 
