@@ -30,6 +30,7 @@ from fastattn.cli.options import (
 from fastattn.cli.output import Output, open_output
 from fastattn.cli.progress import Compiling, Progress, pace, rate
 from fastattn.errors import FastattnError, InputError
+from fastattn.files import one_line
 
 _search = partial(click.option, cls=Option, heading="Search options")
 _sampling = partial(click.option, cls=Option, heading="Sampling options")
@@ -329,7 +330,7 @@ class Printing:
         return {"source": line.text, "translation": result.text, "hypotheses": hypotheses}
 
     def _line(self, hypothesis: str, score: float) -> str:
-        text = hypothesis.replace("\r", " ").replace("\n", " ")  # one line stays one line
+        text = one_line(hypothesis)
         if self._scores:
             text = f"{score:.6f}\t{text}"
         return f"{self.lines}\t{text}" if self._numbered else text

@@ -240,6 +240,11 @@ def _decode(line: bytes, place: str) -> str:
     return text
 
 
+def one_line(text: str) -> str:
+    """A hypothesis of one line, whatever the vocabulary has put into it."""
+    return text.replace("\r", " ").replace("\n", " ")
+
+
 def write_translations(
     results: "Iterable[Translation]", path: str | os.PathLike[str], with_scores: bool, count: int
 ) -> tuple[int, int]:
@@ -252,8 +257,7 @@ def write_translations(
         for result in results:
             examples += 1
             for text, score in zip(result.hypotheses, result.scores):
-                line = text.replace("\r", " ").replace("\n", " ")  # one line stays one line
-                line = f"{score:g} ||| {line}\n" if with_scores else f"{line}\n"
+                line = f"{score:g} ||| {one_line(text)}\n" if with_scores else f"{one_line(text)}\n"
                 output.write(line.encode("utf-8", "surrogatepass"))
             output.write(b"\n" * (count - len(result.hypotheses)))
             tokens += sum(len(part.tokens) for part in result.parts)

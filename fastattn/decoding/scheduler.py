@@ -7,12 +7,13 @@ position, so sentences of any age share a step.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
+from fastattn.decoding.beams import Beams
 from fastattn.decoding.cache import Cache, RowPool
 from fastattn.decoding.candidates import Candidates, Rows
 from fastattn.decoding.jobs import Hypothesis, Job, Waiting
@@ -38,26 +39,6 @@ LIGHT_WEIGHTS = 1 << 22  # of its decoder's layers at most
 TOKENS = 16384
 # Sentences go whole to threads from this many a thread on; below it the threads share each product.
 SENTENCES_A_THREAD = 4
-
-
-@dataclass
-class Beams:
-    """The sentences in progress, B of them with R beams each; one array a property."""
-
-    sentences_B: np.ndarray  # their places in the cache
-    steps_B: np.ndarray  # tokens produced so far, and the position of the next input
-    limits_B: np.ndarray
-    finished_B: np.ndarray  # hypotheses so far
-    top_finished_B: np.ndarray  # whether the best beam has ever ended
-    scores_BR: np.ndarray
-    tokens_BR: np.ndarray
-    diverged_BR: np.ndarray  # places whose token was not the one wished for
-
-    def select(self, chosen_B: np.ndarray) -> "Beams":
-        return Beams(*(getattr(self, f.name)[chosen_B] for f in fields(self)))
-
-    def joined(self, other: "Beams") -> "Beams":
-        return Beams(*(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)))
 
 
 @dataclass

@@ -26,10 +26,6 @@ DIGEST = 32
 SYMBOL = re.compile(r"[\w.$]+", re.ASCII)
 
 
-class Damaged(Exception):
-    """A file that does not hold what it was written with."""
-
-
 class CodeFolder:
     """Where one kind of machine's code is kept; ``path`` is asked for when it is first needed."""
 
@@ -107,7 +103,7 @@ def from_bytes(data: bytes, argument_types: tuple, namespace: dict, target_conte
     length = int.from_bytes(data[:4], "little")
     kept, machine_code = json.loads(data[4 : 4 + length]), data[4 + length :]
     if not all(map(SYMBOL.fullmatch, kept["symbols"])):
-        raise Damaged("a symbol's name")
+        raise ValueError("a symbol's name")
     description = funcdesc.PythonFunctionDescriptor(
         native=True,
         modname=kept["module"],
@@ -124,7 +120,7 @@ def from_bytes(data: bytes, argument_types: tuple, namespace: dict, target_conte
         uid=kept["uid"],
     )
     if description.mangled_name != kept["mangled"]:
-        raise Damaged("another function's code")
+        raise ValueError("another function's code")
     own = environment.lookup_environment(description.env_name) or environment.Environment(namespace)
     own.env_name = description.env_name
     environment.Environment._memo[own.env_name] = own

@@ -128,7 +128,7 @@ def _cache_folder() -> Path:
     return folder
 
 
-_folder = CodeFolder(lambda: _cache_folder())
+_folder = CodeFolder(_cache_folder)
 _launch, _serve = (numba.njit(**FLAGS)(function) for function in (launch, serve))
 _launch._cache, _serve._cache = _cached(launch, "pool"), _cached(serve, "pool")
 _LAUNCH_TYPES = (numba.int64,) * 5
