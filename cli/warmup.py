@@ -106,7 +106,8 @@ def _checkpoint(spec: Any, text: Any, quantized: bool = False) -> "Checkpoint":
     """All weights one, the matrices as int8 where ``quantized``: only the kernels' types and forms matter."""
     import numpy as np
 
-    from fastattn.spec import Checkpoint, QuantizedTensor, tensor_shapes
+    from fastattn.spec import Checkpoint, QuantizedTensor
+    from fastattn.tensors import tensor_shapes
 
     tensors: dict[str, Any] = {}
     for name, shape in tensor_shapes(spec).items():

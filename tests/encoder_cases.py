@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastattn.spec import Checkpoint, EncoderText, ModelSpec, StackSpec, tensor_shapes
+from fastattn.spec import Checkpoint, EncoderText, ModelSpec, StackSpec
+from fastattn.tensors import tensor_shapes
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from fastattn.errors import CheckpointError
 from fastattn.models.encoder import EncoderModel
 from fastattn.packed_file import PackedFile
 from fastattn.rounding import quantize
-from fastattn.spec import Checkpoint, QuantizedTensor, check_tensors
+from fastattn.spec import Checkpoint, QuantizedTensor
+from fastattn.tensors import check_tensors
 from fastattn.weights import convert, read
 
 CASE = {case.name: case for case in CASES}

@@ -49,6 +49,7 @@ TABLE = {
     "progress": set(),
     "simd": set(),
     "spec": set(),
+    "tensors": {"spec"},
     "rounding": {"spec"},
     "kernels": {"simd", "spec", "rounding", "environment"},  # spec for the activations' names
     "reference": {"spec", "rounding", "reference_attention"},
@@ -64,7 +65,12 @@ TABLE = {
     "balance": {"models", "layers", "spec"},
     "models": {"layers", "spec"},
     "decoding": {"models", "layers", "spec"},
-    "weights": {"spec", "rounding", "text"},  # text for the pieces of a .spm, which are a Marian's vocabulary
+    "weights": {
+        "spec",
+        "tensors",
+        "rounding",
+        "text",
+    },  # text for the pieces of a .spm, which are a Marian's vocabulary
     "text": {"spec"},
     "attention_float64": set(),
     "functional": {"kernels", "attention_float64"},
@@ -72,7 +78,20 @@ TABLE = {
     "encoder": ABOVE_ALL,
     # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and
     # kernels for what convert balances with them.
-    "cli": {"", "encoder", "translator", "files", "weights", "balance", "spec", "text", "kernels", "simd", "progress"},
+    "cli": {
+        "",
+        "encoder",
+        "translator",
+        "files",
+        "weights",
+        "balance",
+        "spec",
+        "tensors",
+        "text",
+        "kernels",
+        "simd",
+        "progress",
+    },
 }
 # Room -> the packages from outside that it may import; NumPy and the standard library are everybody's.
 OUTSIDE = {

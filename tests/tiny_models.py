@@ -6,7 +6,8 @@ import numpy as np
 
 from fastattn import reference
 from fastattn.models.transformer import EncoderDecoder
-from fastattn.spec import Alibi, Checkpoint, ModelSpec, Rotary, StackSpec, TranslationText, tensor_shapes
+from fastattn.spec import Alibi, Checkpoint, ModelSpec, Rotary, StackSpec, TranslationText
+from fastattn.tensors import tensor_shapes
 
 UNK, START, END = 0, 1, 2
 

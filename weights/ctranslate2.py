@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, ModelSpec, StackSpec, Tensor, TranslationText, check_tensors, tensor_shapes
+from fastattn.spec import Checkpoint, ModelSpec, StackSpec, Tensor, TranslationText
+from fastattn.tensors import check_tensors, tensor_shapes
 from fastattn.weights.ctranslate2_file import ModelFile, Variable, link_scales, parse
 from fastattn.weights.ctranslate2_spec import Attributes, find_unsupported, read_stack
 from fastattn.weights.ctranslate2_text import encoder_text, translation_text

@@ -3,7 +3,8 @@
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, EncoderText, ModelSpec, StackSpec, check_tensors
+from fastattn.spec import Checkpoint, EncoderText, ModelSpec, StackSpec
+from fastattn.tensors import check_tensors
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface_weights import (
     ACTIVATIONS,

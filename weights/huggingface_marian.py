@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, ModelSpec, StackSpec, check_tensors
+from fastattn.spec import Checkpoint, ModelSpec, StackSpec
+from fastattn.tensors import check_tensors
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface_generation import are_ids, generation_values, id_lists, read_settings
 from fastattn.weights.huggingface_marian_text import translation_text

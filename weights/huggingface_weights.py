@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import find_misfits
+from fastattn.tensors import find_misfits
 from fastattn.weights import pytorch_file, safetensors_file
 from fastattn.weights.folder import Folder
 from fastattn.weights.json_file import JsonObject, read_object, shorten

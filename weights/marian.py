@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, Shortlist, TranslationText, check_tensors
+from fastattn.spec import Checkpoint, Shortlist, TranslationText
+from fastattn.tensors import check_tensors
 from fastattn.weights import marian_bin, marian_npz
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.marian_config import find_configurations, find_models, read_configuration

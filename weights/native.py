@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Shortlist, Tensor, check_tensors
+from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Shortlist, Tensor
+from fastattn.tensors import check_tensors
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.json_file import is_text, read_json, shorten
 from fastattn.weights.native_config import FORMAT, Config, Text, read_config
