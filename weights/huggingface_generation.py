@@ -5,6 +5,7 @@ As transformers' generate follows it; a directory from before that file keeps th
 
 import math
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from fastattn.spec import DecodingSettings
@@ -94,7 +95,7 @@ def read_settings(values: JsonObject, vocabulary: tuple[str, ...], alone: bool) 
         found["min_decoding_length"] = found["max_decoding_length"]
     forced = values.integer("forced_bos_token_id") if values.has("forced_bos_token_id") else None
     sequences = [sequence for sequence in id_lists(values, "bad_words_ids") if len(sequence) > 1]
-    for number in [*sum(sequences, []), *([] if forced is None else [forced])]:
+    for number in chain(*sequences, () if forced is None else (forced,)):
         if not 0 <= number < len(vocabulary) or not vocabulary[number]:
             raise values.error("forced_bos_token_id or one of bad_words_ids", "the id of a target token", number)
     return DecodingSettings(
