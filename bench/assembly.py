@@ -44,11 +44,10 @@ def show(names: list[str]) -> int:
 def find_kernels() -> dict[str, Any]:
     """FILE.FUNCTION -> the kernel."""
     from fastattn import kernels
-    from fastattn.kernels.jit import Kernel
+    from fastattn.runtime.jit import Kernel
 
-    rooms = (
-        importlib.import_module(f"fastattn.kernels.{room.name}") for room in pkgutil.iter_modules(kernels.__path__)
-    )
+    names = (room.name for room in pkgutil.walk_packages(kernels.__path__, f"{kernels.__name__}."))
+    rooms = map(importlib.import_module, names)
     return {
         f"{room.__name__.rpartition('.')[2]}.{name}": value
         for room in rooms

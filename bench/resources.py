@@ -84,7 +84,7 @@ def start(request: Request, task: str, engine: str) -> Any:
 
 def _count_compiled() -> list[str]:
     """A list that grows by the name of each kernel that is compiled from now on."""
-    from fastattn.kernels.jit import on_compile
+    from fastattn.runtime.jit import on_compile
 
     names: list[str] = []
     on_compile(names.append)

@@ -30,7 +30,7 @@ def warmup() -> None:
     with Progress() as progress:
         compiling = Compiling(progress)
         from fastattn.encoder import Encoder
-        from fastattn.kernels.jit import cache_fault
+        from fastattn.runtime.jit import cache_fault
         from fastattn.translator import Translator
 
         # Little models run every kernel, one in each precision.

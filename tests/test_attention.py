@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import fastattn
 from fastattn import kernels, reference
 from fastattn.errors import InputError
-from fastattn.kernels.attention import COLUMNS, KEYS, ROWS
-from fastattn.kernels.attention import attend as attend_kernel
+from fastattn.kernels.attention.sentences import COLUMNS, KEYS, ROWS
+from fastattn.kernels.attention.sentences import attend as attend_kernel
 
 # Lengths around the tile of rows, the panel of keys and the block of keys.
 EDGES = sorted({1, 2, ROWS - 1, ROWS, ROWS + 1, COLUMNS - 1, COLUMNS, COLUMNS + 1, KEYS - 1, KEYS, KEYS + 1, 307})

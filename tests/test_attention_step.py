@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import kernels, reference
-from fastattn.kernels.attention_step import GRAIN, TOGETHER, VALUE_KEYS
+from fastattn.kernels.attention.step import GRAIN, TOGETHER, VALUE_KEYS
 from fastattn.simd.target import LANES
 
 EDGES = sorted({0, 1, LANES - 1, LANES, LANES + 1, VALUE_KEYS - 1, VALUE_KEYS, VALUE_KEYS + 1, 131})

@@ -13,8 +13,8 @@ from safetensors import safe_open
 
 from fastattn import Translator, weights
 from fastattn.cli.entry import commands
-from fastattn.kernels import jit
 from fastattn.packed_file import PackedFile
+from fastattn.runtime import jit
 
 DAY = 86_400
 DIGEST = "0123456789abcdef01234567"

@@ -13,7 +13,7 @@ FORKS = """
 import os, random, signal, sys, threading, time, warnings
 import numpy as np
 from tiny_models import random_checkpoint
-from fastattn import Translator, kernels
+from fastattn import Translator, runtime
 
 warnings.simplefilter("ignore")  # from 3.12 on Python warns of every fork beside threads
 count, stopping = int(sys.argv[1]), False
@@ -29,7 +29,7 @@ def load():
     while not stopping:
         translator.translate_tokens(sources, beam_size=2, max_decoding_length=4)
         make(random.randrange(99))
-        kernels.jit._cache_folder.cache_clear()
+        runtime.jit._cache_folder.cache_clear()
 
 threads = [threading.Thread(target=load, daemon=True) for _ in range(3)]
 for thread in threads:

@@ -16,6 +16,7 @@ ROOMS = {"fastattn": ROOT / "fastattn", "fastattn.weights": ROOT / "weights", "f
 ANYBODY = {"errors", "cache", "kept", "lazy", "sharing", "shown", "warned", "_version"}
 ABOVE_ALL = {
     "simd",
+    "runtime",
     "kernels",
     "spec",
     "reference",
@@ -51,7 +52,8 @@ TABLE = {
     "spec": set(),
     "tensors": {"spec"},
     "rounding": {"spec"},
-    "kernels": {"simd", "spec", "rounding", "environment"},  # spec for the activations' names
+    "runtime": {"simd", "environment"},
+    "kernels": {"simd", "runtime", "spec", "rounding"},  # spec for the activations' names
     "reference": {"spec", "rounding", "reference_attention"},
     "reference_attention": {"rounding"},
     "packed_file": {"kernels", "weights", "spec"},
@@ -88,6 +90,7 @@ TABLE = {
         "spec",
         "tensors",
         "text",
+        "runtime",
         "kernels",
         "simd",
         "progress",
@@ -96,6 +99,7 @@ TABLE = {
 # Room -> the packages from outside that it may import; NumPy and the standard library are everybody's.
 OUTSIDE = {
     "simd": {"numba", "llvmlite"},
+    "runtime": {"numba", "llvmlite"},
     "kernels": {"numba", "llvmlite"},
     "text": {"tokenizers"},
     "weights": {"huggingface_hub"},  # a dependency of tokenizers

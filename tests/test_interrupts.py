@@ -13,8 +13,8 @@ import sys, threading
 import numpy as np
 from tiny_models import random_checkpoint
 from fastattn import Translator, kernels
-from fastattn.kernels import jit
-from fastattn.kernels.pool import TAKEN
+from fastattn.runtime import jit
+from fastattn.runtime.pool import TAKEN
 
 FILES = tuple(sys.argv[1].split(","))
 translator = Translator.from_checkpoint(random_checkpoint(seed=5), threads=2)
@@ -84,7 +84,7 @@ def run(files: str, step: int, *more: str) -> int:
 @pytest.mark.parametrize(
     ("files", "step", "more"),
     [
-        ("kernels/pool.py,kernels/jit.py", 1, ["fresh"]),
+        ("runtime/pool.py,runtime/jit.py", 1, ["fresh"]),
         ("fastattn/sharing.py,decoding/jobs.py", 1, []),
         ("decoding/scheduler.py", 3, []),
         ("decoding/cache.py", 2, []),

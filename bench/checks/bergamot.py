@@ -20,7 +20,7 @@ from bench.timing import alternate, once
 from bench.translate_locally import VARIABLE, TranslateLocally, program
 from fastattn import Translator
 from fastattn.decoding.scheduler import Worker
-from fastattn.kernels.jit import Kernel
+from fastattn.runtime.jit import Kernel
 from fastattn.weights import catalog
 
 MODELS = {"en-pt": ("en", "pt"), "pt-en": ("pt", "en")}

@@ -1,11 +1,8 @@
 """The operations of the engine as compiled loops; fastattn.reference has the same names in plain NumPy."""
 
-import fastattn.environment  # noqa: F401  before Numba: it looks at what that would read
-from fastattn.kernels.attention import attention
-from fastattn.kernels.attention_step import attention_step
+from fastattn.kernels.attention import attention, attention_step
 from fastattn.kernels.cache_rows import round_rows, write_rows
 from fastattn.kernels.embed import embed
-from fastattn.kernels.jit import current_threads, thread_limit, use_threads
 from fastattn.kernels.matmul import linear
 from fastattn.kernels.norm import layer_norm, rms_norm
 from fastattn.kernels.packing import pack_linear
@@ -13,6 +10,7 @@ from fastattn.kernels.picked import pack_rows, pick, picked_all, picked_log_prob
 from fastattn.kernels.recurrence import running_average, ssru
 from fastattn.kernels.rotary import rotate
 from fastattn.kernels.select import log_probs, project_all, project_top_k
+from fastattn.runtime.jit import current_threads, thread_limit, use_threads
 
 __all__ = [
     "attention",

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from fastattn.kernels.jit import inner
+from fastattn.runtime.jit import inner
 from fastattn.simd.vector import SIZE, erf, exp, fma, load, maximum, splat, store, tanh
 from fastattn.spec import ACTIVATIONS
 

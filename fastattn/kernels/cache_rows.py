@@ -7,7 +7,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from fastattn.kernels.jit import FLAGS, inner, kernel
+from fastattn.runtime.jit import FLAGS, inner, kernel
 from fastattn.simd.emit import I32, ir
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import VECTOR, load, load_first, make_intrinsic, splat, store, store_first

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fastattn.kernels.jit import kernel
 from fastattn.kernels.norm import ROW_BLOCK, load_part, store_part
 from fastattn.kernels.packing import NR, PackedLinear
+from fastattn.runtime.jit import kernel
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import LINE, fma, prefetch_far, splat
 from fastattn.spec import QuantizedTensor, Tensor

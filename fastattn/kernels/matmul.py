@@ -14,9 +14,9 @@ AVX2 (6x16), one core: 96 GFLOP/s at 1024 cubed, 98 at 96x384x1536; OpenBLAS 92 
 import numpy as np
 
 from fastattn.kernels.activation import CODES, activate_all
-from fastattn.kernels.jit import current_threads, inner, kernel
 from fastattn.kernels.packing import NR, PackedLinear
 from fastattn.kernels.staging import scratch_bytes, stage_rows, staged_row
+from fastattn.runtime.jit import current_threads, inner, kernel
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import make_linear_tile
 from fastattn.simd.vector import LINE, load, load_first, make_scratch, splat, store, store_first

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fastattn.kernels.jit import inner, kernel
+from fastattn.runtime.jit import inner, kernel
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import fma, load, load_first, splat, store, store_first, sum_lanes
 

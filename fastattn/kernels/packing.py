@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fastattn.kernels.jit import current_threads, kernel
 from fastattn.lazy import lazy
 from fastattn.rounding import bfloat16_bits, quantize
+from fastattn.runtime.jit import current_threads, kernel
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES, TARGET

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastattn.kernels.jit import current_threads, inner, kernel
 from fastattn.kernels.packing import PackedLinear
 from fastattn.kernels.select import CHUNK, LOWEST, fold_lanes, log_softmax, log_sum, prepare_edits, scan_row
 from fastattn.kernels.staging import scratch_bytes, stage_rows, staged_row
 from fastattn.rounding import bfloat16_bits, quantize
+from fastattn.runtime.jit import current_threads, inner, kernel
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.dots import linear_dots
 from fastattn.simd.target import LANES

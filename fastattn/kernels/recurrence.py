@@ -8,8 +8,8 @@ is a block of columns, which depends on no other, and takes it through all rows 
 import numpy as np
 
 from fastattn.kernels.activation import relu, sigmoid
-from fastattn.kernels.jit import inner, kernel
 from fastattn.kernels.norm import load_part, store_part
+from fastattn.runtime.jit import inner, kernel
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import fma, splat
 

@@ -5,8 +5,8 @@ One pass over the rows, bound by memory; the pairs are either the two halves of 
 
 import numpy as np
 
-from fastattn.kernels.jit import kernel
 from fastattn.kernels.norm import ROW_BLOCK
+from fastattn.runtime.jit import kernel
 
 
 @kernel

@@ -8,10 +8,10 @@ for segments of fixed size and merged in order, so the bits depend on neither ba
 
 import numpy as np
 
-from fastattn.kernels.jit import current_threads, inner, kernel
 from fastattn.kernels.matmul import GROUP, MR, linear, multiply_tile, step_ahead
 from fastattn.kernels.packing import NR, PackedLinear
 from fastattn.kernels.staging import scratch_bytes, stage_rows, staged_row
+from fastattn.runtime.jit import current_threads, inner, kernel
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (
     LOG2_E,

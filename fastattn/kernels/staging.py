@@ -10,7 +10,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from fastattn.kernels.jit import FLAGS, inner
+from fastattn.runtime.jit import FLAGS, inner
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import PRECISIONS

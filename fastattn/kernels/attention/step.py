@@ -19,7 +19,7 @@ No gain: asking for the next head's or the next keys' memory ahead of its use.
 
 import numpy as np
 
-from fastattn.kernels.attention_rows import (
+from fastattn.kernels.attention.rows import (
     add_bias,
     aligned,
     copy_row,
@@ -28,7 +28,7 @@ from fastattn.kernels.attention_rows import (
     hide_from,
     multiply_row,
 )
-from fastattn.kernels.jit import current_threads, inner, kernel
+from fastattn.runtime.jit import current_threads, inner, kernel
 from fastattn.simd.rows import make_add_rows, make_dot_rows
 from fastattn.simd.softmax import exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET

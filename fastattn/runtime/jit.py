@@ -21,9 +21,9 @@ import numba
 from numba.core.compiler_lock import global_compiler_lock
 
 from fastattn.cache import cache_root, mark_used
-from fastattn.kernels.build import HelperCompiler, KernelCompiler, make_run
-from fastattn.kernels.code_cache import CodeCache, CodeFolder
-from fastattn.kernels.pool import FLAGS, MOST_PARTS, Pool, launch, serve
+from fastattn.runtime.build import HelperCompiler, KernelCompiler, make_run
+from fastattn.runtime.code_cache import CodeCache, CodeFolder
+from fastattn.runtime.pool import FLAGS, MOST_PARTS, Pool, launch, serve
 from fastattn.simd.target import compiled_features, compiled_name
 
 _state = threading.local()
@@ -119,8 +119,9 @@ def _tell_of_compiling(name: str) -> None:
 def _cache_folder() -> Path:
     digest = hashlib.sha256()
     package = Path(__file__).resolve().parent.parent
-    for path in sorted([*package.glob("simd/*.py"), *package.glob("kernels/*.py")]):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    rooms = (package / room for room in ("simd", "runtime", "kernels"))
+    for path in sorted(path for room in rooms for path in room.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
     versions = (sys.version, numba.__version__, llvmlite.__version__)
     digest.update(repr((versions, compiled_name(), sorted(compiled_features()))).encode())
     folder = cache_root() / "kernels" / digest.hexdigest()[:24]

@@ -20,7 +20,7 @@ No gain: prefetching the next keys of a long sentence, blocks of 1024 rows.
 
 import numpy as np
 
-from fastattn.kernels.attention_rows import (
+from fastattn.kernels.attention.rows import (
     add_bias,
     aligned,
     copy_row,
@@ -30,7 +30,7 @@ from fastattn.kernels.attention_rows import (
     hide_from,
     multiply_row,
 )
-from fastattn.kernels.jit import current_threads, inner, kernel
+from fastattn.runtime.jit import current_threads, inner, kernel
 from fastattn.simd.rows import transpose, transpose_first
 from fastattn.simd.softmax import exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET

@@ -5,7 +5,7 @@ Addresses are in bytes; scores lie in scratch that may be written to a multiple 
 
 import numpy as np
 
-from fastattn.kernels.jit import inner
+from fastattn.runtime.jit import inner
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import LOG2_E, exp2, fma, load, load_first, load_scalar, splat, store, store_first, sum_lanes
 

@@ -16,7 +16,7 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.extending import intrinsic
 
-from fastattn.kernels.pool import ENTRY, I64
+from fastattn.runtime.pool import ENTRY, I64
 
 LAUNCH = ir.FunctionType(ir.VoidType(), [I64] * 5)  # addresses of pool, entry and arguments; tasks, parts
 
