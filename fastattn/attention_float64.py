@@ -1,8 +1,7 @@
 """Rows of attention whose scores float32 cannot hold, by the formula in float64.
 
-The kernel multiplies scores and biases by log2(e) in float32: from 2.4e38 on that overflows, a row comes out as NaN
-or, where all its scores became -inf, as zeros. Ordinary rows are neither, so that to look at one number of each row
-finds them.
+The kernel multiplies scores and biases by log2(e) in float32: from 2.4e38 on that overflows, a row's total is no number
+or, where all its scores became -inf, zero. The kernel counts such rows; to look at one number of each row finds them.
 """
 
 from dataclasses import dataclass
@@ -41,8 +40,6 @@ def mend_rows(
     What holds NaN or infinite numbers, but for a bias of -inf, stays as it is.
     """
     suspect_BTH = np.abs(out_BTHK[..., 0]) > 0  # neither 0 nor NaN
-    if suspect_BTH.all() and not every:
-        return
     B, T, H, _ = query.shape
     S, group = key.shape[1], H // key.shape[2]
     suspect_BTH = ~suspect_BTH | every

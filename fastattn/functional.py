@@ -9,7 +9,8 @@ import numpy as np
 
 from fastattn.attention_float64 import mend_rows, scale_is_extreme
 from fastattn.errors import InputError, check_bool
-from fastattn.kernels.attention import attend_between
+from fastattn.kernels.attention import attend_counting, seen_keys
+from fastattn.position_bias import PositionBias
 
 MAX_HEAD_WIDTH = 4096
 _LARGEST = np.iinfo(np.int64).max
@@ -58,10 +59,10 @@ def attention(
     bias: np.ndarray | None = None,
     return_weights: bool = False,
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-    """softmax(Q K' scale + bias) V (Vaswani 2017) of each head: float32 (B, T, H, K), or with weights (B, H, T, S).
+    """softmax(Q K' scale + bias) V (Vaswani 2017) of each head: float32 (B, T, H, V), or with weights (B, H, T, S).
 
-    query is (B, T, H, K), key and value are (B, S, G, K): sentences, positions, heads, head width; float32. Where G is
-    less than H it divides H, and each key head serves H / G query heads in a row (Ainslie 2023).
+    query is (B, T, H, K), key (B, S, G, K), value (B, S, G, V): sentences, positions, heads, head width; float32. Where
+    G is less than H it divides H, and each key head serves H / G query heads in a row (Ainslie 2023).
     lengths  integers [B]: keys at or past a sentence's length are padding; None: all S are keys
     causal   query t sees keys s <= t + offset; offset is an integer or integers [B], None: 0
     scale    of the scores; None: 1 / sqrt(K)
@@ -80,8 +81,9 @@ def attention(
     S, G = key.shape[1:3]
     if key.shape != (B, S, G, K):
         raise InputError(f"key: expected batch {B} and head width {K} as in the query, got shape {key.shape}")
-    if value.shape != key.shape:
-        raise InputError(f"value: expected the key's shape {key.shape}, got {value.shape}")
+    V = value.shape[3]
+    if value.shape[:3] != key.shape[:3] or not 1 <= V <= MAX_HEAD_WIDTH:
+        raise InputError(f"value: expected the key's shape {key.shape}, perhaps of another width, got {value.shape}")
     if H == 0:
         raise InputError("query: expected at least one head, got none")
     if G == 0 or H % G != 0:
@@ -101,16 +103,20 @@ def attention(
     weights_BHTS = np.empty((B, H, T, S), np.float32) if check_bool("return_weights", return_weights) else None
     extreme = scale_is_extreme(scale, query, key)
 
-    query_NE, key_ME, value_ME = (_usable(array).reshape(-1, array.shape[2] * K) for array in arrays.values())
-    query_starts_B, key_starts_B = np.arange(B) * T, np.arange(B) * S
-    out_NF = attend_between(
-        query_NE, key_ME, value_ME, query_starts_B, query_starts_B + T, key_starts_B, key_starts_B + lengths_B,
-        heads=H, key_heads=G, head_width=K, causal=causal, offset_B=offset_B if causal and B else None,
-        scale=1.0 if extreme else scale, bias_BHTS=bias_BHTS, weights_BHTS=weights_BHTS,
+    rows = tuple(_usable(array).reshape(-1, array.shape[2] * array.shape[3]) for array in arrays.values())
+    starts = np.arange(B + 1) * T, np.arange(B + 1) * S
+    seen_N2 = None
+    if B and (causal or lengths is not None):
+        seen_N2 = seen_keys(starts[0], np.ascontiguousarray(lengths_B), causal, np.ascontiguousarray(offset_B))
+    # a scale that float32 cannot hold is left to the formula in float64
+    out_NF, odd = attend_counting(
+        rows, starts, (H, G, K, V), (0, 0, 0), (seen_N2, 0), 1.0 if extreme else scale, (bias_BHTS, PositionBias()),
+        weights_BHTS,
     )  # fmt: skip
-    out_BTHK = out_NF.reshape(B, T, H, K)
-    seen_from_B = offset_B if causal else None
-    mend_rows(out_BTHK, weights_BHTS, query, key, value, lengths_B, seen_from_B, scale, bias_BHTS, extreme)
+    out_BTHK = out_NF.reshape(B, T, H, V)
+    if odd or extreme:
+        seen_from_B = offset_B if causal else None
+        mend_rows(out_BTHK, weights_BHTS, query, key, value, lengths_B, seen_from_B, scale, bias_BHTS, extreme)
     return out_BTHK if weights_BHTS is None else (out_BTHK, weights_BHTS)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError
+from fastattn.position_bias import PositionBias
 from fastattn.rounding import quantize
 from fastattn.spec import Alibi, QuantizedTensor, Rotary, StackSpec, Tensor
 
@@ -227,17 +228,16 @@ def alibi_slopes(heads: int) -> np.ndarray:
 
 
 class AlibiBias:
-    """Attention with linear biases (Press 2022), as a dense bias shared by the layers."""
+    """Attention with linear biases (Press 2022), shared by the layers."""
 
     def __init__(self, spec: StackSpec, alibi: Alibi, dtype: Any):
         scale = (spec.query_scale or spec.head_width**-0.5) if alibi.scaled else 1.0
-        self.slopes_H = (alibi_slopes(spec.heads) * scale).astype(dtype)
-        self.positive = alibi.positive_positions
+        slopes_H = (alibi_slopes(spec.heads) * scale).astype(dtype)
+        self.bias = PositionBias(slopes_H=slopes_H, from_start=alibi.positive_positions)
 
-    def __call__(self, positions_T: np.ndarray, keys: int) -> np.ndarray:
-        """bias_HTS of queries at ``positions_T`` over the keys 0 .. keys - 1."""
-        distance_TS = np.arange(keys) - (np.zeros_like(positions_T) if self.positive else positions_T)[:, None]
-        return self.slopes_H[:, None, None] * distance_TS.astype(self.slopes_H.dtype)
+    def __call__(self, longest: int) -> PositionBias:
+        """Of queries and keys at positions below ``longest``."""
+        return self.bias
 
 
 def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidirectional: bool) -> np.ndarray:
@@ -259,7 +259,7 @@ def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidi
 
 
 class RelativeBias:
-    """T5's learned bias by bucketed distance, as a dense bias shared by the layers."""
+    """T5's learned bias by bucketed distance, shared by the layers; the table of distances doubles."""
 
     def __init__(self, bias_UH: np.ndarray, spec: StackSpec, bidirectional: bool):
         exact = spec.relative_buckets // (4 if bidirectional else 2)
@@ -270,14 +270,25 @@ class RelativeBias:
             )
         self.bias_HU = np.ascontiguousarray(bias_UH.T)
         self.spec, self.bidirectional = spec, bidirectional
+        self.bias = self._make(512)
 
-    def __call__(self, positions_T: np.ndarray, keys: int) -> np.ndarray:
-        """bias_HTS of queries at ``positions_T`` over the keys 0 .. keys - 1."""
-        distance_TS = np.arange(keys) - positions_T[:, None]
-        bucket_TS = relative_buckets(
-            distance_TS, self.spec.relative_buckets, self.spec.relative_max_distance, self.bidirectional
+    def _make(self, positions: int) -> PositionBias:
+        bucket_L = relative_buckets(
+            np.arange(1 - positions, positions),
+            self.spec.relative_buckets,
+            self.spec.relative_max_distance,
+            self.bidirectional,
         )
-        return self.bias_HU[:, bucket_TS]
+        return PositionBias(table_HL=np.ascontiguousarray(self.bias_HU[:, bucket_L]))
+
+    def __call__(self, longest: int) -> PositionBias:
+        """Of queries and keys at positions below ``longest``."""
+        bias = self.bias
+        assert bias.table_HL is not None
+        positions = bias.table_HL.shape[1] // 2 + 1
+        if longest > positions:
+            self.bias = bias = self._make(max(longest, 2 * positions))
+        return bias
 
 
 BIASES: dict[str, Any] = {
@@ -296,25 +307,19 @@ class AttentionBias:
         make = BIASES.get(spec.positions)
         self.bias = make(parameters, stack, spec, dtype) if make else None
 
-    def full(self, longest: int) -> np.ndarray | None:
-        """bias_1HTS for sentences of up to ``longest`` positions, T = S = longest."""
-        return None if self.bias is None else self.bias(np.arange(longest), longest)[None]
-
-    def step(self, positions_R: np.ndarray, keys: int) -> np.ndarray | None:
-        """bias_RHS for one query a row at ``positions_R`` over the keys at positions 0 .. keys - 1."""
-        if self.bias is None:
-            return None
-        return np.ascontiguousarray(self.bias(positions_R, keys).swapaxes(0, 1))
+    def __call__(self, longest: int) -> PositionBias | None:
+        """Of queries and keys at positions below ``longest``."""
+        return None if self.bias is None else self.bias(longest)
 
 
 class SelfAttention:
     """Multi-head attention of a stack's rows over themselves, from ``name.qkv`` and ``name.output``.
 
-    ``project`` and ``output`` serve a cached step as well; ``__call__`` is the whole of a ragged batch.
+    ``project`` and ``output`` serve a decoder as well; ``__call__`` is the whole of an encoder's ragged batch.
     """
 
-    def __init__(self, parameters: Parameters, name: str, stack: str, spec: StackSpec, causal: bool = False):
-        self.ops, self.causal = parameters.ops, causal
+    def __init__(self, parameters: Parameters, name: str, stack: str, spec: StackSpec):
+        self.ops = parameters.ops
         self.qkv, self.output = Linear(parameters, f"{name}.qkv"), Linear(parameters, f"{name}.output")
         queries, keys = spec.heads * spec.head_width, spec.key_heads * spec.head_width
         self.key_column, self.value_column = queries, queries + keys
@@ -337,7 +342,7 @@ class SelfAttention:
         x_ND: np.ndarray,
         starts_B1: np.ndarray,
         positions_N: np.ndarray,
-        bias_1HTS: np.ndarray | None = None,
+        bias: PositionBias | None = None,
         residual_ND: np.ndarray | None = None,
     ) -> np.ndarray:
         qkv_NE = self.project(x_ND, positions_N)
@@ -349,9 +354,8 @@ class SelfAttention:
             starts_B1,
             key_column=self.key_column,
             value_column=self.value_column,
-            causal=self.causal,
             scale=self.scale,
-            bias_BHTS=bias_1HTS,
+            positions=bias,
             **self.shape,
         )
         return self.output(context_NF, residual_ND)

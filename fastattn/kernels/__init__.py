@@ -1,6 +1,6 @@
 """The operations of the engine as compiled loops; fastattn.reference has the same names in plain NumPy."""
 
-from fastattn.kernels.attention import attention, attention_step
+from fastattn.kernels.attention import attention, attention_step, seen_keys
 from fastattn.kernels.cache_rows import round_rows, write_rows
 from fastattn.kernels.embed import embed
 from fastattn.kernels.matmul import linear
@@ -32,6 +32,7 @@ __all__ = [
     "rotate",
     "round_rows",
     "running_average",
+    "seen_keys",
     "ssru",
     "thread_limit",
     "use_threads",

@@ -40,7 +40,7 @@ class OwnAttention:
     def __init__(self, parameters: Parameters, number: int, spec: StackSpec):
         name = f"decoder.layers.{number}.self_attention"
         self.number = number
-        self.attention = SelfAttention(parameters, name, "decoder", spec, causal=True)
+        self.attention = SelfAttention(parameters, name, "decoder", spec)
         self.before, self.after = _norms(parameters, name, spec)
 
     @staticmethod

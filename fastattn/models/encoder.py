@@ -7,6 +7,7 @@ import numpy as np
 
 from fastattn.errors import InputError
 from fastattn.layers import AttentionBias, Embedding, FeedForward, Norm, Parameters, SelfAttention
+from fastattn.position_bias import PositionBias
 from fastattn.spec import Checkpoint, StackSpec
 
 # Rows that go through all layers together, for each thread: what they become between two products stays in L2, and
@@ -26,12 +27,12 @@ class EncoderBlock:
         self.pre_norm = spec.pre_norm
 
     def __call__(
-        self, x_ND: np.ndarray, starts_B1: np.ndarray, positions_N: np.ndarray, bias_1HTS: np.ndarray | None
+        self, x_ND: np.ndarray, starts_B1: np.ndarray, positions_N: np.ndarray, bias: PositionBias | None
     ) -> np.ndarray:
         if self.pre_norm:
-            x_ND = self.attention(self.attention_norm(x_ND), starts_B1, positions_N, bias_1HTS, x_ND)
+            x_ND = self.attention(self.attention_norm(x_ND), starts_B1, positions_N, bias, x_ND)
             return self.feed_forward(self.feed_forward_norm(x_ND), x_ND)
-        x_ND = self.attention_norm(self.attention(x_ND, starts_B1, positions_N, bias_1HTS, x_ND))
+        x_ND = self.attention_norm(self.attention(x_ND, starts_B1, positions_N, bias, x_ND))
         return self.feed_forward_norm(self.feed_forward(x_ND, x_ND))
 
 
@@ -71,9 +72,9 @@ class EncoderStack:
         ids_N = np.concatenate(ids_B).astype(np.int32, copy=False)
         positions_N = np.concatenate([np.arange(len(ids), dtype=np.int32) for ids in ids_B])
         x_ND = self.embedding(ids_N, positions_N)
-        bias_1HTS = self.bias.full(int(np.diff(starts_B1).max()))
+        bias = self.bias(int(np.diff(starts_B1).max()))
         for block in self.blocks:
-            x_ND = block(x_ND, starts_B1, positions_N, bias_1HTS)
+            x_ND = block(x_ND, starts_B1, positions_N, bias)
         return x_ND if self.final_norm is None else self.final_norm(x_ND)
 
 

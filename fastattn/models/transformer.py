@@ -11,6 +11,7 @@ from fastattn.layers import AttentionBias, Embedding, FeedForward, Linear, Norm,
 from fastattn.lazy import lazy
 from fastattn.models.autoregression import AUTOREGRESSIONS
 from fastattn.models.encoder import EncoderStack
+from fastattn.position_bias import PositionBias
 from fastattn.spec import Checkpoint, StackSpec
 
 
@@ -97,11 +98,11 @@ class CachedReach:
         self.attention_RS: np.ndarray | None = None
 
     @lazy
-    def history(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """(index_RS, lengths_R, bias_RHS) of what self-attention sees, which alone needs all of it."""
+    def history(self) -> tuple[np.ndarray, np.ndarray, PositionBias | None]:
+        """(index_RS, lengths_R, bias) of what self-attention sees, which alone needs all of it."""
         lengths_R = self.positions_R.astype(np.int64) + 1
         index_RS = self.cache.index(self.slots_R, int(lengths_R.max()))
-        return index_RS, lengths_R, self.bias.step(self.positions_R, index_RS.shape[1])
+        return index_RS, lengths_R, self.bias(index_RS.shape[1])
 
     @lazy
     def previous_R(self) -> np.ndarray:
@@ -114,7 +115,7 @@ class CachedReach:
     def attend(self, layer: int, qkv_RE: np.ndarray) -> np.ndarray:
         keys_values_ME = self.cache.own.layers[layer]
         self.ops.write_rows(keys_values_ME, self.rows_R, qkv_RE, self.heads.key_column)
-        index_RS, lengths_R, bias_RHS = self.history
+        index_RS, lengths_R, bias = self.history
         return self.ops.attention_step(
             qkv_RE,
             keys_values_ME,
@@ -122,7 +123,7 @@ class CachedReach:
             index_RS,
             lengths_R,
             value_column=self.heads.keys,
-            bias_RHS=bias_RHS,
+            positions=bias,
             **self.heads.shape,
         )
 
@@ -139,7 +140,7 @@ class CachedReach:
             self.memory_index_RS,
             self.memory_lengths_R,
             value_column=self.heads.keys,
-            weights_RHS=weights_RHS,
+            weights_NHS=weights_RHS,
             **self.heads.shape,
         )
         if weights_RHS is not None:
@@ -154,7 +155,8 @@ class FullReach:
         self.ops, self.heads, self.state = decoder.ops, decoder.heads, (decoder.state_width, decoder.embedding.dtype)
         self.rounded = decoder.rounded
         self.starts_B1, self.memory, self.memory_starts_B1 = starts_B1, memory, memory_starts_B1
-        self.bias_1HTS = decoder.bias.full(int(np.diff(starts_B1).max(initial=0)))
+        self.bias = decoder.bias(int(np.diff(starts_B1).max(initial=0)))
+        self.seen_N2 = self.ops.seen_keys(starts_B1, np.diff(starts_B1), causal=True)
         self.wants_attention = attention
         self.attention_NS: np.ndarray | None = None
         self.cache: KeyValueCache | None = None
@@ -191,8 +193,8 @@ class FullReach:
             self.starts_B1,
             key_column=self.heads.key_column,
             value_column=self.heads.value_column,
-            causal=True,
-            bias_BHTS=self.bias_1HTS,
+            seen_N2=self.seen_N2,
+            positions=self.bias,
             **self.heads.shape,
         )
 

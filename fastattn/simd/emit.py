@@ -31,6 +31,9 @@ class Emitter:
     def constant(self, value: float):
         return ir.Constant(self.vector, [float32_constant(value)] * self.target.lanes)
 
+    def count_lanes(self):
+        return ir.Constant(self.vector, [float(n) for n in range(self.target.lanes)])
+
     def integer(self, value: int):
         return ir.Constant(self.integers, [value] * self.target.lanes)
 

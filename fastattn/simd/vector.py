@@ -79,6 +79,7 @@ store_first = make_intrinsic(
     "store_first", types.void, (_V, _A, _A), Emitter.store_first, "Write the first ``count`` lanes to an address."
 )
 absolute = make_intrinsic("absolute", _V, (_V,), Emitter.absolute, "The magnitude, lane by lane.")
+count_lanes = make_intrinsic("count_lanes", _V, (), Emitter.count_lanes, "0, 1, 2 and so on, lane by lane.")
 splat = make_intrinsic("splat", _V, (_F,), Emitter.splat, "A scalar in every lane.")
 fma = make_intrinsic("fma", _V, (_V, _V, _V), Emitter.fma, "a * b + c, fused where the CPU can.")
 maximum = make_intrinsic("maximum", _V, (_V, _V), Emitter.maximum, "The larger, lane by lane.")

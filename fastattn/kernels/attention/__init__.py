@@ -1,6 +1,6 @@
-"""Attention: whole sentences in one pass over their keys, and one query a row over a table of keys."""
+"""Attention: whole sentences in one pass over their keys, and queries over tables of keys."""
 
-from fastattn.kernels.attention.sentences import attend_between, attention
+from fastattn.kernels.attention.sentences import attend_counting, attention, seen_keys
 from fastattn.kernels.attention.step import attention_step
 
-__all__ = ["attend_between", "attention", "attention_step"]
+__all__ = ["attend_counting", "attention", "attention_step", "seen_keys"]

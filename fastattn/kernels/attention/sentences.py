@@ -3,8 +3,8 @@
 A task is a block of query rows of one sentence and key head (the rows of all query heads that share it). For every
 KEYS keys it packs them transposed and the values as panels of COLUMNS columns, then takes ROWS query rows at a time:
 scores by register tiles, online softmax (Milakov and Gimelshein 2018) in base 2, the sum of values by register tiles
-(Dao 2023, algorithm 1). The scale and log2(e) are multiplied into the queries; keys that no row of a tile sees are
-skipped.
+(Dao 2023, algorithm 1). The scale and log2(e) are multiplied into the queries. Each row has a first key and a stop, and
+perhaps sinks before the first; blocks, tiles and panels of keys that none of their rows sees are skipped.
 
 Bits: where a key falls into tiles depends on its index in its own sentence only, and a hidden key adds exact zeros, so
 a row's result does not depend on the batch, the blocks or the number of threads.
@@ -20,249 +20,244 @@ No gain: prefetching the next keys of a long sentence, blocks of 1024 rows.
 
 import numpy as np
 
-from fastattn.kernels.attention.rows import (
-    add_bias,
+from fastattn.kernels.attention.scores import (
+    add_biases,
     aligned,
     copy_row,
     finish_row,
     finish_weights,
     finite,
+    hide_between,
     hide_from,
     multiply_row,
 )
-from fastattn.runtime.jit import current_threads, inner, kernel
-from fastattn.simd.rows import transpose, transpose_first
-from fastattn.simd.softmax import exponentials, make_row_maxima
-from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.tile import make_tile
-from fastattn.simd.vector import (
-    LOG2_E,
-    SIZE,
-    exp2,
-    lane,
-    load,
-    load_first,
-    load_integer,
-    load_scalar,
-    prefetch,
-    splat,
-    store,
-    store_integer,
-    store_scalar,
+from fastattn.kernels.attention.tiles import (
+    COLUMNS,
+    KEYS,
+    ROWS,
+    columns_of,
+    multiply_keys,
+    multiply_values,
+    pack_keys,
+    pack_values,
+    prefetch_rows,
+    row_maxima,
+    take_exponentials,
+    whole_columns,
 )
+from fastattn.position_bias import PositionBias
+from fastattn.runtime.jit import current_threads, inner, kernel
+from fastattn.simd.target import LANES
+from fastattn.simd.vector import LOG2_E, SIZE, load_integer, load_scalar, splat, store, store_integer, store_scalar
 
-ROWS = TARGET.rows
-VECTORS = 2  # divides head widths of 32 and 64 evenly on every target
-COLUMNS = VECTORS * LANES
-# Packed keys and values of width 64 take 2 * 64 KiB and stay in L2 for all query rows; a tile's scores take 6 KiB.
-KEYS = 256
-# The keys are packed once for so many query rows of width 64: 1% of the work there; the block's queries and sums
-# take 256 KiB, whatever the length of the sentence.
-BLOCK_FLOATS = 512 * 64
 # Rows of heads side by side lie too far apart for the hardware to foresee: while one head is computed, those of the
 # head so many further on are asked for.
 AHEAD = 2
+# The keys are packed once for so many query rows of width 64: 1% of the work there; the block's queries and sums
+# take 256 KiB, whatever the length of the sentence.
+BLOCK_FLOATS = 512 * 64
+INTEGERS = 4  # floats that the two int64 of a row's first key and stop take
 
-score_tile = make_tile(ROWS, VECTORS)
-half_score_tile = make_tile(ROWS, 1)  # the last keys, where they fit
-value_tile = make_tile(ROWS, VECTORS, accumulate=True)
-row_maxima = make_row_maxima(ROWS)
 
-
-@inner
-def pack_keys(source, row, count, width, target):
-    """Keys as panels of COLUMNS keys, transposed; the last panel is filled up with copies of the last key."""
-    padded = (width + LANES - 1) // LANES * LANES
-    for s in range(0, count, LANES):
-        panel = target + (s // COLUMNS * padded * COLUMNS + s % COLUMNS) * 4
-        start = source + s * row
-        for k in range(0, padded, LANES):
-            block = panel + k * COLUMNS * 4
-            if k + LANES <= width:
-                transpose(start + k * 4, row, count - s, LANES, block, COLUMNS * 4)
-            else:
-                transpose_first(start + k * 4, row, count - s, width - k, block, COLUMNS * 4)
+def scratch_size(limit: int, width: int, value_width: int) -> int:
+    """Floats of scratch that a thread takes for blocks of ``limit`` rows, see cut_scratch."""
+    columns, alignment = whole_columns(value_width), 16
+    packed = KEYS * (whole_columns(width) + columns)
+    return packed + ROWS * KEYS + limit * (LANES + columns + width + 1 + INTEGERS) + ROWS + alignment
 
 
 @inner
-def pack_values(source, row, count, width, target):
-    """Values as panels of KEYS rows and COLUMNS columns, filled up with zeros."""
-    zero = splat(np.float32(0))
-    columns = (width + COLUMNS - 1) // COLUMNS * COLUMNS
-    whole = width - width % LANES
-    for s in range(count):
-        start = source + s * row
-        line = target + s * COLUMNS * 4
-        for k in range(0, whole, LANES):
-            store(load(start + k * 4), line + (k // COLUMNS * KEYS * COLUMNS + k % COLUMNS) * 4)
-        for k in range(whole, columns, LANES):
-            value = load_first(start + k * 4, width - k, zero) if k < width else zero
-            store(value, line + (k // COLUMNS * KEYS * COLUMNS + k % COLUMNS) * 4)
+def cut_scratch(scratch, limit, width, value_width):
+    """Where a thread's scratch holds: packed keys and values, a tile's scores; of each row of a block its total, sums,
+    query, first key and stop, maximum; of a tile's rows the maxima that are new."""
+    columns = columns_of(value_width)
+    values = scratch + KEYS * columns_of(width) * 4
+    scores = values + KEYS * columns * 4
+    totals = scores + ROWS * KEYS * 4
+    sums = totals + limit * SIZE
+    queries = sums + limit * columns * 4
+    seen = queries + limit * width * 4
+    tops = seen + limit * INTEGERS * 4
+    return scratch, values, scores, totals, sums, queries, seen, tops, tops + limit * 4
 
 
 @inner
-def visible_keys(t, keys, causal, offset):
-    """How many keys query t sees, from the first on."""
-    return min(max(t + offset + 1, 0), keys) if causal else keys
+def seen_by(seen, t, keys):
+    """The first key that query t sees, and the stop; ``seen`` is the address of such pairs, 0: all keys."""
+    if seen == 0:
+        return 0, keys
+    return max(load_integer(seen + t * 16), 0), min(load_integer(seen + t * 16 + 8), keys)
 
 
 @inner
-def multiply_keys(query, keys, panel_width, width, count, score):
-    """Scores of a tile's rows with ``count`` packed keys, and with what fills up the last vector."""
-    for c in range(0, count, COLUMNS):
-        panel = keys + c * panel_width * 4
-        if count - c > LANES:
-            score_tile(query, width * 4, panel, COLUMNS * 4, width, score + c * 4, KEYS * 4)
-        else:
-            half_score_tile(query, width * 4, panel, COLUMNS * 4, width, score + c * 4, KEYS * 4)
-
-
-@inner
-def prefetch_rows(address, row, first, stop, width):
-    """Ask for the cache lines of rows ``first`` to ``stop``."""
-    for s in range(first, stop):
-        for k in range(0, width, 16):
-            prefetch(address + s * row + k * 4)
-
-
-@inner
-def take_exponentials(score, size, fresh, top, total, sums, columns):
-    """Scores of a tile's rows become exponentials against their maxima, added to the rows' totals.
-
-    Where a maximum grew, the total and the sums that were taken against the one before shrink first. ``size`` is in
-    bytes, a row of ``sums`` has ``columns`` floats; the rest are addresses of the first row's.
-    """
-    for n in range(ROWS):
-        now, before = load_scalar(fresh + n * 4), load_scalar(top + n * 4)
-        if now != before:
-            store_scalar(now, top + n * 4)
-            if before != np.float32(-np.inf):  # else there is nothing yet
-                shrink = lane(exp2(splat(before - now)))
-                multiply_row(total + n * SIZE, shrink, total + n * SIZE, LANES)
-                multiply_row(sums + n * columns * 4, shrink, sums + n * columns * 4, columns)
-        exponentials(score + n * KEYS * 4, size, finite(now), total + n * SIZE)
-
-
-@inner
-def start_rows(
-    query, query_row, query_head, queries, keys, width, first, count, causal, offset, factor, scratch, top, total, seen
-):
-    """Rows ``first`` to first + count: the queries times ``factor`` end to end, the state cleared; the most keys seen.
+def start_rows(query, sentence, block, seen, factor, places):
+    """The block's queries times ``factor`` end to end, their state cleared; the least first key and the last stop.
 
     Rows that fill up the last tile repeat the last row.
     """
-    last = 0
+    queries, keys, width, _ = sentence
+    first, count = block
+    _, _, _, totals, sums, rows, ranges, tops, _ = places
+    least, last = keys, 0
     h, t = first // queries, first % queries
     for i in range((count + ROWS - 1) // ROWS * ROWS):
-        multiply_row(query + h * query_head + t * query_row, factor, scratch + i * width * 4, width)
-        sees = visible_keys(t, keys, causal, offset)
-        store_integer(sees, seen + i * 8)
-        last = max(last, sees)
-        store_scalar(np.float32(-np.inf), top + i * 4)
-        store(splat(np.float32(0)), total + i * SIZE)
+        multiply_row(query[0] + h * query[2] + t * query[1], factor, rows + i * width * 4, width)
+        begin, stop = seen_by(seen, t, keys)
+        if begin < stop:
+            least, last = min(least, begin), max(last, stop)
+        else:
+            begin = stop = 0
+        store_integer(begin, ranges + i * 16)
+        store_integer(stop, ranges + i * 16 + 8)
+        store_scalar(np.float32(-np.inf), tops + i * 4)
+        store(splat(np.float32(0)), totals + i * SIZE)
         if i + 1 < count:
             t += 1
             if t == queries:
                 h, t = h + 1, 0
-    return last
-
-
-def scratch_size(limit, width):
-    """Floats of scratch that a thread takes for blocks of ``limit`` rows, see attend_block."""
-    columns = (width + COLUMNS - 1) // COLUMNS * COLUMNS
-    alignment, integers = 16, 2
-    return 2 * KEYS * columns + ROWS * KEYS + limit * (LANES + columns + width + 1 + integers) + ROWS + alignment
+    return least, last
 
 
 @inner
-def attend_block(
-    query, query_row, query_head, key, key_row, value, value_row, out, out_row,
-    queries, keys, width, first, count, causal, offset, factor,
-    bias, bias_head, bias_row, bias_step, has_bias, weight, weight_head, weight_row, has_weights, scratch, limit,
-):  # fmt: skip
-    """Rows ``first`` to first + count of one key head, where row r is query r % queries of its head r // queries.
+def seen_here(ranges, n, s, here, sinks):
+    """From where to where row n sees some of ``here`` keys that begin with s; not all between them are its own."""
+    begin, stop = load_integer(ranges + n * 16) - s, min(load_integer(ranges + n * 16 + 8) - s, here)
+    if begin >= here:
+        stop = min(stop, sinks - s)
+    return (0 if s < sinks else max(begin, 0)), stop
 
-    Addresses and distances in bytes, but for bias_step, in floats. Count is ``limit`` at most.
+
+@inner
+def seen_by_tile(ranges, i, s, here, sinks):
+    """From where to where any row of a tile sees some of ``here`` keys that begin with s."""
+    front, stop = here, 0
+    for n in range(i, i + ROWS):
+        begin, end = seen_here(ranges, n, s, here, sinks)
+        if begin < end:
+            front, stop = min(front, begin), max(stop, end)
+    return front, stop
+
+
+@inner
+def finish_scores(i, s, here, span, heads, block, biases, weight, sinks, places):
+    """A tile's products become scores: what is added to them is, what a row does not see is hidden, weights are kept.
+
+    span   the tile's scores, in whole panels and vectors, that are there at all
+    heads  queries of each head, and the position of the first
     """
-    padded = (count + ROWS - 1) // ROWS * ROWS
-    columns = (width + COLUMNS - 1) // COLUMNS * COLUMNS
-    panel_width = (width + LANES - 1) // LANES * LANES
-    key_scratch = scratch
-    value_scratch = key_scratch + KEYS * columns * 4
-    score = value_scratch + KEYS * columns * 4
-    total = score + ROWS * KEYS * 4
-    sum_scratch = total + limit * SIZE
-    query_scratch = sum_scratch + limit * columns * 4
-    fresh = query_scratch + limit * width * 4
-    top = fresh + ROWS * 4
-    seen = top + limit * 4
-    last = start_rows(
-        query, query_row, query_head, queries, keys, width, first, count, causal, offset, factor,
-        query_scratch, top, total, seen,
-    )  # fmt: skip
-    for k in range(0, padded * columns, LANES):
-        store(splat(np.float32(0)), sum_scratch + k * 4)
+    _, _, scores, _, _, _, ranges, _, _ = places
+    front, whole = span
+    queries, position = heads
+    first, count = block
+    weights, weight_head, weight_row = weight
+    for n in range(i, i + ROWS):
+        row = scores + (n - i) * KEYS * 4
+        begin, stop = seen_here(ranges, n, s, here, sinks)
+        stop = max(stop, 0)
+        r = first + min(n, count - 1)
+        h, t = r // queries, r % queries
+        add_biases(row + front * 4, biases, h, t, position + t, s + front, stop - front)
+        if stop < whole:
+            hide_from(row, max(stop, front), whole)
+        own = load_integer(ranges + n * 16) - s
+        hide_between(row, max(sinks - s, front), min(own, whole))
+        if weights != 0 and begin < stop:
+            copy_row(row + begin * 4, weights + h * weight_head + t * weight_row + (s + begin) * 4, stop - begin)
 
-    for s in range(0, last, KEYS):
-        here = min(KEYS, last - s)
-        pack_keys(key + s * key_row, key_row, here, width, key_scratch)
-        pack_values(value + s * value_row, value_row, here, width, value_scratch)
-        for i in range(0, padded, ROWS):
-            if s + KEYS >= last:
-                ahead, stop = AHEAD * width * 4, min(i + ROWS, queries)
-                prefetch_rows(query + ahead, query_row, i, stop, width)
-                prefetch_rows(out + ahead, out_row, i, stop, width)
-                near, far = min(KEYS, keys) * i // padded, min(KEYS, keys) * (i + ROWS) // padded
-                prefetch_rows(key + ahead, key_row, near, far, width)
-                prefetch_rows(value + ahead, value_row, near, far, width)
-            tile_keys = 0
-            for n in range(i, i + ROWS):
-                tile_keys = max(tile_keys, min(load_integer(seen + n * 8) - s, here))
-            if tile_keys <= 0:
-                continue
-            multiply_keys(query_scratch + i * width * 4, key_scratch, panel_width, width, tile_keys, score)
-            whole = (tile_keys + LANES - 1) // LANES * LANES
-            for n in range(i, i + ROWS):
-                row = score + (n - i) * KEYS * 4
-                mine = max(min(load_integer(seen + n * 8) - s, here), 0)
-                if has_bias or has_weights:
-                    r = first + min(n, count - 1)
-                    h, t = r // queries, r % queries
-                    if has_bias and mine > 0:
-                        line = bias + h * bias_head + t * bias_row
-                        add_bias(row, line + s * 4 * bias_step, bias_step, mine)
-                    if has_weights:
-                        copy_row(row, weight + h * weight_head + t * weight_row + s * 4, mine)
-                if mine < whole:
-                    hide_from(row, mine, whole)
-                store_scalar(load_scalar(top + n * 4), fresh + (n - i) * 4)
-            row_maxima(score, KEYS * 4, whole * 4, fresh)
-            sums = sum_scratch + i * columns * 4
-            take_exponentials(score, whole * 4, fresh, top + i * 4, total + i * SIZE, sums, columns)
-            for c in range(0, columns, COLUMNS):
-                value_tile(
-                    score, KEYS * 4, value_scratch + c * KEYS * 4, COLUMNS * 4, tile_keys,
-                    sums + c * 4, columns * 4,
-                )  # fmt: skip
 
+@inner
+def attend_tile(i, s, here, sentence, block, biases, position, weight, sinks, places):
+    """A tile's rows over the packed keys and values, which begin with key s: their sums and totals go on."""
+    keys, values, scores, totals, sums, rows, ranges, tops, fresh = places
+    front, stop = seen_by_tile(ranges, i, s, here, sinks)
+    if front >= stop:
+        return
+    queries, _, width, value_width = sentence
+    front -= front % COLUMNS
+    whole, columns = (stop + LANES - 1) // LANES * LANES, columns_of(value_width)
+    multiply_keys(rows + i * width * 4, keys, width, front, stop, scores)
+    finish_scores(i, s, here, (front, whole), (queries, position), block, biases, weight, sinks, places)
+    for n in range(ROWS):
+        store_scalar(load_scalar(tops + (i + n) * 4), fresh + n * 4)
+    line, size, mine = scores + front * 4, (whole - front) * 4, sums + i * columns * 4
+    row_maxima(line, KEYS * 4, size, fresh)
+    take_exponentials(line, size, fresh, tops + i * 4, totals + i * SIZE, mine, columns)
+    multiply_values(scores, values, front, stop, mine, columns)
+
+
+@inner
+def ask_ahead(i, query, key, value, out, sentence, padded):
+    """Ask for a tile's share of the memory of a head further on."""
+    queries, keys, width, value_width = sentence
+    ahead, value_ahead, stop = AHEAD * width * 4, AHEAD * value_width * 4, min(i + ROWS, queries)
+    prefetch_rows(query[0] + ahead, query[1], i, stop, width)
+    prefetch_rows(out[0] + value_ahead, out[1], i, stop, value_width)
+    near, far = min(KEYS, keys) * i // padded, min(KEYS, keys) * (i + ROWS) // padded
+    prefetch_rows(key[0] + ahead, key[1], near, far, width)
+    prefetch_rows(value[0] + value_ahead, value[1], near, far, value_width)
+
+
+@inner
+def finish_block(out, sentence, block, weight, sinks, places):
+    """The sums of a block's rows become their outputs; how many rows have a total that is 0 or no number."""
+    queries, _, _, width = sentence
+    first, count = block
+    _, _, _, totals, sums, _, ranges, tops, _ = places
+    weights, weight_head, weight_row = weight
+    columns, odd = columns_of(width), 0
     h, t = first // queries, first % queries
     for i in range(count):
-        place = out + h * width * 4 + t * out_row
-        inverse = finish_row(sum_scratch + i * columns * 4, total + i * SIZE, place, width)
-        if has_weights:
-            line = weight + h * weight_head + t * weight_row
-            finish_weights(line, load_integer(seen + i * 8), finite(load_scalar(top + i * 4)), inverse)
+        inverse = finish_row(sums + i * columns * 4, totals + i * SIZE, out[0] + h * width * 4 + t * out[1], width)
+        odd += not inverse > np.float32(0)
+        if weights != 0:
+            line, shift = weights + h * weight_head + t * weight_row, finite(load_scalar(tops + i * 4))
+            begin, stop = load_integer(ranges + i * 16), load_integer(ranges + i * 16 + 8)
+            before = min(sinks, begin, stop)
+            finish_weights(line, before, shift, inverse)
+            finish_weights(line + max(begin, before) * 4, stop - max(begin, before), shift, inverse)
         t += 1
         if t == queries:
             h, t = h + 1, 0
+    return odd
 
 
 @inner
-def block_cost(first, count, queries, keys, causal, offset):
+def attend_block(query, key, value, out, sentence, block, mask, form, weight, places):
+    """Rows of one key head, where row r is query r % queries of its head r // queries; how many of them are odd.
+
+    query, key, value, out  addresses of the head's first row, and the distance to the next; a query's head too
+    sentence  numbers of queries and keys, widths of keys and values
+    block     first row, and how many
+    mask      see seen_by; sinks
+    form      what scores are multiplied by; position of query 0; see add_biases
+    weight    address, distances of heads and rows; address 0: no weights are wanted
+    """
+    queries, keys, width, value_width = sentence
+    factor, position, biases = form
+    seen, sinks = mask
+    padded = (block[1] + ROWS - 1) // ROWS * ROWS
+    least, last = start_rows(query, sentence, block, seen, factor, places)
+    for k in range(0, padded * columns_of(value_width), LANES):
+        store(splat(np.float32(0)), places[4] + k * 4)
+    for s in range(0, last, KEYS):
+        here = min(KEYS, last - s)
+        if s >= sinks and s + here <= least:
+            continue
+        pack_keys(key[0] + s * key[1], key[1], here, width, places[0])
+        pack_values(value[0] + s * value[1], value[1], here, value_width, places[1])
+        for i in range(0, padded, ROWS):
+            if s + KEYS >= last:
+                ask_ahead(i, query, key, value, out, sentence, padded)
+            attend_tile(i, s, here, sentence, block, biases, position, weight, sinks, places)
+    return finish_block(out, sentence, block, weight, sinks, places)
+
+
+@inner
+def block_cost(first, count, queries, keys, seen):
     """Roughly how many scores a block of rows computes; blocks are shared among threads by it."""
-    if causal and first // queries == (first + count - 1) // queries:
-        middle = (first + count // 2) % queries
-        return count * (visible_keys(middle, keys, causal, offset) + 16)
+    if seen != 0 and first // queries == (first + count - 1) // queries:
+        begin, stop = seen_by(seen, (first + count // 2) % queries, keys)
+        return count * (max(stop - begin, 0) + 16)
     return count * (keys + 16)
 
 
@@ -278,65 +273,87 @@ def strides(array_BHTS):
     )
 
 
+@inner
+def place_of(array, row, column):
+    """Address of a number in an array of rows, and the distance to the next row."""
+    return array.ctypes.data + (row * array.shape[1] + column) * array.itemsize, array.shape[1] * array.itemsize
+
+
+@inner
+def biases_of(biases, b, h):
+    """What ``add_biases`` takes of the arrays, for a sentence's heads from h on."""
+    bias_BHTS, slopes_H, table_HL, from_start = biases
+    batch, head, row, step = strides(bias_BHTS)
+    bias = bias_BHTS.ctypes.data + (b * batch + h * head) * 4 if bias_BHTS.size > 0 else 0
+    slopes = slopes_H.ctypes.data + h * 4 if slopes_H.size > 0 else 0
+    L = table_HL.shape[1]
+    table = table_HL.ctypes.data + (h * L + L // 2) * 4 if table_HL.size > 0 else 0
+    return bias, head * 4, row * 4, step, slopes, table, L * 4, from_start
+
+
 @kernel
-def attend(
-    first_part, end, query_NE, key_ME, value_ME, query_starts_B, query_stops_B, key_starts_B, key_stops_B,
-    heads, key_heads, width, query_column, key_column, value_column, causal, offset_B, factor,
-    bias_BHTS, has_bias, weights_BHTS, has_weights, out_NF, scratch_PN, limit,
-):  # fmt: skip
-    """All blocks of ``limit`` rows cut into P runs of like cost, a thread each; see attention."""
-    B, parts = len(query_starts_B), len(scratch_PN)
-    group = heads // key_heads
+def attend(first_part, end, rows, starts, shape, columns, mask, form, weights_BHTS, scratch_PN, odd_P):
+    """All blocks of ``limit`` rows cut into P runs of like cost, a thread each; see attention.
+
+    rows     query_NE, key_ME, value_ME, out_NF
+    starts   query_starts_B1, key_starts_B1
+    shape    heads, key heads, widths of keys and values, limit
+    columns  of the first query, key and value
+    mask     seen_N2, empty: all keys; sinks
+    form     by what scores are multiplied; bias_BHTS, slopes_H and table_HL, each perhaps empty; from_start
+    weights_BHTS  empty: none are wanted
+    odd_P    how many rows of each part have a total that is 0 or no number
+    """
+    query_NE, key_ME, value_ME, out_NF = rows
+    query_starts_B1, key_starts_B1 = starts
+    heads, key_heads, width, value_width, limit = shape
+    seen_N2, sinks = mask
+    factor, bias_BHTS, slopes_H, table_HL, from_start = form
+    B, parts, group = len(query_starts_B1) - 1, len(scratch_PN), heads // key_heads
     everything = 0
     for b in range(B):
-        queries = query_stops_B[b] - query_starts_B[b]
-        keys = key_stops_B[b] - key_starts_B[b]
+        queries = query_starts_B1[b + 1] - query_starts_B1[b]
+        keys = key_starts_B1[b + 1] - key_starts_B1[b]
+        seen = seen_N2.ctypes.data + query_starts_B1[b] * 16 if seen_N2.size > 0 else 0
         for first in range(0, queries * group, limit):
             count = min(limit, queries * group - first)
-            everything += key_heads * block_cost(first, count, queries, keys, causal, offset_B[b % len(offset_B)])
-    bias_strides = strides(bias_BHTS)
+            everything += key_heads * block_cost(first, count, queries, keys, seen)
     weight_strides = strides(weights_BHTS)
 
     for part in range(first_part, end):
+        odd_P[part] = 0
         scratch = aligned(scratch_PN.ctypes.data + part * scratch_PN.shape[1] * 4)
+        places = cut_scratch(scratch, limit, width, value_width)
         done = 0
         for b in range(B):
-            queries = query_stops_B[b] - query_starts_B[b]
-            keys = key_stops_B[b] - key_starts_B[b]
-            offset = offset_B[b % len(offset_B)]
+            q, k = query_starts_B1[b], key_starts_B1[b]
+            queries, keys = query_starts_B1[b + 1] - q, key_starts_B1[b + 1] - k
+            seen = seen_N2.ctypes.data + q * 16 if seen_N2.size > 0 else 0
             for g in range(key_heads):
                 for first in range(0, queries * group, limit):
                     count = min(limit, queries * group - first)
                     owner = min(done * parts // max(everything, 1), parts - 1)
-                    done += block_cost(first, count, queries, keys, causal, offset)
+                    done += block_cost(first, count, queries, keys, seen)
                     if owner != part:
                         continue
                     h = g * group
-                    q, k = query_starts_B[b], key_starts_B[b]
-                    attend_block(
-                        query_NE.ctypes.data + (q * query_NE.shape[1] + query_column + h * width) * 4,
-                        query_NE.shape[1] * 4,
-                        width * 4,
-                        key_ME.ctypes.data + (k * key_ME.shape[1] + key_column + g * width) * 4,
-                        key_ME.shape[1] * 4,
-                        value_ME.ctypes.data + (k * value_ME.shape[1] + value_column + g * width) * 4,
-                        value_ME.shape[1] * 4,
-                        out_NF.ctypes.data + (q * heads + h) * width * 4,
-                        heads * width * 4,
-                        queries, keys, width, first, count, causal, offset, factor,
-                        bias_BHTS.ctypes.data + (b * bias_strides[0] + h * bias_strides[1]) * 4,
-                        bias_strides[1] * 4,
-                        bias_strides[2] * 4,
-                        bias_strides[3],
-                        has_bias,
-                        weights_BHTS.ctypes.data + (b * weight_strides[0] + h * weight_strides[1]) * 4,
-                        weight_strides[1] * 4,
-                        weight_strides[2] * 4,
-                        has_weights, scratch, limit,
-                    )  # fmt: skip
+                    weight = weights_BHTS.ctypes.data + (b * weight_strides[0] + h * weight_strides[1]) * 4
+                    query, query_row = place_of(query_NE, q, columns[0] + h * width)
+                    odd_P[part] += attend_block(
+                        (query, query_row, width * 4),
+                        place_of(key_ME, k, columns[1] + g * width),
+                        place_of(value_ME, k, columns[2] + g * value_width),
+                        place_of(out_NF, q, h * value_width),
+                        (queries, keys, width, value_width),
+                        (first, count),
+                        (seen, sinks),
+                        (factor, 0, biases_of((bias_BHTS, slopes_H, table_HL, from_start), b, h)),
+                        (weight if weights_BHTS.size > 0 else 0, weight_strides[1] * 4, weight_strides[2] * 4),
+                        places,
+                    )
 
 
-def block_rows(N, heads, key_heads, width, parts):
+def block_rows(N: int, heads: int, key_heads: int, width: int, parts: int) -> int:
     """The most rows of a block: what fits the cache, four blocks a thread where they are not too small."""
     rows = BLOCK_FLOATS // width
     if parts > 1:
@@ -345,8 +362,40 @@ def block_rows(N, heads, key_heads, width, parts):
     return min(rows, max(-(-N * (heads // key_heads) // ROWS), 1) * ROWS)
 
 
-NOTHING = np.zeros((1, 1, 1, 1), np.float32)
-NO_OFFSET = np.zeros(1, np.int64)
+@kernel
+def _see(first, end, query_starts_B1, lengths_B, causal, offset_B, window, seen_N2):
+    for b in range(len(query_starts_B1) - 1):
+        for n in range(query_starts_B1[b], query_starts_B1[b + 1]):
+            stop = lengths_B[b]
+            if causal:
+                stop = min(n - query_starts_B1[b] + offset_B[b % len(offset_B)] + 1, stop)
+            seen_N2[n, 0] = max(stop - window, 0) if window > 0 else 0
+            seen_N2[n, 1] = stop
+
+
+def seen_keys(
+    query_starts_B1: np.ndarray,
+    lengths_B: np.ndarray,
+    causal: bool = False,
+    offset_B: np.ndarray | None = None,
+    window: int = 0,
+) -> np.ndarray:
+    """The first key that each query sees and its stop, seen_N2 int64, for ``attention``: below its sentence's length.
+
+    causal  query t sees keys s <= t + offset[b]; offsets are int64, 0 where none are given
+    window  the last so many of them; 0: all
+    """
+    seen_N2 = np.empty((int(query_starts_B1[-1]), 2), np.int64)
+    _see(1, query_starts_B1, lengths_B, causal, _NO_OFFSET if offset_B is None else offset_B, window, seen_N2)
+    return seen_N2
+
+
+_NO_OFFSET, _NO_KEYS = np.zeros(1, np.int64), np.empty((0, 2), np.int64)
+_NO_BIAS, _NO_TABLE, _NO_SLOPES = (
+    np.empty((0, 0, 0, 0), np.float32),
+    np.empty((0, 1), np.float32),
+    np.empty(0, np.float32),
+)
 
 
 def attention(
@@ -359,49 +408,67 @@ def attention(
     heads: int,
     key_heads: int,
     head_width: int,
+    value_width: int = 0,
     query_column: int = 0,
     key_column: int = 0,
     value_column: int = 0,
-    causal: bool = False,
-    offset_B: np.ndarray | None = None,
+    seen_N2: np.ndarray | None = None,
+    sinks: int = 0,
     scale: float | None = None,
     bias_BHTS: np.ndarray | None = None,
+    positions: PositionBias | None = None,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = heads * head_width.
+    """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = heads * value_width.
 
     Sentence b has query rows query_starts[b] .. query_starts[b + 1], likewise keys; starts are int64. Head h of query
-    row n is query[n, query_column + h K : + K]; its keys are of key head h // (heads // key_heads).
-    causal        query t sees keys s <= t + offset[b]; offsets are int64, 0 where none are given.
+    row n is query[n, query_column + h K : + K]; its keys are of key head h // (heads // key_heads). Values are of
+    ``value_width``, 0: of head_width.
+    seen_N2       int64: row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence (see seen_keys), and those before
+                  that are below ``sinks`` (Xiao 2023) if it sees any; None: all keys.
     scale         of the scores, 1 / sqrt(head_width) where none is given.
     bias_BHTS     added after the scale; axes of length one are broadcast; -inf hides a key.
-    weights_BHTS  written where given, float32 and C-contiguous: the softmax weights, 0 beyond a sentence's ends.
+    positions     added too; a query's position is its place in its sentence. Arrays are C-contiguous.
+    weights_BHTS  written where given, float32 and C-contiguous: the softmax weights, 0 where a key is hidden.
     A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
     """
-    return attend_between(
-        query_NE, key_ME, value_ME, query_starts_B1[:-1], query_starts_B1[1:], key_starts_B1[:-1], key_starts_B1[1:],
-        heads, key_heads, head_width, query_column, key_column, value_column,
-        causal, offset_B, scale, bias_BHTS, weights_BHTS,
-    )  # fmt: skip
+    given = (query_NE, key_ME, value_ME), (query_starts_B1, key_starts_B1)
+    shape = heads, key_heads, head_width, value_width or head_width
+    columns = query_column, key_column, value_column
+    biases = bias_BHTS, positions or PositionBias()
+    return attend_counting(*given, shape, columns, (seen_N2, sinks), scale, biases, weights_BHTS)[0]
 
 
-def attend_between(
-    query_NE, key_ME, value_ME, query_starts_B, query_stops_B, key_starts_B, key_stops_B,
-    heads, key_heads, head_width, query_column=0, key_column=0, value_column=0,
-    causal=False, offset_B=None, scale=None, bias_BHTS=None, weights_BHTS=None,
-):  # fmt: skip
-    """``attention`` on sentences that need not lie end to end: b has rows starts[b] .. stops[b]."""
-    scale, parts = head_width**-0.5 if scale is None else scale, current_threads()
-    out_NF = np.empty((len(query_NE), heads * head_width), np.float32)
-    if weights_BHTS is not None:
+def attend_counting(
+    rows: tuple[np.ndarray, ...],
+    starts: tuple[np.ndarray, ...],
+    shape: tuple[int, ...],
+    columns: tuple[int, ...],
+    mask: tuple[np.ndarray | None, int],
+    scale: float | None,
+    biases: tuple[np.ndarray | None, PositionBias],
+    weights_BHTS: np.ndarray | None,
+) -> tuple[np.ndarray, int]:
+    """``attention``, and how many rows of a head have no softmax: they see no key, or their scores overflowed."""
+    heads, key_heads, width, value_width = shape
+    parts, N = current_threads(), len(rows[0])
+    limit = block_rows(N, heads, key_heads, width, parts)
+    out_NF, odd_P = np.empty((N, heads * value_width), np.float32), np.empty(parts, np.int64)
+    scratch_PN = np.empty((parts, scratch_size(limit, width, value_width)), np.float32)
+    factor = np.float32((width**-0.5 if scale is None else scale) * LOG2_E)
+    seen_N2, sinks = mask
+    bias_BHTS, positions = biases
+    if weights_BHTS is None:
+        weights_BHTS = _NO_BIAS
+    else:
         weights_BHTS.fill(0)
-    limit = block_rows(len(query_NE), heads, key_heads, head_width, parts)
-    attend(
-        parts, query_NE, key_ME, value_ME, query_starts_B, query_stops_B, key_starts_B, key_stops_B,
-        heads, key_heads, head_width, query_column, key_column, value_column,
-        causal, NO_OFFSET if offset_B is None else offset_B, np.float32(scale * LOG2_E),
-        NOTHING if bias_BHTS is None else np.ascontiguousarray(bias_BHTS), bias_BHTS is not None,
-        NOTHING if weights_BHTS is None else weights_BHTS, weights_BHTS is not None,
-        out_NF, np.empty((parts, scratch_size(limit, head_width)), np.float32), limit,
-    )  # fmt: skip
-    return out_NF
+    form = (
+        factor,
+        _NO_BIAS if bias_BHTS is None else np.ascontiguousarray(bias_BHTS),
+        _NO_SLOPES if positions.slopes_H is None else positions.slopes_H,
+        _NO_TABLE if positions.table_HL is None else positions.table_HL,
+        int(positions.from_start),
+    )
+    seen = (_NO_KEYS if seen_N2 is None else seen_N2), sinks
+    attend(parts, (*rows, out_NF), starts, (*shape, limit), columns, seen, form, weights_BHTS, scratch_PN, odd_P)
+    return out_NF, int(odd_P.sum())

@@ -1,8 +1,8 @@
-"""Attention of one query a row over a table of keys: a decoder's step over its history or over a memory.
+"""Attention over tables of keys: a decoder's step over its history or over a memory, or the next queries of a prefill.
 
-Bound by the keys' and values' memory. So the beams of a sentence, rows side by side whose tables start with the same
-keys, are taken together: each key and value that they share is read once for TOGETHER rows. And a row's heads go side
-by side: LANES dot products at a time, with all heads of a key read while its row is near; a softmax over each head's
+Bound by the keys' and values' memory. So the beams of a sentence, or its next queries, rows side by side whose tables
+start with the same keys, are taken together: each key and value that they share is read once for TOGETHER rows. And a
+row's heads go side by side: LANES dot products at a time, with all heads of a key read while its row is near; a softmax over each head's
 scores (in base 2, two passes); then VALUE_KEYS values at a time, the sums in registers. Rows and heads are shared
 among the threads by the number of their keys.
 
@@ -19,8 +19,8 @@ No gain: asking for the next head's or the next keys' memory ahead of its use.
 
 import numpy as np
 
-from fastattn.kernels.attention.rows import (
-    add_bias,
+from fastattn.kernels.attention.scores import (
+    add_biases,
     aligned,
     copy_row,
     finish_row,
@@ -28,6 +28,7 @@ from fastattn.kernels.attention.rows import (
     hide_from,
     multiply_row,
 )
+from fastattn.position_bias import PositionBias
 from fastattn.runtime.jit import current_threads, inner, kernel
 from fastattn.simd.rows import make_add_rows, make_dot_rows
 from fastattn.simd.softmax import exponentials, make_row_maxima
@@ -56,13 +57,12 @@ dot_rows, dot_rows_together = make_dot_rows(1), make_dot_rows(TOGETHER)
 add_rows, add_rows_together = make_add_rows(1, 4), make_add_rows(TOGETHER, VECTORS)
 
 
-def _slot(heads, width, stride):
+def _slot(heads, width, value_width, stride):
     """Bytes of a row's scratch: where its heads' totals, sums and queries start behind their scores; all of it."""
-    padded = (width + LANES - 1) // LANES * SIZE
     total = heads * stride * 4
     sums = total + heads * SIZE
-    query = sums + heads * padded
-    return total, sums, query, query + (heads * padded + 63) // 64 * 64
+    query = sums + heads * ((value_width + LANES - 1) // LANES * SIZE)
+    return total, sums, query, query + (heads * ((width + LANES - 1) // LANES * SIZE) + 63) // 64 * 64
 
 
 slot_layout = inner(_slot)
@@ -85,86 +85,58 @@ def ask_for(index, first, last, rows, row_bytes, size):
 
 
 @inner
-def score_keys(
-    table,
-    together,
-    query,
-    score,
-    slot,
-    key,
-    key_row,
-    index,
-    first,
-    last,
-    first_head,
-    last_head,
-    group,
-    width,
-    stride,
-    tail,
-    ahead,
-    ahead_count,
-):
-    """Scores of the keys ``first`` to ``last``, of one row or of TOGETHER rows whose scratch is ``slot`` apart.
+def score_keys(table, together, query, score, slot, key, index, span, heads, ahead):
+    """Scores of some of the keys of one row, or of TOGETHER rows whose scratch is ``slot`` apart.
 
-    A few more may be written behind the last.
+    key    address of the first column, and the distance of rows; ``table`` is of their type
+    index  address of the row's list of keys, and of room for LANES of them
+    span   the keys' numbers in the list; a few more scores may be written behind the last
+    heads  first, last, query heads a key head, width, floats from one head's scores to the next
+    ahead  address and length of the next row's list
     """
+    first_head, last_head, group, width, stride = heads
     step = LANES // TOGETHER if together else LANES
-    for s in range(first, last, step):
-        here = index + s * 4
-        if s + step > last:
-            copy_index(here, last - s, tail)
-            here = tail
+    for s in range(span[0], span[1], step):
+        here = index[0] + s * 4
+        if s + step > span[1]:
+            copy_index(here, span[1] - s, index[1])
+            here = index[1]
         for h in range(first_head, last_head):
-            rows = key + h // group * width * table.itemsize
+            rows = key[0] + h // group * width * table.itemsize
             row, place = query + h * width * 4, score + (h * stride + s) * 4
-            ask_for(ahead, s, min(s + step, ahead_count), rows, key_row, width * table.itemsize)
+            ask_for(ahead[0], s, min(s + step, ahead[1]), rows, key[1], width * table.itemsize)
             if together:
-                dot_rows_together(table, row, slot, rows, key_row, here, width, place, slot)
+                dot_rows_together(table, row, slot, rows, key[1], here, width, place, slot)
             else:
-                dot_rows(table, row, slot, rows, key_row, here, width, place, slot)
+                dot_rows(table, row, slot, rows, key[1], here, width, place, slot)
 
 
 @inner
-def add_values(
-    table,
-    together,
-    score,
-    sums,
-    slot,
-    value,
-    value_row,
-    index,
-    first,
-    last,
-    first_head,
-    last_head,
-    group,
-    width,
-    stride,
-    ahead,
-    ahead_count,
-):
-    """Add the values ``first`` to ``last``, weighted with what became of their scores, to the sums of all heads."""
+def add_values(table, together, score, sums, slot, value, index, span, heads, ahead):
+    """Add some of the values, weighted with what became of their scores, to the sums; arguments as ``score_keys``'."""
+    first_head, last_head, group, width, stride = heads
     padded = (width + LANES - 1) // LANES * SIZE
-    for s in range(first, last, VALUE_KEYS):
-        here, count = index + s * 4, min(VALUE_KEYS, last - s)
+    for s in range(span[0], span[1], VALUE_KEYS):
+        here, count = index + s * 4, min(VALUE_KEYS, span[1] - s)
         for h in range(first_head, last_head):
-            rows = value + h // group * width * table.itemsize
+            rows = value[0] + h // group * width * table.itemsize
             weight, place = score + (h * stride + s) * 4, sums + h * padded
-            ask_for(ahead, s, min(s + VALUE_KEYS, ahead_count), rows, value_row, width * table.itemsize)
+            ask_for(ahead[0], s, min(s + VALUE_KEYS, ahead[1]), rows, value[1], width * table.itemsize)
             if together:
-                add_rows_together(table, weight, slot, rows, value_row, here, count, width, place, slot)
+                add_rows_together(table, weight, slot, rows, value[1], here, count, width, place, slot)
             else:
-                add_rows(table, weight, slot, rows, value_row, here, count, width, place, slot)
+                add_rows(table, weight, slot, rows, value[1], here, count, width, place, slot)
 
 
 @inner
-def take_softmax(score, count, bias, has_bias, top, total):
-    """A head's scores become exponentials against their maximum, and ``total`` lane by lane their sum."""
+def take_softmax(score, keys, biases, head, row, top, total):
+    """A head's scores become exponentials against their maximum, and ``total`` lane by lane their sum.
+
+    keys  the first that is scored, and the stop
+    """
+    count = keys[1] - keys[0]
     whole = (count + LANES - 1) // LANES * LANES
-    if has_bias and count > 0:
-        add_bias(score, bias, 1, count)
+    add_biases(score, biases, head, row, keys[1] - 1, keys[0], count)
     if count < whole:
         hide_from(score, count, whole)
     store_scalar(np.float32(-np.inf), top)
@@ -174,178 +146,238 @@ def take_softmax(score, count, bias, has_bias, top, total):
 
 
 @inner
-def finish_head(score, count, sums, total, width, out, weight, has_weights):
-    """A head's sums become its output, and its scores the softmax weights where these are wanted."""
+def finish_head(score, count, sums, total, width, out, weight):
+    """A head's sums become its output, and its scores the softmax weights where these are wanted: 0, or an address."""
     inverse = finish_row(sums, total, out, width)
-    if has_weights:
+    if weight != 0:
         for s in range(0, count, LANES):
             store(load(score + s * 4) * splat(inverse), score + s * 4)
         copy_row(score, weight, count)
 
 
 @inner
-def attend_together(
-    table, query, query_row, key, key_row, value, value_row, index, index_row, lengths_R, first, end, shared,
-    first_head, last_head, heads, group, width, factor,
-    bias, bias_row, bias_head, has_bias, weight, weight_row, weight_head, has_weights, out, scratch, stride,
-):  # fmt: skip
-    """Heads ``first_head`` to ``last_head`` of the rows ``first`` to ``end``, whose first ``shared`` keys are the same.
+def own_keys(keys, n):
+    """Of query n the address of the list of its keys, from the first that it sees on; that one's number, the stop."""
+    index_RS, rows_N, firsts_N, stops_N = keys
+    row, first = rows_N[n] if rows_N.size > 0 else n, firsts_N[n] if firsts_N.size > 0 else 0
+    return index_RS.ctypes.data + (row * index_RS.shape[1] + first) * 4, first, max(stops_N[n], first)
 
-    Addresses are those of row ``first``; distances are in bytes. ``table`` is of the type of keys and values.
+
+@inner
+def attend_together(table, query, key, value, out, keys, rows, heads, form, scratch):
+    """Some heads of a few rows, whose first ``shared`` keys are the same.
+
+    query, key, value, out  address of the first column, and the distance of rows; ``table`` is of the keys' type
+    keys     see own_keys
+    rows     first, end, shared
+    heads    first, last, all, query heads a key head, widths of keys and values, floats between two heads' scores
+    form     by what scores are multiplied; see add_biases; address and distance of the rows' and heads' weights
     """
-    total, sums, queries, slot = slot_layout(heads, width, stride)
+    first, end, shared = rows
+    first_head, last_head, every, group, width, value_width, stride = heads
+    factor, biases, weight, weight_row, weight_head = form
+    total, sums, queries, slot = slot_layout(every, width, value_width, stride)
     tail = scratch + TOGETHER * slot
     top = tail + SIZE
-    score_head, out_head, sums_head = stride * 4, width * 4, (width + LANES - 1) // LANES * SIZE
+    sums_head = (value_width + LANES - 1) // LANES * SIZE
     # with the last row in place of those that are missing, whose results nobody reads
     for i in range(TOGETHER if shared > 0 else end - first):
-        mine, place = min(i, end - first - 1) * query_row + first_head * out_head, scratch + i * slot
-        multiply_row(query + mine, factor, place + queries + first_head * out_head, (last_head - first_head) * width)
+        line, place = query[0] + min(first + i, end - 1) * query[1], scratch + i * slot
+        at = first_head * width * 4
+        multiply_row(line + at, factor, place + queries + at, (last_head - first_head) * width)
         for k in range(first_head * sums_head, last_head * sums_head, SIZE):
             store(splat(np.float32(0)), place + sums + k)
 
     # the next rows' keys and values come meanwhile
-    ahead, ahead_count = index + (end - first) * index_row, lengths_R[end] if end < len(lengths_R) else 0
+    ahead, begin, stop = own_keys(keys, end) if end < len(keys[3]) else (tail, 0, 0)
+    following = ahead, stop - begin
+    key_heads, value_heads = (
+        (first_head, last_head, group, width, stride),
+        (first_head, last_head, group, value_width, stride),
+    )
     # first what all rows share, then what each has to itself
     for i in range(-1, end - first):
         together, place = i < 0, scratch + max(i, 0) * slot
-        start, stop = (0, shared) if together else (shared, lengths_R[first + i])
-        score_keys(
-            table, together, place + queries, place, slot, key, key_row, index + max(i, 0) * index_row, start, stop,
-            first_head, last_head, group, width, stride, tail, ahead, ahead_count,
-        )  # fmt: skip
-    for i in range(end - first):
-        place, mine = scratch + i * slot, bias + i * bias_row
-        for h in range(first_head, last_head):
-            take_softmax(
-                place + h * score_head, lengths_R[first + i], mine + h * bias_head, has_bias, top,
-                place + total + h * SIZE,
-            )  # fmt: skip
-    for i in range(-1, end - first):
-        together, place = i < 0, scratch + max(i, 0) * slot
-        start, stop = (0, shared) if together else (shared, lengths_R[first + i])
-        add_values(
-            table, together, place, place + sums, slot, value, value_row, index + max(i, 0) * index_row, start, stop,
-            first_head, last_head, group, width, stride, ahead, ahead_count,
-        )  # fmt: skip
+        index, begin, stop = own_keys(keys, first + max(i, 0))
+        span = (0, shared) if together else (shared, stop - begin)
+        score_keys(table, together, place + queries, place, slot, key, (index, tail), span, key_heads, following)
     for i in range(end - first):
         place = scratch + i * slot
+        _, begin, stop = own_keys(keys, first + i)
+        for h in range(first_head, last_head):
+            score, mine = place + h * stride * 4, place + total + h * SIZE
+            take_softmax(score, (begin, stop), biases, h, first + i, top, mine)
+    for i in range(-1, end - first):
+        together, place = i < 0, scratch + max(i, 0) * slot
+        index, begin, stop = own_keys(keys, first + max(i, 0))
+        span = (0, shared) if together else (shared, stop - begin)
+        add_values(table, together, place, place + sums, slot, value, index, span, value_heads, following)
+    for i in range(end - first):
+        place = scratch + i * slot
+        _, begin, stop = own_keys(keys, first + i)
+        line = weight + (first + i) * weight_row + begin * 4
         for h in range(first_head, last_head):
             finish_head(
-                place + h * score_head, lengths_R[first + i], place + sums + h * sums_head, place + total + h * SIZE,
-                width, out + (i * heads + h) * out_head, weight + i * weight_row + h * weight_head, has_weights,
+                place + h * stride * 4, stop - begin, place + sums + h * sums_head, place + total + h * SIZE,
+                value_width, out[0] + (first + i) * out[1] + h * value_width * 4,
+                line + h * weight_head if weight != 0 else 0,
             )  # fmt: skip
 
 
 @inner
-def find_end(index_RS, lengths_R, first):
-    """The end of the rows from ``first`` on, TOGETHER at most, whose tables start with the same key."""
+def find_end(keys, first):
+    """The end of the rows from ``first`` on, TOGETHER at most, that begin with the same key at the same number."""
     end = first + 1
-    if lengths_R[first] > 0:
-        stop = min(first + TOGETHER, len(lengths_R))
-        while end < stop and lengths_R[end] > 0 and index_RS[end, 0] == index_RS[first, 0]:
+    index, begin, stop = own_keys(keys, first)
+    if stop > begin:
+        limit = min(first + TOGETHER, len(keys[3]))
+        while end < limit:
+            other, other_begin, other_stop = own_keys(keys, end)
+            if other_begin != begin or other_stop <= other_begin or load_index(other) != load_index(index):
+                break
             end += 1
     return end
 
 
 @inner
-def count_shared(index_RS, lengths_R, first, end):
-    """With how many keys the tables of all of the rows start; 0 for one row, which has none to share them with."""
-    shared = lengths_R[first] if end - first > 1 else 0
+def count_shared(keys, first, end):
+    """With how many keys the tables of all of the rows begin; 0 for one row, which has none to share them with."""
+    index, begin, stop = own_keys(keys, first)
+    shared = stop - begin if end - first > 1 else 0
     for r in range(first + 1, end):
-        s, stop = 1, min(shared, lengths_R[r])
-        while s < stop and index_RS[r, s] == index_RS[first, s]:
+        other, begin, stop = own_keys(keys, r)
+        s, most = 1, min(shared, stop - begin)
+        if other == index:  # a next query of the same table
+            s = most
+        while s < most and load_index(other + s * 4) == load_index(index + s * 4):
             s += 1
         shared = s
     return shared
 
 
-@kernel
-def attend_rows(
-    first_part, end_part, query_RE, key_ME, value_ME, index_RS, lengths_R, heads, group, width,
-    query_column, key_column, value_column, factor, bias_RHS, has_bias, weights_RHS, has_weights,
-    out_RF, scratch_PN, stride,
-):  # fmt: skip
-    """The (row, head) pairs cut into P runs of like cost, a thread each; see attention_step."""
-    R, parts = len(query_RE), len(scratch_PN)
-    everything = 0
-    for r in range(R):
-        everything += (lengths_R[r] + 16) * heads
-    bias_row = bias_RHS.shape[1] * bias_RHS.shape[2] * 4 if bias_RHS.shape[0] > 1 else 0
-    bias_head = bias_RHS.shape[2] * 4 if bias_RHS.shape[1] > 1 else 0
-    query_row, index_row, weight_head = query_RE.shape[1] * 4, index_RS.shape[1] * 4, weights_RHS.shape[2] * 4
-    weight_row = weights_RHS.shape[1] * weight_head
+@inner
+def step_biases(form):
+    """What ``add_biases`` takes of the arrays; the row is the query's number."""
+    _, bias_NHS, slopes_H, table_HL, from_start = form
+    rows, heads, S = bias_NHS.shape
+    L = table_HL.shape[1]
+    return (
+        bias_NHS.ctypes.data if bias_NHS.size > 0 else 0,
+        S * 4 if heads > 1 else 0,
+        heads * S * 4 if rows > 1 else 0,
+        1,
+        slopes_H.ctypes.data if slopes_H.size > 0 else 0,
+        table_HL.ctypes.data + L // 2 * 4 if table_HL.size > 0 else 0,
+        L * 4,
+        from_start,
+    )
 
+
+@kernel
+def attend_rows(first_part, end_part, rows, keys, shape, columns, form, weights_NHS, scratch_PN, stride):
+    """The (row, head) pairs cut into P runs of like cost, a thread each; see attention_step.
+
+    rows     query_NE, key_ME, value_ME, out_NF
+    keys     index_RS, rows_N, firsts_N, stops_N; the second and the third perhaps empty
+    shape    heads, query heads a key head, widths of keys and values
+    columns  of the first query, key and value
+    form     as ``attend``'s, with bias_NHS
+    """
+    query_NE, key_ME, value_ME, out_NF = rows
+    stops_N = keys[3]
+    heads, group, width, value_width = shape
+    N, parts = len(stops_N), len(scratch_PN)
+    everything = 0
+    for n in range(N):
+        _, begin, stop = own_keys(keys, n)
+        everything += (stop - begin + 16) * heads
+    weight = weights_NHS.ctypes.data if weights_NHS.size > 0 else 0
+    weight_head = weights_NHS.shape[2] * 4
+    wants = form[0], step_biases(form), weight, weights_NHS.shape[1] * weight_head, weight_head
+    places = (
+        (query_NE.ctypes.data + columns[0] * 4, query_NE.shape[1] * 4),
+        (key_ME.ctypes.data + columns[1] * key_ME.itemsize, key_ME.shape[1] * key_ME.itemsize),
+        (value_ME.ctypes.data + columns[2] * value_ME.itemsize, value_ME.shape[1] * value_ME.itemsize),
+        (out_NF.ctypes.data, heads * value_width * 4),
+    )
     for part in range(first_part, end_part):
         scratch = aligned(scratch_PN.ctypes.data + part * scratch_PN.shape[1] * 4)
-        start, stop = everything * part // parts, everything * (part + 1) // parts
+        start, last = everything * part // parts, everything * (part + 1) // parts
         done = first = 0
-        while first < R:
-            end = find_end(index_RS, lengths_R, first)
-            cost = 0
-            for r in range(first, end):
-                cost += lengths_R[r] + 16
+        while first < N:
+            end, cost = find_end(keys, first), 0
+            for n in range(first, end):
+                _, begin, stop = own_keys(keys, n)
+                cost += stop - begin + 16
             # a head belongs to the part in which its first unit of work falls
             first_head = min(max((start - done + cost - 1) // cost, 0), heads)
-            last_head = min(max((stop - done + cost - 1) // cost, 0), heads)
+            last_head = min(max((last - done + cost - 1) // cost, 0), heads)
             done += cost * heads
             if first_head < last_head:
                 attend_together(
-                    key_ME, query_RE.ctypes.data + query_column * 4 + first * query_row, query_row,
-                    key_ME.ctypes.data + key_column * key_ME.itemsize, key_ME.shape[1] * key_ME.itemsize,
-                    value_ME.ctypes.data + value_column * value_ME.itemsize, value_ME.shape[1] * value_ME.itemsize,
-                    index_RS.ctypes.data + first * index_row, index_row, lengths_R,
-                    first, end, count_shared(index_RS, lengths_R, first, end),
-                    first_head, last_head, heads, group, width, factor,
-                    bias_RHS.ctypes.data + first * bias_row, bias_row, bias_head, has_bias,
-                    weights_RHS.ctypes.data + first * weight_row, weight_row, weight_head, has_weights,
-                    out_RF.ctypes.data + first * heads * width * 4, scratch, stride,
+                    key_ME, places[0], places[1], places[2], places[3], keys,
+                    (first, end, count_shared(keys, first, end)),
+                    (first_head, last_head, heads, group, width, value_width, stride), wants, scratch,
                 )  # fmt: skip
             first = end
 
 
-NOTHING = np.zeros((1, 1, 1), np.float32)
+_NO_BIAS, _NO_TABLE, _NO_SLOPES = np.empty((0, 0, 0), np.float32), np.empty((0, 1), np.float32), np.empty(0, np.float32)
+_NOTHING = np.empty(0, np.int64)
 
 
 def attention_step(
-    query_RE: np.ndarray,
+    query_NE: np.ndarray,
     key_ME: np.ndarray,
     value_ME: np.ndarray,
     index_RS: np.ndarray,
-    lengths_R: np.ndarray,
+    stops_N: np.ndarray,
     *,
     heads: int,
     key_heads: int,
     head_width: int,
+    value_width: int = 0,
     query_column: int = 0,
     key_column: int = 0,
     value_column: int = 0,
+    rows_N: np.ndarray | None = None,
+    firsts_N: np.ndarray | None = None,
     scale: float | None = None,
-    bias_RHS: np.ndarray | None = None,
-    weights_RHS: np.ndarray | None = None,
+    bias_NHS: np.ndarray | None = None,
+    positions: PositionBias | None = None,
+    weights_NHS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Attention of one query a row: row r sees key[index[r, s]] for s < lengths[r]; out_RF float32, F = heads * K.
+    """Attention over tables of keys: query n sees key[index[rows[n], s]] for firsts[n] <= s < stops[n]; out_NF float32.
 
-    Beams share and reorder their history through ``index_RS`` (int32 row numbers, also into the values); the keys are
-    never copied in the cache itself. lengths_R is int64. Heads, columns and scale as in ``attention``.
-    bias_RHS     added after the scale; rows and heads of length one are broadcast; -inf hides a key.
-    weights_RHS  written where given, float32 and C-contiguous: the softmax weights, 0 beyond a row's length.
-    A row that sees no key yields zeros. Fastest where rows with the same keys lie side by side. Arrays are float32,
+    One query a row of the index is a step; several, with stops that rise, are the next chunk of a prefill, each with
+    the bits that it has as a step. Beams share and reorder their history through ``index_RS`` (int32 row numbers, also
+    into the values); the keys are never copied. Heads, widths, columns and scale as in ``attention``.
+    rows_N, firsts_N, stops_N   int64; query n is of row n, and from the first key on, where none are given.
+    bias_NHS     added after the scale; rows and heads of length one are broadcast; -inf hides a key.
+    positions    added too; a query's position is that of the last key before its stop.
+    weights_NHS  written where given, float32 and C-contiguous: the softmax weights, 0 where a key is hidden.
+    A query that sees no key yields zeros. Fastest where rows with the same keys lie side by side. Arrays are float32,
     keys and values perhaps uint16, the bits of bfloat16, and C-contiguous; nothing is checked here.
     """
-    scale = head_width**-0.5 if scale is None else scale
-    rows, longest = index_RS.shape
-    parts = min(current_threads(), rows * longest * heads * head_width // GRAIN + 1)
-    out_RF = np.empty((rows, heads * head_width), np.float32)
-    if weights_RHS is not None:
-        weights_RHS.fill(0)
+    scale, value_width = head_width**-0.5 if scale is None else scale, value_width or head_width
+    longest, N, positions = index_RS.shape[1], len(query_NE), positions or PositionBias()
+    parts = min(current_threads(), N * longest * heads * head_width // GRAIN + 1)
+    out_NF = np.empty((N, heads * value_width), np.float32)
+    if weights_NHS is not None:
+        weights_NHS.fill(0)
     stride = (longest // LANES + 2) * LANES  # what is scored a few keys at a time may end LANES - 1 too late
-    scratch_size = TOGETHER * _slot(heads, head_width, stride)[-1] // 4 + 2 * LANES + 16
+    scratch_size = TOGETHER * _slot(heads, head_width, value_width, stride)[-1] // 4 + 2 * LANES + 16
+    form = (
+        np.float32(scale * LOG2_E),
+        _NO_BIAS if bias_NHS is None else np.ascontiguousarray(bias_NHS),
+        _NO_SLOPES if positions.slopes_H is None else positions.slopes_H,
+        _NO_TABLE if positions.table_HL is None else positions.table_HL,
+        int(positions.from_start),
+    )
+    keys = index_RS, _NOTHING if rows_N is None else rows_N, _NOTHING if firsts_N is None else firsts_N, stops_N
     attend_rows(
-        parts, query_RE, key_ME, value_ME, index_RS, lengths_R, heads, heads // key_heads, head_width,
-        query_column, key_column, value_column, np.float32(scale * LOG2_E),
-        NOTHING if bias_RHS is None else np.ascontiguousarray(bias_RHS), bias_RHS is not None,
-        NOTHING if weights_RHS is None else weights_RHS, weights_RHS is not None,
-        out_RF, np.empty((parts, scratch_size), np.float32), stride,
+        parts, (query_NE, key_ME, value_ME, out_NF), keys, (heads, heads // key_heads, head_width, value_width),
+        (query_column, key_column, value_column), form, _NO_BIAS if weights_NHS is None else weights_NHS,
+        np.empty((parts, scratch_size), np.float32), stride,
     )  # fmt: skip
-    return out_RF
+    return out_NF

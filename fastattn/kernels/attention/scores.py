@@ -1,13 +1,30 @@
-"""What both attention kernels do with one row: of queries, of scores in base 2, of weights, of sums.
+"""What a score is made of, and what becomes of it: in both attention kernels, for one row of one head.
 
-Addresses are in bytes; scores lie in scratch that may be written to a multiple of LANES.
+score = (q k' scale + bias(h, t, s) + slope(h) (s - p) + table(h, s - p)) log2(e), -inf where the key is hidden; then
+the softmax, whose sums are divided at the end. Addresses are in bytes; scores lie in scratch that may be written to a
+multiple of LANES. What is added travels as a tuple of addresses, 0 where there is none:
+
+biases  (bias, its head's, row's and key's distance, the last in floats, 0 or 1; slopes of the heads; tables, of which
+        the address is that of distance 0, and the distance from one head's to the next; whether p is 0 for all rows)
 """
 
 import numpy as np
 
 from fastattn.runtime.jit import inner
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import LOG2_E, exp2, fma, load, load_first, load_scalar, splat, store, store_first, sum_lanes
+from fastattn.simd.vector import (
+    LOG2_E,
+    count_lanes,
+    exp2,
+    fma,
+    load,
+    load_first,
+    load_scalar,
+    splat,
+    store,
+    store_first,
+    sum_lanes,
+)
 
 
 @inner
@@ -50,6 +67,29 @@ def add_bias(score, bias, step, count):
 
 
 @inner
+def add_slope(score, slope, distance, count):
+    """score += slope log2(e) times distance, distance + 1 and so on (ALiBi, Press 2022)."""
+    slopes, factor = splat(slope), splat(np.float32(LOG2_E))
+    for s in range(0, count, LANES):
+        bias = slopes * (splat(np.float32(distance + s)) + count_lanes())
+        store(fma(bias, factor, load(score + s * 4)), score + s * 4)
+
+
+@inner
+def add_biases(score, biases, head, row, position, first, count):
+    """Add all there is to add to ``count`` scores of a row at ``position`` with the keys from ``first`` on."""
+    bias, bias_head, bias_row, bias_step, slopes, table, table_head, from_start = biases
+    if count <= 0:
+        return
+    if bias != 0:
+        add_bias(score, bias + head * bias_head + row * bias_row + first * 4 * bias_step, bias_step, count)
+    if slopes != 0:
+        add_slope(score, load_scalar(slopes + head * 4), first if from_start != 0 else first - position, count)
+    if table != 0:
+        add_bias(score, table + head * table_head + (first - position) * 4, 1, count)
+
+
+@inner
 def hide_from(score, first, stop):
     """-inf from score ``first`` to ``stop``, a multiple of LANES."""
     hidden = splat(np.float32(-np.inf))
@@ -59,6 +99,14 @@ def hide_from(score, first, stop):
         start += LANES
     for s in range(start, stop, LANES):
         store(hidden, score + s * 4)
+
+
+@inner
+def hide_between(score, first, stop):
+    """-inf from score ``first`` to ``stop``."""
+    hidden = splat(np.float32(-np.inf))
+    for s in range(first, stop, LANES):
+        store_first(hidden, score + s * 4, min(LANES, stop - s))
 
 
 @inner

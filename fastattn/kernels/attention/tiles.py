@@ -1,0 +1,113 @@
+"""Tiles of whole sentences' attention: packed keys and values, the products over them, the online softmax between.
+
+A tile is ROWS query rows by up to KEYS keys. Addresses are in bytes.
+"""
+
+import numpy as np
+
+from fastattn.kernels.attention.scores import finite, multiply_row
+from fastattn.runtime.jit import inner
+from fastattn.simd.rows import transpose, transpose_first
+from fastattn.simd.softmax import exponentials, make_row_maxima
+from fastattn.simd.target import LANES, TARGET
+from fastattn.simd.tile import make_tile
+from fastattn.simd.vector import SIZE, exp2, lane, load, load_first, load_scalar, prefetch, splat, store, store_scalar
+
+ROWS = TARGET.rows
+VECTORS = 2  # divides head widths of 32 and 64 evenly on every target
+COLUMNS = VECTORS * LANES
+# Packed keys and values of width 64 take 2 * 64 KiB and stay in L2 for all query rows; a tile's scores take 6 KiB.
+KEYS = 256
+
+score_tile = make_tile(ROWS, VECTORS)
+half_score_tile = make_tile(ROWS, 1)  # the last keys, where they fit
+value_tile = make_tile(ROWS, VECTORS, accumulate=True)
+row_maxima = make_row_maxima(ROWS)
+
+
+def whole_columns(width):
+    """``width`` up to whole panels."""
+    return (width + COLUMNS - 1) // COLUMNS * COLUMNS
+
+
+columns_of = inner(whole_columns)
+
+
+@inner
+def pack_keys(source, row, count, width, target):
+    """Keys as panels of COLUMNS keys, transposed; the last panel is filled up with copies of the last key."""
+    padded = (width + LANES - 1) // LANES * LANES
+    for s in range(0, count, LANES):
+        panel = target + (s // COLUMNS * padded * COLUMNS + s % COLUMNS) * 4
+        start = source + s * row
+        for k in range(0, padded, LANES):
+            block = panel + k * COLUMNS * 4
+            if k + LANES <= width:
+                transpose(start + k * 4, row, count - s, LANES, block, COLUMNS * 4)
+            else:
+                transpose_first(start + k * 4, row, count - s, width - k, block, COLUMNS * 4)
+
+
+@inner
+def pack_values(source, row, count, width, target):
+    """Values as panels of KEYS rows and COLUMNS columns, filled up with zeros."""
+    zero = splat(np.float32(0))
+    columns = columns_of(width)
+    whole = width - width % LANES
+    for s in range(count):
+        start = source + s * row
+        line = target + s * COLUMNS * 4
+        for k in range(0, whole, LANES):
+            store(load(start + k * 4), line + (k // COLUMNS * KEYS * COLUMNS + k % COLUMNS) * 4)
+        for k in range(whole, columns, LANES):
+            value = load_first(start + k * 4, width - k, zero) if k < width else zero
+            store(value, line + (k // COLUMNS * KEYS * COLUMNS + k % COLUMNS) * 4)
+
+
+@inner
+def multiply_keys(query, keys, width, front, stop, score):
+    """Scores of a tile's rows with the packed keys ``front`` to ``stop``, and with what fills up the last vector.
+
+    front  a multiple of COLUMNS
+    """
+    panel_width = (width + LANES - 1) // LANES * LANES
+    for c in range(front, stop, COLUMNS):
+        panel = keys + c * panel_width * 4
+        if stop - c > LANES:
+            score_tile(query, width * 4, panel, COLUMNS * 4, width, score + c * 4, KEYS * 4)
+        else:
+            half_score_tile(query, width * 4, panel, COLUMNS * 4, width, score + c * 4, KEYS * 4)
+
+
+@inner
+def multiply_values(score, values, front, stop, sums, columns):
+    """Add the packed values ``front`` to ``stop``, weighted by a tile's rows of exponentials, to the rows' sums."""
+    for c in range(0, columns, COLUMNS):
+        panel = values + (c * KEYS + front * COLUMNS) * 4
+        value_tile(score + front * 4, KEYS * 4, panel, COLUMNS * 4, stop - front, sums + c * 4, columns * 4)
+
+
+@inner
+def take_exponentials(score, size, fresh, top, total, sums, columns):
+    """Scores of a tile's rows become exponentials against their maxima, added to the rows' totals.
+
+    Where a maximum grew, the total and the sums that were taken against the one before shrink first. ``size`` is in
+    bytes, a row of ``sums`` has ``columns`` floats; the rest are addresses of the first row's.
+    """
+    for n in range(ROWS):
+        now, before = load_scalar(fresh + n * 4), load_scalar(top + n * 4)
+        if now != before:
+            store_scalar(now, top + n * 4)
+            if before != np.float32(-np.inf):  # else there is nothing yet
+                shrink = lane(exp2(splat(before - now)))
+                multiply_row(total + n * SIZE, shrink, total + n * SIZE, LANES)
+                multiply_row(sums + n * columns * 4, shrink, sums + n * columns * 4, columns)
+        exponentials(score + n * KEYS * 4, size, finite(now), total + n * SIZE)
+
+
+@inner
+def prefetch_rows(address, row, first, stop, width):
+    """Ask for the cache lines of rows ``first`` to ``stop``."""
+    for s in range(first, stop):
+        for k in range(0, width, 16):
+            prefetch(address + s * row + k * 4)
