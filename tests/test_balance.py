@@ -6,9 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
-from test_precision import SHAPES
-from tiny_models import random_checkpoint
 
 from fastattn import Encoder, kernels, reference
 from fastattn.balance import LEAST, LENGTH, MOST, input_factors
@@ -20,6 +17,9 @@ from fastattn.rounding import quantize
 from fastattn.spec import Checkpoint, QuantizedTensor
 from fastattn.tensors import check_tensors
 from fastattn.weights import convert, read
+from tests.kernels.test_precision import SHAPES
+from tests.models.encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
+from tests.models.tiny_models import random_checkpoint
 
 CASE = {case.name: case for case in CASES}
 
