@@ -54,8 +54,7 @@ TABLE = {
     "rounding": {"spec"},
     "runtime": {"simd", "environment"},
     "kernels": {"simd", "runtime", "spec", "rounding"},  # spec for the activations' names
-    "reference": {"spec", "rounding", "reference_attention"},
-    "reference_attention": {"rounding"},
+    "reference": {"spec", "rounding"},
     "packed_file": {"kernels", "weights", "spec"},
     "results": set(),
     "arguments": {"decoding"},

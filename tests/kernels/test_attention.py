@@ -16,6 +16,7 @@ from fastattn import kernels, reference
 from fastattn.errors import InputError
 from fastattn.kernels.attention.sentences import COLUMNS, KEYS, ROWS
 from fastattn.kernels.attention.sentences import attend as attend_kernel
+from fastattn.reference.attention import softmax
 from tests import ROOT
 from tests.kernels.cases import attention_case, check
 
@@ -43,7 +44,7 @@ def attend(query_BTHK, key_BSHK, value_BSHK, **options):
         ] = -np.inf
     lengths_B = np.broadcast_to(options.get("lengths", S), (B,))
     scores[np.broadcast_to(np.arange(S) >= lengths_B[:, None, None, None], scores.shape)] = -np.inf
-    weights = reference.softmax(scores)
+    weights = softmax(scores)
     return np.einsum("bhts,bshk->bthk", weights, value_BSHK), weights
 
 

@@ -1,4 +1,4 @@
-"""Every compiled operation against reference.py in float64, at awkward sizes; serial and parallel forms bit for bit."""
+"""Every compiled operation against reference in float64, at awkward sizes; serial and parallel forms bit for bit."""
 
 import itertools
 

@@ -6,6 +6,8 @@ import numpy as np
 
 from fastattn import reference
 from fastattn.models.transformer import EncoderDecoder
+from fastattn.reference.activation import ACTIVATIONS
+from fastattn.reference.select import log_softmax
 from fastattn.spec import Alibi, Checkpoint, ModelSpec, Rotary, StackSpec, TranslationText
 from fastattn.tensors import tensor_shapes
 
@@ -39,7 +41,7 @@ def _rows_apart(x_ND, packed, activation="none", residual_NF=None, multiply_NF=N
     """A matrix product whose rows do not depend on how many there are, which BLAS does not promise."""
     rows = [reference.linear(x_ND[n : n + 1], packed) for n in range(len(x_ND))]
     y_NF = np.concatenate(rows) if rows else reference.linear(x_ND, packed)
-    y_NF = reference._ACTIVATIONS[activation](y_NF)
+    y_NF = ACTIVATIONS[activation](y_NF)
     if multiply_NF is not None:
         y_NF = y_NF * multiply_NF
     return y_NF if residual_NF is None else y_NF + residual_NF
@@ -113,4 +115,4 @@ def next_log_probs(
     for token in penalised:
         logits_1V[0, token] *= penalty if logits_1V[0, token] < 0 else 1 / penalty
     logits_1V[:, list(suppressed)] = -np.inf
-    return reference.log_softmax(logits_1V)[0]
+    return log_softmax(logits_1V)[0]
