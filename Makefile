@@ -15,7 +15,7 @@ help:
 	@echo "make test    set up, run the tests            (ARGS=... goes to pytest)"
 	@echo "make slow    set up, run the tests that take minutes (ARGS=... goes to pytest)"
 	@echo "make everywhere  the tests as on other machines: fewer CPU features, no network, ... (ARGS=... names some)"
-	@echo "make mutants what the tests do not see: puts bugs in, ten minutes (ARGS=... goes to tests/run_mutants.py)"
+	@echo "make mutants what the tests do not see: puts bugs in, ten minutes (ARGS=... goes to tests/clone/run_mutants.py)"
 	@echo "make check   format, lint, types, import table"
 	@echo "make bench   run the benchmarks               (ARGS=... goes to them)"
 	@echo "make dist    a wheel and an sdist in dist/, tried out in every Python from 3.10 that is here"
@@ -40,10 +40,10 @@ slow: setup
 	@$(BIN)/python -m pytest -m slow -rs $(ARGS)
 
 everywhere: setup
-	@$(BIN)/python tests/run_everywhere.py $(ARGS)
+	@$(BIN)/python tests/clone/run_everywhere.py $(ARGS)
 
 mutants: setup
-	@$(BIN)/python tests/run_mutants.py $(ARGS)
+	@$(BIN)/python tests/clone/run_mutants.py $(ARGS)
 
 # mypy knows nothing of package_dir, so it is shown the tree as an installation lays it out.
 check: setup
@@ -63,7 +63,7 @@ dist: setup
 	@$(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('dist')" >/dev/null
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist dist/*.tar.gz
 	@ls -l dist
-	@$(BIN)/python tests/run_installs.py dist/*
+	@$(BIN)/python tests/clone/run_installs.py dist/*
 
 clean:
 	@rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

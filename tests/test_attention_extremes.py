@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from test_attention import attend, normal
 
 import fastattn
 from fastattn import attention_float64
+from tests.kernels.test_attention import attend, normal
 
 LARGEST = float(np.finfo(np.float32).max)
 

@@ -6,9 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
-from test_precision import SHAPES
-from tiny_models import random_checkpoint
 
 from fastattn import Encoder, kernels, reference
 from fastattn.balance import LEAST, LENGTH, MOST, input_factors
@@ -16,10 +13,15 @@ from fastattn.cli.entry import commands
 from fastattn.errors import CheckpointError
 from fastattn.models.encoder import EncoderModel
 from fastattn.packed_file import PackedFile
+from fastattn.reference.select import log_softmax
+from fastattn.reference.staging import round_to_bfloat16
 from fastattn.rounding import quantize
 from fastattn.spec import Checkpoint, QuantizedTensor
 from fastattn.tensors import check_tensors
 from fastattn.weights import convert, read
+from tests.kernels.test_precision import SHAPES
+from tests.models.encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
+from tests.models.tiny_models import random_checkpoint
 
 CASE = {case.name: case for case in CASES}
 
@@ -58,7 +60,7 @@ def test_projections_and_picks_take_factors_too(inputs):
     weight, x = weight_and_factors(rng, 300, inputs), rng.standard_normal((7, inputs), np.float32)
     weight.multipliers_F[:] = 1e-3
     integers, units_N1 = staged(x, weight.input_factors_D)
-    expected = reference.log_softmax((integers @ weight.values_FD.T).astype(np.float32) * units_N1 * np.float32(1e-3))
+    expected = log_softmax((integers @ weight.values_FD.T).astype(np.float32) * units_N1 * np.float32(1e-3))
     packed = kernels.pack_linear(weight, None, "int8")
     np.testing.assert_allclose(kernels.project_all(x, packed), expected, atol=1e-4)
     best, ids = kernels.project_top_k(x, packed, 3)
@@ -82,7 +84,7 @@ def test_the_matrix_is_the_product_of_values_multipliers_and_factors():
     x = np.eye(33, dtype=np.float32)
     for ops in (kernels, reference):  # in another precision there is nothing but the matrix
         np.testing.assert_array_equal(ops.linear(x, ops.pack_linear(balanced)), expected.T)
-        rounded = reference.round_to_bfloat16(expected)
+        rounded = round_to_bfloat16(expected)
         np.testing.assert_array_equal(ops.linear(x, ops.pack_linear(balanced, None, "bfloat16")), rounded.T)
 
 

@@ -11,7 +11,6 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from encoder_cases import CASES, make_tensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -22,6 +21,8 @@ from fastattn.errors import CheckpointError, FastattnError, InputError, Tokenize
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.pooling import pool
 from fastattn.spec import Checkpoint, EncoderText, ModelSpec, TranslationText
+from tests import ROOT
+from tests.models.encoder_cases import CASES, make_tensors
 
 WORDS = "query : the a cat dog sat ran on under mat log and then some more words here now".split()
 
@@ -295,8 +296,8 @@ def test_a_forked_child_answers() -> None:
     # In a process of its own, since this one has threads of the test framework's and the kernels' making.
     script = (
         "import os, sys, signal, warnings; warnings.simplefilter('ignore', DeprecationWarning)\n"
-        f"sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
-        "from test_encoder import _encoder, _many_texts, kernels, np\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "from tests.test_encoder import _encoder, _many_texts, kernels, np\n"
         "encoder, texts = _encoder(kernels, threads=2), _many_texts(150)\n"
         "expected = encoder.encode(texts); encoder.encode('a cat')\n"
         "child = os.fork()\n"

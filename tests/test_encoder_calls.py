@@ -10,11 +10,11 @@ from typing import get_type_hints
 
 import numpy as np
 import pytest
-from test_encoder import _encoder, _many_texts
 
 from fastattn import kernels
 from fastattn.encoder import FIRST_WINDOW, WINDOW_CHARACTERS, Encoder
 from fastattn.errors import InputError
+from tests.test_encoder import _encoder, _many_texts
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from test_encoder import SPEC, TENSORS, TEXT, WIDTH, _encoder, _many_texts
 
 from fastattn import kernels
 from fastattn.encoder import Encoder
 from fastattn.errors import CheckpointError
 from fastattn.spec import Checkpoint, EncoderText
 from fastattn.weights import read
-
-GOLDENS = Path(__file__).parent / "goldens" / "minilm.npz"
+from tests import GOLDENS
+from tests.test_encoder import SPEC, TENSORS, TEXT, WIDTH, _encoder, _many_texts
 
 
 def _write_folder(folder: Path) -> None:
@@ -88,7 +87,7 @@ def test_a_folder_of_sentence_transformers(tmp_path: Path) -> None:
 def test_minilm_as_sentence_transformers_computes_it(pulled: Callable[[str], Path]) -> None:
     encoder = Encoder(pulled("minilm"))
     assert (encoder.dimension, encoder.max_length) == (384, 256)
-    with np.load(GOLDENS) as goldens:
+    with np.load(GOLDENS / "minilm.npz") as goldens:
         texts = goldens["texts"].tolist()
         vectors = encoder.encode(texts)
         np.testing.assert_allclose(vectors, goldens["plain"], atol=2e-6)

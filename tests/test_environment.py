@@ -9,12 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ctranslate2_writer import random_transformer, vocabulary, write_config, write_model, write_vocabularies
 
 from fastattn.cli.entry import _explain
 from fastattn.errors import CheckpointError, InputError, OutOfMemoryError
 from fastattn.weights import read
 from fastattn.weights.folder import map_file
+from tests.weights.ctranslate2_writer import (
+    random_transformer,
+    vocabulary,
+    write_config,
+    write_model,
+    write_vocabularies,
+)
 
 COMMAND = ("-m", "fastattn.cli")
 # As in a container whose user has a number and no name.

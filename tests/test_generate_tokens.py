@@ -9,7 +9,7 @@ import pytest
 from fastattn import Step, kernels
 from fastattn.errors import InputError
 from fastattn.translator import Translator
-from tests.tiny_models import random_checkpoint, steady_ops, vocabulary
+from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
 
 WORDS = vocabulary(19)
 SOURCE = [WORDS[i] for i in (4, 9, 3, 12)]

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ctranslate2_writer import random_transformer, vocabulary, write_config, write_model, write_vocabularies
+
+from tests.weights.ctranslate2_writer import (
+    random_transformer,
+    vocabulary,
+    write_config,
+    write_model,
+    write_vocabularies,
+)
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not tell")
 

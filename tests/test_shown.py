@@ -10,15 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from ctranslate2_writer import random_transformer, vocabulary, write_config, write_model, write_vocabularies
-from hub_server import HubServer
-from index_server import isolate
-from safetensors_writer import random_bert, write_sentence_transformer
 
 from fastattn import progress
 from fastattn.cli.entry import commands
 from fastattn.errors import CheckpointError, InputError
 from fastattn.shown import json_line, shown, visible, without_secrets
+from tests.weights.ctranslate2_writer import (
+    random_transformer,
+    vocabulary,
+    write_config,
+    write_model,
+    write_vocabularies,
+)
+from tests.weights.hub_server import HubServer
+from tests.weights.index_server import isolate
+from tests.weights.safetensors_writer import random_bert, write_sentence_transformer
 
 HOSTILE = "\x1b[2J\x9b1m\u202eevil\u2066\u2028\x85\u200f\u061c\x7f\r\nfastattn: all is well\a"
 ACTED_ON = set("\x1b\x9b\u202e\u2066\u2028\x85\u200f\u061c\x7f\r\a\b\0")

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_encoder import _encoder
 
 from fastattn.errors import FastattnError, InputError
 from fastattn.translator import Translator
-from tests.tiny_models import random_checkpoint, steady_ops, vocabulary
+from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
+from tests.test_encoder import _encoder
 
 WORDS = vocabulary(19)[3:]
 SHORT = {"max_decoding_length": 4}

@@ -8,7 +8,7 @@ import pytest
 from fastattn import ExecutionStats, files
 from fastattn.errors import InputError
 from fastattn.translator import Translator
-from tests.tiny_models import random_checkpoint, steady_ops, vocabulary
+from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
 
 WORDS = vocabulary(19)
 SHORT = {"max_decoding_length": 5}

@@ -11,7 +11,7 @@ from fastattn.errors import CheckpointError, InputError
 from fastattn.spec import EncoderText
 from fastattn.text.translation import TranslationTokenizer, split_lines
 from fastattn.translator import Translator
-from tests.tiny_models import END, START, random_checkpoint, steady_ops
+from tests.models.tiny_models import END, START, random_checkpoint, steady_ops
 
 WORDS = ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p")
 VOCABULARY = ("<unk>", "<s>", "</s>", *WORDS)

@@ -10,8 +10,8 @@ import pytest
 from fastattn import Translator
 from fastattn.errors import CheckpointError, InputError
 from fastattn.spec import PRECISIONS, QuantizedTensor
-from tests import ctranslate2_writer as writer
-from tests.tiny_models import random_checkpoint
+from tests.models.tiny_models import random_checkpoint
+from tests.weights import ctranslate2_writer as writer
 
 WORDS = tuple("abcdefghijklmnop")
 

@@ -11,7 +11,7 @@ from fastattn.errors import InputError
 from fastattn.spec import Checkpoint
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.translator import Translator
-from tests.tiny_models import END, random_checkpoint, steady_ops
+from tests.models.tiny_models import END, random_checkpoint, steady_ops
 
 WORDS = tuple("abcdefghijklmnop")
 VOCABULARY = ("<unk>", "<s>", "</s>", *WORDS)

@@ -1,19 +1,17 @@
 """Writes encoders.npz: the last hidden states of encoder_cases.CASES as Hugging Face transformers computes them.
 
-Run in an environment with torch and transformers, from the repository's root: python tests/goldens/make_encoders.py
+Run in an environment with torch and transformers, from the repository's root: python -m tests.goldens.make_encoders
 """
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
+from tests.models.encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
 
-from encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
 

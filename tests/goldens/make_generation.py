@@ -1,11 +1,10 @@
 """Writes generation.json: what transformers makes of a model by the settings of its generation_config.json.
 
 Run where torch, transformers, sentencepiece and fastattn's dependencies are installed, from the repository's root:
-PYTHONPATH=. python tests/goldens/make_generation.py
+python -m tests.goldens.make_generation
 """
 
 import json
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -13,11 +12,10 @@ from pathlib import Path
 import torch
 import transformers
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+from tests.decoding.generation_cases import CASE, SETTINGS, generation_config
+from tests.weights.huggingface_marian_cases import TEXTS, write_model
 
-from generation_cases import CASE, SETTINGS, generation_config  # noqa: E402
-from huggingface_marian_cases import TEXTS, write_model  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 
 def main() -> None:

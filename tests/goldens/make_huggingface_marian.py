@@ -1,13 +1,12 @@
-"""Writes huggingface_marian.npz: what transformers makes of the models of tests/huggingface_marian_cases.py.
+"""Writes huggingface_marian.npz: what transformers makes of the models of tests/weights/huggingface_marian_cases.py.
 
 Run where torch, transformers, sentencepiece and fastattn are installed, from the repository's root:
-python tests/goldens/make_huggingface_marian.py. Beams are searched as those do who made the models: without the padding
+python -m tests.goldens.make_huggingface_marian. Beams are searched as those do who made the models: without the padding
 token in the probabilities (renormalize_logits), and until as many hypotheses have ended as there are beams. No two
 tokens come twice in a row, or random models would say little else.
 """
 
 import json
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -16,10 +15,9 @@ import numpy as np
 import torch
 import transformers
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+from tests.weights.huggingface_marian_cases import CASES, TEXTS, MarianCase, forced_ids, write_model
 
-from huggingface_marian_cases import CASES, TEXTS, MarianCase, forced_ids, write_model  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 
 def run(case: MarianCase, folder: Path) -> dict[str, np.ndarray]:

@@ -1,6 +1,6 @@
 """Writes minilm.npz: vectors of the catalog's all-MiniLM-L6-v2 as sentence-transformers computes them.
 
-Run in an environment with sentence-transformers: python tests/goldens/make_minilm.py FOLDER
+Run in an environment with sentence-transformers: python -m tests.goldens.make_minilm FOLDER
 """
 
 import sys

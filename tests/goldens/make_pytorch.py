@@ -1,6 +1,6 @@
 """Makes pytorch_{zip,zip4,stream}.bin: what torch.save writes of the tensors that tests/test_pytorch_file.py expects.
 
-Run where torch is installed, from the repository's root: python tests/goldens/make_pytorch.py
+Run where torch is installed, from the repository's root: python -m tests.goldens.make_pytorch
 """
 
 from collections import OrderedDict

@@ -1,6 +1,6 @@
 """Make text_*.json and text_*.model: what sentencepiece and transformers give for our own sentences.
 
-Run where those two are installed: python tests/goldens/make_text.py. The tests need neither of them.
+Run where those two are installed: python -m tests.goldens.make_text. The tests need neither of them.
 """
 
 import io

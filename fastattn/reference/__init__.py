@@ -1,0 +1,44 @@
+"""Every operation of the engine in plain NumPy: the oracle of the tests and the naive side of the benchmark.
+
+Same names and signatures as ``fastattn.kernels``, and the same files; a model takes either namespace. The arithmetic
+runs in the dtype of the inputs, so that float64 inputs give a float64 oracle. Nothing is checked here beyond what NumPy
+checks.
+"""
+
+from fastattn.reference.attention import attention, attention_step
+from fastattn.reference.cache_rows import round_rows, write_rows
+from fastattn.reference.embed import embed
+from fastattn.reference.matmul import linear
+from fastattn.reference.norm import layer_norm, rms_norm
+from fastattn.reference.packing import pack_linear
+from fastattn.reference.picked import pack_rows, pick, picked_all, picked_log_probs, picked_top_k
+from fastattn.reference.recurrence import running_average, ssru
+from fastattn.reference.rotary import rotate
+from fastattn.reference.select import log_probs, project_all, project_top_k
+from fastattn.reference.threads import current_threads, thread_limit, use_threads
+
+__all__ = [
+    "attention",
+    "attention_step",
+    "current_threads",
+    "embed",
+    "layer_norm",
+    "linear",
+    "log_probs",
+    "pack_linear",
+    "pack_rows",
+    "pick",
+    "picked_all",
+    "picked_log_probs",
+    "picked_top_k",
+    "project_all",
+    "project_top_k",
+    "rms_norm",
+    "rotate",
+    "round_rows",
+    "running_average",
+    "ssru",
+    "thread_limit",
+    "use_threads",
+    "write_rows",
+]

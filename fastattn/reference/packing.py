@@ -1,0 +1,36 @@
+"""Linear weights as they are, and how rows are rounded for them."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fastattn.reference.staging import quantise_rows, round_to_bfloat16
+from fastattn.rounding import quantize
+from fastattn.spec import QuantizedTensor, Tensor
+
+
+class PackedLinear:
+    """The weights of a linear layer; here simply the arrays themselves, and how the rows are rounded for them."""
+
+    def __init__(self, weight_FD: np.ndarray, bias_F: np.ndarray | None, stage: Callable = lambda x_ND: x_ND):
+        self.weight_FD = weight_FD
+        self.bias_F = bias_F
+        self.stage = stage
+        self.outputs, self.inputs = weight_FD.shape
+
+
+def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
+    """The weights in the form that ``linear`` and ``project_top_k`` take, rounded as ``precision`` says."""
+    inputs: dict[str, Any] = {}
+    if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
+        weight_FD = quantize(weight_FD, "a linear layer")
+    if isinstance(weight_FD, QuantizedTensor):
+        inputs = {"input_scale": weight_FD.input_scale, "input_factors_D": weight_FD.input_factors_D}
+        weight_FD = weight_FD.float32()
+    if precision == "bfloat16":
+        return PackedLinear(round_to_bfloat16(weight_FD), bias_F, round_to_bfloat16)
+    if precision == "int8":
+        return PackedLinear(weight_FD, bias_F, partial(quantise_rows, **inputs))
+    return PackedLinear(weight_FD, bias_F)

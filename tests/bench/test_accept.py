@@ -1,0 +1,138 @@
+"""The acceptance checks' harness: every check is listed, and a figure that misses what is wanted fails its check."""
+
+import argparse
+import subprocess
+import sys
+
+import pytest
+
+from tests import ROOT
+
+
+def accept(*arguments):
+    return subprocess.run([sys.executable, "-m", "bench.accept", *arguments], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_checks_have_names_of_their_own_and_are_listed_without_corpora():
+    done = accept("--list")
+    assert done.returncode == 0, done.stderr
+    names = [line.split()[0] for line in done.stdout.splitlines()]
+    assert len(names) == len(set(names)) > 20 and {"attention-torch", "zh-en-beam", "start-cold"} <= set(names)
+    chosen = accept("--list", "two-threads").stdout.splitlines()
+    assert [line.split()[0] for line in chosen] == [name for name in names if "two-threads" in name] != []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [((), "--data should name the folder"), (("--data", str(ROOT), "nothing"), "no check is named like nothing")],
+)
+def test_what_cannot_be_checked_is_refused(arguments, message):
+    done = accept(*arguments)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_one_figure_that_misses_fails_all(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench.checks import Findings
+
+    findings = Findings()
+    findings.at_least("speed", 1.8, "x NumPy", 1.8, "20 ms")
+    findings.at_most("memory", 4, "MB", 4)
+    findings.say("by itself")
+    assert findings.verdict == (True, "speed 1.8 x NumPy >= 1.8 (20 ms); memory 4 MB <= 4; by itself")
+    findings.at_most("start", 1.5, "s", 1.3)
+    findings.at_least("speed", 2, "x", 1)
+    passed, said = findings.verdict
+    assert not passed and "start 1.5 s > 1.3" in said
+
+
+def test_what_has_nothing_to_compare_with_is_skipped(monkeypatch, capsys, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench import checks
+    from bench.accept import run
+
+    def absent(data):
+        raise checks.Absent("no such program")
+
+    alone = [checks.Check("alone", "nothing", absent), checks.Check("fails", "nothing", lambda data: (False, "0 of 1"))]
+    monkeypatch.setattr(checks, "CHECKS", alone)
+    assert run(argparse.ArgumentParser(), argparse.Namespace(names=[], list=False, data=tmp_path)) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "SKIP  alone: no such program" and said[1].startswith("FAIL  fails: 0 of 1")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands for the program")
+def test_translate_locally_gets_models_and_settings_in_a_folder_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench import translate_locally
+
+    monkeypatch.setenv(translate_locally.VARIABLE, str(tmp_path / "nothing"))
+    assert translate_locally.program() is None
+    program = tmp_path / "program"
+    program.write_text(  # what it found takes the place of translations
+        """#!/bin/sh
+data="$XDG_DATA_HOME/translateLocally/$2"
+head -1 "$4" > "$6"
+cat "$data/model.bin" "$XDG_CONFIG_HOME/translateLocally/translateLocally.conf" >> "$6"
+grep -c "\\"shortName\\": \\"$2\\"" "$data/model_info.json" >> "$6"
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv(translate_locally.VARIABLE, str(program))
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "model.bin").write_text("weights\n")
+    found = translate_locally.program()
+    with pytest.raises(FileNotFoundError, match="config.intgemm8bitalpha.yml"):
+        translate_locally.TranslateLocally(found, tmp_path / "home", {"en-xx": model})
+    (model / translate_locally.CONFIG).touch()
+    (model / "model_info.json").write_text("its own")
+    peer = translate_locally.TranslateLocally(found, tmp_path / "home", {"en-xx": model})
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("hello\nworld\n")
+    peer.translate("en-xx", source, target, 2)
+    assert target.read_text().splitlines() == [
+        "hello", "weights", "[General]", "cpu_cores=2", "cache_translations=false", "1",
+    ]  # fmt: skip
+    assert (model / "model_info.json").read_text() == "its own"
+    program.write_text("#!/bin/sh\necho no such model >&2\nexit 1\n")
+    with pytest.raises(RuntimeError, match="no such model"):
+        peer.translate("en-xx", source, target, 1)
+
+
+def test_portuguese_is_told_from_what_else_a_demonstration_prints(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench.checks.bergamot import portuguese
+
+    assert portuguese("Na segunda-feira, os cientistas anunciaram a invenção de uma nova ferramenta que classifica.")
+    assert portuguese("Não há água, é o que se diz.")
+    for line in ("== 3/4 translating a paragraph", "28 lines, 512 words/s (loaded in 0.3 s)", "", "https://x.com/de"):
+        assert not portuguese(line)
+    assert not portuguese("On Monday, scientists announced the invention of a new tool as they do no harm to a cell.")
+
+
+def test_the_clocks_of_steps_count_the_kernels_within_them_alone(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench.checks import bergamot
+
+    now = [0.0]
+    monkeypatch.setattr(bergamot.time, "thread_time", lambda: now[0])
+
+    def work(seconds):
+        now[0] += seconds
+
+    monkeypatch.setattr(bergamot.Kernel, "__call__", lambda kernel, tasks, *arguments: work(3.0))
+    kernel = bergamot.Kernel.__new__(bergamot.Kernel)
+
+    def step(worker):
+        work(1.0)
+        kernel(1)
+
+    monkeypatch.setattr(bergamot.Worker, "_step", step)
+    worker = bergamot.Worker.__new__(bergamot.Worker)
+    with bergamot.step_clocks() as clocks:
+        kernel(1)  # an encoder's, outside steps
+        worker._step()
+        worker._step()
+    assert (clocks.steps, clocks.seconds, clocks.kernels, clocks.outside) == (2, 8.0, 6.0, 0.25)
+    assert bergamot.Worker._step is step

@@ -1,0 +1,171 @@
+"""The benchmark's harness on next to nothing: what it writes is whole, and a report comes from the results alone."""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+import numba
+import numpy as np
+import pytest
+
+from fastattn.simd.arithmetic import arithmetic_for
+from fastattn.simd.target import TARGET
+from fastattn.simd.tile import PRECISIONS
+from tests import ROOT
+
+PLOTS = ("lengths.svg", "roofline.svg", "threads.svg")
+FILES = {"RESULTS.md", "results.json", *PLOTS}
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "bench", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """A folder of results of toy sizes, and what was printed."""
+    folder, models = tmp_path_factory.mktemp("bench"), tmp_path_factory.mktemp("none")
+    unused = ("--encoder", models, "--translator", models)  # memory is that of attention alone, in this size
+    done = run("kernels", "lengths", "resources", "--toy", "--threads", "1,2", "--out", folder, *unused)
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_results_hold_every_kernel_with_its_samples(results):
+    data = json.loads((results[0] / "results.json").read_text(encoding="utf-8"))
+    kernels = [one for one in data["runs"] if one["part"] == "kernels"]
+    runs = [(one["precision"], one["threads"]) for one in kernels]
+    assert runs == [(precision, threads) for precision in ("float32", "bfloat16", "int8") for threads in (1, 2)]
+    for one in kernels:
+        assert one["peak_flops"] > 0 and one["bandwidth"] > 0
+        operations = {row["name"].split()[0] for row in one["rows"]}
+        every = {"linear", "attention", "attention_step", "layer_norm", "embed", "project_top_k"}
+        assert operations == (every if one["precision"] == "float32" else {"linear"})
+        for row in one["rows"]:
+            for name in ("fastattn", "NumPy"):
+                side = row["sides"][name]
+                assert side["seconds"] == np.median(side["samples"]) > 0
+            assert row["sides"]["NumPy"]["agrees"]
+    assert data["failures"] == []
+    assert data["machine"]["processors"] >= 1 and data["versions"]["numpy"] == np.__version__
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_a_precision_is_held_to_a_peak_of_its_own(monkeypatch, precision):
+    """What its own tile does in the best of several runs: a share of another precision's peak would flatter."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench import measure, run_cases
+    from bench.request import Request
+
+    ran, seconds = [], iter([0.5, 0.25, 1.0] * 8)  # of two measurements of twelve runs
+
+    def once(call):
+        call()
+        return next(seconds)
+
+    monkeypatch.setattr(measure, "_multiply", lambda a, b, step, c, repeats: ran.append((numba.typeof(b), repeats)))
+    monkeypatch.setattr(measure, "once", once)
+    monkeypatch.setattr(run_cases, "bandwidth", lambda *_: 1.0)
+    peak = run_cases.measured(Request("kernels", 2, size="toy", precision=precision), [], 1, 0.0, 0.0)["peak_flops"]
+    ((operands, repeats),) = set(ran)
+    assert PRECISIONS[operands.dtype] == precision
+    depth = measure.STEPS * arithmetic_for(precision).group
+    assert peak == 2 * repeats * 2 * TARGET.rows * TARGET.columns * depth / 0.25
+
+
+def test_report_is_a_table_of_all_and_its_plots_are_xml(results):
+    folder, printed = results
+    assert {path.name for path in folder.iterdir()} == FILES
+    written = (folder / "RESULTS.md").read_text(encoding="utf-8")
+    for text in (printed, written):
+        assert (
+            "| linear 16 x 16 x 16 " in text
+            and "**float32, 2 threads**; peak" in text
+            and "**int8, 1 thread**; peak" in text
+        )
+        for table in text.split("\n\n"):
+            rows = [line for line in table.splitlines() if line.startswith("|")]
+            assert len({line.count("|") for line in rows}) <= 1
+    for name in PLOTS:
+        root = xml.etree.ElementTree.parse(folder / name).getroot()
+        assert root.tag.endswith("svg") and root.findall(".//{*}polyline")
+        assert f"({name})" in written
+
+
+def test_report_needs_the_json_alone(results, tmp_path):
+    done = run("report", results[0] / "results.json", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == FILES - {"results.json"}
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == (results[0] / path.name).read_bytes()
+
+
+def test_usage_errors_say_what_is_expected(tmp_path):
+    broken = tmp_path / "results.json"
+    broken.write_text("[]")
+    for arguments, message in (
+        (["nothing"], "no part 'nothing'; there are kernels, lengths, encode, translate"),
+        (["--data", tmp_path], "--data should name a folder that holds flores-dev"),
+        (["--threads", "0"], "expected numbers from 1 to"),
+        (["report", broken], "expected the results.json of an earlier run"),
+    ):
+        done = run(*arguments)
+        assert done.returncode == 2 and message in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_side_that_differs_is_a_failure(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench.case import Case, Side, run_case
+    from bench.orchestra import _failures
+
+    ones = np.ones(3, np.float32)
+    sides = {
+        "fastattn": Side({"": lambda: ones}),
+        "right": Side({"slow": lambda: sum(range(20000)) * 0 + ones, "quick": lambda: ones}),
+        "wrong": Side({"": lambda: ones * 1.01}),
+        "missing": Side(absent="not installed"),
+    }
+    row = run_case(Case("toy", 1.0, "GB/s", sides), rounds=3, seconds=0.1, pause=0.0)
+    assert row["sides"]["right"]["setting"] == "quick" and row["sides"]["right"]["agrees"]
+    assert row["sides"]["missing"] == {"absent": "not installed"}
+    assert _failures([{"part": "kernels", "rows": [row]}]) == ["toy, wrong: 1e-02"]
+    assert _failures([{"part": "lengths", "item": "", "failed": "ended"}]) == ["lengths : ended"]
+
+
+def test_built_in_sentences_are_as_many_and_as_different_as_asked(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench.sentences import sentences
+
+    assert len(set(sentences("en", 256))) == 256 and len(set(sentences("zh", 64))) == 64
+    assert len(sentences("zh", 70)) == 70
+    (tmp_path / "flores-dev").mkdir()
+    (tmp_path / "flores-dev" / "flores-dev.en").write_text("one\ntwo\nthree\n", encoding="utf-8")
+    assert sentences("en", 2, tmp_path) == ["one", "two"]
+
+
+def test_sampling_alternates_and_keeps_one_sample_of_what_is_slow(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench.timing import sample
+
+    order = []
+    calls = {name: lambda name=name: order.append(name) for name in ("a", "b", "slow")}
+    times = sample(calls, {"a": 0.1, "b": 0.1, "slow": 60.0}, rounds=3, seconds=100.0)
+    assert order == ["a", "b"] * 3 and len(times["a"]) == 3
+    assert sample(calls, {"a": 0.1, "b": 0.1, "slow": 60.0}, rounds=1, seconds=10.0)["slow"] == [60.0]
+
+
+def test_the_roofline_marks_powers_and_draws_dots(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench.svg import Panel, plot
+
+    panel = Panel("t", "x", "y", dashed={"limit": [(1, 3), (64, 300)]}, dots={"linear": [(4, 20)]}, log_y=True)
+    root = xml.etree.ElementTree.fromstring(plot([panel]))
+    texts = [element.text for element in root.findall(".//{*}text")]
+    assert {"1", "10", "100", "1,000", "4", "16", "64"} <= set(texts) and "300" not in texts
+    (dot,) = root.findall(".//{*}circle")
+    (dashed,) = [line for line in root.findall(".//{*}polyline") if line.get("stroke-dasharray")]
+    heights = [float(point.split(",")[1]) for point in dashed.get("points").split()]
+    assert heights[0] > float(dot.get("cy")) > heights[1]

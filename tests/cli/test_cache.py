@@ -1,0 +1,284 @@
+"""``fastattn cache``: what it lists, what it deletes, and what it must never touch."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from safetensors import safe_open
+
+from fastattn import Translator, weights
+from fastattn.cli.entry import commands
+from fastattn.packed_file import PackedFile
+from fastattn.runtime import jit
+from tests.weights.ctranslate2_writer import (
+    random_transformer,
+    vocabulary,
+    write_config,
+    write_model,
+    write_vocabularies,
+)
+
+DAY = 86_400
+DIGEST = "0123456789abcdef01234567"
+PACKED = "ab" * 20 + "-int8-16-4-128-4"
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    """An empty cache."""
+    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def run(*arguments):
+    return CliRunner().invoke(commands, ["cache", *map(str, arguments)])
+
+
+def succeed(*arguments):
+    result = run(*arguments)
+    assert (result.exit_code, result.stderr) == (0, ""), (result.stderr, result.exception)
+    return result.stdout
+
+
+def put(path, size, days=0.0):
+    """A file of ``size`` bytes, changed ``days`` ago."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(size))
+    age(path, days)
+    return path
+
+
+def age(path, days):
+    os.utime(path, (time.time() - days * DAY,) * 2)
+
+
+def fill(root, days=0.0):
+    """An entry of each kind, of 1, 2 and 4 MB."""
+    kernel = put(root / "kernels" / DIGEST / "a.b-kernel.nbi-0123456789abcdef", 1_000_000).parent
+    packed = put(root / "packed" / f"{PACKED}.safetensors", 2_000_000)
+    checkpoint = put(root / "checkpoints" / "en-pt-01234567" / "model" / "model.bin", 4_000_000).parent.parent
+    put(checkpoint / "SOURCE.txt", 0)
+    for path in (kernel, packed, checkpoint):
+        age(path, days)
+    return kernel, packed, checkpoint
+
+
+def test_an_empty_cache_is_no_error(root):
+    assert f"{root}\n" in succeed() and "in all       0 entries, 0.0 MB\n" in succeed()
+    assert succeed("--json") == ""
+    assert succeed("clear", "--all") == "removed 0 entries, 0.0 MB in all\n"
+    assert not root.exists()
+
+
+def test_lists_by_kind_and_one_by_one(root):
+    fill(root, days=3)
+    date = time.strftime("%Y-%m-%d", time.localtime(time.time() - 3 * DAY))
+    kinds = {line.split()[0]: line.split(maxsplit=1)[1] for line in succeed().splitlines()}
+    assert kinds["kernels"] == f"1 entry, 1.0 MB, last used {date}"
+    assert kinds["packed"] == f"1 entry, 2.0 MB, last used {date}"
+    assert kinds["checkpoints"] == f"1 entry, 4.0 MB, last used {date}"
+    assert "in all       3 entries, 7.0 MB" in succeed()
+    lines = succeed("--entries").splitlines()[1:]
+    assert [line.split() for line in lines] == [
+        ["kernels", "1.0", "MB", date, DIGEST],
+        ["packed", "2.0", "MB", date, "abababab,", "int8"],
+        ["checkpoints", "4.0", "MB", date, "en-pt"],
+    ]
+    entries = [json.loads(line) for line in succeed("--json").splitlines()]
+    assert [(entry["kind"], entry["model"], entry["bytes"]) for entry in entries] == [
+        ("kernels", None, 1_000_000),
+        ("packed", None, 2_000_000),
+        ("checkpoints", "en-pt", 4_000_000),
+    ]
+    assert all(Path(entry["path"]).exists() and not entry["half_made"] for entry in entries)
+
+
+@pytest.mark.parametrize("kind, size", [("kernels", "1.0"), ("packed", "2.0"), ("checkpoints", "4.0")])
+def test_clears_the_kind_that_is_named(root, kind, size):
+    entries = dict(zip(("kernels", "packed", "checkpoints"), fill(root)))
+    told = succeed("clear", f"--{kind}", "--dry-run")
+    assert f"would remove 1 entry, {size} MB in all" in told and all(path.exists() for path in entries.values())
+    assert succeed("clear", f"--{kind}") == told.replace("would remove", "removed")
+    assert [name for name, path in entries.items() if not path.exists()] == [kind]
+    assert not list((root / kind).iterdir())
+
+
+def test_clears_by_age(root):
+    old = fill(root, days=31)
+    young = put(root / "packed" / f"{'cd' * 20}-float32-16-1-0-4.safetensors", 10, days=29)
+    assert "removed 3 entries, 7.0 MB in all" in succeed("clear", "--all", "--older-than", 30)
+    assert young.exists() and not any(path.exists() for path in old)
+    assert "removed 1 entry" in succeed("clear", "--all", "--older-than", 0)
+
+
+def test_what_is_not_fastattns_stays(root, tmp_path):
+    """Nor is anything outside reached by a link: an entry's, a kind's, or one inside an entry."""
+    kernel, packed, checkpoint = fill(root)
+    strangers = [
+        put(root / "bench" / "peer" / "file", 5),
+        put(root / "packed" / "mine.safetensors", 5),
+        put(root / "checkpoints" / "mine" / "model.bin", 5),
+        put(root / "checkpoints" / "mine-01234567" / "model.bin", 5),  # no pull made it
+        put(root / "kernels" / "notes.txt", 5),
+    ]
+    outside = put(tmp_path / "elsewhere" / "model.bin", 5)
+    put(tmp_path / "elsewhere" / "SOURCE.txt", 5)
+    (root / "checkpoints" / "pt-en-01234567").symlink_to(outside.parent)
+    (root / "packed" / f"{'ef' * 20}-int8-4.safetensors").symlink_to(outside)
+    (checkpoint / "link").symlink_to(outside.parent)
+    listed = succeed()
+    assert "3 entries, 7.0 MB" in listed
+    assert all(name in listed for name in ("bench", "mine.safetensors", "mine-01234567", "notes.txt", "pt-en-01234567"))
+    succeed("clear", "--all")
+    assert not any(path.exists() for path in (kernel, packed, checkpoint))
+    assert all(path.is_file() for path in [*strangers, outside, outside.with_name("SOURCE.txt")])
+    assert (root / "checkpoints" / "pt-en-01234567").is_symlink()
+
+
+def test_a_linked_kind_is_left_alone(root, tmp_path):
+    _, packed, _ = fill(root)
+    os.rename(root / "packed", tmp_path / "packed")
+    (root / "packed").symlink_to(tmp_path / "packed")
+    assert f"left alone   {root / 'packed'}" in succeed()
+    succeed("clear", "--all")
+    assert packed.exists()
+
+
+def test_what_is_half_made_goes_once_nobody_is_at_work_on_it(root):
+    halves = [
+        put(root / "packed" / f"{PACKED}.01234567.part", 10),
+        put(root / "checkpoints" / ".pull-en-pt~abc" / "contents" / "model.bin", 10),
+    ]
+    lock = put(root / "checkpoints" / ".lock-en-pt", 0, days=400)
+    age(root / "checkpoints" / ".pull-en-pt~abc", 1)  # what is inside still changes
+    assert "half made" in succeed("--entries")
+    result = run("clear", "--all")
+    assert result.exit_code == 0 and result.stderr.count("may still be writing") == 2
+    assert all(path.exists() for path in halves)
+    for path in halves:
+        age(path, 1)
+    for folder in ("contents", ""):
+        age(root / "checkpoints" / ".pull-en-pt~abc" / folder, 1)
+    assert "removed 2 entries" in succeed("clear", "--all")
+    assert not any(path.exists() for path in halves)
+    assert lock.exists()  # a pull may be waiting for it
+
+
+def test_a_clear_that_was_killed_leaves_nothing_that_loads(root, monkeypatch):
+    """A folder has another name before its first file goes; the next clear takes what is left."""
+    _, _, checkpoint = fill(root, days=1)
+    for path in checkpoint.rglob("*"):
+        age(path, 1)
+    age(checkpoint, 1)
+    monkeypatch.setattr("shutil.rmtree", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert run("clear", "--checkpoints").exit_code == 130
+    assert not checkpoint.exists() and "half made" in succeed("--entries")
+    monkeypatch.undo()
+    monkeypatch.setenv("FASTATTN_CACHE", str(root))
+    succeed("clear", "--checkpoints")
+    assert not list((root / "checkpoints").iterdir())
+
+
+def test_a_failure_is_one_line_and_the_rest_is_removed(root, monkeypatch):
+    kernel, packed, checkpoint = fill(root)
+
+    def refuse(path, *rest, **options):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    result = run("clear", "--all")
+    assert result.exit_code == 1
+    assert result.stderr == f"fastattn: cannot remove {packed}: Permission denied\n"
+    assert packed.exists() and not kernel.exists() and not checkpoint.exists()
+    assert "removed 2 entries, 5.0 MB in all" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        (["clear"], "expected what to clear: --kernels, --packed, --checkpoints or --all"),
+        (["clear", "--older-than", "3"], "expected what to clear"),
+        (["clear", "--all", "--older-than", "-1"], "-1 is not in the range 0<=x<="),
+        (["clear", "--all", "--older-than", "9" * 400], "9 is not in the range 0<=x<="),
+        (["--json", "clear", "--all"], "--entries and --json are for the list"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_removes_nothing(root, arguments, expected):
+    entries = fill(root, days=50)
+    result = run(*arguments)
+    assert result.exit_code == 2 and expected in result.stderr and result.stderr.count("\n") == 1
+    assert all(path.exists() for path in entries)
+
+
+def test_a_cache_that_is_a_file_is_one_line(root):
+    root.write_text("")
+    for arguments in ([], ["clear", "--all"]):
+        result = run(*arguments)
+        assert (result.exit_code, result.stderr) == (1, f"fastattn: {root}: Not a directory\n")
+
+
+@pytest.fixture
+def model(root):
+    """A random Transformer where a pull would have put it."""
+    folder = root / "checkpoints" / "tiny-en-01234567"
+    write_model(folder, random_transformer(np.random.default_rng(3), source_vocabulary=19, target_vocabulary=19))
+    write_vocabularies(folder, vocabulary(19), vocabulary(19))
+    write_config(folder)
+    put(folder / "SOURCE.txt", 0)
+    return folder
+
+
+def test_packed_weights_tell_their_model_and_stay_mapped_when_they_are_cleared(model, root):
+    Translator(model)
+    (packed,) = (root / "packed").iterdir()
+    assert f"{time.strftime('%Y-%m-%d')}  tiny-en, float32\n" in succeed("--entries")
+    with safe_open(packed, "numpy") as file:
+        assert Path(file.metadata()["checkpoint"]).parent == model
+    mapped = Translator(model)  # from the file
+    expected = mapped.translate("▁w1 ▁w2", max_decoding_length=4)
+    succeed("clear", "--packed", "--checkpoints")
+    assert not packed.exists() and not model.exists()
+    assert mapped.translate("▁w1 ▁w2", max_decoding_length=4) == expected
+
+
+def test_a_checkpoint_elsewhere_is_told_by_its_folder_or_hub_name(model, root, tmp_path):
+    hub = tmp_path / "hub" / "models--owner--name" / "snapshots" / "0123"
+    hub.parent.mkdir(parents=True)
+    os.rename(model, hub)
+    Translator(hub)
+    assert [json.loads(line)["model"] for line in succeed("--json").splitlines()] == ["owner/name"]
+    succeed("clear", "--packed")
+    os.rename(hub, tmp_path / "mine")
+    Translator(tmp_path / "mine")
+    assert [json.loads(line)["model"] for line in succeed("--json").splitlines()] == [str(tmp_path / "mine")]
+
+
+def test_loading_is_use(model, root):
+    """Of the checkpoint, of its packed weights and of the kernels; reading the list is not."""
+    Translator(model)
+    (packed,) = (root / "packed").iterdir()
+    folder = jit._cache_folder.__wrapped__()
+    folder.mkdir(parents=True)
+    for path in (model, packed, folder):
+        age(path, 10)
+    succeed("--entries")
+    assert all(time.time() - path.stat().st_mtime > 9 * DAY for path in (model, packed, folder))
+    weights.read(model)
+    assert time.time() - model.stat().st_mtime < DAY
+    PackedFile(sorted(model.iterdir()), "int8")  # another file's name: no use of this one
+    assert time.time() - packed.stat().st_mtime > 9 * DAY
+    Translator(model)
+    assert time.time() - packed.stat().st_mtime < DAY
+    assert jit._cache_folder.__wrapped__() == folder
+    assert time.time() - folder.stat().st_mtime < DAY
+
+
+def test_only_the_caches_own_folders_are_marked(model, tmp_path):
+    os.rename(model, tmp_path / "mine")
+    age(tmp_path / "mine", 10)
+    Translator(tmp_path / "mine")
+    assert time.time() - (tmp_path / "mine").stat().st_mtime > 9 * DAY

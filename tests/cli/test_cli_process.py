@@ -1,0 +1,244 @@
+"""The command line as a process: the locale, a terminal, closed pipes, signals, memory, what a killed run leaves."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.weights.ctranslate2_writer import (
+    random_transformer,
+    vocabulary,
+    write_config,
+    write_model,
+    write_vocabularies,
+)
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals, locales and pipes")
+
+COMMAND = [sys.executable, "-m", "fastattn.cli"]
+# Draws the progress line each time, however fast the machine.
+EAGER = [
+    sys.executable,
+    "-c",
+    "from fastattn import cli, progress; progress._FIRST_AFTER = progress._EVERY = 0; cli.main()",
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model")
+    write_model(path, random_transformer(np.random.default_rng(3), source_vocabulary=19, target_vocabulary=19))
+    write_vocabularies(path, vocabulary(19), vocabulary(19))
+    write_config(path)
+    return str(path)
+
+
+@pytest.fixture
+def endless():
+    """A pipe that gives the same line for ever."""
+    with subprocess.Popen(["yes", "▁w1 ▁w2".encode()], stdout=subprocess.PIPE) as producer:
+        yield producer.stdout
+        producer.kill()
+
+
+def start(*arguments, command=COMMAND, **options):
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*command, *(argument.encode() for argument in arguments)], **pipes | options)
+
+
+def without_notice(stderr):
+    """stderr less the line that the first run on a machine begins with."""
+    lines = stderr.decode().splitlines()
+    return [line for line in lines if not line.startswith("fastattn: compiling kernels")]
+
+
+def test_utf8_whatever_the_locale(model):
+    """An argument, an option, standard input's echo in JSON, and an error's text."""
+    poor = {"LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    common = ("translate", "-m", model, "--max-length", "3")
+    with start(*common, "--json", "--target-prefix", "▁w7", "▁w1 你好", env=os.environ | poor) as process:
+        stdout, stderr = process.communicate()
+    assert without_notice(stderr) == []
+    translated = json.loads(stdout)
+    assert translated["source"] == "▁w1 你好" and translated["hypotheses"][0]["text"].startswith("▁w7")
+    assert "你好".encode() in stdout
+    with start(*common, "-i", "没有.txt", env=os.environ | poor) as process:
+        _, stderr = process.communicate()
+    assert process.returncode == 2
+    (line,) = without_notice(stderr)
+    assert line.startswith("fastattn: cannot read ") and line.endswith(".txt: No such file or directory")
+
+
+def test_results_flow_and_a_reader_may_leave(model, endless):
+    """The first translations come though the input does not end; a closed pipe ends the run quietly."""
+    with start("translate", "-m", model, "--max-length", "3", stdin=endless) as process:
+        assert process.stdout.readline().endswith(b"\n")
+        process.stdout.close()
+        stderr = process.stderr.read()
+    assert process.returncode == 141
+    assert without_notice(stderr) == []
+
+
+@pytest.mark.parametrize("name, code", [("SIGINT", 130), ("SIGKILL", -9)])
+def test_an_interrupted_run_leaves_no_output(model, endless, tmp_path, name, code):
+    output = tmp_path / "out.txt"
+    with start("translate", "-m", model, "--max-length", "3", "-o", str(output), stdin=endless) as process:
+        while not any(path.stat().st_size for path in tmp_path.iterdir()):  # until something has been translated
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(getattr(signal, name))
+        stderr = process.communicate()[1]  # the input is endless: nothing but the signal ends the run
+    assert process.returncode == code
+    assert without_notice(stderr) == []
+    assert not output.exists()
+    if name == "SIGINT":
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_during_the_imports_ends_in_silence(tmp_path):
+    """As soon as fastattn's own code runs; here it comes while click is imported."""
+    (tmp_path / "click.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    with start("--help", env=os.environ | {"PYTHONPATH": path}) as process:
+        stdout, stderr = process.communicate()
+    assert (process.returncode, stdout, stderr) == (130, b"", b"")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_is_one_line(model):
+    with (
+        open("/dev/full", "wb") as full,
+        start("translate", "-m", model, "--max-length", "3", "w1", stdout=full) as run,
+    ):
+        _, stderr = run.communicate()
+    assert run.returncode == 1
+    assert without_notice(stderr) == ["fastattn: cannot write standard output: No space left on device"]
+
+
+def test_a_disk_that_fills_up_leaves_no_file(model, tmp_path):
+    """A limit on a file's size fails a write as a full disk does, half way."""
+    source, output = tmp_path / "in.txt", tmp_path / "out" / "out.txt"
+    source.write_text("▁w1 ▁w2\n" * 1000, encoding="utf-8")
+    output.parent.mkdir()
+    command = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *COMMAND]
+    command += ["translate", "-m", model, "--max-length", "3", "-i", str(source), "-o", str(output)]
+    done = subprocess.run(command, capture_output=True)
+    assert done.returncode == 1
+    assert without_notice(done.stderr) == [f"fastattn: cannot write {output}: File too large"]
+    assert list(output.parent.iterdir()) == []
+
+
+def watch(*arguments, **options):
+    """What a run shows on a terminal that its stderr is: each drawing of the progress line, and whole lines."""
+    controller, terminal = os.openpty()
+    shown = b""
+    environment = options.get("env", os.environ) | {"COLUMNS": "100"}
+    options |= {"stderr": terminal, "command": EAGER, "env": environment}
+    with open(controller, "rb", buffering=0) as reading, start(*arguments, **options) as process:
+        os.close(terminal)
+        try:
+            while part := reading.read(1 << 12):
+                shown += part
+        except OSError:  # how Linux tells that nobody writes there any more
+            pass
+    assert process.returncode == 0, shown
+    return [text.rstrip(" ") for text in re.split("[\r\n]+", shown.decode()) if text.strip()]
+
+
+def test_a_terminal_shows_how_far_it_is_and_what_is_left(model, tmp_path):
+    source = tmp_path / "in.txt"
+    source.write_text("▁w1 ▁w2 ▁w3\n" * 2000, encoding="utf-8")
+    common = ("translate", "-m", model, "-b", "1", "--max-length", "3")
+    output = ("-o", str(tmp_path / "out.txt"))
+    shown = watch(*common, "-i", str(source), *output)
+    form = r"[\d,]+ lines?, [\d,.]+ lines/s, [\d,]+ characters/s"
+    known = [text for text in shown if re.fullmatch(form + r", \d+%, \d+ (s|min) left", text)]
+    assert known, shown
+    shares = [int(re.search(r"(\d+)%", text)[1]) for text in known]
+    assert shares == sorted(shares) and shares[-1] < 100
+    with subprocess.Popen(["cat", str(source)], stdout=subprocess.PIPE) as producer:
+        shown = watch(*common, *output, stdin=producer.stdout)
+    assert any(re.fullmatch(form, text) for text in shown), shown
+    assert not any("left" in text or "%" in text for text in shown)
+
+
+def test_a_terminal_is_told_which_model_is_the_default(model, tmp_path):
+    """Once; not where stderr is no terminal, nor where a model or a language was chosen."""
+    import shutil
+
+    from fastattn.weights.catalog import CATALOG
+
+    told = "fastattn: en-pt, Firefox Translations English to Portuguese (--from, --to or -m choose another)"
+    folder = tmp_path / "checkpoints" / CATALOG["en-pt"].folder_name
+    shutil.copytree(model, folder)
+    options = {"env": os.environ | {"FASTATTN_CACHE": str(tmp_path)}}
+    rest = ("--max-length", "3", "▁w1")
+    assert watch("translate", *rest, **options).count(told) == 1
+    for chosen in (("--to", "pt"), ("-m", "en-pt"), ("-m", str(folder))):
+        assert told not in watch("translate", *chosen, *rest, **options)
+    with start("translate", *rest, **options) as process:  # its stderr is no terminal
+        _, stderr = process.communicate()
+    assert (process.returncode, without_notice(stderr)) == (0, [])
+
+
+# What the process may have translated and we not read: what a pipe holds and our buffer, at 18 bytes a line.
+LINES_AHEAD = 6000
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not tell")
+@pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_a_long_file_takes_no_more_memory_than_its_beginning(model, tmp_path, count):
+    """The lines are long for their four tokens, so that any that are kept are seen: 400 bytes each, so 3.4 MB at least.
+
+    What lies in between otherwise is whether the first batches of full size came before the first sample: 2 MB.
+    """
+
+    def resident():
+        with open(f"/proc/{process.pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    source = tmp_path / "in.txt"
+    lines = (f"▁w{number % 16} ▁w{number // 16 % 16} {number:0400}\n" for number in range(count))
+    source.write_text("".join(lines), encoding="utf-8")
+    common = ("translate", "-m", model, "-b", "1", "--max-length", "3", "--min-length", "3", "-i", str(source))
+    with start(*common, stderr=subprocess.DEVNULL) as process:
+        samples = []
+        for done in range(1, count - LINES_AHEAD + 1):
+            assert process.stdout.readline()
+            if done in (max(LINES_AHEAD, count // 10), count - LINES_AHEAD):
+                samples.append(resident())
+        assert process.stdout.read().count(b"\n") == LINES_AHEAD
+    assert process.returncode == 0
+    assert samples[0] > 0 and samples[1] - samples[0] < 3e6, samples
+
+
+def test_a_pulled_name_needs_none_of_the_networks_modules(tmp_path):
+    code = """
+import sys
+from fastattn.cli.options import located
+from fastattn.cli.progress import Progress
+from fastattn.weights.catalog import CATALOG
+CATALOG["minilm"].folder.mkdir(parents=True)
+assert located("minilm", Progress()) == str(CATALOG["minilm"].folder)
+print(*{"ssl", "http.client", "fastattn.weights.pull"} & set(sys.modules))
+"""
+    environment = os.environ | {"FASTATTN_CACHE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.stderr) == ("\n", "")
+
+
+def test_a_terminal_is_told_once_which_model_encodes_by_default(pulled):
+    pulled("minilm")
+    told = "fastattn: minilm, all-MiniLM-L6-v2: English sentences to 384 dimensions"
+    shown = watch("encode", "a cat", "a dog")
+    assert [text for text in shown if "minilm, " in text] == [f"{told} (-m chooses another)"]
+    assert not any("minilm, " in text for text in watch("encode", "-m", "minilm", "a cat"))
+    with start("encode", "a cat") as process:  # its stderr is no terminal
+        stdout, stderr = process.communicate()
+    assert json.loads(stdout)["text"] == "a cat" and without_notice(stderr) == []

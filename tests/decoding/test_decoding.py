@@ -1,0 +1,370 @@
+"""The search itself: against brute force, against itself in other company, and its little steps."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastattn import kernels, reference
+from fastattn.decoding import scheduler
+from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.scheduler import Job, Waiting, Worker, decode
+from fastattn.decoding.scoring import score
+from fastattn.decoding.search import HOPELESS, apply_prefix, best_candidates, keep_beams, normalised
+from fastattn.errors import InputError
+from tests.models.tiny_models import (
+    END,
+    START,
+    UNK,
+    VARIETIES,
+    next_log_probs,
+    random_model,
+    random_sources,
+    steady_ops,
+)
+
+
+def _decode(model, sources, prefixes=None, threads=1, **options):
+    prefixes = prefixes or [[] for _ in sources]
+    jobs = [Job(source, [START, *prefix]) for source, prefix in zip(sources, prefixes)]
+    return decode(model, jobs, DecodingOptions(**options), END, UNK, threads)
+
+
+def _plain(results):
+    return [[(h.tokens.tolist(), h.score, h.length) for h in hypotheses] for hypotheses in results]
+
+
+def _naive_beam(model, source, options, prefix=()):
+    """CTranslate2's beam search as one reads it, a sentence at a time with nothing cached or vectorised."""
+    R = options.beam_size
+    limit = options.limit(len(source), model.positions)
+    beams, finished, top_finished = [(0.0, [])], [], False
+    for step in range(limit):
+        suppressed = ([END] if step < options.min_decoding_length else []) + ([UNK] if options.disable_unk else [])
+        candidates = []
+        for score_so_far, tokens in beams:
+            log_probs_V = next_log_probs(model, source, [START, *tokens], suppressed)
+            candidates += [(score_so_far + log_probs_V[v], tokens, v) for v in range(len(log_probs_V))]
+        candidates = sorted(candidates, key=lambda candidate: -candidate[0])[: 2 * R]
+        if step < len(prefix):
+            candidates = [(0.0 if k == 0 else HOPELESS, beams[0][1], prefix[step]) for k in range(2 * R)]
+        elif step == len(prefix) and prefix:
+            candidates = [
+                (HOPELESS, beams[0][1], 0) if k and candidate[2] == END else candidate
+                for k, candidate in enumerate(candidates)
+            ]
+        last, spare, beams = step + 1 == limit, R, []
+        for k in range(R):
+            score_so_far, tokens, token = candidates[k]
+            chosen = candidates[k]
+            if (token == END and step >= len(prefix)) or last:
+                top_finished |= k == 0
+                full = [*tokens, token]
+                finished.append((score_so_far / len(full) ** options.length_penalty, full))
+                while spare < 2 * R and candidates[spare][2] == END:
+                    spare += 1
+                chosen, spare = candidates[spare] if spare < 2 * R else chosen, spare + 1
+            beams.append((chosen[0], [*chosen[1], chosen[2]]))
+        if last or (
+            top_finished and len(finished) >= options.num_hypotheses
+            if options.length_penalty == 0
+            else len(finished) >= options.wanted
+        ):
+            break
+    finished.sort(key=lambda hypothesis: -hypothesis[0])
+    return [
+        (tokens[:-1] if tokens[-1] == END else tokens, value) for value, tokens in finished[: options.num_hypotheses]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "prefix"),
+    [
+        ({"beam_size": 2}, []),
+        ({"beam_size": 4, "num_hypotheses": 4}, []),
+        ({"beam_size": 3, "num_hypotheses": 3, "length_penalty": 0.0}, []),
+        ({"beam_size": 3, "patience": 2.0, "num_hypotheses": 6, "length_penalty": 1.7}, []),
+        ({"beam_size": 3, "patience": 0.5, "num_hypotheses": 2, "min_decoding_length": 5}, []),
+        ({"beam_size": 3, "max_decoding_length": 4, "num_hypotheses": 3, "disable_unk": True}, []),
+        ({"beam_size": 3, "num_hypotheses": 3, "min_decoding_length": 0}, [7, 9]),
+        ({"beam_size": 3, "num_hypotheses": 3, "max_decoding_length": 2}, [7, 9, 4]),
+        ({"beam_size": 2, "num_hypotheses": 2, "max_decoding_length": 3}, [7, 9, 4]),
+    ],
+)
+def test_beams_equal_the_naive_search(options, prefix):
+    model = random_model(seed=11, dtype=np.float64, sharpness=4.0)
+    options = {"max_decoding_length": 9} | options
+    sources = random_sources(6, seed=12)
+    results = _decode(model, sources, [prefix] * 6, **options)
+    for source, hypotheses in zip(sources, results):
+        expected = _naive_beam(model, source, DecodingOptions(**options), prefix)
+        assert [h.tokens.tolist() for h in hypotheses] == [tokens for tokens, _ in expected]
+        np.testing.assert_allclose([h.score for h in hypotheses], [value for _, value in expected], rtol=1e-5)
+
+
+def test_a_wide_beam_finds_the_best_of_all_sequences():
+    model = random_model(seed=3, dtype=np.float64, vocabulary=5)
+    source = random_sources(1, seed=1, size=5)[0]
+    every = {}
+    for length in range(1, 4):
+        for tokens in itertools.product(range(5), repeat=length):
+            # A sequence ends with its first end token, or is as long as can be.
+            if END in tokens[:-1] or (length < 3 and tokens[-1] != END) or tokens[0] == END:
+                continue
+            total = 0.0
+            for t, token in enumerate(tokens):
+                total += next_log_probs(model, source, [START, *tokens[:t]], [END] if t == 0 else [])[token]
+            every[tokens] = total
+    best = max(every, key=every.get)
+    hypothesis = _decode(model, [source], beam_size=64, patience=10.0, length_penalty=0.5, max_decoding_length=3)[0][0]
+    ranked = max(every, key=lambda tokens: every[tokens] / len(tokens) ** 0.5)
+    assert hypothesis.tokens.tolist() == [token for token in ranked if token != END]
+    assert hypothesis.score == pytest.approx(every[ranked] / len(ranked) ** 0.5, rel=1e-6)
+    assert every[best] >= every[ranked]
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+def test_a_beam_of_one_is_greedy_and_greedy_follows_the_best_token(variety, monkeypatch):
+    model = random_model(seed=5, dtype=np.float64, **VARIETIES[variety])
+    sources = random_sources(7, seed=6)
+    greedy = _decode(model, sources, beam_size=1, max_decoding_length=12)
+    original = Worker.__init__
+
+    def with_candidates(self, *arguments):
+        original(self, *arguments)
+        self.candidates = 2
+
+    monkeypatch.setattr(Worker, "__init__", with_candidates)
+    assert _plain(greedy) == _plain(_decode(model, sources, beam_size=1, max_decoding_length=12))
+    for source, (hypothesis,) in zip(sources, greedy):
+        tokens, total = [], 0.0
+        while len(tokens) < 12 and END not in tokens:
+            log_probs_V = next_log_probs(model, source, [START, *tokens], [] if tokens else [END])
+            tokens.append(int(log_probs_V.argmax()))
+            total += log_probs_V.max()
+        assert hypothesis.tokens.tolist() == [token for token in tokens if token != END]
+        assert hypothesis.length == len(tokens)
+        assert hypothesis.score == pytest.approx(total / len(tokens), rel=1e-5)
+
+
+MODELS = {"reference": random_model(seed=7, ops=steady_ops, sharpness=4.0)}
+MODELS |= {p: random_model(seed=7, ops=kernels, precision=p, sharpness=4.0) for p in ("float32", "bfloat16", "int8")}
+
+
+def check_company(model, order, count, beam, places, threads):
+    """The first ``count`` of the sentences in that order, together, give what each of them gives alone."""
+    sources = random_sources(len(order), seed=8)
+    prefixes = [[5, 6][: b % 3] for b in range(len(order))]
+    options = {"beam_size": beam, "num_hypotheses": beam, "max_decoding_length": 10}
+    alone = [_plain(_decode(model, [sources[b]], [prefixes[b]], **options))[0] for b in range(len(order))]
+    chosen = order[:count]
+    with pytest.MonkeyPatch.context() as patch:
+        # So few places that sentences of every age share the steps.
+        patch.setattr(scheduler, "SENTENCES", places)
+        patch.setattr(scheduler, "LIGHT", 1)
+        patch.setattr(scheduler, "SENTENCES_A_THREAD", 1)
+        patch.setattr(scheduler, "TOKENS", 60)
+        together = _decode(model, [sources[b] for b in chosen], [prefixes[b] for b in chosen], threads, **options)
+    assert _plain(together) == [alone[b] for b in chosen]
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+@settings(max_examples=12, deadline=None)
+@given(st.permutations(range(12)), st.integers(1, 12), st.sampled_from([1, 3]), st.integers(1, 4), st.integers(1, 3))
+def test_company_order_and_threads_change_no_bit(model, order, count, beam, places, threads):
+    check_company(model, order, count, beam, places, threads)
+
+
+def test_freed_places_and_rows_are_used_again(monkeypatch):
+    monkeypatch.setattr(scheduler, "SENTENCES", 3)
+    monkeypatch.setattr(scheduler, "LIGHT", 1)
+    model = random_model(seed=7)
+    sources = random_sources(20, seed=8)
+    jobs = [Job(source, [START]) for source in sources]
+    options = DecodingOptions(beam_size=2, max_decoding_length=10)
+    results = [[] for _ in jobs]
+    worker = Worker(model, jobs, options, END, UNK, Waiting(jobs, 1), results, 0, 3)
+    pools = worker.cache.own, worker.cache.memory
+    rows = [pool.rows for pool in pools]
+    worker.run()
+    assert all(results) and sorted(worker.free) == [0, 1, 2] and worker.expected == 0
+    for pool, before in zip(pools, rows, strict=True):
+        assert pool.rows == before, "20 sentences fit into the rows of 3 only if these come back"
+        assert len(np.unique(pool.take(pool.rows))) == pool.rows
+
+
+def test_sentences_that_end_at_once_leave_none_waiting(monkeypatch):
+    monkeypatch.setattr(scheduler, "SENTENCES", 2)
+    monkeypatch.setattr(scheduler, "LIGHT", 1)
+    results = _decode(random_model(seed=7), random_sources(7, seed=8), beam_size=2, max_decoding_length=1)
+    assert [len(hypotheses) for hypotheses in results] == [1] * 7
+
+
+def test_sentences_in_progress_outlive_those_that_end_at_once(monkeypatch):
+    """Two of three places: the short target ends, and what takes its place ends in its very first step."""
+    model = random_model(seed=7)
+    sources = random_sources(3, seed=8, shortest=5, longest=5)
+    jobs = [Job(sources[0], [START]), Job(sources[1], [START]), Job(sources[2], [START])]
+    monkeypatch.setattr(scheduler, "SENTENCES", 2)
+    monkeypatch.setattr(scheduler, "LIGHT", 1)
+    monkeypatch.setattr(DecodingOptions, "limit", lambda self, *lengths: {0: 9, 1: 3, 2: 1}[next(calls)])
+    calls = iter(range(3))
+    results = decode(model, jobs, DecodingOptions(beam_size=2, min_decoding_length=0), END, UNK)
+    assert all(results)
+
+
+def test_long_outputs_grow_the_cache():
+    model = random_model(seed=2, dtype=np.float64)
+    sources = random_sources(4, seed=3, shortest=60, longest=90)
+    options = {"beam_size": 3, "min_decoding_length": 80, "max_decoding_length": 90}
+    results = _decode(model, sources, **options)
+    assert all(80 <= len(hypotheses[0].tokens) <= 90 for hypotheses in results)
+    log_probs = score(model, sources, [np.array([START, *h[0].tokens, END], np.int32) for h in results])
+    for (hypothesis,), log_probs_T in zip(results, log_probs):
+        if hypothesis.length > len(hypothesis.tokens):
+            assert hypothesis.tokens.tolist().count(END) == 0
+            # The end was ruled out for the first 80 tokens, so the model's own probabilities are a little lower.
+            assert hypothesis.log_probability >= log_probs_T.sum() - 1e-6
+
+
+def test_scores_are_the_forced_log_probabilities():
+    model = random_model(seed=9, dtype=np.float64, sharpness=4.0)
+    sources = random_sources(8, seed=10)
+    options = {"beam_size": 4, "num_hypotheses": 4, "min_decoding_length": 0, "max_decoding_length": 15}
+    for source, hypotheses in zip(sources, _decode(model, sources, **options)):
+        for hypothesis in hypotheses:
+            target = [START, *hypothesis.tokens] + [END] * (hypothesis.length - len(hypothesis.tokens))
+            (log_probs_T,) = score(model, [source], [np.array(target, np.int32)])
+            assert hypothesis.log_probability == pytest.approx(log_probs_T.sum(), rel=1e-6)
+            assert hypothesis.score == pytest.approx(log_probs_T.sum() / hypothesis.length, rel=1e-6)
+
+
+def test_scores_do_not_depend_on_batches(monkeypatch):
+    model = random_model(seed=9, dtype=np.float64)
+    sources, targets = random_sources(9, seed=1), random_sources(9, seed=2)
+    targets[4] = targets[4][:1]  # nothing to score
+    alone = [score(model, [source], [target])[0] for source, target in zip(sources, targets)]
+    assert len(alone[4]) == 0
+    from fastattn.decoding import scoring
+
+    monkeypatch.setattr(scoring, "TOKENS", 25)
+    monkeypatch.setattr(scoring, "SENTENCES_A_THREAD", 1)
+    for threads in (1, 3):
+        for one, other in zip(alone, score(model, sources, targets, threads)):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+    expected = [next_log_probs(model, sources[0], targets[0][: t + 1].tolist()) for t in range(len(targets[0]) - 1)]
+    np.testing.assert_allclose(alone[0], [row[token] for row, token in zip(expected, targets[0][1:])])
+
+
+def test_attention_of_the_hypotheses_is_that_of_a_full_pass():
+    model = random_model(seed=9, dtype=np.float64, alignment_heads=2)
+    sources = random_sources(6, seed=10)
+    for prefix in ([], [4, 5]):
+        options = {"beam_size": 3, "num_hypotheses": 3, "max_decoding_length": 8, "return_attention": True}
+        for source, hypotheses in zip(sources, _decode(model, sources, [prefix] * 6, **options)):
+            for hypothesis in hypotheses:
+                memory_ND, memory_starts_B1 = model.encode([source])
+                inputs = np.array([START, *hypothesis.tokens], np.int32)
+                _, attention_TS = model.decode_rows(
+                    inputs,
+                    np.array([0, len(inputs)], np.int64),
+                    model.project_memory(memory_ND),
+                    memory_starts_B1,
+                    attention=True,
+                )
+                assert hypothesis.attention_TS.shape == (len(hypothesis.tokens), len(source))
+                np.testing.assert_allclose(hypothesis.attention_TS, attention_TS[: len(hypothesis.tokens)], rtol=1e-9)
+
+
+def test_a_failing_worker_stops_the_others():
+    model = random_model(seed=1)
+    jobs = [Job(source, [START]) for source in random_sources(40, seed=2)]
+    jobs[20] = Job(np.array([999], np.int32), [START])
+    with pytest.raises(InputError, match="999"):
+        decode(model, jobs, DecodingOptions(), END, UNK, threads=2)
+
+
+def test_jobs_without_source_or_start_are_refused():
+    model = random_model()
+    with pytest.raises(InputError, match="at least one token"):
+        decode(model, [Job(np.zeros(0, np.int32), [START])], DecodingOptions(), END, UNK)
+    with pytest.raises(InputError, match="start token"):
+        decode(model, [Job(np.array([3], np.int32), [])], DecodingOptions(), END, UNK)
+    assert decode(model, [], DecodingOptions(), END, UNK) == []
+
+
+def test_greedy_search_copies_its_only_hypothesis():
+    (hypotheses,) = _decode(random_model(), random_sources(1), beam_size=1, patience=3.0, num_hypotheses=3)
+    assert len(hypotheses) == 3 and len({h.score for h in hypotheses}) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam_size": 0}, "beam_size should be a whole number, at least 1; got 0"),
+        ({"beam_size": 2.5}, "beam_size"),
+        ({"beam_size": True}, "beam_size"),
+        ({"num_hypotheses": 0}, "num_hypotheses"),
+        ({"num_hypotheses": 3}, r"num_hypotheses \(3\) is greater than beam_size \* patience \(2\)"),
+        ({"beam_size": 5, "patience": 0.5, "num_hypotheses": 4}, r"patience \(3\)"),
+        ({"patience": 0}, "patience"),
+        ({"patience": float("nan")}, "patience"),
+        ({"length_penalty": "1"}, "length_penalty"),
+        ({"min_decoding_length": -1}, "min_decoding_length"),
+        ({"max_decoding_length": 0}, "max_decoding_length"),
+        ({"min_decoding_length": 5, "max_decoding_length": 4}, "min_decoding_length"),
+    ],
+)
+def test_options_that_no_search_can_follow(options, message):
+    with pytest.raises(InputError, match=message):
+        DecodingOptions(**options)
+
+
+def test_limits():
+    assert DecodingOptions().limit(10, 0) == 256
+    assert DecodingOptions().limit(300, 0) == 600
+    assert DecodingOptions().limit(300, 512) == 512
+    assert DecodingOptions(min_decoding_length=700).limit(10, 0) == 700
+    assert DecodingOptions(max_decoding_length=5).limit(300, 512) == 5
+    assert DecodingOptions(beam_size=5, patience=0.5).wanted == 3, "half away from zero"
+    assert DecodingOptions(beam_size=5, patience=0.3).wanted == 2
+
+
+def test_best_candidates_are_sorted_and_ties_go_to_the_lower_beam():
+    scores_BR = np.array([[-1.0, -2.0]])
+    log_probs_BRk = np.array([[[-1.0, -3.0], [0.0, -0.5]]])
+    ids_BRk = np.array([[[7, 8], [9, 6]]])
+    scores_BC, ids_BC, beams_BC = best_candidates(scores_BR, log_probs_BRk, ids_BRk, 3)
+    assert scores_BC.tolist() == [[-2.0, -2.0, -2.5]] and ids_BC.tolist() == [[7, 9, 6]]
+    assert beams_BC.tolist() == [[0, 1, 1]]
+    scores_BC, _, beams_BC = best_candidates(scores_BR, log_probs_BRk, ids_BRk, 6)
+    assert scores_BC[0, 4:].tolist() == [-np.inf, -np.inf] and beams_BC[0, 4:].tolist() == [0, 0]
+
+
+def test_a_prefix_overrides_and_early_ends_are_hopeless():
+    scores_BC = np.tile([-1.0, -2.0, -3.0, -4.0], (3, 1))
+    ids_BC = np.tile([END, 5, END, 6], (3, 1))
+    apply_prefix(scores_BC, ids_BC, [END], np.array([-1, 9, -1]), np.array([True, True, False]))
+    assert ids_BC.tolist() == [[END, 5, 0, 6], [9] * 4, [END, 5, END, 6]]
+    assert scores_BC.tolist() == [[-1, -2, HOPELESS, -4], [0, *[HOPELESS] * 3], [-1, -2, -3, -4]]
+
+
+def test_ended_beams_go_on_with_the_next_candidates():
+    ids_BC = np.array([[END, 4, 5, 6], [END, END, 5, 6], [4, END, END, 6], [4, 5, END, END]])
+    kept_BR = keep_beams(ids_BC, ids_BC[:, :2] == END, [END])
+    assert kept_BR.tolist() == [[2, 1], [2, 3], [0, 3], [0, 1]]
+
+
+def test_normalised():
+    assert normalised(-6.0, 3, 1.0) == -2.0
+    assert normalised(-6.0, 3, 0.0) == -6.0
+    assert normalised(-6.0, 4, 500.0) == 0.0
+
+
+def test_the_reference_operations_serve_as_they_are():
+    sources = random_sources(5, seed=3)
+    one = _decode(random_model(seed=4, ops=reference), sources, beam_size=2)
+    other = _decode(random_model(seed=4, ops=steady_ops), sources, beam_size=2)
+    assert [h[0].tokens.tolist() for h in one] == [h[0].tokens.tolist() for h in other]

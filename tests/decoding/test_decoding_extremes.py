@@ -1,0 +1,109 @@
+"""Every numeric option at the ends of what a number can be: a clear error or a result, and nothing else."""
+
+import dataclasses
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from fastattn.decoding.jobs import Job
+from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.sentences import decode_sentences
+from fastattn.errors import InputError
+from tests.models.tiny_models import END, START, UNK, random_model, random_sources
+
+FIELDS = {field.name: str(field.type) for field in dataclasses.fields(DecodingOptions)}
+NUMBERS = [name for name, kind in FIELDS.items() if "float" in kind]
+COUNTS = [name for name, kind in FIELDS.items() if "int" in kind and "[" not in kind]
+BOOLEANS = [name for name, kind in FIELDS.items() if "bool" in kind]
+EXTREMES = [5e-324, 1e-300, 1e-45, 1e-30, 1e-10, 1 - 2**-53, 1e10, 1e30, 1e38, 1e39, 1e300, 1.7e308]
+LARGE = [10**12, 2**31, 2**40, 2**40 + 1, 2**63, 2**64, 10**400, 10**5000]
+# What each option decides needs these beside it.
+BESIDE = {
+    "no_repeat_ngram_size": [{}],
+    "prefix_bias_beta": [{"wished": True}],
+    "min_alternative_expansion_prob": [{"return_alternatives": True, "num_hypotheses": 2}],
+    "seed": [{"beam_size": 1, "sampling_topk": 0, "num_hypotheses": 2}],
+    "sampling_topk": [{"beam_size": 1, "seed": 1}],
+    "sampling_topp": [{"beam_size": 1, "sampling_topk": 0, "seed": 1}],
+    "sampling_temperature": [{"beam_size": 1, "sampling_topk": 0, "seed": 1}],
+    "patience": [{}, {"beam_size": 1}, {"return_alternatives": True}, {"beam_size": 1, "sampling_topk": 3, "seed": 1}],
+    "repetition_penalty": [{}, {"beam_size": 1}, {"beam_size": 1, "sampling_topk": 0, "seed": 1}],
+}
+
+
+def decode(**options):
+    """Hypotheses of three sentences."""
+    wished = options.pop("wished", False)
+    model = random_model(3)
+    jobs = [Job(source, [START], wished=[5] if wished else []) for source in random_sources(3, 3)]
+    return decode_sentences(model, jobs, DecodingOptions(**{"max_decoding_length": 8, **options}), END, UNK, 1)
+
+
+def outcome(**options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return decode(**options)
+        except InputError as error:
+            assert "\n" not in str(error) and len(str(error)) < 300
+            return None
+
+
+def test_every_numeric_option_is_here():
+    assert len(NUMBERS) == 11 and len(COUNTS) == 8 and len(BOOLEANS) == 7
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers(name):
+    for value in [*EXTREMES, *(-value for value in EXTREMES), 10**400, -(10**400), 10**5000, Fraction(10**400), 0]:
+        for beside in BESIDE.get(name, [{}]):
+            found = outcome(**{name: value}, **beside)
+            for hypotheses in found or []:
+                scores = np.array([h.score for h in hypotheses])
+                # A power of the length may be beyond float32, and a score infinite.
+                assert not np.isnan(scores).any() if name == "length_penalty" else np.isfinite(scores).all(), value
+                assert np.isfinite([h.log_probability for h in hypotheses]).all(), value
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts(name):
+    for value in [*LARGE, -(10**400)]:
+        for beside in BESIDE.get(name, [{}]):
+            found = outcome(**beside | {name: value})
+            if found is not None:
+                assert all(np.isfinite(h.score) for hypotheses in found for h in hypotheses)
+
+
+@pytest.mark.parametrize("name", BOOLEANS)
+def test_booleans_are_booleans(name):
+    for value in ("no", "", 0, 1, None, np.zeros(2)):
+        with pytest.raises(InputError, match=f"^{name} must be True or False, got "):
+            DecodingOptions(**{name: value})
+    DecodingOptions(**{name: np.bool_(False)})
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"repetition_penalty": 1e-300}, "repetition_penalty should be from 1e-30 to 1e+30, got 1e-300"),
+        ({"repetition_penalty": 1e300}, "repetition_penalty should be from 1e-30 to 1e+30, got 1e+300"),
+        ({"word_penalty": -1e5}, "word_penalty should be from -10000 to 10000, got -100000.0"),
+        ({"patience": 10**400}, "patience should be a finite number, got 1000"),
+        ({"patience": 10**5000}, "patience should be a finite number, got a number of about 49"),
+        ({"prefix_bias_beta": -1e-9}, "prefix_bias_beta should be at least 0, got -1e-09"),
+        ({"min_decoding_length": 10**7}, "min_decoding_length should be at most 1000000, got 10000000"),
+        ({"no_repeat_ngram_size": 2**63}, "no_repeat_ngram_size should be at most"),
+    ],
+)
+def test_what_is_told(option, message):
+    with pytest.raises(InputError) as raised:
+        DecodingOptions(**option)
+    assert str(raised.value).startswith(message)
+
+
+def test_the_coldest_draws_take_the_best():
+    greedy = decode(beam_size=1)
+    coldest = decode(beam_size=1, sampling_topk=0, seed=7, sampling_temperature=5e-324)
+    assert [h.tokens.tolist() for (h,) in coldest] == [h.tokens.tolist() for (h,) in greedy]

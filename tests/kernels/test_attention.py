@@ -1,0 +1,287 @@
+"""The fused attention kernel and the public function over it: against the oracle, and bit for bit against itself."""
+
+import inspect
+import os
+import subprocess
+import sys
+import typing
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastattn
+from fastattn import kernels, reference
+from fastattn.errors import InputError
+from fastattn.kernels.attention.sentences import COLUMNS, KEYS, ROWS
+from fastattn.kernels.attention.sentences import attend as attend_kernel
+from fastattn.reference.attention import softmax
+from tests import ROOT
+from tests.kernels.cases import attention_case, check
+
+# Lengths around the tile of rows, the panel of keys and the block of keys.
+EDGES = sorted({1, 2, ROWS - 1, ROWS, ROWS + 1, COLUMNS - 1, COLUMNS, COLUMNS + 1, KEYS - 1, KEYS, KEYS + 1, 307})
+EVERY_WIDTH = (1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 31, 32, 33, 47, 64, 65, 80, 96, 128, 160, 256)
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def attend(query_BTHK, key_BSHK, value_BSHK, **options):
+    """The formula in float64 on dense arrays; bias and lengths as in fastattn.attention."""
+    B, T, H, K = query_BTHK.shape
+    S, G = key_BSHK.shape[1:3]
+    key_BSHK, value_BSHK = (np.repeat(x, H // G, axis=2).astype(np.float64) for x in (key_BSHK, value_BSHK))
+    scores = np.einsum("bthk,bshk->bhts", query_BTHK.astype(np.float64), key_BSHK) * options.get("scale", K**-0.5)
+    if options.get("bias") is not None:
+        scores = scores + options["bias"]
+    if options.get("causal"):
+        offset_B = np.broadcast_to(options.get("offset", 0), (B,))
+        scores[
+            np.broadcast_to(np.arange(S) > np.arange(T)[:, None] + offset_B[:, None, None, None], scores.shape)
+        ] = -np.inf
+    lengths_B = np.broadcast_to(options.get("lengths", S), (B,))
+    scores[np.broadcast_to(np.arange(S) >= lengths_B[:, None, None, None], scores.shape)] = -np.inf
+    weights = softmax(scores)
+    return np.einsum("bhts,bshk->bthk", weights, value_BSHK), weights
+
+
+@pytest.mark.parametrize("length", EDGES)
+def test_lengths_around_the_tiles(length):
+    check(attention_case((length, 3), (307, length), 2, 1, 24), kernels)
+    check(attention_case((length,), (length,), 2, 2, 24, causal=True), kernels)
+
+
+@pytest.mark.parametrize("width", EVERY_WIDTH)
+def test_head_widths(width):
+    check(attention_case((9, 20), (40, 11), 2, 2, width, causal=True, offset=(20, 3)), kernels)
+
+
+def test_query_heads_that_share_keys_across_blocks():
+    check(attention_case((150, 7), (150, 7), 8, 2, 64, causal=True), kernels)
+    check(attention_case((500,), (31,), 5, 1, 256), kernels)
+
+
+def test_scores_of_any_size():
+    for size in (1e-30, 1e4, 1e8):
+        check(attention_case((19, 30), (300, 40), 2, 1, 16, size=size), kernels)
+
+
+def test_bias_that_hides_whole_blocks_of_keys():
+    query_NE, key_ME = normal(1, 7, 16), normal(2, 2 * KEYS + 5, 16)
+    starts = np.array([0, 7], np.int64), np.array([0, len(key_ME)], np.int64)
+    shape = {"heads": 1, "key_heads": 1, "head_width": 16}
+    for first, last in ((0, KEYS + 3), (5, 2 * KEYS + 5), (KEYS, 2 * KEYS)):
+        bias = np.zeros((1, 1, 1, len(key_ME)), np.float32)
+        bias[..., first:last] = -np.inf
+        seen = np.isfinite(bias[0, 0, 0])
+        got = kernels.attention(query_NE, key_ME, key_ME, *starts, **shape, bias_BHTS=bias)
+        few = np.array([0, seen.sum()], np.int64)
+        expected = reference.attention(
+            query_NE.astype(float), key_ME[seen].astype(float), key_ME[seen].astype(float), starts[0], few, **shape
+        )
+        np.testing.assert_allclose(got, expected, atol=2e-6)
+
+
+def test_scores_that_grow_and_fall_along_the_keys():
+    """Each block of keys raises the maximum, or none after the first does."""
+    key = np.linspace(-60, 60, 3 * KEYS + 7, dtype=np.float32)[:, None] * np.ones(4, np.float32)
+    value = normal(3, len(key), 4)
+    for one in (key, key[::-1].copy()):
+        arrays = [x[None, :, None] for x in (np.ones((2, 4), np.float32), one, value)]
+        np.testing.assert_allclose(fastattn.attention(*arrays), attend(*arrays)[0], atol=2e-5)
+
+
+def test_nan_is_not_swallowed():
+    query, key = normal(4, 1, 8, 1, 8), normal(5, 1, 20, 1, 8)
+    query[0, 3] = np.nan
+    out = fastattn.attention(query, key, key)[0, :, 0]
+    assert np.isnan(out[3]).all() and np.isfinite(np.delete(out, 3, axis=0)).all()
+
+
+ragged = st.lists(st.integers(0, 40), min_size=1, max_size=4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(lengths=ragged, causal=st.booleans(), threads=st.integers(1, 2), data=st.data())
+def test_a_sentence_has_the_same_bits_in_any_batch(lengths, causal, threads, data):
+    order = data.draw(st.permutations(range(len(lengths))))
+    shape = {"heads": 4, "key_heads": 2, "head_width": 12, "key_column": 48, "value_column": 72, "causal": causal}
+    sentences = [normal(n, length, 96) for n, length in enumerate(lengths)]
+
+    def run(chosen):
+        rows = np.concatenate([sentences[n] for n in chosen])
+        starts = np.concatenate([[0], np.cumsum([lengths[n] for n in chosen])]).astype(np.int64)
+        with kernels.use_threads(threads):
+            return np.split(kernels.attention(rows, rows, rows, starts, starts, **shape), starts[1:-1])
+
+    together = run(order)
+    with kernels.use_threads(1):
+        for n, out in zip(order, together):
+            np.testing.assert_array_equal(out, run([n])[0])
+
+
+@settings(max_examples=25, deadline=None)
+@given(length=st.integers(1, KEYS + 40), extra=st.integers(1, 60), seed=st.integers(0, 9))
+def test_later_keys_and_queries_change_no_bit_of_causal_attention(length, extra, seed):
+    rows = normal(seed, 1, length + extra, 3, 8)
+    shorter = fastattn.attention(*[rows[:, :length]] * 3, causal=True)
+    np.testing.assert_array_equal(fastattn.attention(*[rows] * 3, causal=True)[:, :length], shorter)
+    # a cached step: the last query alone, at its offset
+    step = fastattn.attention(rows[:, length - 1 : length], rows, rows, causal=True, offset=length - 1)
+    np.testing.assert_array_equal(step[:, 0], shorter[:, -1])
+
+
+@settings(max_examples=25, deadline=None)
+@given(lengths=st.lists(st.integers(0, 50), min_size=1, max_size=3), seed=st.integers(0, 9))
+def test_padding_changes_no_bit(lengths, seed):
+    query, key = normal(seed, len(lengths), 9, 2, 16), normal(seed + 1, len(lengths), 50, 2, 16)
+    padded = key.copy()
+    for b, length in enumerate(lengths):
+        padded[b, length:] = np.nan
+    np.testing.assert_array_equal(
+        fastattn.attention(query, padded, padded, lengths=lengths), fastattn.attention(query, key, key, lengths=lengths)
+    )
+
+
+def test_blocks_of_queries_on_two_threads_change_no_bit():
+    rows = normal(6, 1, 700, 2, 64)
+    for causal in (False, True):
+        with kernels.use_threads(1):
+            serial = fastattn.attention(rows, rows, rows, causal=causal)
+        with kernels.use_threads(2):
+            np.testing.assert_array_equal(fastattn.attention(rows, rows, rows, causal=causal), serial)
+
+
+OPTIONS = {
+    "plain": {},
+    "scale": {"scale": -0.3},
+    "no_scale": {"scale": 0.0},
+    "lengths": {"lengths": [11, 0, 4]},
+    "causal": {"causal": True},
+    "offset": {"causal": True, "offset": 6},
+    "offsets": {"causal": True, "offset": np.array([2, -3, 1 << 40])},
+    "both": {"causal": True, "lengths": np.array([5, 11, 2], np.int32)},
+    "bias": {"bias": normal(7, 3, 4, 7, 11)},
+    "bias_keys": {"bias": normal(8, 11)},
+    "bias_heads": {"bias": normal(9, 4, 1, 1), "scale": -0.5},
+    "bias_rows": {"bias": normal(10, 7, 1)},
+    "bias_hiding": {"bias": np.where(normal(11, 3, 1, 7, 11) > 0, 0, -np.inf).astype(np.float32), "causal": True},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_function_agrees_with_the_formula(name):
+    options = OPTIONS[name]
+    # as a view into fused rows, and with heads before positions
+    query = normal(12, 3, 7, 4, 30)[..., 3:16]
+    key, value = (normal(13 + n, 3, 2, 11, 13).swapaxes(1, 2) for n in range(2))
+    expected_out, expected_weights = attend(query, key, value, **options)
+    out, weights = fastattn.attention(query, key, value, **options, return_weights=True)
+    assert out.shape == (3, 7, 4, 13) and out.dtype == weights.dtype == np.float32
+    np.testing.assert_allclose(out, expected_out, atol=2e-6)
+    np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
+    np.testing.assert_array_equal(fastattn.attention(query, key, value, **options), out)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 2, 8), (2, 0, 2, 8)])
+def test_nothing_to_attend(shape):
+    query, key = np.ones(shape, np.float32), np.ones((shape[0], 5, 2, 8), np.float32)
+    assert fastattn.attention(query, key, key, causal=True).shape == shape
+    out, weights = fastattn.attention(key, query, query, return_weights=True)
+    assert out.shape == key.shape and not out.any() and weights.shape == (shape[0], 2, 5, shape[1])
+
+
+def test_no_sentences_have_no_lengths():
+    nothing = np.ones((0, 3, 2, 8), np.float32)
+    assert fastattn.attention(nothing, nothing, nothing, lengths=[], causal=True, offset=[]).shape == (0, 3, 2, 8)
+
+
+def test_read_only_arrays_compile_nothing():
+    arrays = [normal(60 + n, 2, 3, 4, 8) for n in range(3)]
+    bias = normal(63, 1, 4, 3, 3)
+    expected = fastattn.attention(*arrays, bias=bias)
+    forms = len(attend_kernel.run.signatures)
+    for array in (*arrays, bias):
+        array.flags.writeable = False
+    np.testing.assert_array_equal(fastattn.attention(*arrays, bias=bias), expected)
+    assert len(attend_kernel.run.signatures) == forms
+
+
+X = np.zeros((2, 3, 4, 8), np.float32)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"query": X.astype(np.float64)}, "query: expected a NumPy array of float32, got float64"),
+        ({"key": X.tolist()}, "key: expected a NumPy array of float32, got list"),
+        ({"query": X[0]}, "query: expected four axes"),
+        ({"key": X[:1]}, "key: expected batch 2 and head width 8 as in the query, got shape (1, 3, 4, 8)"),
+        ({"value": X[:, :2]}, "value: expected the key's shape (2, 3, 4, 8), got (2, 2, 4, 8)"),
+        ({"key": X[:, :, :3], "value": X[:, :, :3]}, "divides the query's 4, got 3"),
+        ({"lengths": [1, 2, 3]}, "lengths: expected an integer or 2 of them"),
+        ({"lengths": [1, 4]}, "lengths: expected 0 to 3, the number of keys, got [1, 4]"),
+        ({"lengths": [1.0, 2.0]}, "lengths: expected an integer or 2 of them, got float64"),
+        ({"offset": 2}, "offset: expected only with causal=True"),
+        ({"lengths": [[1], [2, 3]]}, "lengths: expected an integer or 2 of them, got nested lists"),
+        ({"lengths": np.uint64(2**64 - 1)}, "lengths: expected 0 to 3, the number of keys, got ["),
+        ({"causal": "no"}, "causal must be True or False, got 'no'"),
+        ({"return_weights": "no"}, "return_weights must be True or False, got 'no'"),
+        ({"scale": float("nan")}, "scale: expected a finite number, got nan"),
+        ({"scale": float("inf")}, "scale: expected a finite number, got inf"),
+        ({"scale": 10**400}, "scale: expected a finite number, got inf"),
+        ({"scale": "0.5"}, "scale: expected a finite number, got str"),
+        ({"scale": True}, "scale: expected a finite number, got bool"),
+        ({"query": X[:, :, :0]}, "query: expected at least one head, got none"),
+        ({"bias": np.zeros((2, 4, 3, 4), np.float32)}, "bias: expected a shape that broadcasts to (2, 4, 3, 3)"),
+        ({"bias": np.zeros((1, 2, 4, 3, 3), np.float32)}, "bias: expected a shape that broadcasts"),
+        ({"bias": np.zeros(3)}, "bias: expected a NumPy array of float32, got float64"),
+    ],
+)
+def test_unfit_arguments_are_told(change, message):
+    with pytest.raises(InputError) as raised:
+        fastattn.attention(**{"query": X, "key": X, "value": X, **change})
+    assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="overloads are kept since Python 3.11")
+def test_a_type_checker_knows_when_weights_come_too():
+    returned = {}
+    for overload in typing.get_overloads(fastattn.attention):
+        hints = typing.get_type_hints(overload)
+        assert list(hints) == [*inspect.signature(fastattn.attention).parameters, "return"]
+        returned[typing.get_args(hints["return_weights"])] = hints["return"]
+    assert returned == {(False,): np.ndarray, (True,): tuple[np.ndarray, np.ndarray]}
+
+
+OTHER_CPU = """
+import numpy as np
+from tests.kernels.cases import attention_case, attention_step_case, check
+from fastattn import kernels
+from fastattn.simd.target import TARGET
+with kernels.use_threads(1):
+    check(attention_case((7, 30), (300, 21), 4, 2, 19, causal=True, offset=(280, 0), bias=(True, True)), kernels)
+    check(attention_step_case((31, 2, 9), 4, 2, 21, bias=True), kernels)
+print(TARGET.name)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the names of the features are those of x86-64 builds elsewhere")
+def test_on_the_oldest_cpu(tmp_path):
+    """The kernels as they are compiled without AVX: vectors of four, other tiles, no fused multiply-add."""
+    import platform
+
+    if platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("x86-64 only")
+    environment = {
+        **os.environ,
+        "NUMBA_CPU_NAME": "x86-64",
+        "NUMBA_CPU_FEATURES": "+sse,+sse2,+cx8,+mmx,+fxsr,+64bit",
+        "FASTATTN_CACHE": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+    }
+    done = subprocess.run([sys.executable, "-c", OTHER_CPU], capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.stderr) == ("sse\n", "")

@@ -1,0 +1,140 @@
+"""One cached step: against the oracle, against the prefill kernel, and insensitive to where the keys lie."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastattn import kernels, reference
+from fastattn.kernels.attention.step import GRAIN, TOGETHER, VALUE_KEYS
+from fastattn.simd.target import LANES
+from tests.kernels.cases import attention_step_case, check
+
+EDGES = sorted({0, 1, LANES - 1, LANES, LANES + 1, VALUE_KEYS - 1, VALUE_KEYS, VALUE_KEYS + 1, 131})
+SHAPE = {"heads": 4, "key_heads": 2, "head_width": 11, "value_column": 22}
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("length", EDGES)
+def test_lengths_around_the_tiles(length):
+    check(attention_step_case((length, 3, 0, length), 4, 2, 32, bias=True), kernels)
+
+
+@pytest.mark.parametrize("width", [1, 3, 7, 8, 9, 16, 31, 32, 33, 40, 63, 64, 72, 100, 128, 256])
+def test_head_widths(width):
+    check(attention_step_case((5, 12), 2, 1, width), kernels)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e4, 1e8])
+def test_scores_of_any_size(size):
+    check(attention_step_case((20, 7), 2, 2, 16, size=size), kernels)
+
+
+def test_many_rows_on_one_thread_and_two():
+    check(attention_step_case(tuple(range(1, 200)), 2, 2, 8), kernels)
+    rows = 2 * GRAIN // (200 * 44)
+    query_RE, cache_ME = normal(1, rows, 44), normal(2, 200, 44)
+    index_RS = np.arange(rows * 200, dtype=np.int32).reshape(rows, 200) // 2 % 200
+    lengths_R = np.resize(np.array([200, 1, 70], np.int64), rows)
+    with kernels.use_threads(1):
+        serial = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, **SHAPE)
+    with kernels.use_threads(2):
+        shared = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, **SHAPE)
+    np.testing.assert_array_equal(serial, shared)
+
+
+@settings(max_examples=25, deadline=None)
+@given(lengths=st.lists(st.integers(0, 40), min_size=1, max_size=5), seed=st.integers(0, 99))
+def test_neither_places_nor_neighbours_change_a_bit(lengths, seed):
+    """The same keys in shuffled rows of a larger cache, other rows around, and garbage past each row's length."""
+    rng = np.random.default_rng(seed)
+    rows, longest = len(lengths), max(lengths)
+    query_RE, cache_ME = normal(seed, rows, 44), normal(seed + 1, 60, 44)
+    index_RS = rng.integers(0, 60, (rows, longest)).astype(np.int32)
+    bias_RHS = normal(seed + 2, rows, 4, longest)
+    lengths_R = np.array(lengths, np.int64)
+    out_RF = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, bias_RHS=bias_RHS, **SHAPE)
+
+    places = rng.permutation(90)[:60].astype(np.int32)
+    elsewhere_ME = np.full((90, 44), np.nan, np.float32)
+    elsewhere_ME[places] = cache_ME
+    moved_RS = np.full((rows, longest + 3), 2**31 - 1, np.int32)
+    longer_RHS = np.full((rows, 4, longest + 3), np.nan, np.float32)
+    for r, length in enumerate(lengths):
+        moved_RS[r, :length] = places[index_RS[r, :length]]
+        longer_RHS[r, :, :length] = bias_RHS[r, :, :length]
+    for r in range(rows):
+        alone = slice(r, r + 1)
+        got = kernels.attention_step(
+            query_RE[alone], elsewhere_ME, elsewhere_ME, moved_RS[alone], lengths_R[alone],
+            bias_RHS=longer_RHS[alone], **SHAPE,
+        )  # fmt: skip
+        np.testing.assert_array_equal(got[0], out_RF[r])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    parents=st.lists(st.integers(0, 20), min_size=2, max_size=2 * TOGETHER + 3), width=st.sampled_from([11, 64]),
+    seed=st.integers(0, 99), data=st.data(),
+)  # fmt: skip
+def test_rows_that_share_keys_give_what_they_give_alone(parents, width, seed, data):
+    """Each row branches off an earlier one, as beams do: at its start, within it, at its end or nowhere."""
+    rng = np.random.default_rng(seed)
+    rows, longest = len(parents), 40
+    index_RS = rng.permutation(rows * longest).astype(np.int32).reshape(rows, longest)
+    lengths_R = np.array(data.draw(st.lists(st.sampled_from([0, 1, 5, 17, 33, 40]), min_size=rows, max_size=rows)))
+    for r, parent in enumerate(parents[1:], 1):
+        shared = data.draw(st.sampled_from([0, 1, 3, 4, LANES, LANES + 1, longest]))
+        index_RS[r, :shared] = index_RS[parent % r, :shared]
+        if shared == longest:
+            lengths_R[r] = lengths_R[parent % r]
+    shape = {"heads": 4, "key_heads": 2, "head_width": width, "value_column": 2 * width}
+    query_RE, cache_ME = normal(seed, rows, 4 * width), normal(seed + 1, rows * longest, 4 * width)
+    bias_RHS, weights_RHS = normal(seed + 2, rows, 4, longest), np.empty((rows, 4, longest), np.float32)
+    out_RF = kernels.attention_step(
+        query_RE, cache_ME, cache_ME, index_RS, lengths_R, bias_RHS=bias_RHS, weights_RHS=weights_RHS, **shape
+    )
+    for r in range(rows):
+        alone = slice(r, r + 1)
+        weights_1HS = np.empty((1, 4, longest), np.float32)
+        got = kernels.attention_step(
+            query_RE[alone], cache_ME, cache_ME, index_RS[alone], lengths_R[alone],
+            bias_RHS=bias_RHS[alone], weights_RHS=weights_1HS, **shape,
+        )  # fmt: skip
+        np.testing.assert_array_equal(got[0], out_RF[r])
+        np.testing.assert_array_equal(weights_1HS[0], weights_RHS[r])
+
+
+@pytest.mark.parametrize("rows", range(1, 2 * TOGETHER + 2))
+def test_rows_that_see_the_same_memory(rows):
+    index_RS = np.tile(np.arange(30, dtype=np.int32)[::-1], (rows, 1))
+    query_RE, cache_ME, lengths_R = normal(1, rows, 44), normal(2, 30, 44), np.full(rows, 29, np.int64)
+    inputs = query_RE, cache_ME, cache_ME, index_RS, lengths_R
+    expected = reference.attention_step(
+        *(a.astype(np.float64) if a.dtype == np.float32 else a for a in inputs), **SHAPE
+    )
+    np.testing.assert_allclose(kernels.attention_step(*inputs, **SHAPE), expected, atol=1e-5)
+
+
+def test_a_row_that_sees_no_key_gives_zeros():
+    query_RE, cache_ME = normal(1, 2, 44), normal(2, 9, 44)
+    bias_RHS = np.full((1, 1, 5), -np.inf, np.float32)
+    weights_RHS = np.full((2, 4, 5), 7, np.float32)
+    out = kernels.attention_step(
+        query_RE, cache_ME, cache_ME, np.zeros((2, 5), np.int32), np.array([5, 0], np.int64), **SHAPE,
+        bias_RHS=bias_RHS, weights_RHS=weights_RHS,
+    )  # fmt: skip
+    assert not out.any() and not weights_RHS.any()
+
+
+def test_a_step_is_the_last_row_of_causal_attention():
+    rows_NE = normal(3, 37, 88)
+    starts = np.array([0, 37], np.int64)
+    columns = {**SHAPE, "key_column": 44, "value_column": 66}
+    whole = kernels.attention(rows_NE, rows_NE, rows_NE, starts, starts, causal=True, **columns)
+    index_RS = np.broadcast_to(np.arange(37, dtype=np.int32), (37, 37)).copy()
+    step = kernels.attention_step(rows_NE, rows_NE, rows_NE, index_RS, np.arange(1, 38), **columns)
+    np.testing.assert_allclose(step, whole, atol=2e-6)

@@ -1,0 +1,42 @@
+"""Rotary positions: against the oracle, in place, and what must not change."""
+
+import numpy as np
+import pytest
+
+from fastattn import kernels
+from tests.kernels.cases import check, rotate_case
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("rows, heads, width, turned", [(1, 1, 2, 2), (3, 2, 8, 4), (17, 5, 64, 64), (40, 3, 33, 32)])
+def test_agrees_with_reference(rows, heads, width, turned, interleaved):
+    check(rotate_case(rows, heads, width, turned, interleaved), kernels)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_position_zero_and_other_columns_stay(interleaved):
+    angle = np.arange(5)[:, None] * np.array([1.0, 0.1])
+    x = np.random.default_rng(0).standard_normal((6, 20)).astype(np.float32)
+    before = x.copy()
+    tables = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+    kernels.rotate(x, np.array([0, 1, 2, 3, 4, 0], np.int32), *tables, 5, 2, 6, interleaved)
+    np.testing.assert_array_equal(x[[0, 5]], before[[0, 5]])
+    turned = np.zeros(20, bool)
+    turned[[5, 6, 7, 8, 11, 12, 13, 14]] = True
+    np.testing.assert_array_equal(x[:, ~turned], before[:, ~turned])
+    assert (x[1:5, turned] != before[1:5, turned]).all()
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_scores_depend_on_distance_only(interleaved):
+    angle = np.arange(50)[:, None] * 10000.0 ** (-np.arange(0, 16, 2) / 16)
+    tables = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+    one, other = np.random.default_rng(1).standard_normal((2, 1, 16)).astype(np.float32)
+
+    def score(p, q):
+        x = np.concatenate([one, other])
+        kernels.rotate(x, np.array([p, q], np.int32), *tables, 0, 1, 16, interleaved)
+        return float(x[0] @ x[1])
+
+    assert score(3, 10) == pytest.approx(score(40, 47), abs=1e-4)
+    assert abs(score(3, 10) - score(3, 11)) > 1e-3

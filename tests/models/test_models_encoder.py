@@ -1,0 +1,133 @@
+"""The encoder against Hugging Face transformers (goldens, see goldens/make_encoders.py) and against itself."""
+
+from dataclasses import replace
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastattn import kernels, reference
+from fastattn.errors import InputError
+from fastattn.models.encoder import EncoderModel
+from fastattn.spec import POSITIONS, Alibi, Checkpoint, Rotary, StackSpec
+from tests import GOLDENS
+from tests.models.encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
+
+OPS = {"kernels": kernels, "reference": reference}
+
+
+@pytest.fixture(params=OPS, scope="module")
+def ops(request: pytest.FixtureRequest) -> ModuleType:
+    return OPS[request.param]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_last_hidden_states_are_those_of_transformers(case: EncoderCase, ops: ModuleType) -> None:
+    with np.load(GOLDENS / "encoders.npz") as goldens:
+        expected_ND = goldens[case.name]
+    rows_ND, starts_B1 = EncoderModel(make_checkpoint(case), ops).encode(make_ids(case))
+    assert rows_ND.dtype == np.float32
+    np.testing.assert_array_equal(np.diff(starts_B1), case.lengths)
+    assert np.abs(rows_ND - expected_ND).max() <= 1e-4 * np.abs(expected_ND).max()
+
+
+def _stack(positions: str, pre_norm: bool) -> StackSpec:
+    return StackSpec(
+        layers=2,
+        width=20,
+        heads=4,
+        key_heads=2,
+        head_width=6,
+        inner_width=33,
+        vocabulary=50,
+        activation="swish" if pre_norm else "gelu",
+        gated=pre_norm,
+        norm="rms" if pre_norm else "layer",
+        pre_norm=pre_norm,
+        final_norm=pre_norm,
+        embedding_norm=not pre_norm,
+        embedding_scale=20**0.5,
+        positions=positions,
+        max_positions=32 if positions == "table" else 0,
+        rotary=Rotary(4, interleaved=pre_norm) if positions == "rotary" else None,
+        alibi=Alibi(scaled=pre_norm) if positions == "alibi" else None,
+        relative_buckets=8,
+        relative_max_distance=10,
+    )
+
+
+VARIETIES = [_stack(positions, pre_norm) for positions in POSITIONS for pre_norm in (False, True)]
+
+
+def _checkpoint(spec: StackSpec) -> Checkpoint:
+    return make_checkpoint(EncoderCase("variety", "", spec))
+
+
+def _sentences(lengths: list[int], vocabulary: int = 50) -> list[np.ndarray]:
+    return [np.random.default_rng(n).integers(0, vocabulary, n).astype(np.int32) for n in lengths]
+
+
+@pytest.mark.parametrize("spec", VARIETIES, ids=lambda spec: f"{spec.positions}-{spec.pre_norm}")
+def test_kernels_agree_with_the_reference_in_float64(spec: StackSpec) -> None:
+    checkpoint, ids_B = _checkpoint(spec), _sentences([5, 0, 17, 1])
+    oracle = replace(checkpoint, tensors={name: x.astype(np.float64) for name, x in checkpoint.tensors.items()})
+    expected_ND, expected_starts_B1 = EncoderModel(oracle, reference).encode(ids_B)
+    rows_ND, starts_B1 = EncoderModel(checkpoint, kernels).encode(ids_B)
+    np.testing.assert_array_equal(starts_B1, expected_starts_B1)
+    assert expected_ND.dtype == np.float64 and rows_ND.dtype == np.float32
+    assert np.abs(rows_ND - expected_ND).max() <= 1e-5 * np.abs(expected_ND).max()
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("spec", VARIETIES, ids=lambda spec: f"{spec.positions}-{spec.pre_norm}")
+def test_kernels_agree_with_the_reference_in_fewer_bits(spec: StackSpec, precision: str) -> None:
+    """But for the rare value that two roundings of float32 put on either side of a step."""
+    checkpoint, ids_B = _checkpoint(spec), _sentences([5, 0, 17, 1, 9, 30])
+    exact_ND, _ = EncoderModel(checkpoint, reference).encode(ids_B)
+    oracle_ND, _ = EncoderModel(checkpoint, reference, precision).encode(ids_B)
+    rows_ND, _ = EncoderModel(checkpoint, kernels, precision).encode(ids_B)
+    differences_ND, rounding_ND = np.abs(rows_ND - oracle_ND), np.abs(oracle_ND - exact_ND)
+    scale = np.abs(exact_ND).mean()
+    assert np.median(differences_ND) < 1e-5 * scale and differences_ND.mean() < rounding_ND.mean() / 8
+    assert 1e-4 * scale < rounding_ND.mean() < 0.1 * scale
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16", "int8"])
+def models(request: pytest.FixtureRequest) -> list[EncoderModel]:
+    return [EncoderModel(_checkpoint(spec), kernels, request.param) for spec in VARIETIES]
+
+
+@settings(max_examples=20, deadline=None)
+@given(lengths=st.lists(st.integers(0, 30), min_size=1, max_size=6), data=st.data())
+def test_a_sentence_has_the_same_bits_whatever_its_neighbours(
+    models: list[EncoderModel], lengths: list[int], data: st.DataObject
+) -> None:
+    model = data.draw(st.sampled_from(models))
+    order = data.draw(st.permutations(range(len(lengths))))
+    ids_B = _sentences(lengths)
+    rows_ND, starts_B1 = model.encode([ids_B[b] for b in order])
+    for place, b in enumerate(order):
+        with kernels.use_threads(1):
+            alone_TD, _ = model.encode([ids_B[b]])
+        np.testing.assert_array_equal(rows_ND[starts_B1[place] : starts_B1[place + 1]], alone_TD)
+
+
+def test_no_sentences_and_empty_ones(ops: ModuleType) -> None:
+    model = EncoderModel(_checkpoint(VARIETIES[0]), ops)
+    for ids_B in ([], [np.zeros(0, np.int32)] * 3):
+        rows_ND, starts_B1 = model.encode(ids_B)
+        assert rows_ND.shape == (0, 20)
+        np.testing.assert_array_equal(starts_B1, np.zeros(len(ids_B) + 1))
+
+
+def test_what_the_model_cannot_take_is_an_input_error() -> None:
+    table = next(spec for spec in VARIETIES if spec.positions == "table")
+    model = EncoderModel(_checkpoint(table), reference)
+    with pytest.raises(InputError, match="32 positions, the sequence needs 33"):
+        model.encode(_sentences([33]))
+    with pytest.raises(InputError, match="token id 50 is outside the vocabulary of 50"):
+        model.encode([np.array([1, 50], np.int32)])
+    with pytest.raises(InputError, match="token id -2"):
+        model.encode([np.array([1, -2], np.int32)])

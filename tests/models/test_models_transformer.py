@@ -1,0 +1,161 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fastattn import kernels, reference
+from fastattn.decoding.cache import Cache, RowPool
+from fastattn.decoding.scoring import score
+from fastattn.errors import CheckpointError, InputError
+from fastattn.models.transformer import EncoderDecoder
+from tests.models.tiny_models import VARIETIES, random_checkpoint, random_model, random_sources
+
+
+def _full(model, sources, targets, attention=False):
+    memory_ND, memory_starts_B1 = model.encode(sources)
+    starts_B1 = np.concatenate([[0], np.cumsum([len(target) for target in targets])]).astype(np.int64)
+    memory = model.project_memory(memory_ND)
+    hidden_ND, attention_NS = model.decode_rows(
+        np.concatenate(targets), starts_B1, memory, memory_starts_B1, attention=attention
+    )
+    return hidden_ND, attention_NS, starts_B1
+
+
+def _stepped(model, sources, targets, prefill=0, attention=False):
+    """The same, one step at a time after a pass over the first ``prefill`` tokens; sentences of any length at once."""
+    beam = 2
+    own = RowPool(model.layers, model.row_width, model.row_dtype, 3)
+    kept = RowPool(model.layers, model.memory_width, model.row_dtype, 3)
+    cache = Cache(own, kept, len(sources) + 1, beam, model.dtype if attention else None)
+    memory_ND, memory_starts_B1 = model.encode(sources)
+    memory = model.project_memory(memory_ND)
+    places_B = np.arange(len(sources))[::-1] + 1  # not in order, so that places and rows are told apart
+    model.keep_memory(cache, cache.add_memory(places_B, memory_starts_B1), memory)
+    hidden = [[] for _ in sources]
+    if prefill:
+        starts_B1 = prefill * np.arange(len(sources) + 1, dtype=np.int64)
+        hidden_ND, _ = model.decode_rows(
+            np.concatenate([target[:prefill] for target in targets]),
+            starts_B1,
+            memory,
+            memory_starts_B1,
+            cache=cache,
+            slots_B=places_B * beam,
+        )
+        for b in range(len(sources)):
+            hidden[b].extend(hidden_ND[prefill * b : prefill * (b + 1)])
+    seen = [[] for _ in sources]
+    for t in range(prefill, max(len(target) for target in targets)):
+        active = [b for b in range(len(sources)) if t < len(targets[b])]
+        slots_R = places_B[active] * beam
+        positions_R = np.full(len(active), t, np.int32)
+        tokens_R = np.array([targets[b][t] for b in active], np.int32)
+        hidden_RD, attention_RS = model.step(cache, slots_R, tokens_R, positions_R, attention)
+        for r, b in enumerate(active):
+            hidden[b].append(hidden_RD[r])
+            if attention:
+                seen[b].append(attention_RS[r, : len(sources[b])])
+    return [np.array(rows) for rows in hidden], seen
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+@pytest.mark.parametrize("prefill", [0, 3])
+def test_a_cached_step_equals_the_full_pass(variety, prefill):
+    model = random_model(seed=1, dtype=np.float64, **VARIETIES[variety])
+    sources = random_sources(5, seed=2)
+    targets = random_sources(5, seed=3, shortest=3, longest=37)
+    hidden_ND, _, starts_B1 = _full(model, sources, targets)
+    hidden, _ = _stepped(model, sources, targets, prefill)
+    for b, rows_TD in enumerate(hidden):
+        np.testing.assert_allclose(rows_TD, hidden_ND[starts_B1[b] : starts_B1[b + 1]], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+def test_later_tokens_and_other_sources_change_nothing_before(variety):
+    model = random_model(seed=1, dtype=np.float64, **VARIETIES[variety])
+    sources = random_sources(3, seed=2, shortest=2)
+    targets = random_sources(3, seed=3, shortest=6, longest=8)
+    hidden_ND, _, starts_B1 = _full(model, sources, targets)
+    changed = [targets[0], np.append(targets[1][:4], [7, 7, 7]).astype(np.int32), targets[2]]
+    other_ND, _, other_starts_B1 = _full(model, [np.append(sources[0], np.int32(4)), *sources[1:]], changed)
+    for b, kept in ((1, 4), (2, len(targets[2]))):
+        np.testing.assert_allclose(
+            other_ND[other_starts_B1[b] : other_starts_B1[b] + kept],
+            hidden_ND[starts_B1[b] : starts_B1[b] + kept],
+            rtol=1e-10,
+        )
+    assert np.abs(other_ND[0] - hidden_ND[0]).max() > 1e-3, "the source should matter"
+
+
+@pytest.mark.parametrize(("layer", "heads"), [(-1, 1), (0, 2), (1, 0)])
+def test_attention_is_the_mean_of_the_alignment_heads(layer, heads):
+    model = random_model(seed=4, dtype=np.float64, alignment_layer=layer, alignment_heads=heads)
+    sources, targets = random_sources(3, seed=5, shortest=2), random_sources(3, seed=6, shortest=2)
+    calls = []
+
+    def spy(*arguments, weights_BHTS=None, **options):
+        full = np.empty((3, 4, max(map(len, targets)), max(map(len, sources))))
+        out = reference.attention(*arguments, weights_BHTS=full if not options.get("causal") else None, **options)
+        if not options.get("causal"):
+            calls.append(full)
+        if weights_BHTS is not None:
+            weights_BHTS[...] = full
+        return out
+
+    model.decoder.ops = SimpleNamespace(**(vars(reference) | {"attention": spy}))
+    _, attention_NS, starts_B1 = _full(model, sources, targets, attention=True)
+    model.decoder.ops = reference
+    expected_BTS = calls[layer][:, : heads or 4].mean(axis=1)
+    _, seen = _stepped(model, sources, targets, attention=True)
+    for b in range(3):
+        rows_TS = attention_NS[starts_B1[b] : starts_B1[b + 1], : len(sources[b])]
+        np.testing.assert_allclose(rows_TS, expected_BTS[b, : len(targets[b]), : len(sources[b])])
+        np.testing.assert_allclose(rows_TS.sum(axis=1), 1)
+        np.testing.assert_allclose(np.array(seen[b]), rows_TS, rtol=1e-9)
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+def test_kernels_agree_with_the_reference_in_each_precision(variety):
+    """A value that two roundings of float32 put on either side of a step moves a few scores by that step, not most."""
+    sources, targets = random_sources(20, seed=1, longest=30), random_sources(20, seed=2, longest=30)
+
+    def log_probs(ops, precision):
+        return np.concatenate(score(random_model(3, ops, precision, **VARIETIES[variety]), sources, targets))
+
+    exact = log_probs(reference, "float32")
+    np.testing.assert_allclose(log_probs(kernels, "float32"), exact, atol=2e-5)
+    for precision in ("bfloat16", "int8"):
+        oracle = log_probs(reference, precision)
+        differences, rounding = np.abs(log_probs(kernels, precision) - oracle), np.abs(oracle - exact)
+        assert np.median(differences) < 1e-5 and differences.mean() < rounding.mean() / 8, precision
+        assert 1e-3 < rounding.mean() < 0.1, precision
+
+
+def test_start_from_zero_ignores_the_start_token():
+    model = random_model(seed=1, start_from_zero_embedding=True)
+    source = random_sources(1)
+    one, _, _ = _full(model, source, [np.array([5, 7], np.int32)])
+    two, _, _ = _full(model, source, [np.array([9, 7], np.int32)])
+    np.testing.assert_array_equal(one, two)
+    three, _, _ = _full(model, source, [np.array([5, 8], np.int32)])
+    assert np.abs(three[1] - one[1]).max() > 1e-3
+
+
+def test_output_scale_multiplies_the_hidden_state():
+    plain, scaled = random_model(seed=1), random_model(seed=1, output_scale=0.5)
+    source, target = random_sources(1), [np.array([1, 7], np.int32)]
+    np.testing.assert_allclose(_full(scaled, source, target)[0], 0.5 * _full(plain, source, target)[0], rtol=1e-6)
+
+
+def test_tokens_past_the_position_table_are_refused():
+    model = random_model(positions="table", max_positions=4)
+    source = random_sources(1, longest=3)
+    with pytest.raises(InputError, match="4 positions"):
+        _full(model, source, [np.zeros(5, np.int32)])
+
+
+def test_an_encoder_is_no_translation_model():
+    checkpoint = random_checkpoint()
+    checkpoint.spec = type(checkpoint.spec)("encoder", checkpoint.spec.encoder)
+    with pytest.raises(CheckpointError, match="encoder-decoder"):
+        EncoderDecoder(checkpoint, reference)

@@ -1,0 +1,171 @@
+"""Decoders that look back without attention: their steps by hand, and the same bits in any company."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastattn import kernels, reference
+from fastattn.decoding.scoring import score
+from fastattn.errors import CheckpointError
+from fastattn.spec import StackSpec
+from tests.decoding.test_decoding import _decode, check_company
+from tests.models.test_models_transformer import _full, _stepped
+from tests.models.tiny_models import BASE, END, START, VARIETIES, random_checkpoint, random_model, random_sources
+
+RECURRENT = ("recurrent", "recurrent pre-norm", "average", "average pre-norm", "plain average")
+PRECISIONS = ("float32", "bfloat16", "int8")
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _norm(x_D, tensors, name):
+    centred_D = x_D - x_D.mean()
+    scaled_D = centred_D / np.sqrt((centred_D**2).mean() + 1e-5)
+    return scaled_D * tensors[f"{name}.weight"] + tensors[f"{name}.bias"]
+
+
+def _product(x_D, tensors, name):
+    return tensors[f"{name}.weight"] @ x_D + tensors[f"{name}.bias"]
+
+
+def _ssru(x_TD, tensors, spec):
+    """Kim 2019, equations 1 to 3 with the reset gate left out, token by token."""
+    name, cell_D, out = "decoder.layers.1.ssru", np.zeros(spec.width), []
+    for x_D in x_TD:
+        inside_D = _norm(x_D, tensors, f"{name}.norm") if spec.pre_norm else x_D
+        value_D, forget_D = np.split(_product(inside_D, tensors, f"{name}.input"), 2)
+        cell_D = _sigmoid(forget_D) * cell_D + (1 - _sigmoid(forget_D)) * value_D
+        y_D = x_D + np.maximum(cell_D, 0)
+        out.append(y_D if spec.pre_norm else _norm(y_D, tensors, f"{name}.norm"))
+    return np.array(out)
+
+
+def _average(x_TD, tensors, spec):
+    """Zhang 2018 as Marian has it: the gates see the input and the average apart."""
+    name, out = "decoder.layers.1.average_attention", []
+    for t, x_D in enumerate(x_TD):
+        y_D = x_TD[: t + 1].mean(axis=0)
+        if spec.pre_norm:
+            y_D = _norm(y_D, tensors, f"{name}.norm")
+        if spec.average_inner_width:
+            inner_F = _product(y_D, tensors, f"{name}.inner")
+            y_D = _product(inner_F * _sigmoid(inner_F), tensors, f"{name}.outer")
+        if spec.average_gates:
+            input_gate_D = _sigmoid(_product(x_D, tensors, f"{name}.input_gate"))
+            y_D = input_gate_D * x_D + _sigmoid(_product(y_D, tensors, f"{name}.forget_gate")) * y_D
+        out.append(x_D + y_D if spec.pre_norm else _norm(x_D + y_D, tensors, f"{name}.norm"))
+    return np.array(out)
+
+
+class _Positions:
+    """A reach of one sequence of T rows that keeps its states in float64."""
+
+    def __init__(self, length, width):
+        self.table_TD = np.zeros((length, width))
+        self.rows_T = np.arange(length, dtype=np.int32)
+
+    def states(self, layer):
+        assert layer == 1
+        return self.table_TD, self.rows_T - np.int32(1), self.rows_T
+
+
+@pytest.mark.parametrize("variety", RECURRENT)
+def test_a_layer_is_the_formula_by_hand(variety):
+    checkpoint = random_checkpoint(seed=3, dtype=np.float64, **VARIETIES[variety])
+    model = random_model(seed=3, dtype=np.float64, **VARIETIES[variety])
+    spec = checkpoint.spec.decoder
+    x_TD = np.random.default_rng(0).normal(size=(9, spec.width))
+    by_hand = _ssru if spec.autoregression == "ssru" else _average
+    reach = _Positions(9, spec.width)
+    found_TD = model.decoder.blocks[1].autoregression(x_TD, np.arange(9, dtype=np.int32), reach)
+    expected_TD = by_hand(x_TD, checkpoint.tensors, spec)
+    np.testing.assert_allclose(found_TD, expected_TD, rtol=1e-12, atol=1e-12)
+    assert np.abs(expected_TD[5:] - by_hand(x_TD[5:], checkpoint.tensors, spec)).max() > 1e-3, "the past should matter"
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("variety", RECURRENT)
+@pytest.mark.parametrize("prefill", [0, 3])
+def test_a_cached_step_has_the_bits_of_the_full_pass(variety, precision, prefill):
+    model = random_model(seed=1, ops=kernels, precision=precision, **VARIETIES[variety])
+    sources, targets = random_sources(5, seed=2), random_sources(5, seed=3, shortest=3, longest=37)
+    # attention_step and attention differ in their last bits, so the cross-attention is left with one key to see
+    sources = [source[:1] for source in sources]
+    hidden_ND, _, starts_B1 = _full(model, sources, targets)
+    hidden, _ = _stepped(model, sources, targets, prefill)
+    np.testing.assert_array_equal(np.concatenate(hidden), hidden_ND)
+
+
+def test_an_empty_sequence_takes_nothing_from_its_neighbours():
+    model = random_model(seed=1, ops=kernels, **VARIETIES["recurrent"])
+    sources = random_sources(4, seed=2)
+    targets = [np.array(ids, np.int32) for ids in ([3, 4], [], [5, 6, 7], [])]
+    hidden_ND, _, _ = _full(model, sources, targets)
+    alone_ND, _, _ = _full(model, sources[2:3], targets[2:3])
+    np.testing.assert_array_equal(hidden_ND[2:], alone_ND)
+
+
+MODELS = {
+    f"{variety}-{precision}": random_model(7, kernels, precision, sharpness=4.0, **VARIETIES[variety])
+    for variety in ("recurrent", "average")
+    for precision in PRECISIONS
+}
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+@settings(max_examples=8, deadline=None)
+@given(st.permutations(range(9)), st.integers(1, 9), st.sampled_from([1, 3]), st.integers(1, 4), st.integers(1, 3))
+def test_company_order_and_threads_change_no_bit(model, order, count, beam, places, threads):
+    check_company(model, order, count, beam, places, threads)
+
+
+@pytest.mark.parametrize("variety", RECURRENT)
+def test_beams_score_as_a_full_pass_does(variety):
+    model = random_model(seed=9, dtype=np.float64, sharpness=4.0, **VARIETIES[variety])
+    sources = random_sources(6, seed=10)
+    options = {"beam_size": 4, "num_hypotheses": 4, "min_decoding_length": 0, "max_decoding_length": 15}
+    for source, hypotheses in zip(sources, _decode(model, sources, **options)):
+        assert len({tuple(hypothesis.tokens) for hypothesis in hypotheses}) == 4
+        for hypothesis in hypotheses:
+            target = [START, *hypothesis.tokens] + [END] * (hypothesis.length - len(hypothesis.tokens))
+            (log_probs_T,) = score(model, [source], [np.array(target, np.int32)])
+            assert hypothesis.log_probability == pytest.approx(log_probs_T.sum(), rel=1e-6)
+
+
+def test_a_state_takes_the_room_of_a_row_and_not_of_keys_and_values():
+    recurrent, attending = random_model(**VARIETIES["recurrent"]), random_model()
+    assert (recurrent.row_width, recurrent.memory_width) == (16, 32)
+    assert (attending.row_width, attending.memory_width) == (32, 32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"autoregression": "gru"}, "unknown autoregression 'gru'; known: self-attention, ssru, average-attention"),
+        ({"autoregression": "ssru", "positions": "alibi"}, "alibi positions act inside an attention"),
+        ({"average_inner_width": -1}, "average_inner_width should not be negative, is -1"),
+        ({"sinusoid_start": -2}, "sinusoid_start should not be negative, is -2"),
+        ({"average_activation": "softplus"}, "unknown average_activation 'softplus'"),
+    ],
+)
+def test_stacks_that_cannot_be(changes, message):
+    with pytest.raises(CheckpointError, match=message):
+        StackSpec(**(BASE | changes))
+
+
+def test_an_encoder_looks_both_ways():
+    spec = random_checkpoint().spec
+    with pytest.raises(CheckpointError, match="an encoder's autoregression is self-attention, not ssru"):
+        type(spec)("encoder", StackSpec(**BASE, autoregression="ssru"))
+
+
+def test_the_reference_decodes_recurrent_models_too():
+    sources = random_sources(5, seed=3)
+    for variety in RECURRENT:
+        one, other = (
+            _decode(random_model(4, ops, **VARIETIES[variety]), sources, beam_size=2) for ops in (reference, kernels)
+        )
+        assert [h[0].tokens.tolist() for h in one] == [h[0].tokens.tolist() for h in other]

@@ -1,0 +1,118 @@
+"""Random little translation models and their naive decoding, for the tests of models and search."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from fastattn import reference
+from fastattn.models.transformer import EncoderDecoder
+from fastattn.reference.activation import ACTIVATIONS
+from fastattn.reference.select import log_softmax
+from fastattn.spec import Alibi, Checkpoint, ModelSpec, Rotary, StackSpec, TranslationText
+from fastattn.tensors import tensor_shapes
+
+UNK, START, END = 0, 1, 2
+
+BASE = {"layers": 2, "width": 16, "heads": 4, "key_heads": 4, "head_width": 4, "inner_width": 24, "vocabulary": 19}
+
+# Every scheme of positions and every place where architectures differ.
+VARIETIES: dict[str, dict] = {
+    "pre-norm": {},
+    "post-norm": {"pre_norm": False, "final_norm": False, "activation": "swish", "embedding_scale": 4.0},
+    "table": {"positions": "table", "max_positions": 40, "embedding_norm": True},
+    "rotary": {"positions": "rotary", "rotary": Rotary(4, interleaved=False), "norm": "rms", "gated": True},
+    "alibi": {"positions": "alibi", "alibi": Alibi(), "biases": False},
+    "relative": {"positions": "relative", "relative_buckets": 8, "relative_max_distance": 12, "query_scale": 1.0},
+    "fewer key heads": {"key_heads": 2, "head_width": 3, "projection_bias": True},
+    "zero start": {"start_from_zero_embedding": True, "output_scale": 0.25, "positions": "none"},
+    "recurrent": {"autoregression": "ssru", "pre_norm": False, "final_norm": False, "sinusoid_start": 0},
+    "recurrent pre-norm": {"autoregression": "ssru", "width": 24, "start_from_zero_embedding": True},
+    "average": {"autoregression": "average-attention", "average_inner_width": 40, "pre_norm": False},
+    "average pre-norm": {"autoregression": "average-attention", "average_inner_width": 7},
+    "plain average": {"autoregression": "average-attention", "average_gates": False},
+}
+
+# What only a decoder has.
+DECODERS = ("projection_bias", "start_from_zero_embedding", "output_scale", "alignment_layer", "alignment_heads")
+DECODERS += ("autoregression", "average_inner_width", "average_activation", "average_gates")
+
+
+def _rows_apart(x_ND, packed, activation="none", residual_NF=None, multiply_NF=None):
+    """A matrix product whose rows do not depend on how many there are, which BLAS does not promise."""
+    rows = [reference.linear(x_ND[n : n + 1], packed) for n in range(len(x_ND))]
+    y_NF = np.concatenate(rows) if rows else reference.linear(x_ND, packed)
+    y_NF = ACTIVATIONS[activation](y_NF)
+    if multiply_NF is not None:
+        y_NF = y_NF * multiply_NF
+    return y_NF if residual_NF is None else y_NF + residual_NF
+
+
+def _top_k_apart(x_RD, packed, k, *edits, normalised=True):
+    rows = [reference.project_top_k(row, packed, k, *mine, normalised) for row, *mine in _apart(x_RD, *edits)]
+    values, ids = zip(*rows)
+    return np.concatenate(values), np.concatenate(ids)
+
+
+def _all_apart(x_RD, packed, *edits):
+    return np.concatenate([reference.project_all(row, packed, *mine) for row, *mine in _apart(x_RD, *edits)])
+
+
+def _apart(x_RD, suppressed_RJ=None, penalised_RJ=None, penalty=1.0):
+    """Each row with its own edits."""
+    lists = [[None] * len(x_RD) if ids_RJ is None else ids_RJ[:, None] for ids_RJ in (suppressed_RJ, penalised_RJ)]
+    return zip(x_RD[:, None], *lists, [penalty] * len(x_RD))
+
+
+# The reference operations with the engine's promise: a row's bits do not depend on the other rows.
+steady_ops = SimpleNamespace(**vars(reference))
+steady_ops.linear = _rows_apart
+steady_ops.project_top_k = _top_k_apart
+steady_ops.project_all = _all_apart
+
+
+def vocabulary(size: int) -> tuple[str, ...]:
+    return ("<unk>", "<s>", "</s>", *(f"▁w{i}" for i in range(size - 3)))
+
+
+def random_checkpoint(seed: int = 0, dtype=np.float32, sharpness: float = 3.0, **changes) -> Checkpoint:
+    """A two-layer encoder-decoder; ``sharpness`` spreads its probabilities, ``changes`` go to both stacks."""
+    rng = np.random.default_rng(seed)
+    encoder = {name: value for name, value in (BASE | changes).items() if name not in DECODERS}
+    spec = ModelSpec("encoder-decoder", StackSpec(**encoder), StackSpec(**(BASE | changes), cross_attention=True))
+    tensors = {}
+    for name, shape in tensor_shapes(spec).items():
+        if "norm.weight" in name:
+            tensors[name] = (1 + 0.1 * rng.normal(size=shape)).astype(dtype)
+        elif len(shape) == 1:
+            tensors[name] = (0.1 * rng.normal(size=shape)).astype(dtype)
+        else:
+            tensors[name] = rng.normal(0, shape[-1] ** -0.5, shape).astype(dtype)
+    tensors["decoder.projection.weight"] *= sharpness
+    words = vocabulary(spec.encoder.vocabulary)
+    return Checkpoint(spec, tensors, TranslationText(words, words))
+
+
+def random_model(seed: int = 0, ops=reference, precision: str = "float32", **changes) -> EncoderDecoder:
+    return EncoderDecoder(random_checkpoint(seed, **changes), ops, precision)
+
+
+def random_sources(count: int, seed: int = 0, shortest: int = 1, longest: int = 9, size: int = 19) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(shortest, longest + 1, count)
+    return [rng.integers(3, size, length).astype(np.int32) for length in lengths]
+
+
+def next_log_probs(
+    model: EncoderDecoder, source: np.ndarray, tokens: list[int], suppressed=(), penalised=(), penalty=1.0
+) -> np.ndarray:
+    """log_probs_V of the token after ``tokens`` (start token included), with nothing cached."""
+    memory_ND, memory_starts_B1 = model.encode([source])
+    starts_B1 = np.array([0, len(tokens)], np.int64)
+    hidden_ND, _ = model.decode_rows(
+        np.array(tokens, np.int32), starts_B1, model.project_memory(memory_ND), memory_starts_B1
+    )
+    logits_1V = reference.linear(hidden_ND[-1:], model.decoder.projection)
+    for token in penalised:
+        logits_1V[0, token] *= penalty if logits_1V[0, token] < 0 else 1 / penalty
+    logits_1V[:, list(suppressed)] = -np.inf
+    return log_softmax(logits_1V)[0]

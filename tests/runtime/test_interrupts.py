@@ -1,0 +1,95 @@
+"""Ctrl-C wherever it comes leaves nothing taken: afterwards everything works as before, with as many threads."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests import ROOT
+
+# An exception at the n-th line that is run in the files of one part, for every n there is.
+EVERY_LINE = """
+import sys, threading
+import numpy as np
+from tests.models.tiny_models import random_checkpoint
+from fastattn import Translator, kernels
+from fastattn.runtime import jit
+from fastattn.runtime.pool import TAKEN
+
+FILES = tuple(sys.argv[1].split(","))
+translator = Translator.from_checkpoint(random_checkpoint(seed=5), threads=2)
+sources = [["\\u2581w1", "\\u2581w2", f"\\u2581w{n % 9}"] for n in range(24)]
+rng = np.random.default_rng(0)
+x, packed = rng.standard_normal((300, 64)).astype(np.float32), kernels.pack_linear(np.ones((200, 64), np.float32))
+
+def work():
+    with kernels.use_threads(2):
+        product = kernels.linear(x, packed)
+    return product.tobytes(), translator.translate_tokens(sources, beam_size=2, max_decoding_length=4)
+
+class Interrupt(BaseException):
+    pass
+
+def trace(frame, event, argument):
+    global left
+    if not frame.f_code.co_filename.endswith(FILES):
+        return None
+    if event == "line":
+        left -= 1
+        if left == 0:
+            raise Interrupt
+    return trace
+
+expected = work()
+fresh = "fresh" in sys.argv
+at, step, interrupted = 1, int(sys.argv[2]), 0
+while True:
+    if fresh:
+        jit._pool.close()
+        jit._pool = jit.Pool(jit._serve, 2)
+    left = at
+    sys.settrace(trace)
+    try:
+        work()
+        done = True
+    except Interrupt:
+        done, interrupted = False, interrupted + 1
+    finally:
+        sys.settrace(None)
+    assert work() == expected, at
+    assert jit._pool._words[TAKEN // 8] == 0, at
+    assert len(jit._pool._helpers) == 1, at
+    if done:
+        break
+    at += step
+print(interrupted, threading.active_count() <= 2 + interrupted * fresh)
+"""
+
+
+def run(files: str, step: int, *more: str) -> int:
+    completed = subprocess.run(
+        [sys.executable, "-W", "error", "-c", EVERY_LINE, files, str(step), *more],
+        env={**os.environ, "NUMBA_NUM_THREADS": "2"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert completed.returncode == 0, completed.stderr
+    interrupted, few = completed.stdout.split()
+    assert few == "True"
+    return int(interrupted)
+
+
+@pytest.mark.parametrize(
+    ("files", "step", "more"),
+    [
+        ("runtime/pool.py,runtime/jit.py", 1, ["fresh"]),
+        ("fastattn/sharing.py,decoding/jobs.py", 1, []),
+        ("decoding/scheduler.py", 3, []),
+        ("decoding/cache.py", 2, []),
+    ],
+)
+def test_an_exception_at_any_line_leaves_nothing_behind(files: str, step: int, more: list[str]) -> None:
+    assert run(files, step, *more) > 15

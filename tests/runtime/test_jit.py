@@ -1,0 +1,255 @@
+"""Threads, forks and the cache of compiled code, each in real processes."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fastattn
+from tests import ROOT
+
+PACKAGE = Path(fastattn.__file__).parent
+
+NORM = """
+import sys
+import numpy as np
+from fastattn import kernels
+from fastattn.runtime import jit
+jit.on_compile(lambda name: print("compiled", name))
+x = np.arange(8, dtype=np.float32).reshape(1, 8)
+result = kernels.layer_norm(x, np.ones(8, np.float32), None, 1e-5)[0, 0]
+print("compiler loaded", "numba.np.arraymath" in sys.modules)
+print("result", result)
+"""
+
+
+def run(code: str, *, package: Path | None = None, **environment: str) -> str:
+    path = [str(package)] if package else []
+    completed = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(path)},
+        cwd=package,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
+
+
+def test_compiled_code_is_found_again_whatever_the_mtime_and_lost_when_a_source_changes(tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(PACKAGE, copy / "fastattn", ignore=shutil.ignore_patterns("__pycache__"))
+    cache = {"FASTATTN_CACHE": str(tmp_path / "cache")}
+    first = run(NORM, package=copy, **cache)
+    assert "compiled norm._normalise" in first and "compiler loaded True" in first
+    for path in copy.rglob("*.py"):
+        os.utime(path, (1, 1))
+    again = run(NORM, package=copy, **cache)
+    assert "compiled" not in again and again.splitlines()[-1] == first.splitlines()[-1]
+    assert "compiler loaded False" in again  # which alone would take longer than the rest
+    # a constant that the kernel inlines from another file
+    emit = copy / "fastattn" / "simd" / "emit.py"
+    emit.write_text(emit.read_text().replace("return self.builder.fsub(a, b,", "return self.builder.fadd(a, b,"))
+    changed = run(NORM, package=copy, **cache)
+    assert "compiled norm._normalise" in changed and changed.splitlines()[-1] != first.splitlines()[-1]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "foreign", "unwritable"])
+def test_a_bad_cache_only_costs_time(tmp_path, damage):
+    cache = tmp_path / "cache"
+    if damage == "unwritable":
+        cache.write_text("a file where the folder should be")
+    else:
+        good = run(NORM, FASTATTN_CACHE=str(cache))
+        for path in cache.rglob("norm*"):
+            path.write_bytes(path.read_bytes()[:99] if damage == "truncated" else b"\x80\x04I am no cache")
+    result = run(NORM, FASTATTN_CACHE=str(cache))
+    assert "compiled norm._normalise" in result
+    if damage != "unwritable":
+        assert result.splitlines()[-1] == good.splitlines()[-1]
+        assert "compiled" not in run(NORM, FASTATTN_CACHE=str(cache))
+
+
+NOT_KEPT = """
+from unittest import mock
+import numpy as np
+from fastattn import kernels
+from fastattn.cli.entry import commands
+from fastattn.cli.progress import Compiling, Progress
+Compiling(Progress())
+ones = np.ones((3, 8), np.float32)
+kernels.layer_norm(ones, ones[0], None, 1e-5)
+kernels.linear(ones, kernels.pack_linear(ones))
+made = "fastattn.encoder.Encoder.from_checkpoint", "fastattn.translator.Translator.from_checkpoint"
+with mock.patch(made[0]), mock.patch(made[1]):
+    commands.main(["warmup"])
+"""
+
+
+def test_that_kernels_cannot_be_kept_is_told_once_and_fails_a_warmup(tmp_path):
+    cache = tmp_path / "file"
+    cache.write_text("")
+    environment = {**os.environ, "FASTATTN_CACHE": str(cache)}
+    command = [sys.executable, "-W", "error", "-c", NOT_KEPT]
+    done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", timeout=240)
+    lines = [line for line in done.stderr.splitlines() if "compiling kernels" not in line]
+    assert done.returncode == 1 and done.stdout == "" and len(lines) == 2, done.stderr
+    assert lines[0].startswith(f"fastattn: cannot keep kernels in the cache {cache}: ")
+    assert lines[0].endswith("; FASTATTN_CACHE names another folder")
+    assert lines[1] == "fastattn: no kernel was kept: the next run will compile again"
+
+
+def test_two_processes_that_compile_at_once_do_no_harm(tmp_path):
+    environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path)}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", NORM], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    outputs = {process.communicate(timeout=240)[0].splitlines()[-1] for process in processes}
+    assert len(outputs) == 1 and all(process.returncode == 0 for process in processes)
+    assert "compiled" not in run(NORM, FASTATTN_CACHE=str(tmp_path))
+
+
+def test_a_cache_that_is_cleared_meanwhile_is_made_again(tmp_path):
+    """The process goes on with what it has, and keeps what it compiles later."""
+    clear = """
+from fastattn.cache import cache_contents
+for entry in cache_contents()[0]:
+    entry.remove()
+print("left", len(cache_contents()[0]))
+again = kernels.layer_norm(x, np.ones(8, np.float32), None, 1e-5)[0, 0]
+assert again == result
+kernels.pack_linear(x)
+"""
+    assert "left 0" in run(NORM + clear, FASTATTN_CACHE=str(tmp_path))
+    assert list((tmp_path / "kernels").glob("*/packing.*")) and not list((tmp_path / "kernels").glob("*/norm.*"))
+
+
+EIGHT_THREADS = """
+import threading
+import numpy as np
+from fastattn import kernels
+rng = np.random.default_rng(0)
+x = rng.standard_normal((300, 64)).astype(np.float32)
+packed = kernels.pack_linear(rng.standard_normal((200, 64)).astype(np.float32))
+with kernels.use_threads(1):
+    expected = kernels.linear(x, packed)
+wrong = []
+def work():
+    for _ in range(40):
+        with kernels.use_threads(THREADS):
+            if not np.array_equal(kernels.linear(x, packed), expected):
+                wrong.append(1)
+threads = [threading.Thread(target=work) for _ in range(8)]
+[t.start() for t in threads]; [t.join() for t in threads]
+print(len(wrong), sum(thread.name.startswith("fastattn") for thread in threading.enumerate()))
+"""
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_eight_python_threads_enter_parallel_kernels_at_once(threads):
+    wrong, helpers = run(EIGHT_THREADS.replace("THREADS", str(threads)), NUMBA_NUM_THREADS=str(threads)).split()
+    assert (wrong, helpers) == ("0", str(threads - 1))
+
+
+SLEEPERS = """
+import time
+import numpy as np
+from fastattn import kernels
+rng = np.random.default_rng(0)
+x = rng.standard_normal((300, 64)).astype(np.float32)
+packed = kernels.pack_linear(rng.standard_normal((400, 64)).astype(np.float32))
+with kernels.use_threads(1):
+    expected = kernels.linear(x, packed)
+with kernels.use_threads(4):
+    for pause in [0, 1e-6, 2e-5, 5e-5, 1e-4, 2e-4, 1e-3] * 100:
+        time.sleep(pause)  # so that helpers are awake, asleep, or on the way from one to the other
+        assert np.array_equal(kernels.linear(x, packed), expected)
+before = time.process_time()
+time.sleep(0.5)
+print("idle", time.process_time() - before < 0.1)
+"""
+
+
+def test_helpers_fall_asleep_and_wake_again():
+    assert run(SLEEPERS, NUMBA_NUM_THREADS="4").split() == ["idle", "True"]
+
+
+FOUR_THREADS = """
+import numpy as np
+from fastattn import kernels
+rng = np.random.default_rng(0)
+x = rng.standard_normal((301, 64)).astype(np.float32)
+packed = kernels.pack_linear(rng.standard_normal((1200, 64)).astype(np.float32))
+results = []
+for threads in (1, 2, 3, 4):
+    with kernels.use_threads(threads):
+        results.append((kernels.linear(x, packed, "gelu"), *kernels.project_top_k(x, packed, 5)))
+for result in results[1:]:
+    for one, other in zip(results[0], result):
+        assert np.array_equal(one, other)
+import numba
+print(numba.config.NUMBA_NUM_THREADS)
+"""
+
+
+def test_one_to_four_threads_give_the_same_bits():
+    assert run(FOUR_THREADS, NUMBA_NUM_THREADS="4").strip() == "4"
+
+
+FORK = """
+import os
+import threading
+import numpy as np
+from fastattn import kernels
+x = np.ones((500, 64), np.float32)
+packed = kernels.pack_linear(np.ones((100, 64), np.float32))
+with kernels.use_threads(2):
+    kernels.linear(x, packed)
+    child = os.fork()
+    if child == 0:
+        right = (kernels.linear(x, packed) == 64).all()
+        with kernels.use_threads(2):
+            right = right and (kernels.linear(x, packed) == 64).all() and len(threading.enumerate()) == 2
+        os._exit(0 if right else 1)
+    print("child", os.waitpid(child, 0)[1])
+    print("parent", (kernels.linear(x, packed) == 64).all())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_child_forked_after_use_has_threads_of_its_own():
+    assert run(FORK, NUMBA_NUM_THREADS="2").split() == [
+        "child",
+        "0",
+        "parent",
+        "True",
+    ]
+
+
+LIMITED = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.kernels.cases import CASES, check
+from fastattn import kernels
+from fastattn.simd.target import TARGET
+with kernels.use_threads(1):
+    for case in CASES:
+        if hasattr(kernels, case.operation):
+            check(case, kernels)
+print(TARGET.name)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the feature names are those of x86-64 Linux")
+def test_kernels_limited_to_the_x86_64_baseline():
+    import platform
+
+    if platform.machine() != "x86_64":
+        pytest.skip("an x86-64 baseline needs an x86-64 machine")
+    code = LIMITED.format(root=str(ROOT))
+    assert run(code, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="+sse2").strip() == "sse"

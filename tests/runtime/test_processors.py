@@ -1,0 +1,96 @@
+"""One processor, two, three and 64, as the system would tell: as many threads work, and the bits are the same."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests import ROOT
+
+CHILD = """
+import hashlib, json, os, random, sys, threading
+
+processors = int(sys.argv[1])
+os.cpu_count = lambda: processors
+os.sched_getaffinity = lambda process: set(range(processors))
+
+import numpy as np
+from tests.kernels.cases import CASES
+from tests.test_encoder import SPEC, TENSORS, TEXT
+from tests.models.tiny_models import random_checkpoint
+import fastattn.encoder
+from fastattn import Encoder, Translator, kernels
+from fastattn.decoding import scheduler
+from fastattn.spec import Checkpoint
+
+found, most_batches, most_workers = {}, 0, 0
+
+def keep(name, *arrays):
+    found[name] = hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
+
+for case in CASES:
+    if hasattr(kernels, case.operation):
+        keep(case.name, *case.call(kernels, case.arrays))
+rng = np.random.default_rng(0)
+x, weight = rng.standard_normal((701, 48), np.float32), rng.standard_normal((3600, 48), np.float32)
+for precision in ("float32", "bfloat16", "int8"):
+    packed = kernels.pack_linear(weight, None, precision)
+    for rows in (1, 5, 701):
+        keep(f"linear of {rows} in {precision}", kernels.linear(x[:rows], packed))
+        keep(f"top 5 of {rows} in {precision}", *kernels.project_top_k(x[:rows], packed, 5))
+
+# Enough of both that each of 64 threads has batches, and sentences, of its own.
+choose = random.Random(0)
+words = "the a cat dog sat ran on under mat log".split()
+texts = [" ".join(choose.choices(words, k=choose.randint(1, 60))) for _ in range(1300)]
+sources = [[f"\\u2581w{choose.randrange(16)}" for _ in range(choose.randint(1, 12))] for _ in range(300)]
+share, share_out = scheduler.share, fastattn.encoder.share_out
+
+def counted_share(work, workers, *rest):
+    global most_workers
+    most_workers = max(most_workers, workers)
+    share(work, workers, *rest)
+
+def counted_share_out(function, batches, workers):
+    global most_batches
+    most_batches = max(most_batches, len(batches) if workers > 1 else 1)
+    return share_out(function, batches, workers)
+
+scheduler.share, fastattn.encoder.share_out = counted_share, counted_share_out
+encoder = Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, TEXT), "float32")
+keep("vectors of many", encoder.encode(texts))
+keep("vectors of few", encoder.encode(texts[:3]))
+translator = Translator.from_checkpoint(random_checkpoint(seed=5), "float32")
+for count, beam in ((300, 1), (3, 1), (7, 3)):
+    translated = translator.translate_tokens(sources[:count], beam_size=beam, max_decoding_length=12)
+    found[f"translations of {count}, beam {beam}"] = repr(translated)
+helpers = sum(thread.name.startswith("fastattn") for thread in threading.enumerate())
+json.dump([kernels.thread_limit(), helpers, most_batches, most_workers, found], sys.stdout)
+"""
+
+
+def results(processors: int) -> tuple[list[int], dict[str, str]]:
+    """(limit, helpers, batches of vectors, workers of translations), and a digest of each result."""
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_NUM_THREADS"}
+    command = [sys.executable, "-W", "error", "-c", CHILD, str(processors)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *counts, found = json.loads(done.stdout)
+    return counts, found
+
+
+@pytest.fixture(scope="module")
+def of_one_processor() -> dict[str, str]:
+    (limit, helpers, batches, workers), found = results(1)
+    assert (limit, helpers, batches, workers) == (1, 0, 1, 1)
+    return found
+
+
+@pytest.mark.parametrize("processors", [2, 3, 64])
+def test_as_many_threads_as_processors_and_the_same_bits(of_one_processor: dict[str, str], processors: int) -> None:
+    (limit, helpers, batches, workers), found = results(processors)
+    assert (limit, helpers, workers) == (processors, processors - 1, processors)
+    assert batches >= processors
+    assert {name for name in found if found[name] != of_one_processor[name]} == set()

@@ -1,0 +1,112 @@
+"""HuggingFaceTokenizer against transformers' ids (goldens/make_text.py), its threads, and its refusals."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
+
+from fastattn.errors import InputError, TokenizerError
+from fastattn.text import huggingface
+from fastattn.text.huggingface import HuggingFaceTokenizer
+from tests import GOLDENS
+
+GOLDEN = json.loads((GOLDENS / "text_huggingface.json").read_text(encoding="utf-8"))
+FILE = json.dumps(GOLDEN["tokenizer"]).encode()
+
+
+@pytest.mark.parametrize("limit", [2, 3, 8, 64])
+def test_ids_equal_the_peers(limit):
+    tokenizer = HuggingFaceTokenizer(FILE, limit)
+    for case_limit, text, ids in GOLDEN["cases"]:
+        if case_limit == limit:
+            encoded = tokenizer.encode([text])[0]
+            assert encoded.dtype == np.int32
+            assert encoded.tolist() == ids, text
+
+
+def test_the_files_own_truncation_and_padding_are_ignored():
+    assert GOLDEN["tokenizer"]["truncation"]["max_length"] == 5
+    assert GOLDEN["tokenizer"]["padding"] is not None
+    lengths = {len(ids) for ids in HuggingFaceTokenizer(FILE, 64).encode(["a", "the garden " * 20])}
+    assert lengths == {3, 42}
+
+
+def test_no_limit():
+    assert len(HuggingFaceTokenizer(FILE, int(1e30)).encode(["a " * 5000])[0]) == 5002
+
+
+def test_lowercase():
+    upper, lower = HuggingFaceTokenizer(FILE, 9), HuggingFaceTokenizer(FILE, 9, lowercase=True)
+    assert upper.encode(["THE"])[0].tolist() == [2, 1, 3]
+    assert lower.encode(["THE"])[0].tolist() == upper.encode(["the"])[0].tolist()
+
+
+def test_tokens():
+    tokenizer = HuggingFaceTokenizer(FILE, 9)
+    assert tokenizer.token(2) == "[CLS]"
+    assert tokenizer.token(10**6) is None
+    assert tokenizer.vocabulary_size == len(GOLDEN["tokenizer"]["model"]["vocab"])
+
+
+def test_threads_change_nothing(monkeypatch):
+    monkeypatch.setenv("RAYON_NUM_THREADS", "2")
+    monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
+    monkeypatch.setattr(huggingface, "BATCH", 4)
+    texts = [text for _, text, _ in GOLDEN["cases"]][:11]
+    tokenizer = HuggingFaceTokenizer(FILE, 16)
+    alone, pooled = tokenizer.encode(texts), tokenizer.encode(texts, threads=2)
+    assert [ids.tolist() for ids in alone] == [ids.tolist() for ids in pooled]
+
+
+def test_the_pool_needs_leave(monkeypatch):
+    monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
+    monkeypatch.setenv("RAYON_NUM_THREADS", "4")
+    assert huggingface._may_use_pool(4)
+    assert not huggingface._may_use_pool(3)
+    assert not huggingface._may_use_pool(1)
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "False")
+    assert not huggingface._may_use_pool(4)
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
+    assert huggingface._may_use_pool(4)
+    monkeypatch.setattr(huggingface, "_IMPORTED_BY", os.getpid() + 1)  # as a forked child sees it
+    assert not huggingface._may_use_pool(4)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[1", b"\xff", b"\x00", FILE[:-30], FILE.replace(b'"WordPiece"', b'"Surprise"')]
+)
+def test_a_bad_file_is_refused_in_one_line(data):
+    with pytest.raises(TokenizerError, match=r"^tokenizer\.json: .+$") as caught:
+        HuggingFaceTokenizer(data, 8)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_file_lacks_for_a_text_is_a_tokenizer_error():
+    words = Tokenizer(models.WordLevel({"known": 0}, unk_token="[UNK]"))  # the unknown token has no id
+    tokenizer = HuggingFaceTokenizer(words.to_str().encode(), 8)
+    assert tokenizer.encode(["known"])[0].tolist() == [0]
+    for texts in (["other"], ["known", "other"]):
+        with pytest.raises(TokenizerError, match="UNK"):
+            tokenizer.encode(texts, threads=64)
+
+
+@pytest.mark.parametrize("limit", [1, 0, -5])
+def test_a_limit_below_the_special_tokens_is_refused(limit):
+    with pytest.raises(TokenizerError, match="no room for the 2 special tokens"):
+        HuggingFaceTokenizer(FILE, limit)
+
+
+def test_lone_surrogates_are_refused():
+    with pytest.raises(InputError, match=r"U\+DFFF"):
+        HuggingFaceTokenizer(FILE, 8).encode(["fine", "bad \udfff"])
+
+
+@settings(deadline=None, max_examples=60)
+@given(text=st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_gives_ids_within_the_limit(text):
+    ids = HuggingFaceTokenizer(FILE, 12).encode([text])[0].tolist()
+    assert ids[0] == 2 and ids[-1] == 3 and 2 <= len(ids) <= 12

@@ -1,0 +1,189 @@
+"""Little files that ask for much: each is refused by name, or read, within the memory and steps that its size allows.
+
+run_hostile.py, a process of its own, reads them and counts; the time limit here only ends what would hang.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from fastattn import weights
+from fastattn.errors import CheckpointError, TokenizerError
+from fastattn.text.huggingface import HuggingFaceTokenizer
+from fastattn.weights.folder import Directory
+from tests import ROOT
+from tests.weights import ctranslate2_writer
+from tests.weights import hostile_files as files
+
+HANG = 40  # seconds: what is read here takes about one
+STEPS = 40  # a byte
+DONE = "done$"
+LETTERS = "a" * 2000
+CHAIN = files.sequence(*[files.replace("a", "a" * 10)] * 9)
+
+
+class Case(NamedTuple):
+    """What comes of a file, as the beginning of run_hostile.py's answer; no ``steps`` are no count of them."""
+
+    reader: str
+    make: Callable[[], bytes]
+    outcome: str
+    steps: int = STEPS
+    text: str = ""
+
+
+CASES = {
+    "a list that a pickle repeats": Case(
+        "pytorch", lambda: files.pickle_of_shared_list(10_000, 40_000), "CheckpointError: .* one list again and again"
+    ),
+    "sizes that a pickle repeats": Case(
+        "pytorch", lambda: files.pickle_of_shared_sizes(50_000, 20_000), "CheckpointError: .* one list again and again"
+    ),
+    "a long name of a storage": Case(
+        "pytorch", lambda: files.pickle_of_long_key(60_000, 100_000), "CheckpointError: .* no storage's"
+    ),
+    "members that share bytes": Case(
+        "marian npz", lambda: files.npz_of_shared_bytes(8000, 1 << 20), "CheckpointError: .* more than the archive's", 0
+    ),
+    "a gzipped shortlist": Case(
+        "shortlist", lambda: files.gzipped_shortlist(5_000_000), "CheckpointError: .* unpacks to more than", 0
+    ),
+    "rules that go round": Case("spm", files.spm_of_cycle, "TokenizerError: .* takes more than", 300, LETTERS),
+    "a rule that gives much": Case(
+        "spm", lambda: files.spm_of_long_replacement(300_000), "TokenizerError: .* gives more than", 0, LETTERS
+    ),
+    "symbols, unigram": Case("spm", lambda: files.spm_of_symbols(20_000, 1), DONE, STEPS, "a" * 500),
+    "symbols, bpe": Case("spm", lambda: files.spm_of_symbols(20_000, 2), DONE, STEPS, "a" * 500),
+    "symbols, characters": Case("spm", lambda: files.spm_of_symbols(20_000, 4), DONE, STEPS, "a" * 500),
+    "many symbols": Case("spm", lambda: files.spm_of_symbols(200_000, 1), DONE, 0, "a" * 500),
+    "a long piece, unigram": Case(
+        "spm", lambda: files.spm_of_long_piece(20_000, 1), "TokenizerError: .* has 20001 characters", STEPS, "a" * 5000
+    ),
+    "a long piece, bpe": Case(
+        "spm", lambda: files.spm_of_long_piece(20_000, 2), "TokenizerError: .* has 20001 characters", STEPS, "a" * 5000
+    ),
+    "replacements upon replacements": Case(
+        "tokenizer", lambda: files.tokenizer(CHAIN), "TokenizerError: .* characters of one", 0, "aaa"
+    ),
+    "anchors that stay open": Case(
+        "page", lambda: b'<a href="wanted.zip">x</a>' + files.page_of_open_anchors(30_000), DONE
+    ),
+    "quotes that stay open": Case("page", lambda: b'<a href="wanted.zip">' + b"<a \"'" * 50_000, DONE),
+    "comments that stay open": Case("page", lambda: b'<a href="wanted.zip">' + b"<!--" * 50_000, DONE),
+    "many quotes": Case("page", lambda: b'<a href="wanted.zip"><a ' + b'""' * 100_000, DONE),
+    "a line that a text repeats": Case(
+        "vocabulary map", lambda: files.vocabulary_map_of_long_line(50_000), DONE, STEPS, "a " * 500
+    ),
+    "a long n-gram": Case(
+        "vocabulary map", lambda: files.vocabulary_map_of_long_ngram(5000), "CheckpointError: .* more than 64", STEPS,
+        "a " * 3000,
+    ),
+    "sizes of thousands of digits": Case(
+        "safetensors", lambda: files.safetensors(f"[{'9' * 4300},{'9' * 4300}]"), "CheckpointError: .* 4300 digits"
+    ),
+    "an empty tensor, great sizes": Case(
+        "safetensors", lambda: files.safetensors("[0" + ",1048576" * 4 + "]", 1 << 20), "CheckpointError: .* shape"
+    ),
+    "an empty variable of great sizes": Case(
+        "ctranslate2", lambda: files.ctranslate2(0, *[1 << 20] * 4), "CheckpointError: .* is empty but has", 0
+    ),
+    "an empty tensor of a pickle's": Case(
+        "pytorch", lambda: files.pytorch((0, *[1 << 20] * 4), (1,) * 5, 1 << 20), "CheckpointError: .* should lie", 0
+    ),
+    "a stride that is never taken": Case("pytorch", lambda: files.pytorch((1, 2, 2), (1 << 62, 1, 2)), DONE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_hostile_files(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    (tmp_path / "file.html").write_bytes(case.make())
+    (tmp_path / "text").write_text(case.text, "utf-8")
+    command = [sys.executable, "-W", "error", "-m", "tests.weights.run_hostile", case.reader]
+    command += [str(tmp_path / "file.html"), str(case.steps), str(tmp_path / "text")]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=HANG
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert re.match(case.outcome, done.stdout), done.stdout
+
+
+GROWTHS = {
+    "none": (None, True),
+    "Llama": (files.sequence({"type": "Prepend", "prepend": "\u2581"}, files.replace(" ", "\u2581")), True),
+    "ALBERT": (
+        files.sequence(
+            files.replace("``", '"'), files.replace("''", '"'), {"type": "NFKD"}, {"type": "StripAccents"},
+            {"type": "Lowercase"}, files.replace(" {2,}", " ", "Regex"),
+        ),
+        True,
+    ),
+    "placeholders": (files.sequence(*(files.replace(f"{i}+", "<number>", "Regex") for i in range(3))), True),
+    "one long": (files.replace("a", "b" * 1025), False),
+    "of nothing": (files.replace("", "b" * 1024), False),
+    "of a pattern": (files.replace("a*", "b" * 1024, "Regex"), False),
+    "before": ({"type": "Prepend", "prepend": "b" * 1024}, False),
+    "nested": (files.sequence(files.sequence(files.replace("a", "b" * 40)), files.replace("b", "c" * 40)), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GROWTHS)
+def test_what_a_normalizer_may_grow_to(name: str) -> None:
+    normalizer, is_taken = GROWTHS[name]
+    if is_taken:
+        HuggingFaceTokenizer(files.tokenizer(normalizer), 512)
+    else:
+        with pytest.raises(TokenizerError, match=r"the normalizer could make [1-9]e\+0[3-9] characters of one"):
+            HuggingFaceTokenizer(files.tokenizer(normalizer), 512)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.bin")
+    for read in (weights.read, lambda path: Directory(path).read("model.bin")):
+        with pytest.raises(CheckpointError, match=r"model\.bin: should be a file, is a FIFO"):
+            read(tmp_path)
+    (tmp_path / "model.bin").unlink()
+    (tmp_path / "model.bin").mkdir()
+    with pytest.raises(CheckpointError, match=r"model\.bin: should be a file, is a folder"):
+        Directory(tmp_path).read("model.bin")
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(CheckpointError, match=r"fifo: a FIFO, not a checkpoint"):
+        weights.read(tmp_path / "fifo")
+
+
+def test_weights_that_thousands_of_layers_share(tmp_path: Path) -> None:
+    variables = ctranslate2_writer.random_transformer(
+        np.random.default_rng(1), encoder_layers=1, decoder_layers=0, width=128, heads=2, inner_width=128,
+        source_vocabulary=24, position_table=48,
+    )  # fmt: skip
+    layer = [name for name in variables if name.startswith("encoder/layer_0/")]
+    aliases = {name.replace("layer_0", f"layer_{i}"): name for i in range(1, 400) for name in layer}
+    spec = "TransformerEncoderSpec"
+    for given, taken in ((dict(list(aliases.items())[: len(layer)]), True), (aliases, False)):
+        data = ctranslate2_writer.model_bytes(variables, spec=spec, revision=1, aliases=given)
+        (tmp_path / "model.bin").write_bytes(data)
+        (tmp_path / "config.json").write_text('{"layer_norm_epsilon": null}')
+        (tmp_path / "tokenizer.json").write_bytes(files.tokenizer(None))
+        if taken:
+            assert weights.read(tmp_path).spec.encoder.layers == 2
+        else:
+            with pytest.raises(CheckpointError, match="numbers, more than 16 for each byte there"):
+                weights.read(tmp_path)
+
+
+def test_a_dense_module_given_twice(tmp_path: Path) -> None:
+    kinds = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense"}
+    path = "sentence_transformers.models."
+    modules = [{"type": path + kind, "path": place} for kind, place in kinds.items()]
+    (tmp_path / "modules.json").write_text(json.dumps([*modules, modules[-1]]))
+    with pytest.raises(CheckpointError, match="the dense module '2_Dense' is given twice"):
+        weights.read(tmp_path)
