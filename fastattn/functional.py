@@ -83,7 +83,7 @@ def attention(
         raise InputError(f"key: expected batch {B} and head width {K} as in the query, got shape {key.shape}")
     V = value.shape[3]
     if value.shape[:3] != key.shape[:3] or not 1 <= V <= MAX_HEAD_WIDTH:
-        raise InputError(f"value: expected the key's shape {key.shape}, perhaps of another width, got {value.shape}")
+        raise InputError(f"value: expected the key's shape {key.shape}, got {value.shape}; the width may differ")
     if H == 0:
         raise InputError("query: expected at least one head, got none")
     if G == 0 or H % G != 0:

@@ -5,7 +5,7 @@ runs in the dtype of the inputs, so that float64 inputs give a float64 oracle. N
 checks.
 """
 
-from fastattn.reference.attention import attention, attention_step
+from fastattn.reference.attention import attention, attention_step, seen_keys
 from fastattn.reference.cache_rows import round_rows, write_rows
 from fastattn.reference.embed import embed
 from fastattn.reference.matmul import linear
@@ -37,6 +37,7 @@ __all__ = [
     "rotate",
     "round_rows",
     "running_average",
+    "seen_keys",
     "ssru",
     "thread_limit",
     "use_threads",

@@ -1,7 +1,8 @@
-"""Attention of whole sentences, and of one query a row over a table of keys."""
+"""Attention of whole sentences, and of queries over tables of keys."""
 
 import numpy as np
 
+from fastattn.position_bias import PositionBias
 from fastattn.rounding import as_floats
 
 
@@ -22,6 +23,39 @@ def _heads_first(x_NE: np.ndarray, column: int, heads: int, head_width: int) -> 
     return x_NE[:, column : column + heads * head_width].reshape(len(x_NE), heads, head_width).transpose(1, 0, 2)
 
 
+def seen_keys(
+    query_starts_B1: np.ndarray,
+    lengths_B: np.ndarray,
+    causal: bool = False,
+    offset_B: np.ndarray | None = None,
+    window: int = 0,
+) -> np.ndarray:
+    """The first key that each query sees and its stop, seen_N2 int64, for ``attention``: below its sentence's length.
+
+    causal  query t sees keys s <= t + offset[b], the offset being 0 where none is given
+    window  the last so many of them; 0: all
+    """
+    sentences_N = np.repeat(np.arange(len(lengths_B)), np.diff(query_starts_B1))
+    stops_N = lengths_B[sentences_N].astype(np.int64)
+    if causal:
+        places_N = np.arange(query_starts_B1[-1]) - query_starts_B1[:-1][sentences_N]
+        offset_N = 0 if offset_B is None else offset_B[sentences_N % len(offset_B)]
+        stops_N = np.minimum(stops_N, places_N + offset_N + 1)
+    firsts_N = np.maximum(stops_N - window, 0) if window else np.zeros_like(stops_N)
+    return np.stack([firsts_N, stops_N], axis=1)
+
+
+def position_bias(positions: PositionBias, positions_T: np.ndarray, keys: int) -> np.ndarray:
+    """bias_HTS of queries at some positions over the keys 0 .. keys - 1."""
+    distance_TS = np.arange(keys) - positions_T[:, None]
+    if positions.table_HL is not None:
+        return positions.table_HL[:, distance_TS + positions.table_HL.shape[1] // 2]
+    if positions.slopes_H is None:
+        return np.zeros((1, *distance_TS.shape), bool)
+    counted_TS = np.broadcast_to(np.arange(keys), distance_TS.shape) if positions.from_start else distance_TS
+    return positions.slopes_H[:, None, None] * counted_TS.astype(positions.slopes_H.dtype)
+
+
 def attention(
     query_NE: np.ndarray,
     key_ME: np.ndarray,
@@ -32,25 +66,30 @@ def attention(
     heads: int,
     key_heads: int,
     head_width: int,
+    value_width: int = 0,
     query_column: int = 0,
     key_column: int = 0,
     value_column: int = 0,
-    causal: bool = False,
-    offset_B: np.ndarray | None = None,
+    seen_N2: np.ndarray | None = None,
+    sinks: int = 0,
     scale: float | None = None,
     bias_BHTS: np.ndarray | None = None,
+    positions: PositionBias | None = None,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Multi-head attention (Vaswani 2017) over a ragged batch, a sentence at a time: out_NF, F = heads * head_width.
+    """Multi-head attention (Vaswani 2017) over a ragged batch, a sentence at a time: out_NF, F = heads * value_width.
 
     Head h of query row n is query[n, query_column + h K : + K]; its keys are of key head h // (heads // key_heads).
-    causal        query t sees keys s <= t + offset[b], the offset being 0 where none is given.
+    Values are of ``value_width``, 0: of head_width.
+    seen_N2       row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence, and those before that are below
+                  ``sinks`` (Xiao 2023) if it sees any; None: all keys.
     bias_BHTS     broadcast to (B, H, T, S), added after the scale; -inf hides a key.
-    weights_BHTS  written where given: the softmax weights, 0 beyond a sentence's ends.
+    positions     added too; a query's position is its place in its sentence.
+    weights_BHTS  written where given: the softmax weights, 0 where a key is hidden.
     A query that sees no key yields zeros.
     """
-    scale = head_width**-0.5 if scale is None else scale
-    out_NF = np.empty((len(query_NE), heads * head_width), query_NE.dtype)
+    scale, value_width = head_width**-0.5 if scale is None else scale, value_width or head_width
+    out_NF = np.empty((len(query_NE), heads * value_width), query_NE.dtype)
     if weights_BHTS is not None:
         weights_BHTS[...] = 0
     for b in range(len(query_starts_B1) - 1):
@@ -58,7 +97,7 @@ def attention(
         keys = slice(key_starts_B1[b], key_starts_B1[b + 1])
         query_HTK = _heads_first(query_NE[rows], query_column, heads, head_width)
         key_GSK = _heads_first(key_ME[keys], key_column, key_heads, head_width)
-        value_GSK = _heads_first(value_ME[keys], value_column, key_heads, head_width)
+        value_GSV = _heads_first(value_ME[keys], value_column, key_heads, value_width)
         T, S = query_HTK.shape[1], key_GSK.shape[1]
         query_GJTK = query_HTK.reshape(key_heads, heads // key_heads, T, head_width)
         scores_HTS = (query_GJTK @ key_GSK[:, None].swapaxes(2, 3)).reshape(heads, T, S)
@@ -67,57 +106,68 @@ def attention(
             bias_HTS = bias_BHTS[b if bias_BHTS.shape[0] > 1 else 0]
             # An axis of length one is broadcast; the slice leaves it alone.
             scores_HTS += bias_HTS[:, :T, :S]
-        if causal:
-            offset = 0 if offset_B is None else int(offset_B[b])
-            hidden_TS = np.arange(S) > np.arange(T)[:, None] + offset
-            scores_HTS[:, hidden_TS] = -np.inf
+        if positions is not None:
+            scores_HTS += position_bias(positions, np.arange(T), S)
+        if seen_N2 is not None:
+            first_T1, stop_T1 = seen_N2[rows, :1], seen_N2[rows, 1:]
+            s_S = np.arange(S)
+            before_TS = (s_S < first_T1) & ((s_S >= sinks) | (first_T1 >= stop_T1))
+            scores_HTS[:, before_TS | (s_S >= stop_T1)] = -np.inf
         softmax(scores_HTS)
         if weights_BHTS is not None:
             weights_BHTS[b, :, :T, :S] = scores_HTS
-        out_GJTK = scores_HTS.reshape(key_heads, heads // key_heads, T, S) @ value_GSK[:, None]
-        out_NF[rows] = out_GJTK.reshape(heads, T, head_width).transpose(1, 0, 2).reshape(T, heads * head_width)
+        out_GJTV = scores_HTS.reshape(key_heads, heads // key_heads, T, S) @ value_GSV[:, None]
+        out_NF[rows] = out_GJTV.reshape(heads, T, value_width).transpose(1, 0, 2).reshape(T, heads * value_width)
     return out_NF
 
 
 def attention_step(
-    query_RE: np.ndarray,
+    query_NE: np.ndarray,
     key_ME: np.ndarray,
     value_ME: np.ndarray,
     index_RS: np.ndarray,
-    lengths_R: np.ndarray,
+    stops_N: np.ndarray,
     *,
     heads: int,
     key_heads: int,
     head_width: int,
+    value_width: int = 0,
     query_column: int = 0,
     key_column: int = 0,
     value_column: int = 0,
+    rows_N: np.ndarray | None = None,
+    firsts_N: np.ndarray | None = None,
     scale: float | None = None,
-    bias_RHS: np.ndarray | None = None,
-    weights_RHS: np.ndarray | None = None,
+    bias_NHS: np.ndarray | None = None,
+    positions: PositionBias | None = None,
+    weights_NHS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Attention of one query a row over a table of keys: row r sees key[index[r, s]] for s < lengths[r]; out_RF.
+    """Attention over tables of keys: query n sees key[index[rows[n], s]] for firsts[n] <= s < stops[n]; out_NF.
 
-    Beams share and reorder their history through ``index_RS``; the keys are never copied in the cache itself.
-    ``bias_RHS`` and ``weights_RHS`` as in ``attention``, without the query axis.
+    Beams share and reorder their history through ``index_RS``; the keys are never copied in the cache itself. Query n
+    is of row n, and sees keys from the first on, where rows_N and firsts_N are None. A query's position is that of the
+    last key before its stop. ``bias_NHS`` and ``weights_NHS`` as in ``attention``, without the query axis.
     """
-    scale = head_width**-0.5 if scale is None else scale
-    out_RF = np.empty((len(query_RE), heads * head_width), query_RE.dtype)
-    if weights_RHS is not None:
-        weights_RHS[...] = 0
-    for r in range(len(query_RE)):
-        index_S = index_RS[r, : lengths_R[r]]
-        query_GJK = query_RE[r, query_column : query_column + heads * head_width].reshape(
+    scale, value_width = head_width**-0.5 if scale is None else scale, value_width or head_width
+    out_NF = np.empty((len(query_NE), heads * value_width), query_NE.dtype)
+    if weights_NHS is not None:
+        weights_NHS[...] = 0
+    for n in range(len(query_NE)):
+        first, stop = 0 if firsts_N is None else firsts_N[n], stops_N[n]
+        index_S = index_RS[n if rows_N is None else rows_N[n], first:stop]
+        query_GJK = query_NE[n, query_column : query_column + heads * head_width].reshape(
             key_heads, heads // key_heads, head_width
         )
         key_GSK = _heads_first(as_floats(key_ME[index_S]), key_column, key_heads, head_width)
-        value_GSK = _heads_first(as_floats(value_ME[index_S]), value_column, key_heads, head_width)
+        value_GSV = _heads_first(as_floats(value_ME[index_S]), value_column, key_heads, value_width)
         scores_HS = (query_GJK @ key_GSK.swapaxes(1, 2)).reshape(heads, len(index_S))
         scores_HS *= scale
-        if bias_RHS is not None:
-            scores_HS += bias_RHS[r if bias_RHS.shape[0] > 1 else 0, :, : len(index_S)]
+        if bias_NHS is not None:
+            scores_HS += bias_NHS[n if bias_NHS.shape[0] > 1 else 0, :, first:stop]
+        if positions is not None and len(index_S):
+            scores_HS += position_bias(positions, np.array([stop - 1]), int(stop))[:, 0, first:]
         softmax(scores_HS)
-        if weights_RHS is not None:
-            weights_RHS[r, :, : len(index_S)] = scores_HS
-        out_RF[r] = (scores_HS.reshape(key_heads, heads // key_heads, len(index_S)) @ value_GSK).reshape(-1)
-    return out_RF
+        if weights_NHS is not None:
+            weights_NHS[n, :, first:stop] = scores_HS
+        out_NF[n] = (scores_HS.reshape(key_heads, heads // key_heads, len(index_S)) @ value_GSV).reshape(-1)
+    return out_NF

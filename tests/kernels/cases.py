@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastattn import reference
+from fastattn.position_bias import PositionBias
 from fastattn.rounding import as_floats, bfloat16_bits
 from fastattn.spec import ACTIVATIONS
 
@@ -127,6 +128,13 @@ def rotate_case(rows: int, heads: int, head_width: int, rotary_width: int, inter
     return Case(f"rotate-{rows}x{heads}x{head_width}-{rotary_width}-{interleaved}", "rotate", arrays, call)
 
 
+def _distances(rng: np.random.Generator, positions: str, heads: int, longest: int) -> dict[str, np.ndarray]:
+    """What is added to a score by the distance of its key."""
+    if positions == "table":
+        return {"table": _normal(rng, heads, 2 * longest + 3)}
+    return {"slopes": _normal(rng, heads)} if positions else {}
+
+
 def attention_case(
     queries: tuple[int, ...],
     keys: tuple[int, ...],
@@ -138,19 +146,27 @@ def attention_case(
     bias: tuple[bool, bool] | None = None,
     hidden: float = 0.0,
     size: float = 1.0,
+    window: int = 0,
+    sinks: int = 0,
+    value_width: int = 0,
+    positions: str = "",
 ) -> Case:
-    """bias: whether its batch axis and its query axis are of full length; hidden: the share of it that is -inf."""
+    """bias: whether its batch axis and its query axis are of full length; hidden: the share of it that is -inf.
+
+    positions  adds a bias by distance: "slopes", "from start" or "table"
+    """
     rng = np.random.default_rng(sum(queries) * 7919 + sum(keys) * 31 + heads * head_width)
     longest_query, longest_key = max(queries, default=0), max(keys, default=0)
     # Rows as a fused projection lays them out, with columns that belong to no head.
     arrays = {
         "query": _normal(rng, sum(queries), heads * head_width + 3) * np.float32(size),
-        "key_value": _normal(rng, sum(keys), 2 * key_heads * head_width + 2),
+        "key_value": _normal(rng, sum(keys), key_heads * (head_width + (value_width or head_width)) + 2),
         "query_starts": starts_of(queries),
         "key_starts": starts_of(keys),
     }
     if offset is not None:
         arrays["offset"] = np.array(offset, np.int64)
+    arrays |= _distances(rng, positions, heads, max(longest_query, longest_key))
     if bias is not None:
         shape = (len(queries) if bias[0] else 1, heads, longest_query if bias[1] else 1, longest_key)
         arrays["bias"] = _normal(rng, *shape)
@@ -165,8 +181,12 @@ def attention_case(
             "query_column": 2,
             "key_column": 1,
             "value_column": 1 + key_heads * head_width,
-            "causal": causal,
-            "offset_B": a.get("offset"),
+            "seen_N2": ops.seen_keys(a["query_starts"], np.diff(a["key_starts"]), causal, a.get("offset"), window)
+            if causal or window
+            else None,
+            "sinks": sinks,
+            "value_width": value_width,
+            "positions": PositionBias(a.get("slopes"), a.get("table"), positions == "from start"),
             "bias_BHTS": a.get("bias"),
         }
         rows = a["query"], a["key_value"], a["key_value"], a["query_starts"], a["key_starts"]
@@ -175,6 +195,7 @@ def attention_case(
         return plain, watched, weights
 
     form = f"{queries}-{keys}-{heads}/{key_heads}x{head_width}-{causal}-{offset}-{bias}-{hidden}-{size}"
+    form += f"-{window}-{sinks}-{value_width}-{positions}" if window or value_width or positions else ""
     return Case(f"attention-{form}".replace(" ", ""), "attention", arrays, call)
 
 
@@ -186,39 +207,54 @@ def attention_step_case(
     bias: bool = False,
     size: float = 1.0,
     narrow: bool = False,
+    chunk: int = 1,
+    window: int = 0,
+    value_width: int = 0,
+    positions: str = "",
 ) -> Case:
+    """chunk: how many queries each row of the index has, the last of which sees all of its keys."""
     rng = np.random.default_rng(sum(lengths) * 7919 + heads * head_width)
     longest, rows = max(lengths, default=0), len(lengths)
     arrays = {
-        "query": _normal(rng, rows, heads * head_width + 3) * np.float32(size),
-        "key_value": _normal(rng, 50, 2 * key_heads * head_width + 2),
+        "query": _normal(rng, rows * chunk, heads * head_width + 3) * np.float32(size),
+        "key_value": _normal(rng, 50, key_heads * (head_width + (value_width or head_width)) + 2),
         "index": rng.integers(0, 50, (rows, longest)).astype(np.int32),
-        "lengths": np.array(lengths, np.int64),
+        "stops": np.repeat(np.array(lengths, np.int64), chunk) - np.tile(np.arange(chunk)[::-1], rows),
     }
+    if chunk > 1:
+        arrays["rows"] = np.repeat(np.arange(rows), chunk)
+    if window:
+        arrays["firsts"] = np.maximum(arrays["stops"] - window, 0)
     if bias:
-        arrays["bias"] = _normal(rng, rows, heads, longest)
+        arrays["bias"] = _normal(rng, rows * chunk, heads, longest)
     if narrow:
         arrays["key_value"] = bfloat16_bits(arrays["key_value"])
+    arrays |= _distances(rng, positions, heads, longest)
 
     def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-        weights = np.full((rows, heads, longest), np.nan, a["query"].dtype)
+        weights = np.full((rows * chunk, heads, longest), np.nan, a["query"].dtype)
         common: dict[str, Any] = {
             "heads": heads,
             "key_heads": key_heads,
             "head_width": head_width,
+            "value_width": value_width,
             "query_column": 2,
             "key_column": 1,
             "value_column": 1 + key_heads * head_width,
-            "bias_RHS": a.get("bias"),
+            "rows_N": a.get("rows"),
+            "firsts_N": a.get("firsts"),
+            "bias_NHS": a.get("bias"),
+            "positions": PositionBias(a.get("slopes"), a.get("table"), positions == "from start"),
         }
-        inputs = a["query"], a["key_value"], a["key_value"], a["index"], a["lengths"]
+        inputs = a["query"], a["key_value"], a["key_value"], a["index"], a["stops"]
         return (
             ops.attention_step(*inputs, **common),
-            ops.attention_step(*inputs, **common, weights_RHS=weights),
+            ops.attention_step(*inputs, **common, weights_NHS=weights),
             weights,
         )
 
     name = f"attention_step-{lengths}-{heads}/{key_heads}x{head_width}-{bias}-{size}-{narrow}".replace(" ", "")
+    name += f"-{chunk}-{window}-{value_width}-{positions}" if chunk > 1 or window or value_width or positions else ""
     return Case(name, "attention_step", arrays, call)
 
 
@@ -367,6 +403,18 @@ CASES: list[Case] = [
     attention_case((4, 6), (5, 3), 2, 2, 8, bias=(True, True), hidden=1.0),
     attention_case((6, 19), (6, 19), 2, 2, 64, size=1e4),
     attention_case((6, 19), (6, 19), 2, 2, 64, causal=True, size=1e4),
+    attention_case((130,), (130,), 2, 1, 16, causal=True, window=37),
+    attention_case((330, 9), (330, 9), 1, 1, 24, causal=True, window=20, sinks=3),
+    attention_case((600,), (600,), 1, 1, 8, causal=True, window=17),
+    attention_case((280,), (590,), 1, 1, 8, causal=True, offset=(310,), window=40, sinks=270),
+    attention_case((5, 4), (700, 300), 2, 2, 8, causal=True, offset=(650, -2), window=50, sinks=4),
+    attention_case((33, 2), (65, 64), 2, 1, 24, value_width=40),
+    attention_case((33, 2), (65, 64), 2, 2, 40, causal=True, value_width=7),
+    *(attention_case((19, 33), (40, 33), 4, 2, 16, positions=form) for form in ("slopes", "from start", "table")),
+    *(
+        attention_case((290,), (290,), 2, 2, 8, causal=True, window=100, sinks=2, positions=form)
+        for form in ("slopes", "from start", "table")
+    ),
     *(write_rows_case(*form, False) for form in ((0, 8, 0), (1, 1, 2), (33, 53, 5), (70, 64, 0))),
     *(write_rows_case(*form, True) for form in ((0, 8, 0), (1, 1, 2), (33, 53, 5), (70, 64, 0))),
     attention_step_case((), 2, 2, 8),
@@ -378,6 +426,11 @@ CASES: list[Case] = [
     attention_step_case((31, 32, 33), 4, 2, 24, bias=True, narrow=True),
     attention_step_case((64, 1, 65), 3, 1, 80, narrow=True),
     attention_step_case((9, 16), 2, 2, 64, size=1e4),
+    attention_step_case((9, 40, 17), 4, 2, 16, chunk=6),
+    attention_step_case((33, 18), 2, 2, 24, bias=True, chunk=17, narrow=True),
+    attention_step_case((64, 1, 65), 2, 1, 8, window=20),
+    attention_step_case((40, 35), 2, 2, 16, chunk=5, window=9, value_width=33, positions="table"),
+    *(attention_step_case((31, 0, 33), 4, 2, 24, positions=form) for form in ("slopes", "from start", "table")),
     *(
         recurrence_case(operation, *size)
         for operation in ("ssru", "running_average")

@@ -56,7 +56,7 @@ def test_neither_places_nor_neighbours_change_a_bit(lengths, seed):
     index_RS = rng.integers(0, 60, (rows, longest)).astype(np.int32)
     bias_RHS = normal(seed + 2, rows, 4, longest)
     lengths_R = np.array(lengths, np.int64)
-    out_RF = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, bias_RHS=bias_RHS, **SHAPE)
+    out_RF = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, bias_NHS=bias_RHS, **SHAPE)
 
     places = rng.permutation(90)[:60].astype(np.int32)
     elsewhere_ME = np.full((90, 44), np.nan, np.float32)
@@ -70,7 +70,7 @@ def test_neither_places_nor_neighbours_change_a_bit(lengths, seed):
         alone = slice(r, r + 1)
         got = kernels.attention_step(
             query_RE[alone], elsewhere_ME, elsewhere_ME, moved_RS[alone], lengths_R[alone],
-            bias_RHS=longer_RHS[alone], **SHAPE,
+            bias_NHS=longer_RHS[alone], **SHAPE,
         )  # fmt: skip
         np.testing.assert_array_equal(got[0], out_RF[r])
 
@@ -95,14 +95,14 @@ def test_rows_that_share_keys_give_what_they_give_alone(parents, width, seed, da
     query_RE, cache_ME = normal(seed, rows, 4 * width), normal(seed + 1, rows * longest, 4 * width)
     bias_RHS, weights_RHS = normal(seed + 2, rows, 4, longest), np.empty((rows, 4, longest), np.float32)
     out_RF = kernels.attention_step(
-        query_RE, cache_ME, cache_ME, index_RS, lengths_R, bias_RHS=bias_RHS, weights_RHS=weights_RHS, **shape
+        query_RE, cache_ME, cache_ME, index_RS, lengths_R, bias_NHS=bias_RHS, weights_NHS=weights_RHS, **shape
     )
     for r in range(rows):
         alone = slice(r, r + 1)
         weights_1HS = np.empty((1, 4, longest), np.float32)
         got = kernels.attention_step(
             query_RE[alone], cache_ME, cache_ME, index_RS[alone], lengths_R[alone],
-            bias_RHS=bias_RHS[alone], weights_RHS=weights_1HS, **shape,
+            bias_NHS=bias_RHS[alone], weights_NHS=weights_1HS, **shape,
         )  # fmt: skip
         np.testing.assert_array_equal(got[0], out_RF[r])
         np.testing.assert_array_equal(weights_1HS[0], weights_RHS[r])
@@ -125,7 +125,7 @@ def test_a_row_that_sees_no_key_gives_zeros():
     weights_RHS = np.full((2, 4, 5), 7, np.float32)
     out = kernels.attention_step(
         query_RE, cache_ME, cache_ME, np.zeros((2, 5), np.int32), np.array([5, 0], np.int64), **SHAPE,
-        bias_RHS=bias_RHS, weights_RHS=weights_RHS,
+        bias_NHS=bias_RHS, weights_NHS=weights_RHS,
     )  # fmt: skip
     assert not out.any() and not weights_RHS.any()
 
@@ -134,7 +134,15 @@ def test_a_step_is_the_last_row_of_causal_attention():
     rows_NE = normal(3, 37, 88)
     starts = np.array([0, 37], np.int64)
     columns = {**SHAPE, "key_column": 44, "value_column": 66}
-    whole = kernels.attention(rows_NE, rows_NE, rows_NE, starts, starts, causal=True, **columns)
+    whole = kernels.attention(
+        rows_NE,
+        rows_NE,
+        rows_NE,
+        starts,
+        starts,
+        seen_N2=kernels.seen_keys(starts, np.diff(starts), causal=True),
+        **columns,
+    )
     index_RS = np.broadcast_to(np.arange(37, dtype=np.int32), (37, 37)).copy()
     step = kernels.attention_step(rows_NE, rows_NE, rows_NE, index_RS, np.arange(1, 38), **columns)
     np.testing.assert_allclose(step, whole, atol=2e-6)

@@ -19,6 +19,7 @@ from fastattn.layers import (
     relative_buckets,
     sinusoid_table,
 )
+from fastattn.reference.attention import position_bias
 from fastattn.spec import Alibi, QuantizedTensor, Rotary, StackSpec
 
 
@@ -165,10 +166,14 @@ def _bias(spec: StackSpec, stack: str = "encoder", **tensors: np.ndarray) -> Att
 
 def test_alibi_grows_with_the_distance() -> None:
     slopes = alibi_slopes(2)
-    signed = _bias(_spec(positions="alibi", alibi=Alibi())).full(3)
-    np.testing.assert_allclose(signed[0], slopes[:, None, None] * [[0, 1, 2], [-1, 0, 1], [-2, -1, 0]])
-    positive = _bias(_spec(positions="alibi", alibi=Alibi(positive_positions=True, scaled=True))).full(3)
-    np.testing.assert_allclose(positive[0], slopes[:, None, None] / 2 * np.tile([0, 1, 2], (3, 1)))
+    signed = _bias(_spec(positions="alibi", alibi=Alibi()))(3)
+    np.testing.assert_allclose(
+        position_bias(signed, np.arange(3), 3), slopes[:, None, None] * [[0, 1, 2], [-1, 0, 1], [-2, -1, 0]]
+    )
+    positive = _bias(_spec(positions="alibi", alibi=Alibi(positive_positions=True, scaled=True)))(3)
+    np.testing.assert_allclose(
+        position_bias(positive, np.arange(3), 3), slopes[:, None, None] / 2 * np.tile([0, 1, 2], (3, 1))
+    )
 
 
 def test_relative_buckets_of_known_distances() -> None:
@@ -184,15 +189,26 @@ def test_relative_buckets_of_known_distances() -> None:
 def test_bias_of_a_step_is_a_row_of_the_full_bias(positions: str, stack: str) -> None:
     spec = _spec(positions=positions, relative_buckets=8, relative_max_distance=20)
     bias = _bias(spec, stack, relative_bias=_drawn(8, 2, seed=1))
-    full = bias.full(30)
-    step = bias.step(np.array([29, 0, 7], np.int32), 30)
-    assert full.shape == (1, 2, 30, 30) and step.shape == (3, 2, 30)
-    np.testing.assert_array_equal(step, full[0][:, [29, 0, 7]].swapaxes(0, 1))
+    rows_NE, starts, shape = _drawn(30, 16), np.array([0, 30]), {"heads": 2, "key_heads": 2, "head_width": 8}
+    full = reference.attention(
+        rows_NE, rows_NE, rows_NE, starts, starts, seen_N2=reference.seen_keys(starts, np.array([30]), causal=True),
+        positions=bias(30), **shape,
+    )  # fmt: skip
+    index_RS = np.tile(np.arange(30, dtype=np.int32), (3, 1))
+    last = [29, 0, 7]
+    step = reference.attention_step(
+        rows_NE[last], rows_NE, rows_NE, index_RS, np.array(last) + 1, positions=bias(30), **shape
+    )
+    np.testing.assert_allclose(step, full[last], rtol=1e-12)
+    dense = position_bias(bias(30), np.arange(30), 30)
+    assert dense.shape == (2, 30, 30)
+    if positions == "relative":  # and a table of more distances says the same of these
+        np.testing.assert_array_equal(position_bias(bias(2000), np.arange(30), 30), dense)
 
 
 def test_no_bias_without_such_positions() -> None:
     bias = _bias(_spec(positions="sinusoid"))
-    assert bias.full(4) is None and bias.step(np.zeros(2, np.int32), 4) is None
+    assert bias(4) is None
 
 
 @pytest.mark.parametrize("buckets, distance", [(3, 128), (0, 128), (32, 8)])
@@ -219,10 +235,17 @@ def test_gated_feed_forward_multiplies_the_activated_half() -> None:
 
 def test_causal_attention_does_not_look_ahead() -> None:
     tensors = {"encoder.embedding.weight": _drawn(7, 8), "a.qkv.weight": _drawn(16, 8), "a.output.weight": _drawn(8, 8)}
-    attention = SelfAttention(Parameters(tensors, reference), "a", "encoder", _spec(), causal=True)
+    layer = SelfAttention(Parameters(tensors, reference), "a", "encoder", _spec())
     x, starts, positions = _drawn(5, 8, seed=3), np.array([0, 5]), np.arange(5, dtype=np.int32)
     changed = x.copy()
     changed[3:] += 1
-    before, after = attention(x, starts, positions), attention(changed, starts, positions)
+
+    def attention(x_ND: np.ndarray) -> np.ndarray:
+        seen_N2, qkv_NE = reference.seen_keys(starts, np.diff(starts), causal=True), layer.project(x_ND, positions)
+        columns = {"key_column": layer.key_column, "value_column": layer.value_column}
+        context = reference.attention(qkv_NE, qkv_NE, qkv_NE, starts, starts, seen_N2=seen_N2, **columns, **layer.shape)
+        return layer.output(context)
+
+    before, after = attention(x), attention(changed)
     np.testing.assert_array_equal(before[:3], after[:3])
     assert np.abs(before[3:] - after[3:]).max() > 1e-3

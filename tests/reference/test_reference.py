@@ -142,8 +142,9 @@ def test_attention_by_hand(causal: bool, offset: tuple | None, full_bias: bool) 
         head_width=width,
         query_column=1,
         key_column=2,
-        causal=causal,
-        offset_B=None if offset is None else np.array(offset),
+        seen_N2=reference.seen_keys(
+            query_starts, np.diff(key_starts), causal, None if offset is None else np.array(offset)
+        ),
         scale=0.7,
         bias_BHTS=bias,
         weights_BHTS=weights,
@@ -178,7 +179,7 @@ def test_attention_step_is_attention_of_one_query_over_gathered_keys() -> None:
     lengths, bias = np.array([4, 2, 0], np.int32), rng.standard_normal((3, heads, 4))
     weights = np.full((3, heads, 4), np.nan)
     shape = {"heads": heads, "key_heads": key_heads, "head_width": width, "value_column": 6}
-    got = reference.attention_step(query, cache, cache, index, lengths, **shape, bias_RHS=bias, weights_RHS=weights)
+    got = reference.attention_step(query, cache, cache, index, lengths, **shape, bias_NHS=bias, weights_NHS=weights)
     for r in range(3):
         gathered = cache[index[r, : lengths[r]]]
         one = np.full((1, heads, 1, max(int(lengths[r]), 1)), np.nan)

@@ -162,7 +162,11 @@ def finish_scores(i, s, here, span, heads, block, biases, weight, sinks, places)
         own = load_integer(ranges + n * 16) - s
         hide_between(row, max(sinks - s, front), min(own, whole))
         if weights != 0 and begin < stop:
-            copy_row(row + begin * 4, weights + h * weight_head + t * weight_row + (s + begin) * 4, stop - begin)
+            line, before = weights + h * weight_head + t * weight_row + s * 4, max(min(sinks - s, own, stop), 0)
+            if before > 0:
+                copy_row(row, line, before)
+            if max(own, before) < stop:
+                copy_row(row + max(own, before) * 4, line + max(own, before) * 4, stop - max(own, before))
 
 
 @inner

@@ -2,9 +2,9 @@
 
 Bound by the keys' and values' memory. So the beams of a sentence, or its next queries, rows side by side whose tables
 start with the same keys, are taken together: each key and value that they share is read once for TOGETHER rows. And a
-row's heads go side by side: LANES dot products at a time, with all heads of a key read while its row is near; a softmax over each head's
-scores (in base 2, two passes); then VALUE_KEYS values at a time, the sums in registers. Rows and heads are shared
-among the threads by the number of their keys.
+row's heads go side by side: LANES dot products at a time, with all heads of a key read while its row is near; a softmax
+over each head's scores (in base 2, two passes); then VALUE_KEYS values at a time, the sums in registers. Rows and heads
+are shared among the threads by the number of their keys.
 
 Bits: sums go over a row's own keys in the order of its table, so neither the places of the keys in the cache, nor other
 rows, whether they share keys or not, nor the number of threads change a result.
