@@ -104,9 +104,27 @@ def test_nan_is_not_swallowed():
 ragged = st.lists(st.integers(0, 40), min_size=1, max_size=4)
 
 
+def test_blocks_of_keys_that_no_row_sees_are_not_read():
+    """A window costs what it keeps: numbers in the keys between the sinks and the window do not matter."""
+    T, S, window, sinks = 9, 4 * KEYS, 30, 5
+    query, rows = normal(1, T, 24), normal(2, S, 48)
+    starts = np.array([0, T]), np.array([0, S])
+    seen_N2 = kernels.seen_keys(starts[0], np.array([S]), True, np.array([S - T]), window)
+    form = {"heads": 2, "key_heads": 2, "head_width": 12, "value_column": 24, "seen_N2": seen_N2, "sinks": sinks}
+    expected = kernels.attention(query, rows, rows, *starts, **form)
+    rows[KEYS : 3 * KEYS] = np.nan
+    np.testing.assert_array_equal(kernels.attention(query, rows, rows, *starts, **form), expected)
+
+
 @settings(max_examples=25, deadline=None)
-@given(lengths=ragged, causal=st.booleans(), threads=st.integers(1, 2), data=st.data())
-def test_a_sentence_has_the_same_bits_in_any_batch(lengths, causal, threads, data):
+@given(
+    lengths=ragged,
+    causal=st.booleans(),
+    window=st.sampled_from([0, 1, 40]),
+    threads=st.integers(1, 2),
+    data=st.data(),
+)
+def test_a_sentence_has_the_same_bits_in_any_batch(lengths, causal, window, threads, data):
     order = data.draw(st.permutations(range(len(lengths))))
     shape = {"heads": 4, "key_heads": 2, "head_width": 12, "key_column": 48, "value_column": 72}
     sentences = [normal(n, length, 96) for n, length in enumerate(lengths)]
@@ -114,9 +132,11 @@ def test_a_sentence_has_the_same_bits_in_any_batch(lengths, causal, threads, dat
     def run(chosen):
         rows = np.concatenate([sentences[n] for n in chosen])
         starts = np.concatenate([[0], np.cumsum([lengths[n] for n in chosen])]).astype(np.int64)
-        seen_N2 = kernels.seen_keys(starts, np.diff(starts), causal)
+        seen_N2 = kernels.seen_keys(starts, np.diff(starts), causal, None, window)
         with kernels.use_threads(threads):
-            return np.split(kernels.attention(rows, rows, rows, starts, starts, seen_N2=seen_N2, **shape), starts[1:-1])
+            return np.split(
+                kernels.attention(rows, rows, rows, starts, starts, seen_N2=seen_N2, sinks=2, **shape), starts[1:-1]
+            )
 
     together = run(order)
     with kernels.use_threads(1):

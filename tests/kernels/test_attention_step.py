@@ -146,3 +146,26 @@ def test_a_step_is_the_last_row_of_causal_attention():
     index_RS = np.broadcast_to(np.arange(37, dtype=np.int32), (37, 37)).copy()
     step = kernels.attention_step(rows_NE, rows_NE, rows_NE, index_RS, np.arange(1, 38), **columns)
     np.testing.assert_allclose(step, whole, atol=2e-6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    before=st.integers(0, 40), chunk=st.integers(1, 11), threads=st.integers(1, 2), window=st.sampled_from([0, 3, 19])
+)
+def test_a_chunk_of_queries_has_the_bits_of_so_many_steps(before, chunk, threads, window):
+    longest = before + chunk
+    index_RS = np.stack([np.random.default_rng(r).permutation(60)[:longest] for r in (1, 2)]).astype(np.int32)
+    query_NE, cache_ME = normal(3, 2 * chunk, 44), normal(4, 60, 44)
+    stops_N = np.tile(np.arange(before, longest) + 1, 2)
+    firsts_N = np.maximum(stops_N - window, 0) if window else None
+    rows_N = np.repeat([0, 1], chunk)
+    with kernels.use_threads(threads):
+        out_NF = kernels.attention_step(
+            query_NE, cache_ME, cache_ME, index_RS, stops_N, rows_N=rows_N, firsts_N=firsts_N, **SHAPE
+        )
+    for n in range(2 * chunk):
+        one = slice(n, n + 1)
+        first = 0 if firsts_N is None else firsts_N[n]
+        seen_1S = np.ascontiguousarray(index_RS[rows_N[one], first:])
+        step = kernels.attention_step(query_NE[one], cache_ME, cache_ME, seen_1S, stops_N[one] - first, **SHAPE)
+        np.testing.assert_array_equal(out_NF[n], step[0])

@@ -95,8 +95,8 @@ def test_attention_is_the_mean_of_the_alignment_heads(layer, heads):
 
     def spy(*arguments, weights_BHTS=None, **options):
         full = np.empty((3, 4, max(map(len, targets)), max(map(len, sources))))
-        out = reference.attention(*arguments, weights_BHTS=full if not "seen_N2" in options else None, **options)
-        if not "seen_N2" in options:
+        out = reference.attention(*arguments, weights_BHTS=full if "seen_N2" not in options else None, **options)
+        if "seen_N2" not in options:
             calls.append(full)
         if weights_BHTS is not None:
             weights_BHTS[...] = full

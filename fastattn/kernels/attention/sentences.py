@@ -150,23 +150,31 @@ def finish_scores(i, s, here, span, heads, block, biases, weight, sinks, places)
     queries, position = heads
     first, count = block
     weights, weight_head, weight_row = weight
+    added = biases[0] != 0 or biases[4] != 0 or biases[5] != 0
     for n in range(i, i + ROWS):
         row = scores + (n - i) * KEYS * 4
-        begin, stop = seen_here(ranges, n, s, here, sinks)
-        stop = max(stop, 0)
-        r = first + min(n, count - 1)
-        h, t = r // queries, r % queries
-        add_biases(row + front * 4, biases, h, t, position + t, s + front, stop - front)
+        stop = max(seen_here(ranges, n, s, here, sinks)[1], 0)
+        own, h, t = load_integer(ranges + n * 16) - s, 0, 0
+        if added or weights != 0:  # a division, of which a short sentence would notice one a row
+            h, t = divmod(first + min(n, count - 1), queries)
+        if added:
+            add_biases(row + front * 4, biases, h, t, position + t, s + front, stop - front)
         if stop < whole:
             hide_from(row, max(stop, front), whole)
-        own = load_integer(ranges + n * 16) - s
-        hide_between(row, max(sinks - s, front), min(own, whole))
-        if weights != 0 and begin < stop:
-            line, before = weights + h * weight_head + t * weight_row + s * 4, max(min(sinks - s, own, stop), 0)
-            if before > 0:
-                copy_row(row, line, before)
-            if max(own, before) < stop:
-                copy_row(row + max(own, before) * 4, line + max(own, before) * 4, stop - max(own, before))
+        if own > front:
+            hide_between(row, max(sinks - s, front), min(own, whole))
+        if weights != 0:
+            keep_scores(row, weights + h * weight_head + t * weight_row + s * 4, sinks - s, own, stop)
+
+
+@inner
+def keep_scores(row, line, sinks, own, stop):
+    """Copy to a row of weights the scores of those keys that a row sees, numbered from the block's first on."""
+    before = max(min(sinks, own, stop), 0)
+    if before > 0:
+        copy_row(row, line, before)
+    if max(own, before) < stop:
+        copy_row(row + max(own, before) * 4, line + max(own, before) * 4, stop - max(own, before))
 
 
 @inner
