@@ -10,7 +10,7 @@ from fastattn.kernels.picked import pack_rows, pick, picked_all, picked_log_prob
 from fastattn.kernels.recurrence import running_average, ssru
 from fastattn.kernels.rotary import rotate
 from fastattn.kernels.select import log_probs, project_all, project_top_k
-from fastattn.runtime.jit import current_threads, thread_limit, use_threads
+from fastattn.runtime.threads import current_threads, thread_limit, use_threads
 
 __all__ = [
     "attention",

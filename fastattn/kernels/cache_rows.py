@@ -4,7 +4,7 @@ Half the bytes are half the time of a step's attention, which is bound by readin
 """
 
 import numpy as np
-from numba import types
+from numba import prange, types
 from numba.extending import overload
 
 from fastattn.runtime.jit import FLAGS, inner, kernel
@@ -72,31 +72,33 @@ def _copy_row(table, values, target, width):
 
 
 @kernel
-def _write(first, end, table_ME, rows_N, values_NE, first_column):
+def _write(table_ME, rows_N, values_NE, first_column):
     N, E = values_NE.shape
     values, table = values_NE.ctypes.data + first_column * 4, table_ME.ctypes.data
     row = table_ME.shape[1] * table_ME.itemsize
-    for n in range(first * ROW_BLOCK, min(N, end * ROW_BLOCK)):
-        copy_row(table_ME, values + n * E * 4, table + rows_N[n] * row, E - first_column)
+    for block in prange(0, -(-N // ROW_BLOCK)):
+        for n in range(block * ROW_BLOCK, min(N, (block + 1) * ROW_BLOCK)):
+            copy_row(table_ME, values + n * E * 4, table + rows_N[n] * row, E - first_column)
 
 
 @kernel
-def _round_in_place(first, end, values_NE, first_column):
+def _round_in_place(values_NE, first_column):
     N, E = values_NE.shape
-    zero = splat(np.float32(0))
-    for n in range(first * ROW_BLOCK, min(N, end * ROW_BLOCK)):
-        row = values_NE.ctypes.data + n * E * 4
-        for d in range(first_column, E, LANES):
-            left = min(LANES, E - d)
-            if left == LANES:
-                store(nearest_bfloat16(load(row + d * 4)), row + d * 4)
-            else:
-                store_first(nearest_bfloat16(load_first(row + d * 4, left, zero)), row + d * 4, left)
+    for block in prange(0, -(-N // ROW_BLOCK)):
+        zero = splat(np.float32(0))
+        for n in range(block * ROW_BLOCK, min(N, (block + 1) * ROW_BLOCK)):
+            row = values_NE.ctypes.data + n * E * 4
+            for d in range(first_column, E, LANES):
+                left = min(LANES, E - d)
+                if left == LANES:
+                    store(nearest_bfloat16(load(row + d * 4)), row + d * 4)
+                else:
+                    store_first(nearest_bfloat16(load_first(row + d * 4, left, zero)), row + d * 4, left)
 
 
 def round_rows(values_NE: np.ndarray, first_column: int) -> None:
     """The values, float32 and C-contiguous, from ``first_column`` on become the nearest bfloat16, in place."""
-    _round_in_place(-(-len(values_NE) // ROW_BLOCK), values_NE, first_column)
+    _round_in_place(values_NE, first_column)
 
 
 def write_rows(table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int) -> None:
@@ -105,4 +107,4 @@ def write_rows(table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, 
     table_ME   written; float32, or uint16, which takes the nearest bfloat16; C-contiguous like values_NE, float32.
     rows_N     int32, inside the table and all different; nothing is checked here.
     """
-    _write(-(-len(rows_N) // ROW_BLOCK), table_ME, rows_N, values_NE, first_column)
+    _write(table_ME, rows_N, values_NE, first_column)

@@ -12,11 +12,14 @@ AVX2 (6x16), one core: 96 GFLOP/s at 1024 cubed, 98 at 96x384x1536; OpenBLAS 92 
 """
 
 import numpy as np
+from numba import prange
 
 from fastattn.kernels.activation import CODES, activate_all
 from fastattn.kernels.packing import NR, PackedLinear
 from fastattn.kernels.staging import scratch_bytes, stage_rows, staged_row
-from fastattn.runtime.jit import current_threads, inner, kernel
+from fastattn.runtime.jit import inner, kernel
+from fastattn.runtime.parts import take_part
+from fastattn.runtime.threads import current_threads
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import make_linear_tile
 from fastattn.simd.vector import LINE, load, load_first, make_scratch, splat, store, store_first
@@ -129,11 +132,11 @@ def finish_tile(scratch, scratch_row, rows, columns, multiply, residual, y, y_ro
 
 @kernel
 def _linear(
-    first_part, last_part, x_ND, panels_PSN, affine, activation, multiply_NF, residual_NF,
+    x_ND, panels_PSN, affine, activation, multiply_NF, residual_NF,
     row_block, column_blocks, scratch_PB, y_NF,
 ):  # fmt: skip
     """The tasks, a row block times a column block each, cut into runs, one a part; see linear."""
-    bias, factors, corrections, staging = affine
+    bias, factors, corrections, input_scale, input_factors = affine
     N, D = x_ND.shape
     P, steps, F = panels_PSN.shape[0], panels_PSN.shape[1], y_NF.shape[1]
     x, w, b, y = x_ND.ctypes.data, panels_PSN.ctypes.data, bias.ctypes.data, y_NF.ctypes.data
@@ -143,19 +146,21 @@ def _linear(
     direct = not has_multiply and (activation == 0 or not has_residual)
     y_row, panel_bytes = F * 4, panels_PSN.strides[0]
     a_row = staged_row(panels_PSN, D)
-    tasks, parts = (N + row_block - 1) // row_block * column_blocks, len(scratch_PB)
-    scratch, zeros = tile_scratch(), zeros_scratch()
-    for j in range(0, GROUP * NR, LANES):
-        store(splat(np.float32(0)), zeros + j * 4)
-    for part in range(first_part, last_part):
-        staged = scratch_PB.ctypes.data + part * scratch_PB.shape[1]
+    tasks = (N + row_block - 1) // row_block * column_blocks
+    for part in prange(0, len(scratch_PB)):
+        staged, first_task, last_task = take_part(scratch_PB, part, tasks)
         row_factors = staged + row_block * a_row
-        for task in range(tasks * part // parts, tasks * (part + 1) // parts):
+        scratch, zeros = tile_scratch(), zeros_scratch()
+        for j in range(0, GROUP * NR, LANES):
+            store(splat(np.float32(0)), zeros + j * 4)
+        for task in range(first_task, last_task):
             first = task // column_blocks * row_block
             last = min(N, first + row_block)
             column_block = task % column_blocks
             p, end = column_block * P // column_blocks, (column_block + 1) * P // column_blocks
-            a = stage_rows(panels_PSN, staging, x + first * D * 4, last - first, D, staged, row_factors)
+            a = stage_rows(
+                panels_PSN, (input_scale, input_factors), x + first * D * 4, last - first, D, staged, row_factors
+            )
             ahead_step = step_ahead(panel_bytes, steps, last - first)
             while p < end:
                 # panels that are not whole go alone: their residual is added last, however many rows there are
@@ -222,7 +227,7 @@ def linear(
         size = scratch_bytes(packed.panels_PSN, packed.inputs, row_block)
         scratch_PB = np.empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH
         _linear(
-            parts, x_ND, packed.panels_PSN, packed.affine, CODES[activation],
+            x_ND, packed.panels_PSN, packed.affine, CODES[activation],
             _NONE if multiply_NF is None else multiply_NF, _NONE if residual_NF is None else residual_NF,
             row_block, column_blocks, scratch_PB, y_NF,
         )  # fmt: skip

@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numba import prange
 
 from fastattn.kernels.packing import PackedLinear
 from fastattn.kernels.select import CHUNK, LOWEST, fold_lanes, log_softmax, log_sum, prepare_edits, scan_row
 from fastattn.kernels.staging import scratch_bytes, stage_rows, staged_row
 from fastattn.rounding import bfloat16_bits, quantize
-from fastattn.runtime.jit import current_threads, inner, kernel
+from fastattn.runtime.jit import inner, kernel
+from fastattn.runtime.parts import make_scratch_parts, take_part
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.dots import linear_dots
 from fastattn.simd.target import LANES
@@ -148,7 +150,7 @@ def scan_line(line, columns, words, state, summed, values, ids, start, k):
 
 @kernel
 def _choose(
-    first_part, last_part, x_RD, rows_FD, staging, runs_G4, edits, targets_R, summed, k, scratch_PB, lines_LC,
+    x_RD, rows_FD, staging, runs_G4, edits, targets_R, summed, k, scratch_PB, lines_LC,
     values, ids, logits_R, log_sums_R,
 ):  # fmt: skip
     """The runs of rows that choose from the same words, shared by parts.
@@ -157,13 +159,13 @@ def _choose(
     lines_LC  logits: of every row, which are then all that is done, or, where k is not negative, ROWS lines a part
     """
     R, D = x_RD.shape
-    G, parts, line_row = len(runs_G4), len(scratch_PB), lines_LC.shape[1] * 4
+    G, line_row = len(runs_G4), lines_LC.shape[1] * 4
     x, a_row, weights, row_bytes = x_RD.ctypes.data, staged_row(rows_FD, D), rows_FD.ctypes.data, rows_FD.strides[0]
-    state = state_scratch()
-    for part in range(first_part, last_part):
-        staged = scratch_PB.ctypes.data + part * scratch_PB.shape[1]
+    for part in prange(0, len(scratch_PB)):
+        staged, first_run, last_run = take_part(scratch_PB, part, G)
         row_factors = staged + ROWS * a_row
-        for g in range(G * part // parts, G * (part + 1) // parts):
+        state = state_scratch()
+        for g in range(first_run, last_run):
             first, end = runs_G4[g, 0], runs_G4[g + 1, 0] if g + 1 < G else R
             words, columns, count = runs_G4[g, 1], runs_G4[g, 2], runs_G4[g, 3]
             biases, column_factors, corrections = words + columns * 4, words + columns * 8, words + columns * 12
@@ -196,13 +198,12 @@ def _run(
     starts = [r for r in range(R) if r == 0 or r % ROWS == 0 or picked_R[r] is not picked_R[r - 1]]
     runs_G4 = np.array([(r, *picked_R[r].place) for r in starts], np.int64)
     columns = int(np.max(runs_G4[:, 2]))
-    parts = min(len(starts), current_threads())
+    scratch_PB = make_scratch_parts(len(starts), scratch_bytes(linear.rows_FD, x_RD.shape[1], ROWS))
     values, ids = np.full(R * max(k, 0), -np.inf, np.float32), np.full(R * max(k, 0), -1, np.int32)
     logits_R, log_sums_R = np.empty(R, np.float32), np.empty(R, np.float32)
-    lines_LC = np.empty((parts * ROWS if k >= 0 else R, columns), np.float32)
-    scratch_PB = np.empty((parts, scratch_bytes(linear.rows_FD, x_RD.shape[1], ROWS)), np.uint8)
+    lines_LC = np.empty((len(scratch_PB) * ROWS if k >= 0 else R, columns), np.float32)
     _choose(
-        parts, x_RD, linear.rows_FD, linear.packed.staging, runs_G4, edits, targets_R, summed, k, scratch_PB,
+        x_RD, linear.rows_FD, linear.packed.staging, runs_G4, edits, targets_R, summed, k, scratch_PB,
         lines_LC, values, ids, logits_R, log_sums_R,
     )  # fmt: skip
     return values.reshape(R, max(k, 0)), ids.reshape(R, max(k, 0)), logits_R, log_sums_R, lines_LC

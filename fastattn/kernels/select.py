@@ -7,11 +7,14 @@ for segments of fixed size and merged in order, so the bits depend on neither ba
 """
 
 import numpy as np
+from numba import prange
 
 from fastattn.kernels.matmul import GROUP, MR, linear, multiply_tile, step_ahead
 from fastattn.kernels.packing import NR, PackedLinear
 from fastattn.kernels.staging import scratch_bytes, stage_rows, staged_row
-from fastattn.runtime.jit import current_threads, inner, kernel
+from fastattn.runtime.jit import inner, kernel
+from fastattn.runtime.parts import make_scratch_parts, take_part
+from fastattn.runtime.threads import current_threads
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (
     LOG2_E,
@@ -99,11 +102,10 @@ def scan_row(logits, columns, first_id, peaks, sums, summed, values, ids, start,
 
 @kernel
 def _project(
-    first_part, last_part, x_RD, panels_PSN, affine, edits, targets_R, peaks_SR, sums_SR, summed, k, chunks, values,
-    ids, scratch_PB, logits_R,
+    x_RD, panels_PSN, affine, edits, targets_R, peaks_SR, sums_SR, summed, k, chunks, values, ids, scratch_PB, logits_R,
 ):  # fmt: skip
     """The tasks, a row block times a run of segments each, cut into runs, one a part; see _run."""
-    bias, factors, corrections, staging = affine
+    bias, factors, corrections, input_scale, input_factors = affine
     suppressed_RJ, penalised_RJ, penalty = edits
     R, D = x_RD.shape
     P, steps, S = panels_PSN.shape[0], panels_PSN.shape[1], peaks_SR.shape[0]
@@ -111,18 +113,18 @@ def _project(
     column_factors, column_corrections = factors.ctypes.data, corrections.ctypes.data
     has_targets, panel_bytes = targets_R.size > 0, panels_PSN.strides[0]
     a_row = staged_row(panels_PSN, D)
-    tasks, parts = chunks * ((R + ROW_BLOCK - 1) // ROW_BLOCK), len(scratch_PB)
-    scratch, peaks, zeros = logits_scratch(), state_scratch(), zeros_scratch()
-    sums = peaks + ROW_BLOCK * SIZE
-    for j in range(0, CHUNK, LANES):
-        store(splat(np.float32(0)), zeros + j * 4)
-    for part in range(first_part, last_part):
-        staged = scratch_PB.ctypes.data + part * scratch_PB.shape[1]
+    tasks = chunks * ((R + ROW_BLOCK - 1) // ROW_BLOCK)
+    for part in prange(0, len(scratch_PB)):
+        staged, first_task, last_task = take_part(scratch_PB, part, tasks)
         row_factors = staged + min(R, ROW_BLOCK) * a_row
-        for task in range(tasks * part // parts, tasks * (part + 1) // parts):
+        scratch, peaks, zeros = logits_scratch(), state_scratch(), zeros_scratch()
+        sums = peaks + ROW_BLOCK * SIZE
+        for j in range(0, CHUNK, LANES):
+            store(splat(np.float32(0)), zeros + j * 4)
+        for task in range(first_task, last_task):
             chunk, first = task % chunks, task // chunks * ROW_BLOCK
             rows = min(R, first + ROW_BLOCK) - first
-            a = stage_rows(panels_PSN, staging, x + first * D * 4, rows, D, staged, row_factors)
+            a = stage_rows(panels_PSN, (input_scale, input_factors), x + first * D * 4, rows, D, staged, row_factors)
             ahead_step = step_ahead(panel_bytes, steps, rows)
             for segment in range(chunk * S // chunks, (chunk + 1) * S // chunks):
                 for i in range(rows):
@@ -169,9 +171,9 @@ def _project(
 
 
 @kernel
-def _merge(first, end, peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R):
+def _merge(peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R):
     S, R = peaks_SR.shape
-    for r in range(first, end):
+    for r in prange(0, R):
         peak = LOWEST
         for s in range(S):
             peak = max(peak, peaks_SR[s, r])
@@ -195,14 +197,13 @@ def _run(x_RD, packed, k, edits, targets_R, summed=True):
     best_values, best_ids = np.full(R * k, -np.inf, np.float32), np.full(R * k, -1, np.int32)
     logits_R, log_sums_R = np.empty(R, np.float32), np.empty(R, np.float32)
     if R:
-        tasks = chunks * -(-R // ROW_BLOCK)
-        parts = min(tasks, current_threads())
-        scratch_PB = np.empty((parts, scratch_bytes(packed.panels_PSN, packed.inputs, min(R, ROW_BLOCK))), np.uint8)
+        size = scratch_bytes(packed.panels_PSN, packed.inputs, min(R, ROW_BLOCK))
+        scratch_PB = make_scratch_parts(chunks * -(-R // ROW_BLOCK), size)
         _project(
-            parts, x_RD, packed.panels_PSN, packed.affine, edits, targets_R, peaks_SR, sums_SR, summed, k, chunks,
+            x_RD, packed.panels_PSN, packed.affine, edits, targets_R, peaks_SR, sums_SR, summed, k, chunks,
             values, ids, scratch_PB, logits_R,
         )  # fmt: skip
-        _merge(R, peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R)
+        _merge(peaks_SR, sums_SR, k, chunks, values, ids, best_values, best_ids, log_sums_R)
     return best_values.reshape(R, k), best_ids.reshape(R, k), logits_R, log_sums_R
 
 

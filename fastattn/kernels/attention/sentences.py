@@ -19,6 +19,7 @@ No gain: prefetching the next keys of a long sentence, blocks of 1024 rows.
 """
 
 import numpy as np
+from numba import prange
 
 from fastattn.kernels.attention.scores import (
     add_biases,
@@ -46,7 +47,8 @@ from fastattn.kernels.attention.tiles import (
     whole_columns,
 )
 from fastattn.position_bias import PositionBias
-from fastattn.runtime.jit import current_threads, inner, kernel
+from fastattn.runtime.jit import inner, kernel
+from fastattn.runtime.threads import current_threads
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import LOG2_E, SIZE, load_integer, load_scalar, splat, store, store_integer, store_scalar
 
@@ -304,7 +306,7 @@ def biases_of(biases, b, h):
 
 
 @kernel
-def attend(first_part, end, rows, starts, shape, columns, mask, form, weights_BHTS, scratch_PN, odd_P):
+def attend(rows, starts, shape, columns, mask, form, weights_BHTS, scratch_PN, odd_P):
     """All blocks of ``limit`` rows cut into P runs of like cost, a thread each; see attention.
 
     rows     query_NE, key_ME, value_ME, out_NF
@@ -332,7 +334,7 @@ def attend(first_part, end, rows, starts, shape, columns, mask, form, weights_BH
             everything += key_heads * block_cost(first, count, queries, keys, seen)
     weight_strides = strides(weights_BHTS)
 
-    for part in range(first_part, end):
+    for part in prange(0, parts):
         odd_P[part] = 0
         scratch = aligned(scratch_PN.ctypes.data + part * scratch_PN.shape[1] * 4)
         places = cut_scratch(scratch, limit, width, value_width)
@@ -375,14 +377,15 @@ def block_rows(N: int, heads: int, key_heads: int, width: int, parts: int) -> in
 
 
 @kernel
-def _see(first, end, query_starts_B1, lengths_B, causal, offset_B, window, seen_N2):
-    for b in range(len(query_starts_B1) - 1):
-        for n in range(query_starts_B1[b], query_starts_B1[b + 1]):
-            stop = lengths_B[b]
-            if causal:
-                stop = min(n - query_starts_B1[b] + offset_B[b % len(offset_B)] + 1, stop)
-            seen_N2[n, 0] = max(stop - window, 0) if window > 0 else 0
-            seen_N2[n, 1] = stop
+def _see(query_starts_B1, lengths_B, causal, offset_B, window, seen_N2):
+    for _ in prange(0, 1):  # microseconds: no work to share
+        for b in range(len(query_starts_B1) - 1):
+            for n in range(query_starts_B1[b], query_starts_B1[b + 1]):
+                stop = lengths_B[b]
+                if causal:
+                    stop = min(n - query_starts_B1[b] + offset_B[b % len(offset_B)] + 1, stop)
+                seen_N2[n, 0] = max(stop - window, 0) if window > 0 else 0
+                seen_N2[n, 1] = stop
 
 
 def seen_keys(
@@ -398,7 +401,7 @@ def seen_keys(
     window  the last so many of them; 0: all
     """
     seen_N2 = np.empty((int(query_starts_B1[-1]), 2), np.int64)
-    _see(1, query_starts_B1, lengths_B, causal, _NO_OFFSET if offset_B is None else offset_B, window, seen_N2)
+    _see(query_starts_B1, lengths_B, causal, _NO_OFFSET if offset_B is None else offset_B, window, seen_N2)
     return seen_N2
 
 
@@ -482,5 +485,5 @@ def attend_counting(
         int(positions.from_start),
     )
     seen = (_NO_KEYS if seen_N2 is None else seen_N2), sinks
-    attend(parts, (*rows, out_NF), starts, (*shape, limit), columns, seen, form, weights_BHTS, scratch_PN, odd_P)
+    attend((*rows, out_NF), starts, (*shape, limit), columns, seen, form, weights_BHTS, scratch_PN, odd_P)
     return out_NF, int(odd_P.sum())

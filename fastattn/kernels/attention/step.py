@@ -18,6 +18,7 @@ No gain: asking for the next head's or the next keys' memory ahead of its use.
 """
 
 import numpy as np
+from numba import prange
 
 from fastattn.kernels.attention.scores import (
     add_biases,
@@ -29,7 +30,8 @@ from fastattn.kernels.attention.scores import (
     multiply_row,
 )
 from fastattn.position_bias import PositionBias
-from fastattn.runtime.jit import current_threads, inner, kernel
+from fastattn.runtime.jit import inner, kernel
+from fastattn.runtime.parts import make_scratch_parts, take_part
 from fastattn.simd.rows import make_add_rows, make_dot_rows
 from fastattn.simd.softmax import exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET
@@ -274,7 +276,7 @@ def step_biases(form):
 
 
 @kernel
-def attend_rows(first_part, end_part, rows, keys, shape, columns, form, weights_NHS, scratch_PN, stride):
+def attend_rows(rows, keys, shape, columns, form, weights_NHS, scratch_PN, stride):
     """The (row, head) pairs cut into P runs of like cost, a thread each; see attention_step.
 
     rows     query_NE, key_ME, value_ME, out_NF
@@ -286,23 +288,23 @@ def attend_rows(first_part, end_part, rows, keys, shape, columns, form, weights_
     query_NE, key_ME, value_ME, out_NF = rows
     stops_N = keys[3]
     heads, group, width, value_width = shape
-    N, parts = len(stops_N), len(scratch_PN)
+    N = len(stops_N)
     everything = 0
     for n in range(N):
         _, begin, stop = own_keys(keys, n)
         everything += (stop - begin + 16) * heads
-    weight = weights_NHS.ctypes.data if weights_NHS.size > 0 else 0
-    weight_head = weights_NHS.shape[2] * 4
-    wants = form[0], step_biases(form), weight, weights_NHS.shape[1] * weight_head, weight_head
-    places = (
-        (query_NE.ctypes.data + columns[0] * 4, query_NE.shape[1] * 4),
-        (key_ME.ctypes.data + columns[1] * key_ME.itemsize, key_ME.shape[1] * key_ME.itemsize),
-        (value_ME.ctypes.data + columns[2] * value_ME.itemsize, value_ME.shape[1] * value_ME.itemsize),
-        (out_NF.ctypes.data, heads * value_width * 4),
-    )
-    for part in range(first_part, end_part):
-        scratch = aligned(scratch_PN.ctypes.data + part * scratch_PN.shape[1] * 4)
-        start, last = everything * part // parts, everything * (part + 1) // parts
+    for part in prange(0, len(scratch_PN)):
+        scratch, start, last = take_part(scratch_PN, part, everything)
+        scratch = aligned(scratch)
+        weight = weights_NHS.ctypes.data if weights_NHS.size > 0 else 0
+        weight_head = weights_NHS.shape[2] * 4
+        wants = form[0], step_biases(form), weight, weights_NHS.shape[1] * weight_head, weight_head
+        places = (
+            (query_NE.ctypes.data + columns[0] * 4, query_NE.shape[1] * 4),
+            (key_ME.ctypes.data + columns[1] * key_ME.itemsize, key_ME.shape[1] * key_ME.itemsize),
+            (value_ME.ctypes.data + columns[2] * value_ME.itemsize, value_ME.shape[1] * value_ME.itemsize),
+            (out_NF.ctypes.data, heads * value_width * 4),
+        )
         done = first = 0
         while first < N:
             end, cost = find_end(keys, first), 0
@@ -361,7 +363,7 @@ def attention_step(
     """
     scale, value_width = head_width**-0.5 if scale is None else scale, value_width or head_width
     longest, N, positions = index_RS.shape[1], len(query_NE), positions or PositionBias()
-    parts = min(current_threads(), N * longest * heads * head_width // GRAIN + 1)
+    products = N * longest * heads * head_width
     out_NF = np.empty((N, heads * value_width), np.float32)
     if weights_NHS is not None:
         weights_NHS.fill(0)
@@ -376,8 +378,8 @@ def attention_step(
     )
     keys = index_RS, _NOTHING if rows_N is None else rows_N, _NOTHING if firsts_N is None else firsts_N, stops_N
     attend_rows(
-        parts, (query_NE, key_ME, value_ME, out_NF), keys, (heads, heads // key_heads, head_width, value_width),
+        (query_NE, key_ME, value_ME, out_NF), keys, (heads, heads // key_heads, head_width, value_width),
         (query_column, key_column, value_column), form, _NO_BIAS if weights_NHS is None else weights_NHS,
-        np.empty((parts, scratch_size), np.float32), stride,
+        make_scratch_parts(products // GRAIN + 1, scratch_size, dtype=np.float32), stride,
     )  # fmt: skip
     return out_NF
