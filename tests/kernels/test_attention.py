@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import fastattn
 from fastattn import kernels, reference
 from fastattn.errors import InputError
-from fastattn.kernels.attention.sentences import COLUMNS, KEYS, ROWS
 from fastattn.kernels.attention.sentences import attend as attend_kernel
+from fastattn.kernels.attention.tiles import COLUMNS, KEYS, ROWS
 from fastattn.reference.attention import softmax
 from tests import ROOT
 from tests.kernels.cases import attention_case, check

@@ -275,6 +275,51 @@ def step_biases(form):
     )
 
 
+@inner
+def step_places(rows, columns):
+    """What ``attend_together`` takes of the arrays: addresses of their first columns, and the distances of rows."""
+    query_NE, key_ME, value_ME, out_NF = rows
+    return (
+        (query_NE.ctypes.data + columns[0] * 4, query_NE.shape[1] * 4),
+        (key_ME.ctypes.data + columns[1] * key_ME.itemsize, key_ME.shape[1] * key_ME.itemsize),
+        (value_ME.ctypes.data + columns[2] * value_ME.itemsize, value_ME.shape[1] * value_ME.itemsize),
+        (out_NF.ctypes.data, out_NF.shape[1] * 4),
+    )
+
+
+@inner
+def cost_of(keys, first, end):
+    """Roughly how many scores a head of some rows computes."""
+    cost = 0
+    for n in range(first, end):
+        _, begin, stop = own_keys(keys, n)
+        cost += stop - begin + 16
+    return cost
+
+
+@inner
+def attend_share(rows, keys, shape, columns, form, weights_NHS, share, scratch, stride):
+    """A thread's share, from one unit of work to another, of all rows and heads; arguments as ``attend_rows``'."""
+    heads, group, width, value_width = shape
+    query, key, value, out = step_places(rows, columns)
+    weight_head = weights_NHS.shape[2] * 4
+    weight = weights_NHS.ctypes.data if weights_NHS.size > 0 else 0
+    wants = form[0], step_biases(form), weight, weights_NHS.shape[1] * weight_head, weight_head
+    done = first = 0
+    while first < len(keys[3]):
+        end = find_end(keys, first)
+        cost = cost_of(keys, first, end)
+        # a head belongs to the part in which its first unit of work falls
+        first_head = min(max((share[0] - done + cost - 1) // cost, 0), heads)
+        last_head = min(max((share[1] - done + cost - 1) // cost, 0), heads)
+        done += cost * heads
+        if first_head < last_head:
+            together = first, end, count_shared(keys, first, end)
+            mine = first_head, last_head, heads, group, width, value_width, stride
+            attend_together(rows[1], query, key, value, out, keys, together, mine, wants, aligned(scratch))
+        first = end
+
+
 @kernel
 def attend_rows(rows, keys, shape, columns, form, weights_NHS, scratch_PN, stride):
     """The (row, head) pairs cut into P runs of like cost, a thread each; see attention_step.
@@ -285,43 +330,11 @@ def attend_rows(rows, keys, shape, columns, form, weights_NHS, scratch_PN, strid
     columns  of the first query, key and value
     form     as ``attend``'s, with bias_NHS
     """
-    query_NE, key_ME, value_ME, out_NF = rows
-    stops_N = keys[3]
-    heads, group, width, value_width = shape
-    N = len(stops_N)
-    everything = 0
-    for n in range(N):
-        _, begin, stop = own_keys(keys, n)
-        everything += (stop - begin + 16) * heads
+    _, _, _, stops_N = keys
+    everything = cost_of(keys, 0, len(stops_N)) * shape[0]
     for part in prange(0, len(scratch_PN)):
-        scratch, start, last = take_part(scratch_PN, part, everything)
-        scratch = aligned(scratch)
-        weight = weights_NHS.ctypes.data if weights_NHS.size > 0 else 0
-        weight_head = weights_NHS.shape[2] * 4
-        wants = form[0], step_biases(form), weight, weights_NHS.shape[1] * weight_head, weight_head
-        places = (
-            (query_NE.ctypes.data + columns[0] * 4, query_NE.shape[1] * 4),
-            (key_ME.ctypes.data + columns[1] * key_ME.itemsize, key_ME.shape[1] * key_ME.itemsize),
-            (value_ME.ctypes.data + columns[2] * value_ME.itemsize, value_ME.shape[1] * value_ME.itemsize),
-            (out_NF.ctypes.data, heads * value_width * 4),
-        )
-        done = first = 0
-        while first < N:
-            end, cost = find_end(keys, first), 0
-            for n in range(first, end):
-                _, begin, stop = own_keys(keys, n)
-                cost += stop - begin + 16
-            # a head belongs to the part in which its first unit of work falls
-            first_head = min(max((start - done + cost - 1) // cost, 0), heads)
-            last_head = min(max((last - done + cost - 1) // cost, 0), heads)
-            done += cost * heads
-            if first_head < last_head:
-                attend_together(
-                    key_ME, places[0], places[1], places[2], places[3], keys,
-                    (first, end, count_shared(keys, first, end)),
-                    (first_head, last_head, heads, group, width, value_width, stride), wants, scratch,
-                )  # fmt: skip
-            first = end
+        scratch, start, stop = take_part(scratch_PN, part, everything)
+        attend_share(rows, keys, shape, columns, form, weights_NHS, (start, stop), scratch, stride)
 
 
 _NO_BIAS, _NO_TABLE, _NO_SLOPES = np.empty((0, 0, 0), np.float32), np.empty((0, 1), np.float32), np.empty(0, np.float32)
