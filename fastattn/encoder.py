@@ -6,18 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from types import ModuleType
 
 import numpy as np
 
 from fastattn.balance import input_factors
 from fastattn.errors import CheckpointError, InputError, TokenizerError, check_bool, check_count
 from fastattn.models.encoder import EncoderModel
-from fastattn.models.pooling import check_poolings, pool
+from fastattn.ops import Ops
 from fastattn.progress import Progress
 from fastattn.sharing import share_out
 from fastattn.similarity import SIMILARITIES, similarity, unit_length
-from fastattn.spec import ACTIVATIONS, Checkpoint, EncoderText, resolve_precision
+from fastattn.spec import ACTIVATIONS, Checkpoint, EncoderText, check_poolings, resolve_precision
 from fastattn.weights import catalog, read
 
 # A batch's rows: enough for the matrix products to run at full speed, few enough to bound memory and for the cores
@@ -52,7 +51,7 @@ class Encoder:
         checkpoint: Checkpoint,
         precision: str = "auto",
         threads: int | None = None,
-        ops: ModuleType | None = None,
+        ops: Ops | None = None,
     ) -> "Encoder":
         """An Encoder of a checkpoint in memory; ``ops`` is the namespace of operations, None: fastattn.kernels."""
         encoder = cls.__new__(cls)
@@ -60,7 +59,7 @@ class Encoder:
         return encoder
 
     def _build(
-        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: ModuleType | None, keep: bool = False
+        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep: bool = False
     ) -> None:
         text = checkpoint.text
         if not isinstance(text, EncoderText):
@@ -70,8 +69,13 @@ class Encoder:
             )
         precision = resolve_precision(precision, checkpoint).replace("intgemm", "int8")  # it has no scales of inputs
         self._precision = precision
-        # Compiled kernels and the tokenizers library are imported only where they are used: it takes a while.
-        self._ops = ops or import_module("fastattn.kernels")
+        if (
+            ops is None
+        ):  # compiled kernels, like the tokenizers library, are imported only where they are used: it takes a while
+            from fastattn import kernels
+
+            ops = kernels
+        self._ops = ops
         limit = self._ops.thread_limit()
         self._threads = limit if threads is None else min(check_count("threads", threads), limit)
         self._text = text
@@ -241,7 +245,7 @@ class Encoder:
 
         def vectors(batch: list[int]) -> np.ndarray:
             rows_ND, starts_B1 = self._model.encode([ids_B[b] for b in batch])
-            return self._finish(pool(rows_ND, starts_B1, request.modes, request.skip), request)
+            return self._finish(self._ops.pool(rows_ND, starts_B1, request.modes, request.skip), request)
 
         vectors_BE = np.zeros((len(texts), request.width), np.float32)
         # Whole batches to cores, or every batch on all of them.
@@ -273,6 +277,7 @@ class Encoder:
     def _finish(self, pooled_BE: np.ndarray, request: "_Request") -> np.ndarray:
         for weights, activation in self._dense:
             pooled_BE = self._ops.linear(pooled_BE, weights, activation)
+        pooled_BE = np.asarray(pooled_BE)
         if request.normalize is None and self._text.normalize:
             pooled_BE = unit_length(pooled_BE)
         pooled_BE = pooled_BE[:, : request.width]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError
+from fastattn.ops import Ops, PackedLinear
 from fastattn.position_bias import PositionBias
 from fastattn.rounding import quantize
 from fastattn.spec import Alibi, QuantizedTensor, Rotary, StackSpec, Tensor
@@ -27,14 +28,14 @@ class Parameters:
     def __init__(
         self,
         tensors: Mapping[str, Tensor],
-        ops: Any,
+        ops: Ops,
         precision: str = "float32",
         kept: Any = None,
         factors: Callable[[], Mapping[str, np.ndarray]] = dict,
     ):
         self.ops, self.precision, self._kept, self._factors = ops, precision, kept, cache(factors)
         self._tensors = tensors
-        self._packed: dict[tuple[int, int], Any] = {}
+        self._packed: dict[tuple[int, int], PackedLinear] = {}
 
     def tensor(self, name: str) -> Any:
         """An array; of linear weights and embedding tables perhaps a QuantizedTensor."""
@@ -44,7 +45,7 @@ class Parameters:
         """``tensor``, or None where there is none of that name."""
         return self._tensors.get(name)
 
-    def packed(self, name: str) -> Any:
+    def packed(self, name: str) -> PackedLinear:
         """``name.weight`` and, where there is one, ``name.bias`` as the operations' linear weights."""
         weight_FD, bias_F = self.tensor(name + ".weight"), self.optional(name + ".bias")
         key = id(weight_FD), id(bias_F)
@@ -53,13 +54,13 @@ class Parameters:
             self._packed[key] = make() if self._kept is None else self._kept.linear(name, weight_FD.shape, make)
         return self._packed[key]
 
-    def _pack(self, name: str, bias_F: np.ndarray | None) -> Any:
+    def _pack(self, name: str, bias_F: np.ndarray | None) -> PackedLinear:
         weight_FD = self.tensor(name)
         if self.precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
             weight_FD = quantize(weight_FD, name, self._factors().get(name))
         return self.ops.pack_linear(weight_FD, bias_F, self.precision)
 
-    def table(self, name: str) -> Any:
+    def table(self, name: str) -> Tensor | PackedLinear:
         """An embedding's table; where a projection with its very numbers is tied to it, that one's packed weights.
 
         So the table is held once. An int8 table that is not stays as it is, a view of the file.
@@ -199,7 +200,7 @@ class Embedding:
 class RotaryPositions:
     """Rotary positions (Su 2021): turns the queries' and keys' heads of fused QKV rows; the tables double."""
 
-    def __init__(self, ops: Any, spec: StackSpec, rotary: Rotary, dtype: Any):
+    def __init__(self, ops: Ops, spec: StackSpec, rotary: Rotary, dtype: Any):
         self.ops, self.rotary, self.dtype = ops, rotary, dtype
         # Queries and keys lie side by side, so one call turns them all.
         self.heads, self.head_width = spec.heads + spec.key_heads, spec.head_width
@@ -323,7 +324,11 @@ class SelfAttention:
         self.qkv, self.output = Linear(parameters, f"{name}.qkv"), Linear(parameters, f"{name}.output")
         queries, keys = spec.heads * spec.head_width, spec.key_heads * spec.head_width
         self.key_column, self.value_column = queries, queries + keys
-        self.shape = {"heads": spec.heads, "key_heads": spec.key_heads, "head_width": spec.head_width}
+        self.shape: dict[str, Any] = {
+            "heads": spec.heads,
+            "key_heads": spec.key_heads,
+            "head_width": spec.head_width,
+        }
         self.scale = spec.query_scale
         self.rotary = None
         if spec.positions == "rotary":

@@ -30,6 +30,8 @@ _FOREIGN_PRECISIONS = {
 _MORE_EXACT = ("float16", "int16", "int8_float16", "int8_bfloat16")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid")
 NORMS = ("layer", "rms")
+# From a sentence's rows to one vector, by sentence-transformers' names; two of them are one.
+POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 # "sinusoid": position p is encoded as p + sinusoid_start, sines then cosines, exponent d/2 - 1 (tensor2tensor).
 POSITIONS = ("none", "table", "sinusoid", "rotary", "alibi", "relative")
 # How a decoder's block looks back at its own past: attention, a simpler simple recurrent unit (Kim 2019), or the
@@ -288,6 +290,13 @@ class Checkpoint:
     details: dict[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()  # that it was read from
     shortlist: Shortlist | None = None
+
+
+def check_poolings(modes: tuple[str, ...]) -> None:
+    """Raise an InputError that lists the known poolings unless ``modes`` names some of them."""
+    unknown = [mode for mode in modes if mode not in POOLINGS]
+    if unknown or not modes:
+        raise InputError(f"unknown pooling {unknown[0] if unknown else ''!r}; known: {', '.join(POOLINGS)}")
 
 
 def resolve_precision(precision: str, checkpoint: Checkpoint) -> str:

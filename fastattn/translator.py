@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from time import perf_counter
-from types import ModuleType
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -31,6 +30,7 @@ from fastattn.decoding.scoring import score as score_ids
 from fastattn.errors import CheckpointError, InputError, check_bool, check_count
 from fastattn.files import open_text, write_translations
 from fastattn.models.transformer import EncoderDecoder
+from fastattn.ops import Ops
 from fastattn.pipeline import Pipeline, without_errors
 from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
 from fastattn.spec import Checkpoint, TranslationText, resolve_precision, without_input_scales
@@ -61,7 +61,7 @@ class Translator:
         checkpoint: Checkpoint,
         precision: str = "auto",
         threads: int | None = None,
-        ops: ModuleType | None = None,
+        ops: Ops | None = None,
     ) -> "Translator":
         """A Translator of a checkpoint in memory; ``ops`` is the namespace of operations, None: fastattn.kernels."""
         translator = cls.__new__(cls)
@@ -69,7 +69,7 @@ class Translator:
         return translator
 
     def _build(
-        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: ModuleType | None, keep: bool = False
+        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep: bool = False
     ) -> None:
         if not isinstance(checkpoint.text, TranslationText):
             raise CheckpointError(
@@ -78,7 +78,11 @@ class Translator:
             )
         self._precision = precision = resolve_precision(precision, checkpoint)
         # Compiled kernels are imported only where they are used: it takes a while.
-        self._ops = ops or import_module("fastattn.kernels")
+        if ops is None:
+            from fastattn import kernels
+
+            ops = kernels
+        self._ops = ops
         limit = self._ops.thread_limit()
         self._threads = limit if threads is None else min(check_count("threads", threads), limit)
         self._tokenizer = TranslationTokenizer(checkpoint.text)

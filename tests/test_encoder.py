@@ -19,7 +19,6 @@ from fastattn import kernels, reference
 from fastattn.encoder import LEAST_ROWS, MOST_ROWS, Encoder, _batches
 from fastattn.errors import CheckpointError, FastattnError, InputError, TokenizerError
 from fastattn.models.encoder import EncoderModel
-from fastattn.models.pooling import pool
 from fastattn.spec import Checkpoint, EncoderText, ModelSpec, TranslationText
 from tests import ROOT
 from tests.models.encoder_cases import CASES, make_tensors
@@ -112,7 +111,7 @@ def test_poolings(encoder: Encoder) -> None:
 
 def test_pooling_of_an_empty_sentence_is_zero() -> None:
     rows = np.ones((3, 2), np.float32)
-    pooled = pool(rows, np.array([0, 0, 3]), ("mean", "max"), skip=3)
+    pooled = kernels.pool(rows, np.array([0, 0, 3]), ("mean", "max"), skip=3)
     np.testing.assert_array_equal(pooled, np.zeros((2, 4)))
 
 

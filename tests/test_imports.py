@@ -19,6 +19,8 @@ ABOVE_ALL = {
     "runtime",
     "kernels",
     "spec",
+    "position_bias",
+    "ops",
     "reference",
     "packed_file",
     "balance",
@@ -50,11 +52,13 @@ TABLE = {
     "progress": set(),
     "simd": set(),
     "spec": set(),
+    "position_bias": set(),
+    "ops": {"spec", "position_bias"},
     "tensors": {"spec"},
     "rounding": {"spec"},
     "runtime": {"simd", "environment"},
-    "kernels": {"simd", "runtime", "spec", "rounding"},  # spec for the activations' names
-    "reference": {"spec", "rounding"},
+    "kernels": {"simd", "runtime", "spec", "rounding", "position_bias"},  # spec for the activations' names
+    "reference": {"spec", "rounding", "position_bias"},
     "packed_file": {"kernels", "weights", "spec"},
     "results": set(),
     "arguments": {"decoding"},
@@ -62,10 +66,10 @@ TABLE = {
     "pipeline": {"arguments", "decoding", "models", "presentation", "results", "text"},
     "files": {"results"},
     "similarity": set(),
-    "layers": {"spec", "rounding"},
-    "balance": {"models", "layers", "spec"},
-    "models": {"layers", "spec"},
-    "decoding": {"models", "layers", "spec"},
+    "layers": {"position_bias", "ops", "spec", "rounding"},
+    "balance": {"models", "layers", "ops", "spec"},
+    "models": {"position_bias", "layers", "ops", "spec"},
+    "decoding": {"models", "layers", "ops", "spec"},
     "weights": {
         "spec",
         "tensors",
@@ -74,7 +78,7 @@ TABLE = {
     },  # text for the pieces of a .spm, which are a Marian's vocabulary
     "text": {"spec"},
     "attention_float64": set(),
-    "functional": {"kernels", "attention_float64"},
+    "functional": {"position_bias", "kernels", "attention_float64"},
     "translator": ABOVE_ALL,
     "encoder": ABOVE_ALL,
     # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and

@@ -8,20 +8,21 @@ follows the tokens that are alive, whatever the mix of long and short sentences.
 
 import numpy as np
 
+from fastattn.ops import Ops
+
 FIRST_POSITIONS = 32  # of the tables; they double
-CACHE_LINE = 64  # bytes
 
 
 class RowPool:
     """Rows of E numbers for each layer, handed out by number and taken back.
 
     rows    how many there are expected to be; beyond them the pool doubles. Memory follows what is written.
-    layers  [M, E] and some columns more, which keep rows at the start of a cache line and an odd number of lines apart:
-            at 4 KiB apart, the same head of many keys would have 8 places in the first cache
+    layers  tables [M, E], or wider, of the operations
     """
 
-    def __init__(self, layers: int, row_width: int, dtype: np.dtype, rows: int):
-        self.layers = [_empty_rows(rows, row_width, dtype) for _ in range(layers)]
+    def __init__(self, ops: Ops, layers: int, row_width: int, dtype: np.dtype, rows: int):
+        self.ops = ops
+        self.layers = [ops.empty_table(rows, row_width, dtype) for _ in range(layers)]
         self._free = np.arange(rows, dtype=np.int32)
         self._free_count = rows
 
@@ -44,8 +45,7 @@ class RowPool:
         old = self.rows
         new = max(2 * old, old + needed)
         for layer, values_ME in enumerate(self.layers):
-            self.layers[layer] = _empty_rows(new, values_ME.shape[1], values_ME.dtype)
-            self.layers[layer][:old] = values_ME
+            self.layers[layer] = self.ops.extend_table(values_ME, new)
         free = np.empty(new, np.int32)
         free[: self._free_count] = self._free[: self._free_count]
         free[self._free_count : self._free_count + new - old] = np.arange(old, new)
@@ -147,14 +147,6 @@ class Cache:
         for sentence in sentences_B:
             self.memory.give_back(self._memory_BS[sentence, : self._memory_lengths_B[sentence]])
         self._memory_lengths_B[sentences_B] = 0
-
-
-def _empty_rows(rows: int, row_width: int, dtype: np.dtype) -> np.ndarray:
-    line = CACHE_LINE // np.dtype(dtype).itemsize
-    width = (-(-row_width // line) | 1) * line
-    room = np.empty(rows * width + line, dtype)
-    start = -room.ctypes.data % CACHE_LINE // room.itemsize
-    return room[start : start + rows * width].reshape(rows, width)
 
 
 def _lengthened(values: np.ndarray, rows: int) -> np.ndarray:

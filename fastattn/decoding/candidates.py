@@ -18,6 +18,7 @@ from fastattn.decoding.search import biased
 from fastattn.decoding.shortlist import allowed_ids
 from fastattn.errors import InputError
 from fastattn.models.transformer import EncoderDecoder
+from fastattn.ops import Picked
 
 
 class Rows:
@@ -36,7 +37,7 @@ class Rows:
         self.past_RT, self.lengths_R = np.empty((R, 0), np.int32), np.zeros(R, np.int64)
         self.wished_R = np.full(R, -1, np.int32)
         self.keys_R, self.hypotheses_R = np.zeros(R, np.uint64), np.zeros(R, np.uint64)
-        self.picked_R: Sequence[Any] | None = None
+        self.picked_R: Sequence[Picked] | None = None
 
 
 class Candidates:
@@ -59,7 +60,7 @@ class Candidates:
         """Whether the sentences choose from lists of their own."""
         return self.shortlist is not None or any(job.allowed is not None for job in jobs)
 
-    def pick(self, job: Job) -> Any:
+    def pick(self, job: Job) -> Picked | None:
         """What the rows of a sentence choose from; None: all tokens."""
         if job.allowed is not None:
             # CTranslate2's rule: the prefix's tokens may come again. What ends a hypothesis may always be chosen.
@@ -86,7 +87,7 @@ class Candidates:
             wished_R = rows.wished_R[wishing_R].astype(np.int32)
             rows_edits = (None if ids_RJ is None else ids_RJ[wishing_R] for ids_RJ in edits[:2])
             wished_log_probs_R = self.model.log_probs(
-                hidden_RD[wishing_R],
+                self.model.ops.take_rows(hidden_RD, wishing_R),
                 wished_R,
                 *rows_edits,
                 edits[2],

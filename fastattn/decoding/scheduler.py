@@ -23,6 +23,7 @@ from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, co
 from fastattn.decoding.timeout import charge, is_over
 from fastattn.errors import InputError
 from fastattn.models.transformer import EncoderDecoder
+from fastattn.ops import Picked
 from fastattn.sharing import share
 
 # A step costs one pass over the weights however few its rows are, so more rows are cheaper each; past this many the
@@ -49,7 +50,7 @@ class Sentence:
     job: Job
     expected: int
     key: int  # of its samples
-    picked: Any  # what it chooses from
+    picked: Picked | None  # what it chooses from
     hypotheses: list[Hypothesis] = field(default_factory=list)
 
 
@@ -77,8 +78,8 @@ class Worker:
         self.attention = options.needs_attention
         rows = _most_at_once(map(self._expected_rows, jobs), places)
         memory_rows = _most_at_once((len(job.source) for job in jobs), places)
-        own = RowPool(model.layers, model.row_width, model.row_dtype, rows)
-        memory = RowPool(model.layers, model.memory_width, model.row_dtype, memory_rows)
+        own = RowPool(model.ops, model.layers, model.row_width, model.row_dtype, rows)
+        memory = RowPool(model.ops, model.layers, model.memory_width, model.row_dtype, memory_rows)
         self.cache = Cache(own, memory, places, self.beam, model.dtype if self.attention else None)
         self.free, self.quarter = list(range(places))[::-1], -(-places // 4)
         self.places: dict[int, Sentence] = {}
@@ -172,7 +173,7 @@ class Worker:
             diverged_BR=np.zeros((B, 1), bool),
         )
         # With scores, wanted or not: a projection whose weights hold NaN shows here.
-        candidates = self._continuations(hidden_ND[starts_B1[1:] - 1], beams, 1, scored=True)
+        candidates = self._continuations(self.model.ops.take_rows(hidden_ND, starts_B1[1:] - 1), beams, 1, scored=True)
         apply_prefix(*candidates[:2], self.end_ids, forced_B, prefixed_B)
         started = self._advance(beams, *candidates, self._stream(beams, *candidates[:2], forced_B >= 0))
         if started is not None:

@@ -150,7 +150,8 @@ def _expand(
         rows = Rows(np.zeros(len(batch), np.int64))
         if choice.picks(jobs):
             rows.picked_R = [choice.pick(jobs[b]) for b in batch]
-        found_log_probs_Bk, found_Bk = choice.best(hidden_ND[starts_B1[1:] - 1], rows, options.num_hypotheses)
+        hidden_BD = model.ops.take_rows(hidden_ND, starts_B1[1:] - 1)
+        found_log_probs_Bk, found_Bk = choice.best(hidden_BD, rows, options.num_hypotheses)
         kept_Bk = np.exp(found_log_probs_Bk) >= options.min_alternative_expansion_prob
         kept_Bk &= found_log_probs_Bk > -np.inf
         kept_Bk[:, 0] = True  # so that there is a translation

@@ -1,4 +1,4 @@
-"""The operations of the engine as compiled loops; fastattn.reference has the same names in plain NumPy."""
+"""The operations of ``fastattn.ops`` as compiled loops; ``fastattn.reference`` has them in plain NumPy."""
 
 from fastattn.kernels.attention import attention, attention_step, seen_keys
 from fastattn.kernels.cache_rows import round_rows, write_rows
@@ -7,16 +7,25 @@ from fastattn.kernels.matmul import linear
 from fastattn.kernels.norm import layer_norm, rms_norm
 from fastattn.kernels.packing import pack_linear
 from fastattn.kernels.picked import pack_rows, pick, picked_all, picked_log_probs, picked_top_k
+from fastattn.kernels.pooling import pool
 from fastattn.kernels.recurrence import running_average, ssru
 from fastattn.kernels.rotary import rotate
+from fastattn.kernels.rows import add_rows, average_heads, concatenate_rows, empty, scale_rows, take_rows
 from fastattn.kernels.select import log_probs, project_all, project_top_k
+from fastattn.kernels.tables import empty_table, extend_table
 from fastattn.runtime.threads import current_threads, thread_limit, use_threads
 
 __all__ = [
+    "add_rows",
     "attention",
     "attention_step",
+    "average_heads",
+    "concatenate_rows",
     "current_threads",
     "embed",
+    "empty",
+    "empty_table",
+    "extend_table",
     "layer_norm",
     "linear",
     "log_probs",
@@ -26,6 +35,7 @@ __all__ = [
     "picked_all",
     "picked_log_probs",
     "picked_top_k",
+    "pool",
     "project_all",
     "project_top_k",
     "rms_norm",
@@ -33,7 +43,9 @@ __all__ = [
     "round_rows",
     "running_average",
     "seen_keys",
+    "scale_rows",
     "ssru",
+    "take_rows",
     "thread_limit",
     "use_threads",
     "write_rows",

@@ -101,7 +101,7 @@ class AverageAttention:
         average_ND = self.ops.running_average(x_ND, *reach.states(self.number), positions_N)
         y_ND = self.feed_forward(self.before(average_ND))
         if self.gates is None:
-            return self.after(x_ND + y_ND)
+            return self.after(self.ops.add_rows(x_ND, y_ND))
         input_gate, forget_gate = self.gates
         return self.after(input_gate(x_ND, forget_gate(y_ND, x_ND, y_ND), x_ND))
 

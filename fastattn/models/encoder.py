@@ -7,6 +7,7 @@ import numpy as np
 
 from fastattn.errors import InputError
 from fastattn.layers import AttentionBias, Embedding, FeedForward, Norm, Parameters, SelfAttention
+from fastattn.ops import Ops
 from fastattn.position_bias import PositionBias
 from fastattn.spec import Checkpoint, StackSpec
 
@@ -57,15 +58,16 @@ class EncoderStack:
         longest = int(np.diff(starts_B1).max(initial=0))
         if 0 < self.spec.max_positions < longest:
             raise InputError(f"the model has {self.spec.max_positions} positions, the sequence needs {longest}")
-        rows_ND = np.empty((starts_B1[-1], self.spec.width), self.embedding.dtype)
+        parts = []
         chunk, first = CHUNK * self.ops.current_threads(), 0
         while first < len(ids_B):
             end = max(first + 1, int(np.searchsorted(starts_B1, starts_B1[first] + chunk, side="right")) - 1)
             if starts_B1[first] < starts_B1[end]:
                 within_B1 = starts_B1[first : end + 1] - starts_B1[first]
-                rows_ND[starts_B1[first] : starts_B1[end]] = self._rows(ids_B[first:end], within_B1)
+                parts.append(self._rows(ids_B[first:end], within_B1))
             first = end
-        return rows_ND, starts_B1
+        none_ND = self.ops.empty((0, self.spec.width), self.embedding.dtype)
+        return self.ops.concatenate_rows(parts or [none_ND]), starts_B1
 
     def _rows(self, ids_B: Sequence[np.ndarray], starts_B1: np.ndarray) -> np.ndarray:
         """rows_ND of sentences that go through the layers together."""
@@ -87,7 +89,7 @@ class EncoderModel:
     def __init__(
         self,
         checkpoint: Checkpoint,
-        ops: Any,
+        ops: Ops,
         precision: str = "float32",
         kept: Any = None,
         factors: Callable[[], Mapping[str, np.ndarray]] = dict,

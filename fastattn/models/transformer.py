@@ -11,6 +11,7 @@ from fastattn.layers import AttentionBias, Embedding, FeedForward, Linear, Norm,
 from fastattn.lazy import lazy
 from fastattn.models.autoregression import AUTOREGRESSIONS
 from fastattn.models.encoder import EncoderStack
+from fastattn.ops import Ops, Picked
 from fastattn.position_bias import PositionBias
 from fastattn.spec import Checkpoint, StackSpec
 
@@ -131,7 +132,7 @@ class CachedReach:
         weights_RHS = None
         if self.wants_attention and layer == self.heads.alignment_layer:
             R, S = self.memory_index_RS.shape
-            weights_RHS = np.empty((R, self.heads.shape["heads"], S), query_RF.dtype)
+            weights_RHS = self.ops.empty((R, self.heads.shape["heads"], S), query_RF.dtype)
         keys_values_ME = self.cache.memory.layers[layer]
         context_RF = self.ops.attention_step(
             query_RF,
@@ -144,7 +145,7 @@ class CachedReach:
             **self.heads.shape,
         )
         if weights_RHS is not None:
-            self.attention_RS = weights_RHS[:, : self.heads.alignment_heads].mean(axis=1)
+            self.attention_RS = np.asarray(self.ops.average_heads(weights_RHS, self.heads.alignment_heads))
         return context_RF
 
 
@@ -177,7 +178,7 @@ class FullReach:
         """As CachedReach has them."""
         width, dtype = self.state
         cache = self.cache
-        table = np.empty((len(self.rows_N), width), dtype) if cache is None else cache.own.layers[layer]
+        table = self.ops.empty_table(len(self.rows_N), width, dtype) if cache is None else cache.own.layers[layer]
         return table, self.previous_N, self.rows_N
 
     def attend(self, layer: int, qkv_NE: np.ndarray) -> np.ndarray:
@@ -203,7 +204,7 @@ class FullReach:
         weights_BHTS = None
         if self.wants_attention and layer == self.heads.alignment_layer:
             T, S = int(lengths_B.max(initial=0)), int(np.diff(self.memory_starts_B1).max(initial=0))
-            weights_BHTS = np.empty((len(lengths_B), self.heads.shape["heads"], T, S), query_NF.dtype)
+            weights_BHTS = self.ops.empty((len(lengths_B), self.heads.shape["heads"], T, S), query_NF.dtype)
         context_NF = self.ops.attention(
             query_NF,
             self.memory[layer],
@@ -215,7 +216,7 @@ class FullReach:
             **self.heads.shape,
         )
         if weights_BHTS is not None:
-            attention_BTS = weights_BHTS[:, : self.heads.alignment_heads].mean(axis=1)
+            attention_BTS = np.asarray(self.ops.average_heads(weights_BHTS, self.heads.alignment_heads))
             self.attention_NS = np.concatenate([attention_BTS[b, :length] for b, length in enumerate(lengths_B)])
         return context_NF
 
@@ -246,7 +247,7 @@ class DecoderStack:
         if self.final_norm is not None:
             x_ND = self.final_norm(x_ND)
         if self.spec.output_scale != 1.0:
-            x_ND = x_ND * x_ND.dtype.type(self.spec.output_scale)
+            x_ND = self.ops.scale_rows(x_ND, self.spec.output_scale)
         return x_ND
 
 
@@ -260,7 +261,7 @@ class EncoderDecoder:
     def __init__(
         self,
         checkpoint: Checkpoint,
-        ops: Any,
+        ops: Ops,
         precision: str = "float32",
         kept: Any = None,
         factors: Callable[[], Mapping[str, np.ndarray]] = dict,
@@ -365,7 +366,7 @@ class EncoderDecoder:
             reach.keep_in(cache, cache.append(np.repeat(slots_B, lengths_B), positions_N, tokens_N))
         return self.decoder(tokens_N, positions_N, reach), reach.attention_NS
 
-    def pick(self, ids: np.ndarray) -> Any:
+    def pick(self, ids: np.ndarray) -> Picked:
         """What a row chooses from that may choose from ``ids`` alone: int32, rising. Of a model with a shortlist or a
         vocabulary map.
         """
@@ -376,7 +377,7 @@ class EncoderDecoder:
         hidden_RD: np.ndarray,
         k: int,
         *edits: Any,
-        picked_R: Sequence[Any] | None = None,
+        picked_R: Sequence[Picked] | None = None,
         normalised: bool = True,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k most probable next tokens: (log_probs_Rk, ids_Rk), best first.
@@ -387,22 +388,22 @@ class EncoderDecoder:
         """
         if picked_R is None:
             weights = self.decoder.projection
-            log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, weights, k, *edits, normalised=normalised)
+            log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, weights, k, *edits, normalised=normalised)  # type: ignore[misc]
         else:
-            log_probs_Rk, ids_Rk = self.ops.picked_top_k(hidden_RD, picked_R, k, *edits, normalised=normalised)
+            log_probs_Rk, ids_Rk = self.ops.picked_top_k(hidden_RD, picked_R, k, *edits, normalised=normalised)  # type: ignore[misc]
         # A logit that is no number shows in its row's sum, but among the best only if it is infinite, or all are such.
         if (np.isnan(log_probs_Rk) if normalised else ~np.isfinite(log_probs_Rk)).any():
             raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
         return log_probs_Rk, ids_Rk
 
-    def all_log_probs(self, hidden_RD: np.ndarray, *edits: Any, picked_R: Sequence[Any] | None = None) -> np.ndarray:
+    def all_log_probs(self, hidden_RD: np.ndarray, *edits: Any, picked_R: Sequence[Picked] | None = None) -> np.ndarray:
         """log_probs_RV of every next token."""
         if picked_R is None:
             return self.ops.project_all(hidden_RD, self.decoder.projection, *edits)
         return self.ops.picked_all(hidden_RD, picked_R, *edits)
 
     def log_probs(
-        self, hidden_ND: np.ndarray, targets_N: np.ndarray, *edits: Any, picked_N: Sequence[Any] | None = None
+        self, hidden_ND: np.ndarray, targets_N: np.ndarray, *edits: Any, picked_N: Sequence[Picked] | None = None
     ) -> np.ndarray:
         """The log-probability of each row's target token."""
         if picked_N is None:

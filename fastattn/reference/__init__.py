@@ -1,8 +1,7 @@
-"""Every operation of the engine in plain NumPy: the oracle of the tests and the naive side of the benchmark.
+"""The operations of ``fastattn.ops`` in plain NumPy: the oracle of the tests and the naive side of the benchmark.
 
-Same names and signatures as ``fastattn.kernels``, and the same files; a model takes either namespace. The arithmetic
-runs in the dtype of the inputs, so that float64 inputs give a float64 oracle. Nothing is checked here beyond what NumPy
-checks.
+The files are those of ``fastattn.kernels``. The arithmetic runs in the dtype of the inputs, so that float64 inputs give
+a float64 oracle. Nothing is checked here beyond what NumPy checks.
 """
 
 from fastattn.reference.attention import attention, attention_step, seen_keys
@@ -12,16 +11,25 @@ from fastattn.reference.matmul import linear
 from fastattn.reference.norm import layer_norm, rms_norm
 from fastattn.reference.packing import pack_linear
 from fastattn.reference.picked import pack_rows, pick, picked_all, picked_log_probs, picked_top_k
+from fastattn.reference.pooling import pool
 from fastattn.reference.recurrence import running_average, ssru
 from fastattn.reference.rotary import rotate
+from fastattn.reference.rows import add_rows, average_heads, concatenate_rows, empty, scale_rows, take_rows
 from fastattn.reference.select import log_probs, project_all, project_top_k
+from fastattn.reference.tables import empty_table, extend_table
 from fastattn.reference.threads import current_threads, thread_limit, use_threads
 
 __all__ = [
+    "add_rows",
     "attention",
     "attention_step",
+    "average_heads",
+    "concatenate_rows",
     "current_threads",
     "embed",
+    "empty",
+    "empty_table",
+    "extend_table",
     "layer_norm",
     "linear",
     "log_probs",
@@ -31,6 +39,7 @@ __all__ = [
     "picked_all",
     "picked_log_probs",
     "picked_top_k",
+    "pool",
     "project_all",
     "project_top_k",
     "rms_norm",
@@ -38,7 +47,9 @@ __all__ = [
     "round_rows",
     "running_average",
     "seen_keys",
+    "scale_rows",
     "ssru",
+    "take_rows",
     "thread_limit",
     "use_threads",
     "write_rows",

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def use_threads(threads: int) -> Iterator[None]:
+def use_threads(count: int) -> Iterator[None]:
     """Changes nothing: the threads of NumPy's matrix products are its own affair."""
     yield
 

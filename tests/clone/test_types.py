@@ -18,6 +18,8 @@ USES = """
 from collections.abc import Iterator
 
 from fastattn import DecodingOptions, Encoder, ExecutionStats, Score, Step, TokenTranslation, Translation, Translator
+from fastattn import errors, kernels, reference
+from fastattn.ops import Ops
 from typing_extensions import assert_type
 
 translator = Translator("en-pt")
@@ -43,6 +45,10 @@ assert_type(translator.default_options, DecodingOptions)
 assert_type(DecodingOptions(beam_size=3).limit(5, 0), int)
 assert_type(translator.translate("a", details=True).parts[0].log_probabilities, list[float])
 
+operations: Ops = kernels
+operations = reference
+
+operations = errors  # wrong
 translator.translate(3)  # wrong
 translator.translate("a", target_prefix=3)  # wrong
 translator.translate("a").text  # wrong

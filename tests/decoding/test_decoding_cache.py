@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from fastattn.decoding.cache import CACHE_LINE, RowPool
+from fastattn import kernels, reference
+from fastattn.decoding.cache import RowPool
+from fastattn.simd.vector import LINE
 
 ROWS = 64
 
@@ -11,18 +13,19 @@ ROWS = 64
 @pytest.mark.parametrize("dtype", [np.uint16, np.float32, np.float64])
 @pytest.mark.parametrize("width", [1, 48, 1024])
 def test_rows_start_at_a_line_and_lie_an_odd_number_of_lines_apart(width, dtype):
-    pool = RowPool(2, width, np.dtype(dtype), ROWS)
+    pool = RowPool(kernels, 2, width, np.dtype(dtype), ROWS)
     for _ in range(2):
         for values_ME in pool.layers:
             assert values_ME.shape[0] == pool.rows and values_ME.shape[1] >= width
-            assert values_ME.flags.c_contiguous and values_ME.ctypes.data % CACHE_LINE == 0
-            assert values_ME.strides[0] % (2 * CACHE_LINE) == CACHE_LINE
+            assert values_ME.flags.c_contiguous and values_ME.ctypes.data % LINE == 0
+            assert values_ME.strides[0] % (2 * LINE) == LINE
         pool.take(pool.rows + 1)
 
 
-def test_growing_keeps_what_rows_hold():
+@pytest.mark.parametrize("ops", [kernels, reference], ids=["kernels", "reference"])
+def test_growing_keeps_what_rows_hold(ops):
     rng, width = np.random.default_rng(0), 24
-    pool = RowPool(2, width, np.dtype(np.float32), ROWS)
+    pool = RowPool(ops, 2, width, np.dtype(np.float32), ROWS)
     held = {}
     for count in (ROWS - 1, 3, 5 * ROWS, 1):
         rows_N = pool.take(count)
@@ -38,7 +41,7 @@ def test_growing_keeps_what_rows_hold():
 
 
 def test_rows_given_back_are_handed_out_again():
-    pool = RowPool(1, 8, np.dtype(np.float32), ROWS)
+    pool = RowPool(kernels, 1, 8, np.dtype(np.float32), ROWS)
     rows_N = pool.take(ROWS)
     pool.give_back(rows_N[::2])
     assert set(pool.take(ROWS // 2)) == set(rows_N[::2]) and pool.rows == ROWS

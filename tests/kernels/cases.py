@@ -1,74 +1,25 @@
-"""One table of operations at awkward sizes, for the tests and the benchmark alike.
+"""One table of operations at awkward sizes, for the tests and the benchmark alike."""
 
-A case holds float32 arrays and a call that runs one operation of a namespace on them; ``float64`` gives the oracle's
-arrays. The allowance of ``check`` is twice the error of the same formula in float32, plus a floor.
-"""
-
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fastattn import reference
 from fastattn.position_bias import PositionBias
 from fastattn.rounding import as_floats, bfloat16_bits
 from fastattn.spec import ACTIVATIONS
-
-FLOOR = 1e-6
-
-
-@dataclass(frozen=True)
-class Case:
-    """``call(ops, arrays)`` returns the operation's result as a tuple of arrays."""
-
-    name: str
-    operation: str
-    arrays: dict[str, np.ndarray]
-    call: Callable[[Any, dict[str, np.ndarray]], tuple[np.ndarray, ...]]
-    exact: tuple[int, ...] = ()  # which results must be equal, not merely close
-
-
-def float64(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: array.astype(np.float64) if array.dtype == np.float32 else array for name, array in arrays.items()}
-
-
-def check(case: Case, ops: Any) -> None:
-    """Assert that ``ops`` agrees with the float64 reference about as well as the float32 reference does."""
-    got = case.call(ops, case.arrays)
-    naive = case.call(reference, case.arrays)
-    expected = case.call(reference, float64(case.arrays))
-    for i, (one, other, oracle) in enumerate(zip(got, naive, expected, strict=True)):
-        assert one.shape == oracle.shape and one.dtype == other.dtype, f"{case.name}: result {i} has another form"
-        if i in case.exact:
-            np.testing.assert_array_equal(one, oracle, err_msg=case.name)
-        elif one.size:
-            finite = np.isfinite(oracle)
-            np.testing.assert_array_equal(one[~finite], oracle[~finite], err_msg=case.name)
-            scale = np.abs(oracle[finite]).max(initial=0.0)
-            allowed = 2 * np.abs(other[finite] - oracle[finite]).max(initial=0.0) + FLOOR * max(scale, 1.0)
-            error = np.abs(one[finite] - oracle[finite]).max(initial=0.0)
-            assert error <= allowed, f"{case.name}: result {i} is off by {error}, allowed {allowed}"
-
-
-def _normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return rng.standard_normal(shape).astype(np.float32)
-
-
-def starts_of(lengths: tuple[int, ...]) -> np.ndarray:
-    """starts_B1 of sentences of these lengths."""
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+from tests.kernels.case import Case, normal, starts_of
+from tests.kernels.row_cases import ROW_CASES
 
 
 def linear_case(
     rows: int, inputs: int, outputs: int, activation: str = "none", bias: bool = True, extras: bool = False
 ) -> Case:
     rng = np.random.default_rng(rows * 7919 + inputs * 31 + outputs)
-    arrays = {"x": _normal(rng, rows, inputs), "weight": _normal(rng, outputs, inputs) / np.float32(inputs) ** 0.5}
+    arrays = {"x": normal(rng, rows, inputs), "weight": normal(rng, outputs, inputs) / np.float32(inputs) ** 0.5}
     if bias:
-        arrays["bias"] = _normal(rng, outputs)
+        arrays["bias"] = normal(rng, outputs)
     if extras:
-        arrays["residual"], arrays["multiply"] = _normal(rng, rows, outputs), _normal(rng, rows, outputs)
+        arrays["residual"], arrays["multiply"] = normal(rng, rows, outputs), normal(rng, rows, outputs)
 
     def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         packed = ops.pack_linear(a["weight"], a.get("bias"))
@@ -79,11 +30,11 @@ def linear_case(
 
 def norm_case(operation: str, rows: int, width: int, residual: bool = False, mean: float = 0.0) -> Case:
     rng = np.random.default_rng(rows * 7919 + width)
-    arrays = {"x": _normal(rng, rows, width) + np.float32(mean), "weight": _normal(rng, width)}
+    arrays = {"x": normal(rng, rows, width) + np.float32(mean), "weight": normal(rng, width)}
     if operation == "layer_norm":
-        arrays["bias"] = _normal(rng, width)
+        arrays["bias"] = normal(rng, width)
     if residual:
-        arrays["residual"] = _normal(rng, rows, width)
+        arrays["residual"] = normal(rng, rows, width)
 
     def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         if operation == "layer_norm":
@@ -97,9 +48,9 @@ def embed_case(rows: int, vocabulary: int, width: int, positions: bool = True, t
     rng = np.random.default_rng(rows * 7919 + vocabulary * 31 + width)
     arrays = {
         "ids": rng.integers(-1, vocabulary, rows).astype(np.int32),
-        "table": _normal(rng, vocabulary, width),
+        "table": normal(rng, vocabulary, width),
         "positions": rng.integers(0, 9, rows).astype(np.int32),
-        "position_table": _normal(rng, 9, width),
+        "position_table": normal(rng, 9, width),
     }
 
     def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
@@ -114,7 +65,7 @@ def rotate_case(rows: int, heads: int, head_width: int, rotary_width: int, inter
     rng = np.random.default_rng(rows * 7919 + heads * 31 + head_width)
     angle = np.arange(11)[:, None] * 10000.0 ** (-np.arange(0, rotary_width, 2) / rotary_width)
     arrays = {
-        "x": _normal(rng, rows, heads * head_width + 5),
+        "x": normal(rng, rows, heads * head_width + 5),
         "positions": rng.integers(0, 11, rows).astype(np.int32),
         "cos": np.cos(angle).astype(np.float32),
         "sin": np.sin(angle).astype(np.float32),
@@ -131,8 +82,8 @@ def rotate_case(rows: int, heads: int, head_width: int, rotary_width: int, inter
 def _distances(rng: np.random.Generator, positions: str, heads: int, longest: int) -> dict[str, np.ndarray]:
     """What is added to a score by the distance of its key."""
     if positions == "table":
-        return {"table": _normal(rng, heads, 2 * longest + 3)}
-    return {"slopes": _normal(rng, heads)} if positions else {}
+        return {"table": normal(rng, heads, 2 * longest + 3)}
+    return {"slopes": normal(rng, heads)} if positions else {}
 
 
 def attention_case(
@@ -159,8 +110,8 @@ def attention_case(
     longest_query, longest_key = max(queries, default=0), max(keys, default=0)
     # Rows as a fused projection lays them out, with columns that belong to no head.
     arrays = {
-        "query": _normal(rng, sum(queries), heads * head_width + 3) * np.float32(size),
-        "key_value": _normal(rng, sum(keys), key_heads * (head_width + (value_width or head_width)) + 2),
+        "query": normal(rng, sum(queries), heads * head_width + 3) * np.float32(size),
+        "key_value": normal(rng, sum(keys), key_heads * (head_width + (value_width or head_width)) + 2),
         "query_starts": starts_of(queries),
         "key_starts": starts_of(keys),
     }
@@ -169,7 +120,7 @@ def attention_case(
     arrays |= _distances(rng, positions, heads, max(longest_query, longest_key))
     if bias is not None:
         shape = (len(queries) if bias[0] else 1, heads, longest_query if bias[1] else 1, longest_key)
-        arrays["bias"] = _normal(rng, *shape)
+        arrays["bias"] = normal(rng, *shape)
         arrays["bias"][rng.random(shape) < hidden] = -np.inf
 
     def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
@@ -216,8 +167,8 @@ def attention_step_case(
     rng = np.random.default_rng(sum(lengths) * 7919 + heads * head_width)
     longest, rows = max(lengths, default=0), len(lengths)
     arrays = {
-        "query": _normal(rng, rows * chunk, heads * head_width + 3) * np.float32(size),
-        "key_value": _normal(rng, 50, key_heads * (head_width + (value_width or head_width)) + 2),
+        "query": normal(rng, rows * chunk, heads * head_width + 3) * np.float32(size),
+        "key_value": normal(rng, 50, key_heads * (head_width + (value_width or head_width)) + 2),
         "index": rng.integers(0, 50, (rows, longest)).astype(np.int32),
         "stops": np.repeat(np.array(lengths, np.int64), chunk) - np.tile(np.arange(chunk)[::-1], rows),
     }
@@ -226,7 +177,7 @@ def attention_step_case(
     if window:
         arrays["firsts"] = np.maximum(arrays["stops"] - window, 0)
     if bias:
-        arrays["bias"] = _normal(rng, rows * chunk, heads, longest)
+        arrays["bias"] = normal(rng, rows * chunk, heads, longest)
     if narrow:
         arrays["key_value"] = bfloat16_bits(arrays["key_value"])
     arrays |= _distances(rng, positions, heads, longest)
@@ -261,7 +212,7 @@ def attention_step_case(
 def write_rows_case(rows: int, width: int, column: int, narrow: bool) -> Case:
     rng = np.random.default_rng(rows * 31 + width)
     arrays = {
-        "values": _normal(rng, rows, column + width),
+        "values": normal(rng, rows, column + width),
         "rows": rng.permutation(2 * rows)[:rows].astype(np.int32),
     }
 
@@ -288,9 +239,9 @@ def recurrence_case(operation: str, lengths: tuple[int, ...], width: int, size: 
     positions = (np.arange(rows) - np.repeat(starts[:-1], lengths)).astype(np.int32)
     inputs = (2 if operation == "ssru" else 1) * width
     arrays = {
-        "x": _normal(rng, rows, inputs) * np.float32(size),
-        "next": _normal(rng, len(lengths), inputs) * np.float32(size),
-        "residual": _normal(rng, rows, width),
+        "x": normal(rng, rows, inputs) * np.float32(size),
+        "next": normal(rng, len(lengths), inputs) * np.float32(size),
+        "residual": normal(rng, rows, width),
         "states": np.full((len(order), width + 3), np.nan, np.float32),
     }
 
@@ -339,8 +290,8 @@ def log_probs_case(rows: int, width: int, vocabulary: int, size: float = 1.0, ed
     """Targets' log-probabilities, and all of them."""
     rng = np.random.default_rng(rows * 7919 + width * 31 + vocabulary)
     arrays = {
-        "x": _normal(rng, rows, width) * np.float32(size),
-        "weight": _normal(rng, vocabulary, width),
+        "x": normal(rng, rows, width) * np.float32(size),
+        "weight": normal(rng, vocabulary, width),
         "targets": rng.integers(0, vocabulary, rows).astype(np.int32),
         **_edits(rng, rows, vocabulary, edited),
     }
@@ -370,6 +321,7 @@ MATRIX_SIZES = (
 )
 
 CASES: list[Case] = [
+    *ROW_CASES,
     *(linear_case(*size) for size in MATRIX_SIZES),
     *(linear_case(*size, bias=False, extras=True) for size in MATRIX_SIZES[1::3]),
     *(linear_case(7, 19, 37, activation, extras=extras) for activation in ACTIVATIONS for extras in (False, True)),

@@ -18,7 +18,8 @@ from fastattn.kernels.attention.sentences import attend as attend_kernel
 from fastattn.kernels.attention.tiles import COLUMNS, KEYS, ROWS
 from fastattn.reference.attention import softmax
 from tests import ROOT
-from tests.kernels.cases import attention_case, check
+from tests.kernels.case import check
+from tests.kernels.cases import attention_case
 
 # Lengths around the tile of rows, the panel of keys and the block of keys.
 EDGES = sorted({1, 2, ROWS - 1, ROWS, ROWS + 1, COLUMNS - 1, COLUMNS, COLUMNS + 1, KEYS - 1, KEYS, KEYS + 1, 307})
@@ -280,7 +281,8 @@ def test_a_type_checker_knows_when_weights_come_too():
 
 OTHER_CPU = """
 import numpy as np
-from tests.kernels.cases import attention_case, attention_step_case, check
+from tests.kernels.case import check
+from tests.kernels.cases import attention_case, attention_step_case
 from fastattn import kernels
 from fastattn.simd.target import TARGET
 with kernels.use_threads(1):

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from fastattn import kernels, reference
 from fastattn.kernels.attention.step import GRAIN, TOGETHER, VALUE_KEYS
 from fastattn.simd.target import LANES
-from tests.kernels.cases import attention_step_case, check
+from tests.kernels.case import check
+from tests.kernels.cases import attention_step_case
 
 EDGES = sorted({0, 1, LANES - 1, LANES, LANES + 1, VALUE_KEYS - 1, VALUE_KEYS, VALUE_KEYS + 1, 131})
 SHAPE = {"heads": 4, "key_heads": 2, "head_width": 11, "value_column": 22}

@@ -9,7 +9,8 @@ from fastattn import kernels, reference
 from fastattn.kernels.matmul import GROUP
 from fastattn.kernels.packing import NR
 from fastattn.spec import ACTIVATIONS
-from tests.kernels.cases import CASES, Case, check
+from tests.kernels.case import Case, check
+from tests.kernels.cases import CASES
 
 MINE = [case for case in CASES if hasattr(kernels, case.operation)]
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fastattn import kernels
-from tests.kernels.cases import check, rotate_case
+from tests.kernels.case import check
+from tests.kernels.cases import rotate_case
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

@@ -24,8 +24,8 @@ def _full(model, sources, targets, attention=False):
 def _stepped(model, sources, targets, prefill=0, attention=False):
     """The same, one step at a time after a pass over the first ``prefill`` tokens; sentences of any length at once."""
     beam = 2
-    own = RowPool(model.layers, model.row_width, model.row_dtype, 3)
-    kept = RowPool(model.layers, model.memory_width, model.row_dtype, 3)
+    own = RowPool(model.ops, model.layers, model.row_width, model.row_dtype, 3)
+    kept = RowPool(model.ops, model.layers, model.memory_width, model.row_dtype, 3)
     cache = Cache(own, kept, len(sources) + 1, beam, model.dtype if attention else None)
     memory_ND, memory_starts_B1 = model.encode(sources)
     memory = model.project_memory(memory_ND)

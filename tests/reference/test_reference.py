@@ -8,7 +8,8 @@ import pytest
 from fastattn import reference
 from fastattn.reference.activation import erf
 from fastattn.spec import ACTIVATIONS
-from tests.kernels.cases import CASES, Case, check, starts_of
+from tests.kernels.case import Case, check, starts_of
+from tests.kernels.cases import CASES
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

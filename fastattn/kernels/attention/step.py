@@ -12,7 +12,7 @@ rows, whether they share keys or not, nor the number of threads change a result.
 Reached on one Zen 4 core (AVX-512) at (128 rows, 30 keys, 8 heads of 64): 53 GFLOP/s where 4 rows each see the same
 keys, 26 where all keys differ; memory leaves less where they are not in the last cache.
 15 -> 51  (shared) each key and value read once for four rows
-51 -> 53, 16 -> 26  rows of the cache an odd number of lines apart, from the start of a line on: see RowPool
+51 -> 53, 16 -> 26  rows of the cache an odd number of lines apart, from the start of a line on: see tables.py
 258 -> 160 us a call in zh-en's steps of 48 rows, greedy, keys and values in no cache: those of the next rows asked for.
 No gain: asking for the next head's or the next keys' memory ahead of its use.
 """

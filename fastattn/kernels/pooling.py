@@ -1,14 +1,12 @@
 """From a sentence's rows to one vector: the poolings of sentence-transformers (Reimers and Gurevych 2019, section 3).
 
-Each takes rows_TD and ``skip``, how many first rows (a prompt's) stay out of it, and returns a vector of D. Where
-that leaves no row the vector is zero.
+In NumPy, whose sums over rows are as fast as a loop of ours. Each takes rows_TD and ``skip``, how many first rows (a
+prompt's) stay out of it, and returns a vector of D. Where that leaves no row the vector is zero.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
-
-from fastattn.errors import InputError
 
 
 def _cls(rows_TD: np.ndarray, skip: int) -> np.ndarray:
@@ -48,14 +46,7 @@ POOLINGS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
 }
 
 
-def check_poolings(modes: tuple[str, ...]) -> None:
-    """Raise an InputError that lists the known poolings unless ``modes`` names some of them."""
-    unknown = [mode for mode in modes if mode not in POOLINGS]
-    if unknown or not modes:
-        raise InputError(f"unknown pooling {unknown[0] if unknown else ''!r}; known: {', '.join(POOLINGS)}")
-
-
-def pool(rows_ND: np.ndarray, starts_B1: np.ndarray, modes: tuple[str, ...], skip: int = 0) -> np.ndarray:
+def pool(rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
     """pooled_BE of a ragged batch, E = D * len(modes): the vectors of several modes side by side.
 
     skip  how many first rows of every sentence (its prompt's) take no part.

@@ -1,0 +1,266 @@
+"""The operations that models are built from, allocation included: what a namespace of them has, as a Protocol.
+
+``fastattn.kernels`` and ``fastattn.reference`` are two such namespaces. A model takes one, and nothing else makes rows
+or computes on them, so the same model runs on any. What an operation computes is said where ``fastattn.kernels``
+defines it. An implementation may assume, and need not check:
+
+rows        float32 [N, D], C-contiguous, N perhaps 0, made by operations of the same namespace. Nobody else reads more
+            of them than length, shape and dtype, but for ``np.asarray(rows)``, which brings them to the host.
+tables      rows that are kept by number, [M, E] or wider: float32, or uint16, the bits of bfloat16
+indices     NumPy arrays, C-contiguous, inside what they point into: ids, positions and rows of tables int32, all else,
+            as starts, lengths, offsets, what rows see and what ``take_rows`` takes, int64
+parameters  NumPy arrays, the same objects call after call: norms' weights, embedding tables, tables of positions
+results     log-probabilities and the ids that they belong to are NumPy arrays
+
+An operation allocates what it returns. Written in place are the rows of ``round_rows`` and ``rotate``, the tables of
+``write_rows``, ``ssru`` and ``running_average``, and attention's weights; callers make those tables and weights by
+``empty_table`` and ``empty``. No output overlaps an input, but that ``concatenate_rows`` may return its one part.
+A row's bits depend on its own sentence alone, whatever rows are beside it and however many threads work, but for the
+reference's, which takes float64 too.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from fastattn.position_bias import PositionBias
+from fastattn.spec import Tensor
+
+# What an implementation makes of weights is its own affair, but that PackedLinear has its ``outputs`` and ``inputs``.
+PackedLinear: TypeAlias = Any
+RowLinear: TypeAlias = Any
+Picked: TypeAlias = Any
+
+
+class Ops(Protocol):
+    """A namespace of operations: a module, or anything else with these names and signatures."""
+
+    # threads
+
+    def use_threads(self, count: int) -> AbstractContextManager[None]: ...
+
+    def current_threads(self) -> int: ...
+
+    def thread_limit(self) -> int: ...
+
+    # rows as wholes
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray: ...
+
+    def take_rows(self, x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray: ...
+
+    def concatenate_rows(self, parts: Sequence[np.ndarray]) -> np.ndarray: ...
+
+    def add_rows(self, x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray: ...
+
+    def scale_rows(self, x_ND: np.ndarray, factor: float) -> np.ndarray: ...
+
+    def pool(self, rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray: ...
+
+    # linear layers, norms, embeddings, positions
+
+    def pack_linear(
+        self, weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32"
+    ) -> PackedLinear: ...
+
+    def linear(
+        self,
+        x_ND: np.ndarray,
+        packed: PackedLinear,
+        activation: str = "none",
+        residual_NF: np.ndarray | None = None,
+        multiply_NF: np.ndarray | None = None,
+    ) -> np.ndarray: ...
+
+    def layer_norm(
+        self,
+        x_ND: np.ndarray,
+        weight_D: np.ndarray,
+        bias_D: np.ndarray | None,
+        epsilon: float,
+        residual_ND: np.ndarray | None = None,
+    ) -> np.ndarray: ...
+
+    def rms_norm(
+        self, x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
+    ) -> np.ndarray: ...
+
+    def embed(
+        self,
+        ids_N: np.ndarray,
+        table: Tensor | PackedLinear,
+        scale: float = 1.0,
+        positions_N: np.ndarray | None = None,
+        position_table_PD: np.ndarray | None = None,
+    ) -> np.ndarray: ...
+
+    def rotate(
+        self,
+        x_NE: np.ndarray,
+        positions_N: np.ndarray,
+        cos_PK2: np.ndarray,
+        sin_PK2: np.ndarray,
+        column: int,
+        heads: int,
+        head_width: int,
+        interleaved: bool,
+    ) -> None: ...
+
+    # attention
+
+    def seen_keys(
+        self,
+        query_starts_B1: np.ndarray,
+        lengths_B: np.ndarray,
+        causal: bool = False,
+        offset_B: np.ndarray | None = None,
+        window: int = 0,
+    ) -> np.ndarray: ...
+
+    def attention(
+        self,
+        query_NE: np.ndarray,
+        key_ME: np.ndarray,
+        value_ME: np.ndarray,
+        query_starts_B1: np.ndarray,
+        key_starts_B1: np.ndarray,
+        *,
+        heads: int,
+        key_heads: int,
+        head_width: int,
+        value_width: int = 0,
+        query_column: int = 0,
+        key_column: int = 0,
+        value_column: int = 0,
+        seen_N2: np.ndarray | None = None,
+        sinks: int = 0,
+        scale: float | None = None,
+        bias_BHTS: np.ndarray | None = None,
+        positions: PositionBias | None = None,
+        weights_BHTS: np.ndarray | None = None,
+    ) -> np.ndarray: ...
+
+    def attention_step(
+        self,
+        query_NE: np.ndarray,
+        key_ME: np.ndarray,
+        value_ME: np.ndarray,
+        index_RS: np.ndarray,
+        stops_N: np.ndarray,
+        *,
+        heads: int,
+        key_heads: int,
+        head_width: int,
+        value_width: int = 0,
+        query_column: int = 0,
+        key_column: int = 0,
+        value_column: int = 0,
+        rows_N: np.ndarray | None = None,
+        firsts_N: np.ndarray | None = None,
+        scale: float | None = None,
+        bias_NHS: np.ndarray | None = None,
+        positions: PositionBias | None = None,
+        weights_NHS: np.ndarray | None = None,
+    ) -> np.ndarray: ...
+
+    def average_heads(self, weights: np.ndarray, heads: int) -> np.ndarray: ...
+
+    # what a decoder keeps of its past
+
+    def empty_table(self, rows: int, width: int, dtype: np.dtype) -> np.ndarray: ...
+
+    def extend_table(self, table_ME: np.ndarray, rows: int) -> np.ndarray: ...
+
+    def write_rows(
+        self, table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int
+    ) -> None: ...
+
+    def round_rows(self, values_NE: np.ndarray, first_column: int) -> None: ...
+
+    def ssru(
+        self,
+        inputs_NE: np.ndarray,
+        residual_ND: np.ndarray,
+        states_MW: np.ndarray,
+        previous_N: np.ndarray,
+        rows_N: np.ndarray,
+    ) -> np.ndarray: ...
+
+    def running_average(
+        self,
+        x_ND: np.ndarray,
+        states_MW: np.ndarray,
+        previous_N: np.ndarray,
+        rows_N: np.ndarray,
+        positions_N: np.ndarray,
+    ) -> np.ndarray: ...
+
+    # the projection onto the vocabulary
+
+    def project_all(
+        self,
+        x_RD: np.ndarray,
+        packed: PackedLinear,
+        suppressed_RJ: np.ndarray | None = None,
+        penalised_RJ: np.ndarray | None = None,
+        penalty: float = 1.0,
+    ) -> np.ndarray: ...
+
+    def project_top_k(
+        self,
+        x_RD: np.ndarray,
+        packed: PackedLinear,
+        k: int,
+        suppressed_RJ: np.ndarray | None = None,
+        penalised_RJ: np.ndarray | None = None,
+        penalty: float = 1.0,
+        normalised: bool = True,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def log_probs(
+        self,
+        x_ND: np.ndarray,
+        packed: PackedLinear,
+        targets_N: np.ndarray,
+        suppressed_NJ: np.ndarray | None = None,
+        penalised_NJ: np.ndarray | None = None,
+        penalty: float = 1.0,
+    ) -> np.ndarray: ...
+
+    # the projection onto few words, each row's own
+
+    def pack_rows(self, weight_FD: Tensor, packed: PackedLinear) -> RowLinear: ...
+
+    def pick(self, linear: RowLinear, ids: np.ndarray) -> Picked: ...
+
+    def picked_all(
+        self,
+        x_RD: np.ndarray,
+        picked_R: Sequence[Picked],
+        suppressed_RJ: np.ndarray | None = None,
+        penalised_RJ: np.ndarray | None = None,
+        penalty: float = 1.0,
+    ) -> np.ndarray: ...
+
+    def picked_top_k(
+        self,
+        x_RD: np.ndarray,
+        picked_R: Sequence[Picked],
+        k: int,
+        suppressed_RJ: np.ndarray | None = None,
+        penalised_RJ: np.ndarray | None = None,
+        penalty: float = 1.0,
+        normalised: bool = True,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def picked_log_probs(
+        self,
+        x_RD: np.ndarray,
+        picked_R: Sequence[Picked],
+        targets_R: np.ndarray,
+        suppressed_RJ: np.ndarray | None = None,
+        penalised_RJ: np.ndarray | None = None,
+        penalty: float = 1.0,
+    ) -> np.ndarray: ...

@@ -1,0 +1,35 @@
+"""Rows as wholes: made, taken, joined, added, scaled."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array of NaN, which shows where one is read before it is written."""
+    return np.full(shape, np.nan, dtype)
+
+
+def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
+    """The rows of those numbers, in their order."""
+    return np.take(x_ND, rows_R, axis=0)
+
+
+def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """The rows of all parts end to end."""
+    return np.concatenate(parts)
+
+
+def add_rows(x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
+    """x + y."""
+    return np.add(x_ND, y_ND)
+
+
+def scale_rows(x_ND: np.ndarray, factor: float) -> np.ndarray:
+    """x * factor."""
+    return np.multiply(x_ND, factor, dtype=x_ND.dtype)
+
+
+def average_heads(weights: np.ndarray, heads: int) -> np.ndarray:
+    """The mean of the first ``heads`` heads of attention weights, [B, H, T, S] or [R, H, S]."""
+    return sum(weights[:, h] for h in range(heads)) / weights.dtype.type(heads)

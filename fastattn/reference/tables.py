@@ -1,0 +1,13 @@
+"""The tables of the cache: rows by number."""
+
+import numpy as np
+
+
+def empty_table(rows: int, width: int, dtype: np.dtype) -> np.ndarray:
+    """A table [rows, width] of any values."""
+    return np.empty((rows, width), dtype)
+
+
+def extend_table(table_ME: np.ndarray, rows: int) -> np.ndarray:
+    """A table of ``rows`` rows, more than this one's, that begins with them."""
+    return np.concatenate([table_ME, empty_table(rows - len(table_ME), table_ME.shape[1], table_ME.dtype)])
