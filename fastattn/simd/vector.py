@@ -78,6 +78,12 @@ load_first = make_intrinsic(
 store_first = make_intrinsic(
     "store_first", types.void, (_V, _A, _A), Emitter.store_first, "Write the first ``count`` lanes to an address."
 )
+load_part = make_intrinsic(
+    "load_part", _V, (_A, _A, _V), Emitter.load_part, "A whole vector, or its first ``left`` lanes and the rest of fill."
+)
+store_part = make_intrinsic(
+    "store_part", types.void, (_V, _A, _A), Emitter.store_part, "Write a whole vector, or its first ``left`` lanes."
+)
 absolute = make_intrinsic("absolute", _V, (_V,), Emitter.absolute, "The magnitude, lane by lane.")
 splat = make_intrinsic("splat", _V, (_F,), Emitter.splat, "A scalar in every lane.")
 fma = make_intrinsic("fma", _V, (_V, _V, _V), Emitter.fma, "a * b + c, fused where the CPU can.")
