@@ -50,11 +50,12 @@ TABLE = {
     "progress": set(),
     "simd": set(),
     "spec": set(),
+    "edits": set(),
     "tensors": {"spec"},
     "rounding": {"spec"},
     "runtime": {"simd", "environment"},
-    "kernels": {"simd", "runtime", "spec", "rounding"},  # spec for the activations' names
-    "reference": {"spec", "rounding"},
+    "kernels": {"simd", "runtime", "spec", "rounding", "edits"},  # spec for the activations' names
+    "reference": {"spec", "rounding", "edits"},
     "packed_file": {"kernels", "weights", "spec"},
     "results": set(),
     "arguments": {"decoding"},
@@ -64,8 +65,8 @@ TABLE = {
     "similarity": set(),
     "layers": {"spec", "rounding"},
     "balance": {"models", "layers", "spec"},
-    "models": {"layers", "spec"},
-    "decoding": {"models", "layers", "spec"},
+    "models": {"layers", "spec", "edits"},
+    "decoding": {"models", "layers", "spec", "edits"},
     "weights": {
         "spec",
         "tensors",

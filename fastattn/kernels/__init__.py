@@ -6,10 +6,10 @@ from fastattn.kernels.embed import embed
 from fastattn.kernels.matmul import linear
 from fastattn.kernels.norm import layer_norm, rms_norm
 from fastattn.kernels.packing import pack_linear
-from fastattn.kernels.picked import pack_rows, pick, picked_all, picked_log_probs, picked_top_k
+from fastattn.kernels.picked import pack_rows, pick
+from fastattn.kernels.project import log_probs, project_all, project_top_k
 from fastattn.kernels.recurrence import running_average, ssru
 from fastattn.kernels.rotary import rotate
-from fastattn.kernels.select import log_probs, project_all, project_top_k
 from fastattn.runtime.threads import current_threads, thread_limit, use_threads
 
 __all__ = [
@@ -23,9 +23,6 @@ __all__ = [
     "pack_linear",
     "pack_rows",
     "pick",
-    "picked_all",
-    "picked_log_probs",
-    "picked_top_k",
     "project_all",
     "project_top_k",
     "rms_norm",

@@ -20,8 +20,10 @@ def float32_constant(value: float) -> float:
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
-def _values(argument) -> tuple:
-    return argument if isinstance(argument, tuple) else (argument,)
+def nested(values, sizes) -> list:
+    """The values in tuples of these sizes; 0: one that is in none."""
+    given = iter(values)
+    return [tuple(islice(given, size)) if size else next(given) for size in sizes]
 
 
 class Emitter:
@@ -53,10 +55,13 @@ class Emitter:
     def call_once(self, name: str, arguments, emit, result=None):
         """Call a function of that name, whose body ``emit(emitter, *arguments)`` writes where there is none yet.
 
-        For what is long, so that a kernel holds and compiles it once; the name must say all that it depends on. An
-        argument may be a tuple of values.
+        For what is long, so that a kernel holds and compiles it once; the name must say all that it depends on. Of an
+        argument that is an array, a tuple of Numba's, ``emit`` gets a tuple.
         """
-        values = [value for argument in arguments for value in _values(argument)]
+        sizes = [len(a.type) if isinstance(a.type, ir.ArrayType) else 0 for a in arguments]
+        values = []
+        for argument, size in zip(arguments, sizes, strict=True):
+            values += [self.builder.extract_value(argument, i) for i in range(size)] or [argument]
         function = self.builder.module.globals.get(name)
         if function is None:
             kind = ir.FunctionType(ir.VoidType() if result is None else result, [v.type for v in values])
@@ -64,18 +69,12 @@ class Emitter:
             function.linkage = "internal"
             function.attributes.add("noinline")
             inside = ir.IRBuilder(function.append_basic_block())
-            given = iter(function.args)
-            inner = (tuple(islice(given, len(a))) if isinstance(a, tuple) else next(given) for a in arguments)
-            value = emit(Emitter(inside, self.target), *inner)
+            value = emit(Emitter(inside, self.target), *nested(function.args, sizes))
             if result is None:
                 inside.ret_void()
             else:
                 inside.ret(value)
         return self.builder.call(function, values)
-
-    def parts(self, value) -> tuple:
-        """The values of a tuple that is passed as one."""
-        return tuple(self.builder.extract_value(value, i) for i in range(len(value.type)))
 
     def add(self, a, b):
         return self.builder.fadd(a, b, flags=EXACT)
