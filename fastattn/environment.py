@@ -9,12 +9,17 @@ import os
 from fastattn.cache import cache_root
 from fastattn.errors import InputError
 
+THREADING = ("pool", "numba")
+
 
 def _check() -> None:
     cache_root()  # else the threads of the pool would be the first to ask for it
     threads = os.environ.get("NUMBA_NUM_THREADS")
     if threads is not None and not _number(threads) >= 1:
         raise InputError(f"NUMBA_NUM_THREADS should be a whole number of at least 1, is {threads!r}")
+    threading = os.environ.get("FASTATTN_THREADING") or THREADING[0]
+    if threading not in THREADING:
+        raise InputError(f"FASTATTN_THREADING should be {' or '.join(THREADING)}, is {threading!r}")
     disabled = os.environ.get("NUMBA_DISABLE_JIT")
     if disabled is not None and _number(disabled) != 0:
         raise InputError(

@@ -51,12 +51,13 @@ TABLE = {
     "progress": set(),
     "simd": set(),
     "spec": set(),
-    "ops": {"spec"},
+    "edits": set(),
+    "ops": {"spec", "edits"},
     "tensors": {"spec"},
     "rounding": {"spec"},
     "runtime": {"simd", "environment"},
-    "kernels": {"simd", "runtime", "spec", "rounding"},  # spec for the activations' names
-    "reference": {"spec", "rounding"},
+    "kernels": {"simd", "runtime", "spec", "rounding", "edits"},  # spec for the activations' names
+    "reference": {"spec", "rounding", "edits"},
     "packed_file": {"kernels", "weights", "spec"},
     "results": set(),
     "arguments": {"decoding"},
@@ -66,8 +67,8 @@ TABLE = {
     "similarity": set(),
     "layers": {"ops", "spec", "rounding"},
     "balance": {"models", "layers", "ops", "spec"},
-    "models": {"layers", "ops", "spec"},
-    "decoding": {"models", "layers", "ops", "spec"},
+    "models": {"layers", "ops", "spec", "edits"},
+    "decoding": {"models", "layers", "ops", "spec", "edits"},
     "weights": {
         "spec",
         "tensors",

@@ -1,12 +1,14 @@
 """Embedding rows, scaled, plus their positions: one pass over the output."""
 
 import numpy as np
+from numba import prange
 
-from fastattn.kernels.norm import ROW_BLOCK, load_part, store_part
+from fastattn.kernels.norm import ROW_BLOCK
 from fastattn.kernels.packing import NR, PackedLinear
 from fastattn.runtime.jit import kernel
+from fastattn.simd.rows import prefetch_row_far
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import LINE, fma, prefetch_far, splat
+from fastattn.simd.vector import fma, load_part, splat, store_part
 from fastattn.spec import QuantizedTensor, Tensor
 
 _NO_TABLE, _NO_POSITIONS = np.empty((0, 0), np.float32), np.empty(0, np.int32)
@@ -15,7 +17,7 @@ AHEAD = 4  # rows: words lie anywhere in a table that is larger than all caches
 
 
 @kernel
-def _embed(first, end, ids_N, table, as_it_is, multipliers_V, scale, positions_N, position_table_PD, x_ND):
+def _embed(ids_N, table, as_it_is, multipliers_V, scale, positions_N, position_table_PD, x_ND):
     """table: [V / panel, D / group, panel, group], float32 or int8, read down a column of a panel; both 1: of rows.
 
     as_it_is  the rows are float32, each in one piece
@@ -23,29 +25,29 @@ def _embed(first, end, ids_N, table, as_it_is, multipliers_V, scale, positions_N
     D, panel, group, row_bytes = x_ND.shape[1], table.shape[2], table.shape[3], table.strides[0]
     positions, x = position_table_PD.ctypes.data, x_ND.ctypes.data
     has_positions, has_multipliers = positions_N.size > 0, multipliers_V.size > 0
-    zero, factor = splat(np.float32(0)), splat(np.float32(scale))
-    for n in range(first * ROW_BLOCK, min(end * ROW_BLOCK, len(ids_N))):
-        word, source = ids_N[n], x + n * D * 4
-        if as_it_is:
-            source = table.ctypes.data + word * row_bytes
-            following = table.ctypes.data + ids_N[min(n + AHEAD, len(ids_N) - 1)] * row_bytes
-            for k in range(0, D * 4, LINE):
-                prefetch_far(following + k)
-        elif word >= 0:
-            # multiplied by itself first, as the table would have been, then by the scale
-            multiplier = multipliers_V[word] if has_multipliers else np.float32(1)
-            column_SG, x_D = table[word // panel, :, word % panel], x_ND[n]
-            for d in range(0, D, group):
-                step_G = column_SG[d // group]
-                for g in range(min(group, D - d)):
-                    x_D[d + g] = np.float32(step_G[g]) * multiplier
-        for d in range(0, D, LANES):
-            value, place = zero, x + (n * D + d) * 4
-            if has_positions:
-                value = load_part(positions + (positions_N[n] * D + d) * 4, D - d, zero)
-            if word >= 0:
-                value = fma(load_part(source + d * 4, D - d, zero), factor, value)
-            store_part(value, place, D - d)
+    for block in prange(0, -(-len(ids_N) // ROW_BLOCK)):
+        zero, factor = splat(np.float32(0)), splat(np.float32(scale))
+        for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(ids_N))):
+            word, source = ids_N[n], x + n * D * 4
+            if as_it_is:
+                source = table.ctypes.data + word * row_bytes
+                following = table.ctypes.data + ids_N[min(n + AHEAD, len(ids_N) - 1)] * row_bytes
+                prefetch_row_far(following, D * 4)
+            elif word >= 0:
+                # multiplied by itself first, as the table would have been, then by the scale
+                multiplier = multipliers_V[word] if has_multipliers else np.float32(1)
+                column_SG, x_D = table[word // panel, :, word % panel], x_ND[n]
+                for d in range(0, D, group):
+                    step_G = column_SG[d // group]
+                    for g in range(min(group, D - d)):
+                        x_D[d + g] = np.float32(step_G[g]) * multiplier
+            for d in range(0, D, LANES):
+                value, place = zero, x + (n * D + d) * 4
+                if has_positions:
+                    value = load_part(positions + (positions_N[n] * D + d) * 4, D - d, zero)
+                if word >= 0:
+                    value = fma(load_part(source + d * 4, D - d, zero), factor, value)
+                store_part(value, place, D - d)
 
 
 def embed(
@@ -73,7 +75,6 @@ def embed(
     x_ND = np.empty((len(ids_N), width), np.float32)
     if position_table_PD is None or positions_N is None:
         positions_N, position_table_PD = _NO_POSITIONS, _NO_TABLE
-    blocks = -(-len(ids_N) // ROW_BLOCK)
     as_it_is = isinstance(table, np.ndarray) and table.dtype == np.float32 and table.strides[1] == 4
-    _embed(blocks, ids_N, stored, as_it_is, multipliers_V, float(scale), positions_N, position_table_PD, x_ND)
+    _embed(ids_N, stored, as_it_is, multipliers_V, float(scale), positions_N, position_table_PD, x_ND)
     return x_ND

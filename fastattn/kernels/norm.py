@@ -1,30 +1,15 @@
 """Layer and root-mean-square normalisation, the residual added on the way in. A row stays in L1 for all passes."""
 
 import numpy as np
+from numba import prange
 
 from fastattn.runtime.jit import inner, kernel
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import fma, load, load_first, splat, store, store_first, sum_lanes
+from fastattn.simd.vector import fma, load_part, splat, store_part, sum_lanes
 
 # Rows a task of this and the other passes over rows: 5 to 10 us of 512 columns, where launching threads takes 2 to 15.
 ROW_BLOCK = 32
 _NONE, _NO_BIAS = np.empty((0, 0), np.float32), np.empty(0, np.float32)
-
-
-@inner
-def load_part(address, left, fill):
-    """A whole vector, or its first ``left`` lanes."""
-    if left >= LANES:
-        return load(address)
-    return load_first(address, left, fill)
-
-
-@inner
-def store_part(value, address, left):
-    if left >= LANES:
-        store(value, address)
-    else:
-        store_first(value, address, left)
 
 
 @inner
@@ -39,43 +24,44 @@ def sum_deviations(row, D, mean):
 
 
 @kernel
-def _normalise(first, end, x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
+def _normalise(x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
     D = x_ND.shape[1]
     x, y, weight, bias = x_ND.ctypes.data, y_ND.ctypes.data, weight_D.ctypes.data, bias_D.ctypes.data
     residual = residual_ND.ctypes.data
     has_residual, has_bias = residual_ND.size > 0, bias_D.size > 0
-    for n in range(first * ROW_BLOCK, min(end * ROW_BLOCK, len(x_ND))):
-        zero = splat(np.float32(0))
-        at = n * D * 4
-        total = zero
-        for d in range(0, D, LANES):
-            value = load_part(x + at + d * 4, D - d, zero)
-            if has_residual:
-                value = value + load_part(residual + at + d * 4, D - d, zero)
-            store_part(value, y + at + d * 4, D - d)
-            total = total + value
-        mean = splat(sum_lanes(total) / np.float32(D)) if centred else zero
-        rest, squares = sum_deviations(y + at, D, mean)
-        variance = squares / np.float32(D)
-        if centred:
-            # what rounding left in the mean: it matters where the mean is large beside the deviations
-            rest = rest / np.float32(D)
-            variance -= rest * rest
-            mean = mean + splat(rest)
-        scale = splat(np.float32(1) / np.sqrt(variance + np.float32(epsilon)))
-        for d in range(0, D, LANES):
-            value = (load_part(y + at + d * 4, D - d, zero) - mean) * scale
-            value = value * load_part(weight + d * 4, D - d, zero)
-            if has_bias:
-                value = value + load_part(bias + d * 4, D - d, zero)
-            store_part(value, y + at + d * 4, D - d)
+    for block in prange(0, -(-len(x_ND) // ROW_BLOCK)):
+        for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(x_ND))):
+            zero = splat(np.float32(0))
+            at = n * D * 4
+            total = zero
+            for d in range(0, D, LANES):
+                value = load_part(x + at + d * 4, D - d, zero)
+                if has_residual:
+                    value = value + load_part(residual + at + d * 4, D - d, zero)
+                store_part(value, y + at + d * 4, D - d)
+                total = total + value
+            mean = splat(sum_lanes(total) / np.float32(D)) if centred else zero
+            rest, squares = sum_deviations(y + at, D, mean)
+            variance = squares / np.float32(D)
+            if centred:
+                # what rounding left in the mean: it matters where the mean is large beside the deviations
+                rest = rest / np.float32(D)
+                variance -= rest * rest
+                mean = mean + splat(rest)
+            scale = splat(np.float32(1) / np.sqrt(variance + np.float32(epsilon)))
+            for d in range(0, D, LANES):
+                value = (load_part(y + at + d * 4, D - d, zero) - mean) * scale
+                value = value * load_part(weight + d * 4, D - d, zero)
+                if has_bias:
+                    value = value + load_part(bias + d * 4, D - d, zero)
+                store_part(value, y + at + d * 4, D - d)
 
 
 def _run(x_ND, residual_ND, weight_D, bias_D, epsilon, centred):
     y_ND = np.empty_like(x_ND)
     residual_ND = _NONE if residual_ND is None else residual_ND
     bias_D = _NO_BIAS if bias_D is None else bias_D
-    _normalise(-(-len(x_ND) // ROW_BLOCK), x_ND, residual_ND, weight_D, bias_D, float(epsilon), centred, y_ND)
+    _normalise(x_ND, residual_ND, weight_D, bias_D, float(epsilon), centred, y_ND)
     return y_ND
 
 

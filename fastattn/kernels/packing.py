@@ -8,10 +8,12 @@ precisions a step's values of one column lie side by side, as the dot product of
 from dataclasses import dataclass, field
 
 import numpy as np
+from numba import prange
 
 from fastattn.lazy import lazy
 from fastattn.rounding import bfloat16_bits, quantize
-from fastattn.runtime.jit import current_threads, kernel
+from fastattn.runtime.jit import kernel
+from fastattn.runtime.parts import make_scratch_parts, take_part
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES, TARGET
@@ -50,9 +52,9 @@ class PackedLinear:
         return self.input_scale, self.input_factors
 
     @lazy
-    def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
-        """What is done to a tile's sums, and to the rows before them."""
-        return self.bias, self.factors, self.corrections, self.staging
+    def affine(self) -> tuple[np.ndarray, ...]:
+        """What is done to a tile's sums, and to the rows before them: bias, factors, corrections, staging's two."""
+        return self.bias, self.factors, self.corrections, *self.staging
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a file keeps of it."""
@@ -113,13 +115,12 @@ def _float32(weight_FD: Tensor) -> np.ndarray:
 def _pack_float32(weight_FD: Tensor, panels: int) -> tuple:
     outputs, inputs = weight_FD.shape
     panels_PDN = np.empty((panels, inputs, NR), np.float32)
-    parts = min(panels, current_threads())
-    blocks_TJC = np.zeros((parts, NR, COLUMNS), np.float32)
+    blocks_TJC = make_scratch_parts(panels, NR, COLUMNS, dtype=np.float32)
     if isinstance(weight_FD, QuantizedTensor) and weight_FD.input_factors_D is None:
-        _pack(parts, weight_FD.values_FD, weight_FD.multipliers_F, blocks_TJC, panels_PDN)
+        _pack(weight_FD.values_FD, weight_FD.multipliers_F, blocks_TJC, panels_PDN)
     else:
         values_FD = np.ascontiguousarray(_float32(weight_FD), np.float32)
-        _pack(parts, values_FD, np.ones(outputs, np.float32), blocks_TJC, panels_PDN)
+        _pack(values_FD, np.ones(outputs, np.float32), blocks_TJC, panels_PDN)
     return (panels_PDN,)
 
 
@@ -147,16 +148,16 @@ _PACK = {"float32": _pack_float32, "bfloat16": _pack_bfloat16, "int8": _pack_int
 def _interleaved(values_FD: np.ndarray, panels: int, group: int) -> tuple[np.ndarray, np.ndarray]:
     panels_PSN = np.empty((panels, -(-values_FD.shape[1] // group), group * NR), values_FD.dtype)
     sums = np.zeros(panels * NR, np.int32)
-    _interleave(panels, values_FD, group, panels_PSN, sums)
+    _interleave(values_FD, group, panels_PSN, sums)
     return panels_PSN, sums
 
 
 @kernel
-def _interleave(first_panel, end, values_FD, group, panels_PSN, sums):
+def _interleave(values_FD, group, panels_PSN, sums):
     """Panels of int8 or uint16 values; sums[f]: of row f, which only int8 needs."""
     F, D = values_FD.shape
     steps = panels_PSN.shape[1]
-    for p in range(first_panel, end):
+    for p in prange(0, len(panels_PSN)):
         for j in range(NR):
             f = p * NR + j
             total = np.int32(0)
@@ -172,17 +173,17 @@ def _interleave(first_panel, end, values_FD, group, panels_PSN, sums):
 
 
 @kernel
-def _pack(first_part, last_part, values_FD, factors_F, blocks_TJC, panels_PDN):
+def _pack(values_FD, factors_F, blocks_TJC, panels_PDN):
     """values_FD: float32 or int8, each a form of its own; a product with the factor 1 changes no float32.
 
-    blocks_TJC  scratch of each part: [parts, NR, COLUMNS] zeros
+    blocks_TJC  scratch of each part: [parts, NR, COLUMNS]
     """
     F, D = values_FD.shape
-    P, parts = len(panels_PDN), len(blocks_TJC)
-    for part in range(first_part, last_part):
+    for part in prange(0, len(blocks_TJC)):
+        block, first_panel, end = take_part(blocks_TJC, part, len(panels_PDN))
         block_JC = blocks_TJC[part]
-        for p in range(P * part // parts, P * (part + 1) // parts):
-            block, panel = block_JC.ctypes.data, panels_PDN.ctypes.data + p * D * NR * 4
+        for p in range(first_panel, end):
+            panel = panels_PDN.ctypes.data + p * D * NR * 4
             inside = min(NR, F - p * NR)
             block_JC[inside:] = 0
             for first in range(0, D, COLUMNS):

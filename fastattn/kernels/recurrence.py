@@ -6,14 +6,15 @@ is a block of columns, which depends on no other, and takes it through all rows 
 """
 
 import numpy as np
+from numba import prange
 
 from fastattn.kernels.activation import relu, sigmoid
-from fastattn.kernels.norm import load_part, store_part
 from fastattn.runtime.jit import inner, kernel
+from fastattn.runtime.threads import current_threads
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import fma, splat
+from fastattn.simd.vector import fma, load_part, splat, store_part
 
-COLUMNS = 64  # four cache lines of a row
+COLUMNS = 64  # four cache lines of a row: a task has as many of them as there are for each thread
 # Values that one thread is through with before another would have begun: 5 to 10 us.
 SMALL = 1 << 14
 
@@ -28,41 +29,44 @@ def load_state(states, row, row_bytes, at, left):
 
 
 @kernel
-def _ssru(first, end, inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND):
+def _ssru(inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND):
     N, D = residual_ND.shape
     values, residual, y = inputs_NE.ctypes.data, residual_ND.ctypes.data, y_ND.ctypes.data
     states, state_row = states_MW.ctypes.data, states_MW.shape[1] * 4
-    zero = splat(np.float32(0))
-    for n in range(N):
-        for d in range(first * columns, min(end * columns, D), LANES):
-            left, at, place = D - d, d * 4, (n * D + d) * 4
-            value = load_part(values + n * D * 8 + at, left, zero)
-            forget = sigmoid(load_part(values + n * D * 8 + D * 4 + at, left, zero))
-            before = load_state(states, np.int64(previous_N[n]), state_row, at, left)
-            cell = fma(forget, before - value, value)
-            store_part(cell, states + np.int64(rows_N[n]) * state_row + at, left)
-            store_part(relu(cell) + load_part(residual + place, left, zero), y + place, left)
+    for block in prange(0, -(-D // columns)):
+        zero = splat(np.float32(0))
+        for n in range(N):
+            for d in range(block * columns, min((block + 1) * columns, D), LANES):
+                left, at, place = D - d, d * 4, (n * D + d) * 4
+                value = load_part(values + n * D * 8 + at, left, zero)
+                forget = sigmoid(load_part(values + n * D * 8 + D * 4 + at, left, zero))
+                before = load_state(states, np.int64(previous_N[n]), state_row, at, left)
+                cell = fma(forget, before - value, value)
+                store_part(cell, states + np.int64(rows_N[n]) * state_row + at, left)
+                store_part(relu(cell) + load_part(residual + place, left, zero), y + place, left)
 
 
 @kernel
-def _running_average(first, end, x_ND, states_MW, previous_N, rows_N, positions_N, columns, y_ND):
+def _running_average(x_ND, states_MW, previous_N, rows_N, positions_N, columns, y_ND):
     N, D = x_ND.shape
     x, y = x_ND.ctypes.data, y_ND.ctypes.data
     states, state_row = states_MW.ctypes.data, states_MW.shape[1] * 4
-    zero = splat(np.float32(0))
-    for n in range(N):
-        count = splat(np.float32(positions_N[n] + 1))
-        for d in range(first * columns, min(end * columns, D), LANES):
-            left, at, place = D - d, d * 4, (n * D + d) * 4
-            before = load_state(states, np.int64(previous_N[n]), state_row, at, left)
-            total = before + load_part(x + place, left, zero)
-            store_part(total, states + np.int64(rows_N[n]) * state_row + at, left)
-            store_part(total / count, y + place, left)
+    for block in prange(0, -(-D // columns)):
+        zero = splat(np.float32(0))
+        for n in range(N):
+            count = splat(np.float32(positions_N[n] + 1))
+            for d in range(block * columns, min((block + 1) * columns, D), LANES):
+                left, at, place = D - d, d * 4, (n * D + d) * 4
+                before = load_state(states, np.int64(previous_N[n]), state_row, at, left)
+                total = before + load_part(x + place, left, zero)
+                store_part(total, states + np.int64(rows_N[n]) * state_row + at, left)
+                store_part(total / count, y + place, left)
 
 
 def _columns(x_ND: np.ndarray) -> int:
     """Of a task: all of them where there is little to do; whole vectors."""
-    return -(-x_ND.shape[1] // LANES) * LANES if x_ND.size <= SMALL else COLUMNS
+    threads = 1 if x_ND.size <= SMALL else current_threads()
+    return -(-x_ND.shape[1] // (COLUMNS * threads)) * COLUMNS
 
 
 def ssru(
@@ -79,8 +83,7 @@ def ssru(
                 ``rows_N[n]``. Both int32; rows follow those that they continue.
     """
     y_ND, columns = np.empty_like(residual_ND), _columns(residual_ND)
-    tasks = -(-residual_ND.shape[1] // columns)
-    _ssru(tasks, inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND)
+    _ssru(inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND)
     return y_ND
 
 
@@ -93,5 +96,5 @@ def running_average(
     positions_N  int32: how many rows come before.
     """
     y_ND, columns = np.empty_like(x_ND), _columns(x_ND)
-    _running_average(-(-x_ND.shape[1] // columns), x_ND, states_MW, previous_N, rows_N, positions_N, columns, y_ND)
+    _running_average(x_ND, states_MW, previous_N, rows_N, positions_N, columns, y_ND)
     return y_ND

@@ -4,24 +4,26 @@ One pass over the rows, bound by memory; the pairs are either the two halves of 
 """
 
 import numpy as np
+from numba import prange
 
 from fastattn.kernels.norm import ROW_BLOCK
 from fastattn.runtime.jit import kernel
 
 
 @kernel
-def turn(first, end, x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, first_step, second):
+def turn(x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, first_step, second):
     """Pair k of a head is its values k * first_step and k * first_step + second."""
     half = cos_PK2.shape[1]
-    for n in range(first * ROW_BLOCK, min(end * ROW_BLOCK, len(x_NE))):
-        p = positions_N[n]
-        for h in range(heads):
-            start = column + h * head_width
-            for k in range(half):
-                i = start + k * first_step
-                a, b = x_NE[n, i], x_NE[n, i + second]
-                x_NE[n, i] = a * cos_PK2[p, k] - b * sin_PK2[p, k]
-                x_NE[n, i + second] = b * cos_PK2[p, k] + a * sin_PK2[p, k]
+    for block in prange(0, -(-len(x_NE) // ROW_BLOCK)):
+        for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(x_NE))):
+            p = positions_N[n]
+            for h in range(heads):
+                start = column + h * head_width
+                for k in range(half):
+                    i = start + k * first_step
+                    a, b = x_NE[n, i], x_NE[n, i + second]
+                    x_NE[n, i] = a * cos_PK2[p, k] - b * sin_PK2[p, k]
+                    x_NE[n, i + second] = b * cos_PK2[p, k] + a * sin_PK2[p, k]
 
 
 def rotate(
@@ -40,8 +42,7 @@ def rotate(
     interleaved       pairs are neighbours (0, 1), (2, 3), ...; else (0, K2), (1, K2 + 1), ...
     positions_N       int32.
     """
-    blocks = -(-len(x_NE) // ROW_BLOCK)
     if interleaved:
-        turn(blocks, x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, 2, 1)
+        turn(x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, 2, 1)
     else:
-        turn(blocks, x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, 1, cos_PK2.shape[1])
+        turn(x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, 1, cos_PK2.shape[1])

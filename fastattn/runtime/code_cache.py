@@ -6,24 +6,17 @@ code. Nothing in it is unpickled: what Numba wants to know beside the code follo
 believed only if nobody but this user or root may have written it.
 """
 
-import functools
 import hashlib
-import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import llvmlite.binding as llvm
-from numba.core import caching, compiler, environment, funcdesc, types, typing
-from numba.core.runtime import _nrt_python
-
 from fastattn.kept import is_own, make_folder, sweep, write_whole
+from fastattn.runtime.internals import from_bytes, to_bytes
 from fastattn.warned import warn
 
 MAGIC = b"fastattn machine code 1\n"
 DIGEST = 32
-SYMBOL = re.compile(r"[\w.$]+", re.ASCII)
 
 
 class CodeFolder:
@@ -69,77 +62,7 @@ class CodeFolder:
             warn(message)
 
 
-def to_bytes(result: Any) -> bytes:
-    """What a file keeps of Numba's CompileResult: machine code, and of its bitcode only the names that it defines.
-
-    The bitcode would take 6 ms a kernel to read, and is for other functions, which call no kernel.
-    """
-    library, kind, (machine_code, bitcode) = result.library.serialize_using_object_code()
-    description = result.fndesc
-    if (
-        kind != "object"
-        or result.signature.return_type != types.none
-        or result.environment.consts
-        or result.reload_init
-    ):
-        raise ValueError(f"{description.qualname} is no function that this cache can keep")
-    symbols = [function.name for function in llvm.parse_bitcode(bitcode).functions if not function.is_declaration]
-    kept = {
-        "library": library,
-        "symbols": symbols,
-        "module": description.modname,
-        "function": description.qualname,
-        "arguments": list(description.args),
-        "tags": list(description.abi_tags),
-        "uid": description.uid,
-        "mangled": description.mangled_name,
-    }
-    text = json.dumps(kept).encode()
-    return len(text).to_bytes(4, "little") + text + machine_code
-
-
-def from_bytes(data: bytes, argument_types: tuple, namespace: dict, target_context: Any) -> Any:
-    """The CompileResult of ``to_bytes`` for these arguments; ``namespace`` is the globals of the function."""
-    length = int.from_bytes(data[:4], "little")
-    kept, machine_code = json.loads(data[4 : 4 + length]), data[4 + length :]
-    if not all(map(SYMBOL.fullmatch, kept["symbols"])):
-        raise ValueError("a symbol's name")
-    description = funcdesc.PythonFunctionDescriptor(
-        native=True,
-        modname=kept["module"],
-        qualname=kept["function"],
-        unique_name=f"{kept['function']}${kept['uid']}",
-        doc="",
-        typemap=None,
-        restype=types.none,
-        calltypes=None,
-        args=tuple(kept["arguments"]),
-        kws=(),
-        argtypes=argument_types,
-        abi_tags=kept["tags"],
-        uid=kept["uid"],
-    )
-    if description.mangled_name != kept["mangled"]:
-        raise ValueError("another function's code")
-    own = environment.lookup_environment(description.env_name) or environment.Environment(namespace)
-    own.env_name = description.env_name
-    environment.Environment._memo[own.env_name] = own
-    names = llvm.parse_assembly("".join(f'define void @"{name}"() {{ ret void }}\n' for name in kept["symbols"]))
-    library = kept["library"], "object", (machine_code, names.as_bitcode())
-    signature = typing.signature(types.none, *argument_types)
-    # Numba's own way back from the parts of a CompileResult.
-    return compiler.CompileResult._rebuild(
-        target_context, library, description, own, signature, False, (), "", [], (own,)
-    )
-
-
-@functools.cache
-def _name_runtime() -> None:
-    for name, address in _nrt_python.c_helpers.items():
-        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
-
-
-class CodeCache(caching._Cache):
+class CodeCache:
     """What a dispatcher of Numba's asks for compiled code. A cache that cannot be read or written only costs time.
 
     form        tells kernels from other functions of the same name
@@ -166,7 +89,6 @@ class CodeCache(caching._Cache):
     def load_overload(self, sig, target_context):
         argument_types = tuple(getattr(sig, "args", sig))
         try:
-            _name_runtime()  # which Numba would compile: 0.3 s and 30 MB for what compiled code does not use
             data = self._folder.load(self._file(argument_types, target_context))
             loaded = data and from_bytes(data, argument_types, self._function.__globals__, target_context)
         except Exception:  # noqa: BLE001  a foreign file may fail in any way; compiling replaces it

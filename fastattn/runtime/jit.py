@@ -1,77 +1,99 @@
 """The one decorator of all kernels: compilation, threads, and the cache of compiled code.
 
-A kernel is one Python function over a run of its tasks, ``function(first, end, *arguments)``, compiled when first
-needed. Called as ``kernel(tasks, *arguments)`` it releases the GIL and shares the tasks among the threads that the
-caller may use (``pool``); for one thread it is a plain call, so whole sentences go to cores as well, each a Python
-thread's. A task writes its own part of the output and no order depends on the number of threads; fast-math stays off.
+A kernel is an ordinary Numba function whose last statement is a loop over ``prange(0, tasks)``, compiled when first
+called, ``kernel(*arguments)``. It releases the GIL and shares the tasks among the threads that the caller may use:
+those of ``pool``, where one thread is a plain call, so whole sentences go to cores as well, each a Python thread's; or
+Numba's (``threads``). A task writes its own part of the output and no order depends on the number of threads; fast-math
+stays off.
 """
 
 import atexit
-import contextlib
 import functools
-import hashlib
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import llvmlite
 import numba
-from numba.core.compiler_lock import global_compiler_lock
 
 from fastattn.cache import cache_root, mark_used
-from fastattn.runtime.build import HelperCompiler, KernelCompiler, make_run
-from fastattn.runtime.code_cache import CodeCache, CodeFolder
-from fastattn.runtime.pool import FLAGS, MOST_PARTS, Pool, launch, serve
+from fastattn.lazy import lazy
+from fastattn.runtime.loop import check_loop
+from fastattn.runtime.pool import FLAGS, Pool, launch, serve
+from fastattn.runtime.sources import sources_digest
+from fastattn.runtime.threads import current_threads, setting, thread_limit
 from fastattn.simd.target import compiled_features, compiled_name
+from fastattn.warned import warn
 
-_state = threading.local()
+try:
+    from fastattn.runtime import internals
+    from fastattn.runtime.code_cache import CodeCache, CodeFolder
+except (ImportError, AttributeError) as error:
+    internals = None  # type: ignore[assignment]
+    setting.forced = f"Numba {numba.__version__} is not as fastattn knows it ({error})"
+    setting.by_numba = True
+
+# No form but that of the loop itself: what else Numba would make parallel, a thread does as quickly by itself.
+_ONLY_PRANGE = {
+    "prange": True,
+    **dict.fromkeys(
+        ("comprehension", "fusion", "inplace_binop", "numpy", "reduction", "setitem", "stencil"),
+        False,
+    ),
+}
 _compile_listeners: list[Callable[[str], None]] = []
 _cache_faults: list[OSError] = []
 
 
-def thread_limit() -> int:
-    """How many threads this process may use: NUMBA_NUM_THREADS, by default the CPUs that it may run on."""
-    return numba.config.NUMBA_NUM_THREADS
-
-
-@contextlib.contextmanager
-def use_threads(count: int) -> Iterator[None]:
-    """Kernels that this Python thread calls inside share their work among ``count`` threads.
-
-    More than the limit count as that many. Any number of Python threads may run kernels at once: one of them has the
-    help of others, the rest work alone.
-    """
-    before = getattr(_state, "threads", None)
-    _state.threads = min(count, thread_limit())
-    try:
-        yield
-    finally:
-        _state.threads = before
-
-
-def current_threads() -> int:
-    """How many threads kernels called here use: use_threads' count, by default the limit."""
-    return getattr(_state, "threads", None) or thread_limit()
-
-
 class Kernel:
-    """A compiled loop over tasks; a call shares them among the caller's threads."""
+    """A compiled loop over tasks; a call shares them among the caller's threads.
+
+    What stands before the loop runs once a part with the pool, once in all with Numba's threads: it writes nothing, and
+    scratch that a task writes to is made inside the loop.
+    """
 
     def __init__(self, function: Callable):
+        check_loop(function)
         functools.update_wrapper(self, function)
-        run = make_run(inner(function))
-        self.run = numba.njit(pipeline_class=KernelCompiler, no_cfunc_wrapper=True, **FLAGS)(run)
-        self.run._cache = _cached(function, "kernel")
+        self.function = function
+        if internals is not None:
+            self.run = internals.compile_kernel(internals.make_run(function))
+            internals.keep_code(self.run, _cached(function, "kernel"))
 
-    def __call__(self, tasks: int, *arguments):
-        parts = min(tasks, current_threads(), MOST_PARTS) if tasks > 1 else 1
-        if parts > 1:
-            _pool.ensure(parts - 1)
-            self.run(_launcher(), _pool.address, parts, tasks, *arguments)
-        else:
-            self.run(0, 0, 1, tasks, *arguments)
+    def __call__(self, *arguments: Any) -> None:
+        if setting.by_numba:
+            setting.team.call(self.parallel, arguments)
+            return
+        pool = _pool
+        lacking = self.run(pool.address, current_threads(), *arguments)
+        if lacking:
+            self.run(pool.address, 1 + pool.ensure(lacking, _launcher()), *arguments)
+
+    @lazy
+    def parallel(self) -> Any:
+        """The function as Numba's own parallel compiler has it."""
+        if internals is None:
+            return _compile_plainly(self.function)
+        compiled = numba.njit(parallel=_ONLY_PRANGE, **FLAGS)(self.function)
+        internals.keep_code(compiled, _cached(self.function, "parallel"))
+        return compiled
+
+
+def _compile_plainly(function: Callable) -> Any:
+    """By Numba's public interface alone, and kept in its own cache.
+
+    That knows a function by its file and its name, so the name holds what else it is made of.
+    """
+    _tell_of_fallback()
+    function.__qualname__ = f"{function.__name__}_{_digest()}"
+    return numba.njit(parallel=_ONLY_PRANGE, cache=True, **FLAGS)(function)
+
+
+@functools.cache
+def _tell_of_fallback() -> None:
+    warn(f"{setting.forced}: kernels are compiled, kept and shared among threads by Numba itself")
 
 
 @functools.cache
@@ -83,14 +105,16 @@ def _launcher() -> int:
 
 
 def kernel(function: Callable) -> Kernel:
-    """Compile a function of a run of independent tasks; it must not raise."""
+    """Compile a function that ends in a loop of independent tasks over prange(0, tasks); it must not raise.
+
+    TypeError where it is none: here or, where one has to look closely, when it is compiled.
+    """
     return Kernel(function)
 
 
 def inner(function: Callable) -> Callable:
     """Compile a helper that kernels call; it is inlined by LLVM into them and never called from Python."""
-    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **FLAGS}
-    return numba.njit(pipeline_class=HelperCompiler, **options)(function)
+    return numba.njit(**FLAGS)(function) if internals is None else internals.compile_helper(function)
 
 
 def on_compile(listener: Callable[[str], None]) -> None:
@@ -106,7 +130,7 @@ def cache_fault() -> str:
     return f"cannot keep kernels in the cache {cache_root()}: {reason}; FASTATTN_CACHE names another folder"
 
 
-def _cached(function: Callable, form: str) -> CodeCache:
+def _cached(function: Callable, form: str) -> "CodeCache":
     return CodeCache(function, form, _folder, _tell_of_compiling, _cache_faults.append)
 
 
@@ -116,37 +140,41 @@ def _tell_of_compiling(name: str) -> None:
 
 
 @functools.cache
-def _cache_folder() -> Path:
-    digest = hashlib.sha256()
-    package = Path(__file__).resolve().parent.parent
-    rooms = (package / room for room in ("simd", "runtime", "kernels"))
-    for path in sorted(path for room in rooms for path in room.rglob("*.py")):
-        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+def _digest() -> str:
+    """Of all that compiled code depends on: sources, versions, the CPU."""
     versions = (sys.version, numba.__version__, llvmlite.__version__)
-    digest.update(repr((versions, compiled_name(), sorted(compiled_features()))).encode())
-    folder = cache_root() / "kernels" / digest.hexdigest()[:24]
+    more = versions, compiled_name(), sorted(compiled_features())
+    return sources_digest(Path(__file__).resolve().parent.parent, more)[:24]
+
+
+@functools.cache
+def _cache_folder() -> Path:
+    folder = cache_root() / "kernels" / _digest()
     mark_used(folder)
     return folder
 
 
-_folder = CodeFolder(_cache_folder)
-_launch, _serve = (numba.njit(**FLAGS)(function) for function in (launch, serve))
-_launch._cache, _serve._cache = _cached(launch, "pool"), _cached(serve, "pool")
-_LAUNCH_TYPES = (numba.int64,) * 5
-_pool = Pool(_serve, thread_limit())
-atexit.register(lambda: _pool.close())
+if internals is not None:
+    _folder = CodeFolder(_cache_folder)
+    _launch, _serve = (numba.njit(**FLAGS)(function) for function in (launch, serve))
+    for _compiled, _function in ((_launch, launch), (_serve, serve)):
+        internals.keep_code(_compiled, _cached(_function, "pool"))
+    _LAUNCH_TYPES = (numba.int64,) * 5
+    _pool = Pool(_serve, thread_limit())
+    atexit.register(lambda: _pool.close())
 
 
 def _after_fork_in_child() -> None:
     global _pool
-    global_compiler_lock.release()
+    internals.global_compiler_lock.release()
+    setting.after_fork()
     _pool = Pool(_serve, thread_limit())  # the parent's helpers are not here
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork") and internals is not None:
     # Forked while another thread compiles or loads a kernel, a child would inherit Numba's lock and wait for ever.
     os.register_at_fork(
-        before=global_compiler_lock.acquire,
-        after_in_parent=global_compiler_lock.release,
+        before=internals.global_compiler_lock.acquire,
+        after_in_parent=internals.global_compiler_lock.release,
         after_in_child=_after_fork_in_child,
     )

@@ -25,9 +25,12 @@ from numba.extending import intrinsic
 from fastattn.sharing import tell_of_refusal
 
 I64 = ir.IntType(64)
-ENTRY = ir.FunctionType(ir.VoidType(), [I64] * 3)  # address of the arguments, first task, end
+ENTRY = ir.FunctionType(I64, [I64] * 3)  # address of the arguments, first task, end; returns how many there are
+LAUNCH = ir.FunctionType(ir.VoidType(), [I64] * 5)  # ``launch`` as a C function
 # Where the words lie, in bytes: on cache lines of their own where they change at different times.
 TICKET, DONE, JOB_ENTRY, JOB_ARGUMENTS, JOB_TASKS, TAKEN = 0, 128, 256, 264, 272, 280
+# How many helpers a kernel may count on, and the address of ``launch`` as a C function.
+READY, LAUNCHER = 288, 296
 # Of each helper: whether it sleeps, what it reads from and is written to, a one, room; the CPU that it fell asleep on,
 # its thread, and the CPUs that it may run on, a bit each.
 HELPERS, HELPER_BYTES = 384, 256
@@ -102,10 +105,20 @@ def pause(typing_context):
 @intrinsic
 def call_entry(typing_context, entry, arguments, first, end):
     def generate(context, builder, kind, values):
-        builder.call(builder.inttoptr(values[0], ENTRY.as_pointer()), values[1:])
+        return builder.call(builder.inttoptr(values[0], ENTRY.as_pointer()), values[1:])
+
+    return types.int64(*[types.int64] * 4), generate
+
+
+@intrinsic
+def call_launch(typing_context, launcher, pool, entry, arguments, tasks, parts):
+    """``launch``, at the address ``launcher``."""
+
+    def generate(context, builder, kind, values):
+        builder.call(builder.inttoptr(values[0], LAUNCH.as_pointer()), values[1:])
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 4), generate
+    return types.void(*[types.int64] * 6), generate
 
 
 WINDOWS = sys.platform == "win32"
@@ -227,19 +240,26 @@ class Pool:
         self._starting = threading.RLock()
         self._helpers: list[threading.Thread] = []
 
-    def ensure(self, count: int) -> None:
-        """Have ``count`` helpers, or as many as the system gives, which a warning tells of once."""
-        count = min(count, self._wanted)
-        if len(self._helpers) >= count or not self._starting.acquire(blocking=False):
-            return
+    def ensure(self, count: int, launcher: int) -> int:
+        """Have ``count`` helpers, or as many as the system gives, which a warning tells of once.
+
+        launcher  the address of the compiled ``launch``
+        Returns how many a kernel may count on now: not ``count`` while another Python thread is at this.
+        """
+        self._words[LAUNCHER // 8] = launcher
+        if not self._starting.acquire(blocking=False):
+            return 0
         try:
-            while len(self._helpers) < count:
+            while len(self._helpers) < min(count, self._wanted):
                 self._helpers.append(self._start(len(self._helpers)))
+            self._words[READY // 8] = len(self._helpers) if count <= self._wanted else MOST_PARTS
         except (RuntimeError, OSError, MemoryError) as error:
             self._wanted = len(self._helpers)
+            self._words[READY // 8] = MOST_PARTS
             tell_of_refusal(error)
         finally:
             self._starting.release()
+        return count
 
     def close(self) -> None:
         """End the helpers: code that they run goes with the interpreter."""

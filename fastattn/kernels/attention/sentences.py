@@ -19,6 +19,7 @@ No gain: prefetching the next keys of a long sentence, blocks of 1024 rows.
 """
 
 import numpy as np
+from numba import prange
 
 from fastattn.kernels.attention.rows import (
     add_bias,
@@ -30,7 +31,8 @@ from fastattn.kernels.attention.rows import (
     hide_from,
     multiply_row,
 )
-from fastattn.runtime.jit import current_threads, inner, kernel
+from fastattn.runtime.jit import inner, kernel
+from fastattn.runtime.threads import current_threads
 from fastattn.simd.rows import transpose, transpose_first
 from fastattn.simd.softmax import exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET
@@ -280,7 +282,7 @@ def strides(array_BHTS):
 
 @kernel
 def attend(
-    first_part, end, query_NE, key_ME, value_ME, query_starts_B, query_stops_B, key_starts_B, key_stops_B,
+    query_NE, key_ME, value_ME, query_starts_B, query_stops_B, key_starts_B, key_stops_B,
     heads, key_heads, width, query_column, key_column, value_column, causal, offset_B, factor,
     bias_BHTS, has_bias, weights_BHTS, has_weights, out_NF, scratch_PN, limit,
 ):  # fmt: skip
@@ -297,7 +299,7 @@ def attend(
     bias_strides = strides(bias_BHTS)
     weight_strides = strides(weights_BHTS)
 
-    for part in range(first_part, end):
+    for part in prange(0, parts):
         scratch = aligned(scratch_PN.ctypes.data + part * scratch_PN.shape[1] * 4)
         done = 0
         for b in range(B):
@@ -397,7 +399,7 @@ def attend_between(
         weights_BHTS.fill(0)
     limit = block_rows(len(query_NE), heads, key_heads, head_width, parts)
     attend(
-        parts, query_NE, key_ME, value_ME, query_starts_B, query_stops_B, key_starts_B, key_stops_B,
+        query_NE, key_ME, value_ME, query_starts_B, query_stops_B, key_starts_B, key_stops_B,
         heads, key_heads, head_width, query_column, key_column, value_column,
         causal, NO_OFFSET if offset_B is None else offset_B, np.float32(scale * LOG2_E),
         NOTHING if bias_BHTS is None else np.ascontiguousarray(bias_BHTS), bias_BHTS is not None,

@@ -18,6 +18,7 @@ No gain: asking for the next head's or the next keys' memory ahead of its use.
 """
 
 import numpy as np
+from numba import prange
 
 from fastattn.kernels.attention.rows import (
     add_bias,
@@ -28,7 +29,8 @@ from fastattn.kernels.attention.rows import (
     hide_from,
     multiply_row,
 )
-from fastattn.runtime.jit import current_threads, inner, kernel
+from fastattn.runtime.jit import inner, kernel
+from fastattn.runtime.parts import make_scratch_parts, take_part
 from fastattn.simd.rows import make_add_rows, make_dot_rows
 from fastattn.simd.softmax import exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET
@@ -262,12 +264,12 @@ def count_shared(index_RS, lengths_R, first, end):
 
 @kernel
 def attend_rows(
-    first_part, end_part, query_RE, key_ME, value_ME, index_RS, lengths_R, heads, group, width,
+    query_RE, key_ME, value_ME, index_RS, lengths_R, heads, group, width,
     query_column, key_column, value_column, factor, bias_RHS, has_bias, weights_RHS, has_weights,
     out_RF, scratch_PN, stride,
 ):  # fmt: skip
     """The (row, head) pairs cut into P runs of like cost, a thread each; see attention_step."""
-    R, parts = len(query_RE), len(scratch_PN)
+    R = len(query_RE)
     everything = 0
     for r in range(R):
         everything += (lengths_R[r] + 16) * heads
@@ -276,9 +278,9 @@ def attend_rows(
     query_row, index_row, weight_head = query_RE.shape[1] * 4, index_RS.shape[1] * 4, weights_RHS.shape[2] * 4
     weight_row = weights_RHS.shape[1] * weight_head
 
-    for part in range(first_part, end_part):
-        scratch = aligned(scratch_PN.ctypes.data + part * scratch_PN.shape[1] * 4)
-        start, stop = everything * part // parts, everything * (part + 1) // parts
+    for part in prange(0, len(scratch_PN)):
+        scratch, start, stop = take_part(scratch_PN, part, everything)
+        scratch = aligned(scratch)
         done = first = 0
         while first < R:
             end = find_end(index_RS, lengths_R, first)
@@ -335,17 +337,17 @@ def attention_step(
     """
     scale = head_width**-0.5 if scale is None else scale
     rows, longest = index_RS.shape
-    parts = min(current_threads(), rows * longest * heads * head_width // GRAIN + 1)
     out_RF = np.empty((rows, heads * head_width), np.float32)
     if weights_RHS is not None:
         weights_RHS.fill(0)
     stride = (longest // LANES + 2) * LANES  # what is scored a few keys at a time may end LANES - 1 too late
     scratch_size = TOGETHER * _slot(heads, head_width, stride)[-1] // 4 + 2 * LANES + 16
+    scratch_PN = make_scratch_parts(rows * longest * heads * head_width // GRAIN + 1, scratch_size, dtype=np.float32)
     attend_rows(
-        parts, query_RE, key_ME, value_ME, index_RS, lengths_R, heads, heads // key_heads, head_width,
+        query_RE, key_ME, value_ME, index_RS, lengths_R, heads, heads // key_heads, head_width,
         query_column, key_column, value_column, np.float32(scale * LOG2_E),
         NOTHING if bias_RHS is None else np.ascontiguousarray(bias_RHS), bias_RHS is not None,
         NOTHING if weights_RHS is None else weights_RHS, weights_RHS is not None,
-        out_RF, np.empty((parts, scratch_size), np.float32), stride,
+        out_RF, scratch_PN, stride,
     )  # fmt: skip
     return out_RF

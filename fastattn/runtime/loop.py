@@ -1,0 +1,68 @@
+"""A kernel's shared loop: ``for i in prange(0, tasks)``, the last statement of an ordinary Numba kernel.
+
+Numba's parallel compiler takes the function as it is. Threads that take runs of tasks call another form of the same
+source, which does the tasks from one to another; it is cut when it is compiled, so that loading it costs nothing.
+"""
+
+import ast
+import inspect
+from collections.abc import Callable
+from types import CodeType, FunctionType
+
+_FIRST, _END, _TASKS = "_first_task", "_end_task", "_tasks"
+
+
+def check_loop(function: Callable) -> None:
+    """TypeError, when a kernel is defined, where it can have no shared loop; ``cut_loop`` looks closer."""
+    if "prange" not in function.__code__.co_names:
+        raise _wrong(function, "is without one")
+    if function.__code__.co_freevars:
+        raise TypeError(f"{_place(function)}: expected a kernel that uses no variables of a function around it")
+
+
+def cut_loop(function: Callable) -> Callable:
+    """``cut(first, end, *arguments)``: what stands before the loop, then the tasks from ``first`` to ``end``.
+
+    Those that there are: it returns the number of all tasks. Lines and names are the function's own. TypeError where
+    its last statement is not ``for i in prange(0, tasks)``, which is the only one.
+    """
+    lines, start = inspect.getsourcelines(function)
+    tree = ast.parse("\n" * (start - 1) + inspect.cleandoc("\n" + "".join(lines)))
+    definition = tree.body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    loop = definition.body[-1]
+    if not isinstance(loop, ast.For) or not _is_prange(loop.iter) or loop.orelse:
+        raise _wrong(function, f"ends in line {loop.lineno}, which is none")
+    call = loop.iter
+    assert isinstance(call, ast.Call)
+    if len(call.args) != 2 or not isinstance(call.args[0], ast.Constant) or call.args[0].value != 0:
+        # with one argument Numba's index has no sign, and with an int64 it makes a float64
+        raise _wrong(function, f"has prange({', '.join(map(ast.unparse, call.args))}) in line {loop.lineno}")
+    if sum(isinstance(node, ast.Name) and node.id == "prange" for node in ast.walk(definition)) > 1:
+        raise _wrong(function, "has more than one")
+
+    definition.decorator_list = []
+    definition.args.args[:0] = [ast.arg(_FIRST), ast.arg(_END)]
+    count = ast.Assign([ast.Name(_TASKS, ast.Store())], call.args[1])
+    loop.iter = ast.parse(f"range({_FIRST}, {_END} if {_END} < {_TASKS} else {_TASKS})", mode="eval").body
+    definition.body[-1:] = [count, loop, ast.Return(ast.Name(_TASKS, ast.Load()))]
+    for added in (*definition.args.args[:2], count, *ast.walk(loop.iter), *ast.walk(definition.body[-1])):
+        ast.copy_location(added, loop)
+    ast.fix_missing_locations(tree)
+    module = compile(tree, function.__code__.co_filename, "exec", dont_inherit=True)
+    (code,) = (constant for constant in module.co_consts if isinstance(constant, CodeType))
+    cut = FunctionType(code, function.__globals__, function.__name__)
+    cut.__qualname__ = function.__qualname__
+    return cut
+
+
+def _is_prange(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "prange"
+
+
+def _place(function: Callable) -> str:
+    return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}: kernel {function.__name__}"
+
+
+def _wrong(function: Callable, what: str) -> TypeError:
+    return TypeError(f"{_place(function)}: expected one loop over prange(0, tasks), its last statement; it {what}")

@@ -1,0 +1,22 @@
+"""Tasks cut into parts, one a thread, each with scratch of its own: for kernels whose tasks need some.
+
+Such a kernel loops ``for part in prange(0, len(scratch_PB))`` and asks ``take_part`` for what is that part's. How many
+parts there are changes no result: a task depends on no other.
+"""
+
+import numpy as np
+
+from fastattn.runtime.jit import inner
+from fastattn.runtime.threads import current_threads
+
+
+def make_scratch_parts(tasks: int, *shape: int, dtype: type = np.uint8) -> np.ndarray:
+    """[parts, *shape], not cleared: as many parts as the caller has threads, but no more than tasks."""
+    return np.empty((min(tasks, current_threads()), *shape), dtype)
+
+
+@inner
+def take_part(scratch_PB, part, tasks):
+    """Of a part: the address of its scratch, its first task, and the end of its tasks; cut evenly."""
+    parts = len(scratch_PB)
+    return scratch_PB.ctypes.data + part * scratch_PB.strides[0], tasks * part // parts, tasks * (part + 1) // parts

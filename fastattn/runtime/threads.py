@@ -1,0 +1,114 @@
+"""How many threads kernels use, and whose: fastattn's pool, which waits for nobody, or Numba's own team."""
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import numba
+
+from fastattn.environment import THREADING
+from fastattn.errors import InputError, check_count
+
+
+class _State(threading.local):
+    threads: int | None = None
+
+
+_state = _State()
+
+
+def thread_limit() -> int:
+    """How many threads this process may use: NUMBA_NUM_THREADS, by default the CPUs that it may run on."""
+    return numba.config.NUMBA_NUM_THREADS
+
+
+class NumbaTeam:
+    """Numba's threading layer: TBB, OpenMP or its workqueue, whichever NUMBA_THREADING_LAYER and the machine give."""
+
+    def __init__(self) -> None:
+        self._alone = threading.Lock()
+        self._concurrent = False
+
+    def call(self, function: Callable, arguments: tuple) -> None:
+        """Call a function that Numba compiled in parallel.
+
+        The workqueue ends the process when two Python threads enter it at once: there they do so one by one.
+        """
+        if self._concurrent:
+            function(*arguments)
+            return
+        with self._alone:
+            function(*arguments)
+            self._concurrent = numba.threading_layer() != "workqueue"
+
+
+def _openmp_is_gone() -> bool:
+    try:
+        return sys.platform == "linux" and numba.threading_layer() == "omp"
+    except ValueError:  # nothing was run in parallel yet
+        return False
+
+
+class _Setting:
+    """Whose threads: of the whole process. ``forced`` says why they can only be Numba's; "" where they need not."""
+
+    def __init__(self) -> None:
+        self.by_numba = os.environ.get("FASTATTN_THREADING") == "numba"
+        self.forced = ""
+        self.team = NumbaTeam()
+
+    def after_fork(self) -> None:
+        """In a child: GNU's OpenMP would end it where it entered a loop, so the pool takes its place."""
+        self.team = NumbaTeam()  # another thread may have been inside, which is not here
+        if self.by_numba and _openmp_is_gone():
+            self.by_numba = bool(self.forced)
+
+
+setting = _Setting()
+
+
+def set_threading(name: str) -> None:
+    """Whose threads kernels use from now on in this process: "pool" or "numba"; FASTATTN_THREADING is the default.
+
+    pool   fastattn's own: a thread that the system does not let run is waited for by nobody.
+    numba  the team of Numba's threading layer, for programs that keep it busy already; its kernels are compiled by
+           ``numba.njit(parallel=True)``. In a child forked after OpenMP ran, the pool works in its place.
+    Results have the same bits. Not while a ``use_threads`` is open. InputError for another name.
+    """
+    if name not in THREADING:
+        raise InputError(f"threading should be {' or '.join(map(repr, THREADING))}, is {name!r}")
+    if name == "pool" and setting.forced:
+        raise InputError(f"threading can only be 'numba' here: {setting.forced}")
+    setting.by_numba = name == "numba"
+
+
+@contextlib.contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    """What this Python thread computes inside is shared among ``count`` threads; InputError for less than one.
+
+    More than the limit, NUMBA_NUM_THREADS or the CPUs of the process, count as that many. Translator and Encoder have
+    a number of their own, ``threads``. Any number of Python threads may compute at once: of the pool one has the help
+    of others, the rest work alone. With Numba's threads this is ``numba.set_num_threads``.
+    """
+    count = min(check_count("threads", count), thread_limit())
+    before = _state.threads
+    masked = numba.get_num_threads() if setting.by_numba else 0
+    _state.threads = count
+    try:
+        if masked:
+            numba.set_num_threads(count)
+        yield
+    finally:
+        _state.threads = before
+        if masked:
+            numba.set_num_threads(masked)
+
+
+def current_threads() -> int:
+    """How many threads kernels called here use: use_threads' count, by default all that there are."""
+    count = _state.threads
+    if count is not None:
+        return count
+    return numba.get_num_threads() if setting.by_numba else thread_limit()
