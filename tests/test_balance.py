@@ -13,7 +13,7 @@ from fastattn.cli.entry import commands
 from fastattn.errors import CheckpointError
 from fastattn.models.encoder import EncoderModel
 from fastattn.packed_file import PackedFile
-from fastattn.reference.select import log_softmax
+from fastattn.reference.project import log_softmax
 from fastattn.reference.staging import round_to_bfloat16
 from fastattn.rounding import quantize
 from fastattn.spec import Checkpoint, QuantizedTensor

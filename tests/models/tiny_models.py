@@ -8,7 +8,7 @@ from fastattn import reference
 from fastattn.edits import NO_EDITS
 from fastattn.models.transformer import EncoderDecoder
 from fastattn.reference.activation import ACTIVATIONS
-from fastattn.reference.select import log_softmax
+from fastattn.reference.project import log_softmax
 from fastattn.spec import Alibi, Checkpoint, ModelSpec, Rotary, StackSpec, TranslationText
 from fastattn.tensors import tensor_shapes
 
