@@ -8,6 +8,7 @@ from fastattn import reference
 from fastattn.edits import NO_EDITS
 from fastattn.models.transformer import EncoderDecoder
 from fastattn.reference.activation import ACTIVATIONS
+from fastattn.reference.packing import PackedLinear
 from fastattn.reference.project import log_softmax
 from fastattn.spec import Alibi, Checkpoint, ModelSpec, Rotary, StackSpec, TranslationText
 from fastattn.tensors import tensor_shapes
@@ -61,7 +62,7 @@ def _all_apart(x_RD, outputs, edits=NO_EDITS):
 def _apart(x_RD, outputs, edits):
     """Each row with what it chooses from and its own edits."""
     for r in range(len(x_RD)):
-        own = outputs if isinstance(outputs, reference.PackedLinear) else outputs[r : r + 1]
+        own = outputs if isinstance(outputs, PackedLinear) else outputs[r : r + 1]
         yield x_RD[r : r + 1], own, edits.of(np.array([r]))
 
 
