@@ -25,6 +25,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from fastattn.edits import NO_EDITS, Edits
 from fastattn.position_bias import PositionBias
 from fastattn.spec import Tensor
 
@@ -197,70 +198,29 @@ class Ops(Protocol):
         positions_N: np.ndarray,
     ) -> np.ndarray: ...
 
-    # the projection onto the vocabulary
+    # the projection onto the vocabulary, or onto few words, each row's own
+
+    def pack_rows(self, weight_FD: Tensor, packed: PackedLinear) -> RowLinear: ...
+
+    def pick(self, linear: RowLinear, ids: np.ndarray) -> Picked: ...
 
     def project_all(
-        self,
-        x_RD: np.ndarray,
-        packed: PackedLinear,
-        suppressed_RJ: np.ndarray | None = None,
-        penalised_RJ: np.ndarray | None = None,
-        penalty: float = 1.0,
+        self, x_RD: np.ndarray, outputs: PackedLinear | Sequence[Picked], edits: Edits = NO_EDITS
     ) -> np.ndarray: ...
 
     def project_top_k(
         self,
         x_RD: np.ndarray,
-        packed: PackedLinear,
+        outputs: PackedLinear | Sequence[Picked],
         k: int,
-        suppressed_RJ: np.ndarray | None = None,
-        penalised_RJ: np.ndarray | None = None,
-        penalty: float = 1.0,
+        edits: Edits = NO_EDITS,
         normalised: bool = True,
     ) -> tuple[np.ndarray, np.ndarray]: ...
 
     def log_probs(
         self,
         x_ND: np.ndarray,
-        packed: PackedLinear,
+        outputs: PackedLinear | Sequence[Picked],
         targets_N: np.ndarray,
-        suppressed_NJ: np.ndarray | None = None,
-        penalised_NJ: np.ndarray | None = None,
-        penalty: float = 1.0,
-    ) -> np.ndarray: ...
-
-    # the projection onto few words, each row's own
-
-    def pack_rows(self, weight_FD: Tensor, packed: PackedLinear) -> RowLinear: ...
-
-    def pick(self, linear: RowLinear, ids: np.ndarray) -> Picked: ...
-
-    def picked_all(
-        self,
-        x_RD: np.ndarray,
-        picked_R: Sequence[Picked],
-        suppressed_RJ: np.ndarray | None = None,
-        penalised_RJ: np.ndarray | None = None,
-        penalty: float = 1.0,
-    ) -> np.ndarray: ...
-
-    def picked_top_k(
-        self,
-        x_RD: np.ndarray,
-        picked_R: Sequence[Picked],
-        k: int,
-        suppressed_RJ: np.ndarray | None = None,
-        penalised_RJ: np.ndarray | None = None,
-        penalty: float = 1.0,
-        normalised: bool = True,
-    ) -> tuple[np.ndarray, np.ndarray]: ...
-
-    def picked_log_probs(
-        self,
-        x_RD: np.ndarray,
-        picked_R: Sequence[Picked],
-        targets_R: np.ndarray,
-        suppressed_RJ: np.ndarray | None = None,
-        penalised_RJ: np.ndarray | None = None,
-        penalty: float = 1.0,
+        edits: Edits = NO_EDITS,
     ) -> np.ndarray: ...

@@ -13,7 +13,7 @@ from fastattn.cli.entry import commands
 from fastattn.errors import CheckpointError
 from fastattn.models.encoder import EncoderModel
 from fastattn.packed_file import PackedFile
-from fastattn.reference.select import log_softmax
+from fastattn.reference.project import log_softmax
 from fastattn.reference.staging import round_to_bfloat16
 from fastattn.rounding import quantize
 from fastattn.spec import Checkpoint, QuantizedTensor
@@ -66,7 +66,7 @@ def test_projections_and_picks_take_factors_too(inputs):
     best, ids = kernels.project_top_k(x, packed, 3)
     np.testing.assert_allclose(best, np.take_along_axis(expected, ids.astype(np.int64), axis=1), atol=1e-4)
     everything = kernels.pick(kernels.pack_rows(weight, packed), np.arange(300, dtype=np.int32))
-    np.testing.assert_allclose(kernels.picked_all(x, [everything] * 7), expected, atol=1e-4)
+    np.testing.assert_allclose(kernels.project_all(x, [everything] * 7), expected, atol=1e-4)
 
 
 def test_the_matrix_is_the_product_of_values_multipliers_and_factors():

@@ -52,13 +52,14 @@ TABLE = {
     "progress": set(),
     "simd": set(),
     "spec": set(),
+    "edits": set(),
     "position_bias": set(),
-    "ops": {"spec", "position_bias"},
+    "ops": {"spec", "edits", "position_bias"},
     "tensors": {"spec"},
     "rounding": {"spec"},
     "runtime": {"simd", "environment"},
-    "kernels": {"simd", "runtime", "spec", "rounding", "position_bias"},  # spec for the activations' names
-    "reference": {"spec", "rounding", "position_bias"},
+    "kernels": {"simd", "runtime", "spec", "rounding", "edits", "position_bias"},  # spec for the activations' names
+    "reference": {"spec", "rounding", "edits", "position_bias"},
     "packed_file": {"kernels", "weights", "spec"},
     "results": set(),
     "arguments": {"decoding"},
@@ -68,8 +69,8 @@ TABLE = {
     "similarity": set(),
     "layers": {"position_bias", "ops", "spec", "rounding"},
     "balance": {"models", "layers", "ops", "spec"},
-    "models": {"position_bias", "layers", "ops", "spec"},
-    "decoding": {"models", "layers", "ops", "spec"},
+    "models": {"layers", "ops", "spec", "edits", "position_bias"},
+    "decoding": {"models", "layers", "ops", "spec", "edits"},
     "weights": {
         "spec",
         "tensors",

@@ -1,7 +1,6 @@
 """The tokens that may come next, row by row: the projection's best, or what the options make of them."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.sampling import draw, uniform
 from fastattn.decoding.search import biased
 from fastattn.decoding.shortlist import allowed_ids
+from fastattn.edits import Edits
 from fastattn.errors import InputError
 from fastattn.models.transformer import EncoderDecoder
 from fastattn.ops import Picked
@@ -80,18 +80,16 @@ class Candidates:
             return self._drawn(hidden_RD, rows, edits)
         count, picked_R = min(count, self.model.vocabulary), rows.picked_R
         log_probs_Rk, ids_Rk = self.model.top_k(
-            hidden_RD, count, *edits, picked_R=picked_R, normalised=scored or edits[0] is not None
+            hidden_RD, count, edits, picked_R, normalised=scored or edits.suppressed_RJ is not None
         )
         wishing_R = np.flatnonzero(rows.wished_R >= 0)
         if len(wishing_R):
             wished_R = rows.wished_R[wishing_R].astype(np.int32)
-            rows_edits = (None if ids_RJ is None else ids_RJ[wishing_R] for ids_RJ in edits[:2])
             wished_log_probs_R = self.model.log_probs(
                 self.model.ops.take_rows(hidden_RD, wishing_R),
                 wished_R,
-                *rows_edits,
-                edits[2],
-                picked_N=None if picked_R is None else [picked_R[r] for r in wishing_R.tolist()],
+                edits.of(wishing_R),
+                None if picked_R is None else [picked_R[r] for r in wishing_R.tolist()],
             )
             log_probs_Rk[wishing_R], ids_Rk[wishing_R] = biased(
                 log_probs_Rk[wishing_R],
@@ -103,8 +101,8 @@ class Candidates:
         # Where less is left than asked for, the rest is hopeless; but it is a token, should all else end.
         return log_probs_Rk, np.maximum(ids_Rk, 0)
 
-    def edits(self, rows: Rows) -> tuple[Any, Any, float]:
-        """(suppressed_RJ, penalised_RJ, penalty) for the projection; None where there is nothing to edit."""
+    def edits(self, rows: Rows) -> Edits:
+        """What the options do to the logits of the projection."""
         options = self.options
         suppressed = [early_ends(rows.steps_R, options.min_decoding_length, self.end_ids)]
         if self.never_1J.size:
@@ -115,14 +113,15 @@ class Candidates:
             suppressed.append(completed_sequences(rows.past_RT, rows.lengths_R, self.sequences))
         suppressed = [ids_RJ for ids_RJ in suppressed if ids_RJ.shape[1]]
         penalised_RJ = without_repeats(rows.past_RT) if options.repetition_penalty != 1 else None
-        return (np.concatenate(suppressed, axis=1) if suppressed else None), penalised_RJ, options.repetition_penalty
+        suppressed_RJ = np.concatenate(suppressed, axis=1) if suppressed else None
+        return Edits(suppressed_RJ, penalised_RJ, options.repetition_penalty)
 
-    def _drawn(self, hidden_RD: np.ndarray, rows: Rows, edits: tuple) -> tuple[np.ndarray, np.ndarray]:
+    def _drawn(self, hidden_RD: np.ndarray, rows: Rows, edits: Edits) -> tuple[np.ndarray, np.ndarray]:
         options = self.options
         if options.sampling_topk:
-            log_probs_Rk, ids_Rk = self.model.top_k(hidden_RD, options.sampling_topk, *edits, picked_R=rows.picked_R)
+            log_probs_Rk, ids_Rk = self.model.top_k(hidden_RD, options.sampling_topk, edits, rows.picked_R)
         else:
-            log_probs_Rk = self.model.all_log_probs(hidden_RD, *edits, picked_R=rows.picked_R)
+            log_probs_Rk = self.model.all_log_probs(hidden_RD, edits, rows.picked_R)
             ids_Rk = np.broadcast_to(np.arange(log_probs_Rk.shape[1], dtype=np.int32), log_probs_Rk.shape)
         assert options.seed is not None
         uniform_R = uniform(options.seed, rows.keys_R, rows.hypotheses_R, rows.steps_R)

@@ -6,12 +6,12 @@ from fastattn.kernels.embed import embed
 from fastattn.kernels.matmul import linear
 from fastattn.kernels.norm import layer_norm, rms_norm
 from fastattn.kernels.packing import pack_linear
-from fastattn.kernels.picked import pack_rows, pick, picked_all, picked_log_probs, picked_top_k
+from fastattn.kernels.picked import pack_rows, pick
 from fastattn.kernels.pooling import pool
+from fastattn.kernels.project import log_probs, project_all, project_top_k
 from fastattn.kernels.recurrence import running_average, ssru
 from fastattn.kernels.rotary import rotate
 from fastattn.kernels.rows import add_rows, average_heads, concatenate_rows, empty, scale_rows, take_rows
-from fastattn.kernels.select import log_probs, project_all, project_top_k
 from fastattn.kernels.tables import empty_table, extend_table
 from fastattn.runtime.threads import current_threads, thread_limit, use_threads
 
@@ -32,9 +32,6 @@ __all__ = [
     "pack_linear",
     "pack_rows",
     "pick",
-    "picked_all",
-    "picked_log_probs",
-    "picked_top_k",
     "pool",
     "project_all",
     "project_top_k",

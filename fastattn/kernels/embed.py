@@ -3,11 +3,12 @@
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.norm import ROW_BLOCK, load_part, store_part
+from fastattn.kernels.norm import ROW_BLOCK
 from fastattn.kernels.packing import NR, PackedLinear
 from fastattn.runtime.jit import kernel
+from fastattn.simd.rows import prefetch_row_far
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import LINE, fma, prefetch_far, splat
+from fastattn.simd.vector import fma, load_part, splat, store_part
 from fastattn.spec import QuantizedTensor, Tensor
 
 _NO_TABLE, _NO_POSITIONS = np.empty((0, 0), np.float32), np.empty(0, np.int32)
@@ -31,8 +32,7 @@ def _embed(ids_N, table, as_it_is, multipliers_V, scale, positions_N, position_t
             if as_it_is:
                 source = table.ctypes.data + word * row_bytes
                 following = table.ctypes.data + ids_N[min(n + AHEAD, len(ids_N) - 1)] * row_bytes
-                for k in range(0, D * 4, LINE):
-                    prefetch_far(following + k)
+                prefetch_row_far(following, D * 4)
             elif word >= 0:
                 # multiplied by itself first, as the table would have been, then by the scale
                 multiplier = multipliers_V[word] if has_multipliers else np.float32(1)

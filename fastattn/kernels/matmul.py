@@ -16,13 +16,13 @@ from numba import prange
 
 from fastattn.kernels.activation import CODES, activate_all
 from fastattn.kernels.packing import NR, PackedLinear
-from fastattn.kernels.staging import scratch_bytes, stage_rows, staged_row
+from fastattn.kernels.staging import later, scratch_bytes, stage_rows
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
 from fastattn.runtime.threads import current_threads
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import make_linear_tile
-from fastattn.simd.vector import LINE, load, load_first, make_scratch, splat, store, store_first
+from fastattn.simd.vector import LINE, address, load, load_part, make_scratch, splat, store, store_part
 
 MR = TARGET.rows
 # Rows that one task takes through all its panels: 48 rows of 384 to 2,048 floats, and what they become, stay in L2
@@ -51,145 +51,125 @@ def step_ahead(panel_bytes, steps, rows):
 
 
 @inner
-def multiply_tile(
-    panels, x, x_row, row_factor, left, panel, panel_bytes, count, columns, ahead, ahead_step, steps, out, out_row,
-    bias, factors, corrections, residual, residual_row,
-):  # fmt: skip
-    """One tile of at most ``left`` rows times 1 or GROUP panels, plus bias and residual, to ``out``.
+def multiply_tile(weights, rows, left, panel, count, columns, out, affine, start):
+    """One tile of at most ``left`` rows times 1 or GROUP panels, plus bias and residual; how many rows it took.
 
-    Returns how many rows it took. Of each row at least ``columns`` results are written; everything else but panels,
-    left, count and steps is an address or a stride in bytes.
+    Of each row at least ``columns`` results are written. Weights are the array of panels, the rest is what
+    ``make_linear_tile`` takes: rows, a panel, out, affine and the residual, from which the sums start.
     """
-    size = NR * 4
+    steps = weights.shape[1]
     if count == GROUP:
-        if left >= 2:
-            for half in range(0, GROUP, 2):
-                skip = half * size
-                tile_2_pair(
-                    panels, x, x_row, row_factor, panel + half * panel_bytes, panel_bytes, ahead, 0, steps,
-                    out + skip, out_row, bias + skip, factors + skip, corrections + skip, residual + skip, residual_row,
-                )  # fmt: skip
-            return 2
-        tile_1_group(
-            panels, x, x_row, row_factor, panel, panel_bytes, ahead, 0, steps, out, out_row,
-            bias, factors, corrections, residual, residual_row,
-        )  # fmt: skip
-        return 1
+        if left < 2:
+            tile_1_group(weights, rows, panel, steps, out, affine, start)
+            return 1
+        at, distance, ahead, _ = panel
+        for half in range(0, GROUP, 2):
+            skip, pair = half * NR * 4, (at + half * distance, distance, ahead, 0)
+            beside = (start[0] + skip, start[1])
+            tile_2_pair(weights, rows, pair, steps, (out[0] + skip, out[1]), skip_columns(affine, skip), beside)
+        return 2
     if left >= MR and columns <= LANES:
-        tile_narrow(
-            panels, x, x_row, row_factor, panel, 0, ahead, ahead_step, steps, out, out_row,
-            bias, factors, corrections, residual, residual_row,
-        )  # fmt: skip
+        tile_narrow(weights, rows, panel, steps, out, affine, start)
         return MR
     if left >= MR:
-        tile_full(
-            panels, x, x_row, row_factor, panel, 0, ahead, ahead_step, steps, out, out_row,
-            bias, factors, corrections, residual, residual_row,
-        )  # fmt: skip
+        tile_full(weights, rows, panel, steps, out, affine, start)
         return MR
     if left >= 4:
-        tile_4(
-            panels, x, x_row, row_factor, panel, 0, ahead, ahead_step, steps, out, out_row,
-            bias, factors, corrections, residual, residual_row,
-        )  # fmt: skip
+        tile_4(weights, rows, panel, steps, out, affine, start)
         return 4
     if left >= 2:
-        tile_2(
-            panels, x, x_row, row_factor, panel, 0, ahead, ahead_step, steps, out, out_row,
-            bias, factors, corrections, residual, residual_row,
-        )  # fmt: skip
+        tile_2(weights, rows, panel, steps, out, affine, start)
         return 2
-    tile_1(
-        panels, x, x_row, row_factor, panel, 0, ahead, ahead_step, steps, out, out_row,
-        bias, factors, corrections, residual, residual_row,
-    )  # fmt: skip
+    tile_1(weights, rows, panel, steps, out, affine, start)
     return 1
 
 
 @inner
-def finish_tile(scratch, scratch_row, rows, columns, multiply, residual, y, y_row):
-    """Rows of a tile from scratch to y, times multiply, plus residual (addresses; 0: absent)."""
+def affine_at(affine):
+    """(bias, factors, corrections), the addresses of a PackedLinear's, whose ``affine`` it is."""
+    return address(affine[0]), address(affine[1]), address(affine[2])
+
+
+@inner
+def skip_columns(affine, skip):
+    """What is done to the outputs ``skip`` bytes on; addresses, as here and in tiles."""
+    bias, factors, corrections = affine
+    return bias + skip, factors + skip, corrections + skip
+
+
+@inner
+def finish_tile(tile, rows, columns, target):
+    """Rows of a tile, (address, row), to y, times multiply, plus residual; target as for ``multiply_panels``."""
+    scratch, scratch_row = tile
+    y, multiply, residual, y_row = target
     zero = splat(np.float32(0))
     for i in range(rows):
-        source, target = scratch + i * scratch_row, i * y_row
-        for j in range(0, columns * 4, LANES * 4):
-            at = target + j
-            left = columns - j // 4
-            value = load(source + j)
-            if left >= LANES:
-                if multiply != 0:
-                    value = value * load(multiply + at)
-                if residual != 0:
-                    value = value + load(residual + at)
-                store(value, y + at)
-            else:
-                if multiply != 0:
-                    value = value * load_first(multiply + at, left, zero)
-                if residual != 0:
-                    value = value + load_first(residual + at, left, zero)
-                store_first(value, y + at, left)
+        for j in range(0, columns, LANES):
+            left, at = columns - j, i * y_row + j * 4
+            value = load(scratch + i * scratch_row + j * 4)
+            if multiply != 0:
+                value = value * load_part(multiply + at, left, zero)
+            if residual != 0:
+                value = value + load_part(residual + at, left, zero)
+            store_part(value, y + at, left)
+
+
+@inner
+def multiply_panels(weights, rows, count, first, width, affine, activation, target, scratch):
+    """``count`` rows times ``width`` panels from the ``first`` on, to y.
+
+    affine   (bias, factors, corrections), addresses of the first output's
+    target   (y, multiply, residual, row): addresses of the first row's first output; 0: absent; they lie alike
+    scratch  (address of a tile, address of a row of zeros)
+    """
+    y, multiply, residual, y_row = target
+    distance, skip = weights.strides[0], first * NR * 4
+    step = step_ahead(distance, weights.shape[1], count)
+    panel = address(weights) + first * distance
+    columns = min(width * NR, y_row // 4 - first * NR)
+    tile, zeros = (scratch[0], width * NR * 4), (scratch[1], 0)
+    # a whole tile goes straight from the registers to y, and is activated there
+    whole = columns == width * NR and multiply == 0 and (activation == 0 or residual == 0)
+    own, ahead, r = skip_columns(affine, skip), panel + width * distance, 0
+    while r < count:
+        at = r * y_row + skip
+        out = (y + at, y_row) if whole else tile
+        start = (residual + at, y_row) if whole and residual != 0 else zeros
+        streams = (panel, distance, ahead, step)
+        took = multiply_tile(weights, later(rows, r), count - r, streams, width, columns, out, own, start)
+        activate_all(activation, out[0], out[1], took, tile[1])
+        if not whole:
+            times, plus = multiply + at if multiply != 0 else 0, residual + at if residual != 0 else 0
+            finish_tile(tile, took, columns, (y + at, times, plus, y_row))
+        r += took
+        ahead += step * weights.shape[1]
 
 
 @kernel
-def _linear(
-    x_ND, panels_PSN, affine, activation, multiply_NF, residual_NF,
-    row_block, column_blocks, scratch_PB, y_NF,
-):  # fmt: skip
+def _linear(x_ND, panels_PSN, affine, activation, multiply_NF, residual_NF, blocks, scratch_PB, y_NF):
     """The tasks, a row block times a column block each, cut into runs, one a part; see linear."""
-    bias, factors, corrections, input_scale, input_factors = affine
-    N, D = x_ND.shape
-    P, steps, F = panels_PSN.shape[0], panels_PSN.shape[1], y_NF.shape[1]
-    x, w, b, y = x_ND.ctypes.data, panels_PSN.ctypes.data, bias.ctypes.data, y_NF.ctypes.data
-    column_factors, column_corrections = factors.ctypes.data, corrections.ctypes.data
-    multiply, has_multiply = multiply_NF.ctypes.data, multiply_NF.size > 0
-    residual, has_residual = residual_NF.ctypes.data, residual_NF.size > 0
-    direct = not has_multiply and (activation == 0 or not has_residual)
-    y_row, panel_bytes = F * 4, panels_PSN.strides[0]
-    a_row = staged_row(panels_PSN, D)
+    row_block, column_blocks = blocks
+    (N, D), P, F = x_ND.shape, len(panels_PSN), y_NF.shape[1]
+    y, multiply, residual = address(y_NF), address(multiply_NF), address(residual_NF)
     tasks = (N + row_block - 1) // row_block * column_blocks
     for part in prange(0, len(scratch_PB)):
         staged, first_task, last_task = take_part(scratch_PB, part, tasks)
-        row_factors = staged + row_block * a_row
-        scratch, zeros = tile_scratch(), zeros_scratch()
+        columns, scratch = affine_at(affine), (tile_scratch(), zeros_scratch())
         for j in range(0, GROUP * NR, LANES):
-            store(splat(np.float32(0)), zeros + j * 4)
+            store(splat(np.float32(0)), scratch[1] + j * 4)
         for task in range(first_task, last_task):
-            first = task // column_blocks * row_block
-            last = min(N, first + row_block)
-            column_block = task % column_blocks
-            p, end = column_block * P // column_blocks, (column_block + 1) * P // column_blocks
-            a = stage_rows(
-                panels_PSN, (input_scale, input_factors), x + first * D * 4, last - first, D, staged, row_factors
-            )
-            ahead_step = step_ahead(panel_bytes, steps, last - first)
+            first, block = task // column_blocks * row_block, task % column_blocks
+            count, x, at = min(N - first, row_block), address(x_ND) + first * D * 4, first * F * 4
+            rows = stage_rows(panels_PSN, affine[3:], x, count, D, staged, row_block)
+            times = multiply + at if multiply_NF.size > 0 else 0
+            plus = residual + at if residual_NF.size > 0 else 0
+            p, end = block * P // column_blocks, (block + 1) * P // column_blocks
             while p < end:
                 # panels that are not whole go alone: their residual is added last, however many rows there are
-                grouped = last - first < 4 and p + GROUP <= end and (p + GROUP) * NR <= F
-                panels = GROUP if grouped else 1
-                columns = min(panels * NR, F - p * NR)
-                whole = direct and columns == panels * NR
-                skip, scratch_row = p * NR * 4, panels * NR * 4
-                r, ahead = first, w + (p + panels) * panel_bytes
-                while r < last:
-                    at = r * y_row + skip
-                    # a whole tile goes straight from the registers to y, and is activated there
-                    out, out_row = (y + at, y_row) if whole else (scratch, scratch_row)
-                    start, start_row = (residual + at, y_row) if whole and has_residual else (zeros, 0)
-                    took = multiply_tile(
-                        panels_PSN, a + (r - first) * a_row, a_row, row_factors + (r - first) * 4, last - r,
-                        w + p * panel_bytes, panel_bytes, panels, columns, ahead, ahead_step, steps, out, out_row,
-                        b + skip, column_factors + skip, column_corrections + skip, start, start_row,
-                    )  # fmt: skip
-                    activate_all(activation, out, out_row, took, scratch_row)
-                    if not whole:
-                        finish_tile(
-                            scratch, scratch_row, took, columns,
-                            multiply + at if has_multiply else 0, residual + at if has_residual else 0,
-                            y + at, y_row,
-                        )  # fmt: skip
-                    r += took
-                    ahead += ahead_step * steps
-                p += panels
+                width = GROUP if count < 4 and p + GROUP <= end and (p + GROUP) * NR <= F else 1
+                target = (y + at, times, plus, F * 4)
+                multiply_panels(panels_PSN, rows, count, p, width, columns, activation, target, scratch)
+                p += width
 
 
 _NONE = np.empty((0, 0), np.float32)
@@ -229,6 +209,6 @@ def linear(
         _linear(
             x_ND, packed.panels_PSN, packed.affine, CODES[activation],
             _NONE if multiply_NF is None else multiply_NF, _NONE if residual_NF is None else residual_NF,
-            row_block, column_blocks, scratch_PB, y_NF,
+            (row_block, column_blocks), scratch_PB, y_NF,
         )  # fmt: skip
     return y_NF

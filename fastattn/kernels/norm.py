@@ -5,27 +5,11 @@ from numba import prange
 
 from fastattn.runtime.jit import inner, kernel
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import fma, load, load_first, splat, store, store_first, sum_lanes
+from fastattn.simd.vector import fma, load_part, splat, store_part, sum_lanes
 
 # Rows a task of this and the other passes over rows: 5 to 10 us of 512 columns, where launching threads takes 2 to 15.
 ROW_BLOCK = 32
 _NONE, _NO_BIAS = np.empty((0, 0), np.float32), np.empty(0, np.float32)
-
-
-@inner
-def load_part(address, left, fill):
-    """A whole vector, or its first ``left`` lanes."""
-    if left >= LANES:
-        return load(address)
-    return load_first(address, left, fill)
-
-
-@inner
-def store_part(value, address, left):
-    if left >= LANES:
-        store(value, address)
-    else:
-        store_first(value, address, left)
 
 
 @inner

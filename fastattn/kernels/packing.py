@@ -52,8 +52,8 @@ class PackedLinear:
         return self.input_scale, self.input_factors
 
     @lazy
-    def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What is done to a tile's sums, and to the rows before them."""
+    def affine(self) -> tuple[np.ndarray, ...]:
+        """What is done to a tile's sums, and to the rows before them: bias, factors, corrections, staging's two."""
         return self.bias, self.factors, self.corrections, *self.staging
 
     def arrays(self) -> dict[str, np.ndarray]:

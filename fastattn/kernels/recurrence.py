@@ -9,11 +9,10 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.activation import relu, sigmoid
-from fastattn.kernels.norm import load_part, store_part
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.threads import current_threads
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import fma, splat
+from fastattn.simd.vector import fma, load_part, splat, store_part
 
 COLUMNS = 64  # four cache lines of a row: a task has as many of them as there are for each thread
 # Values that one thread is through with before another would have begun: 5 to 10 us.

@@ -7,51 +7,24 @@ unsigned bytes, 128 is added, for which packed weights carry the correction.
 """
 
 import numpy as np
-from numba import types
 from numba.extending import overload
 
 from fastattn.runtime.jit import FLAGS, inner
-from fastattn.simd.arithmetic import arithmetic_for
+from fastattn.simd.narrow import BFLOAT16_BYTES, INT8_BYTES, store_bfloat16, store_int8
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import PRECISIONS
 from fastattn.simd.vector import (
-    VECTOR,
     absolute,
     fma,
     larger_magnitude,
     largest_magnitude,
     load,
     load_first,
-    make_intrinsic,
     maximum,
     minimum,
     splat,
     store_scalar,
     sum_lanes,
-)
-
-INT8, BFLOAT16 = arithmetic_for("int8"), arithmetic_for("bfloat16")
-INT8_BYTES, BFLOAT16_BYTES = INT8.a_bytes, BFLOAT16.a_bytes
-
-
-def _store_int8(emitter, value, address):
-    integers = emitter.builder.add(emitter.round_to_integers(value), emitter.integer(INT8.offset))
-    emitter.store_narrow(integers, address, 8 * INT8.a_bytes)
-
-
-def _store_bfloat16(emitter, value, address):
-    upper = emitter.round_to_bfloat16(value)
-    if BFLOAT16.a_bytes == 4:
-        emitter.store(emitter.builder.bitcast(upper, emitter.vector), address)
-    else:
-        emitter.store_narrow(emitter.builder.lshr(upper, emitter.integer(16)), address, 16)
-
-
-store_int8 = make_intrinsic(
-    "store_int8", types.void, (VECTOR, types.intp), _store_int8, "Write the nearest integers as int8 operands."
-)
-store_bfloat16 = make_intrinsic(
-    "store_bfloat16", types.void, (VECTOR, types.intp), _store_bfloat16, "Write the nearest bfloat16 operands."
 )
 
 
@@ -131,57 +104,47 @@ def scratch_bytes(weights: np.ndarray, width: int, rows: int) -> int:
     return rows * (-(-width // LANES) * LANES * size + 4) if size else 0
 
 
-def staged_row(panels, width):
-    """Bytes from one row that a tile reads to the next."""
-    raise NotImplementedError("compiled code only")
+@inner
+def later(rows, count):
+    """(address, row, factors) of staged rows, from the row number ``count`` on."""
+    address, row, factors = rows
+    return address + count * row, row, factors + count * 4
 
 
-def stage_rows(panels, staging, x, rows, width, staged, factors):
-    """Stage ``rows`` adjacent float32 rows at ``staged`` for the precision of ``panels``; addresses, as in tiles.
+def stage_rows(weights, staging, x, count, width, scratch, room):
+    """Stage ``count`` adjacent float32 rows from the address x on for the precision of an array of weights.
 
-    staging is PackedLinear's. Written in int8: a factor a row at ``factors``. Returns the address of the first row
-    that a tile shall read.
+    staging  PackedLinear's
+    scratch  the address of ``scratch_bytes`` for ``room`` rows: of operands, then a factor a row, in int8
+    Returns (address, row, factors): where a tile shall read the first row, how far the next is, and the first factor.
     """
     raise NotImplementedError("compiled code only")
 
 
-@overload(staged_row, jit_options=FLAGS)
-def _staged_row(panels, width):
-    def as_it_is(panels, width):
-        return width * 4
-
-    def bfloat16(panels, width):
-        return (width + LANES - 1) // LANES * LANES * BFLOAT16_BYTES
-
-    def int8(panels, width):
-        return (width + LANES - 1) // LANES * LANES * INT8_BYTES
-
-    return {"float32": as_it_is, "bfloat16": bfloat16, "int8": int8}[PRECISIONS[panels.dtype]]
-
-
 @overload(stage_rows, jit_options=FLAGS)
-def _stage_rows(panels, staging, x, rows, width, staged, factors):
-    def as_it_is(panels, staging, x, rows, width, staged, factors):
-        return x
+def _stage_rows(weights, staging, x, count, width, scratch, room):
+    def as_it_is(weights, staging, x, count, width, scratch, room):
+        return x, width * 4, scratch
 
-    def bfloat16(panels, staging, x, rows, width, staged, factors):
-        step = staged_row(panels, width)
-        for r in range(rows):
-            round_row(x + r * width * 4, width, staged + r * step)
-        return staged
+    def bfloat16(weights, staging, x, count, width, scratch, room):
+        row = (width + LANES - 1) // LANES * LANES * BFLOAT16_BYTES
+        for r in range(count):
+            round_row(x + r * width * 4, width, scratch + r * row)
+        return scratch, row, scratch
 
-    def int8(panels, staging, x, rows, width, staged, factors):
+    def int8(weights, staging, x, count, width, scratch, room):
         input_scale, input_factors = staging
-        step, scale = staged_row(panels, width), input_scale[0]
-        for r in range(rows):
-            row, place = x + r * width * 4, staged + r * step
+        row, scale = (width + LANES - 1) // LANES * LANES * INT8_BYTES, input_scale[0]
+        factors = scratch + room * row
+        for r in range(count):
+            source, target = x + r * width * 4, scratch + r * row
             if scale > 0:
-                factor = quantise_row_by(scale, row, width, place)
+                factor = quantise_row_by(scale, source, width, target)
             elif input_factors.size > 0:
-                factor = quantise_row(row, input_factors.ctypes.data, width, place)
+                factor = quantise_row(source, input_factors.ctypes.data, width, target)
             else:
-                factor = quantise_row(row, None, width, place)
+                factor = quantise_row(source, None, width, target)
             store_scalar(factor, factors + r * 4)
-        return staged
+        return scratch, row, factors
 
-    return {"float32": as_it_is, "bfloat16": bfloat16, "int8": int8}[PRECISIONS[panels.dtype]]
+    return {"float32": as_it_is, "bfloat16": bfloat16, "int8": int8}[PRECISIONS[weights.dtype]]

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fastattn.edits import NO_EDITS, Edits
 from fastattn.errors import CheckpointError
 from fastattn.layers import AttentionBias, Embedding, FeedForward, Linear, Norm, Parameters
 from fastattn.lazy import lazy
@@ -376,36 +377,36 @@ class EncoderDecoder:
         self,
         hidden_RD: np.ndarray,
         k: int,
-        *edits: Any,
+        edits: Edits = NO_EDITS,
         picked_R: Sequence[Picked] | None = None,
         normalised: bool = True,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k most probable next tokens: (log_probs_Rk, ids_Rk), best first.
 
-        ``edits`` are suppressed_RJ, penalised_RJ and penalty of the operation ``project_top_k``; ``picked_R`` is what
-        each row chooses from, None: all tokens; here and below. Not ``normalised``: logits in place of
-        log-probabilities, where k tokens are sure to be left. Raises CheckpointError where the weights give no numbers.
+        ``picked_R`` is what each row chooses from, None: all tokens; here and below. Not ``normalised``: logits in
+        place of log-probabilities, where k tokens are sure to be left. Raises CheckpointError where the weights give no
+        numbers.
         """
-        if picked_R is None:
-            weights = self.decoder.projection
-            log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, weights, k, *edits, normalised=normalised)  # type: ignore[misc]
-        else:
-            log_probs_Rk, ids_Rk = self.ops.picked_top_k(hidden_RD, picked_R, k, *edits, normalised=normalised)  # type: ignore[misc]
+        outputs = self.decoder.projection if picked_R is None else picked_R
+        log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, outputs, k, edits, normalised)
         # A logit that is no number shows in its row's sum, but among the best only if it is infinite, or all are such.
         if (np.isnan(log_probs_Rk) if normalised else ~np.isfinite(log_probs_Rk)).any():
             raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
         return log_probs_Rk, ids_Rk
 
-    def all_log_probs(self, hidden_RD: np.ndarray, *edits: Any, picked_R: Sequence[Picked] | None = None) -> np.ndarray:
+    def all_log_probs(
+        self, hidden_RD: np.ndarray, edits: Edits = NO_EDITS, picked_R: Sequence[Picked] | None = None
+    ) -> np.ndarray:
         """log_probs_RV of every next token."""
-        if picked_R is None:
-            return self.ops.project_all(hidden_RD, self.decoder.projection, *edits)
-        return self.ops.picked_all(hidden_RD, picked_R, *edits)
+        return self.ops.project_all(hidden_RD, self.decoder.projection if picked_R is None else picked_R, edits)
 
     def log_probs(
-        self, hidden_ND: np.ndarray, targets_N: np.ndarray, *edits: Any, picked_N: Sequence[Picked] | None = None
+        self,
+        hidden_ND: np.ndarray,
+        targets_N: np.ndarray,
+        edits: Edits = NO_EDITS,
+        picked_N: Sequence[Picked] | None = None,
     ) -> np.ndarray:
         """The log-probability of each row's target token."""
-        if picked_N is None:
-            return self.ops.log_probs(hidden_ND, self.decoder.projection, targets_N, *edits)
-        return self.ops.picked_log_probs(hidden_ND, picked_N, targets_N, *edits)
+        outputs = self.decoder.projection if picked_N is None else picked_N
+        return self.ops.log_probs(hidden_ND, outputs, targets_N, edits)

@@ -10,12 +10,12 @@ from fastattn.reference.embed import embed
 from fastattn.reference.matmul import linear
 from fastattn.reference.norm import layer_norm, rms_norm
 from fastattn.reference.packing import pack_linear
-from fastattn.reference.picked import pack_rows, pick, picked_all, picked_log_probs, picked_top_k
+from fastattn.reference.picked import pack_rows, pick
 from fastattn.reference.pooling import pool
+from fastattn.reference.project import log_probs, project_all, project_top_k
 from fastattn.reference.recurrence import running_average, ssru
 from fastattn.reference.rotary import rotate
 from fastattn.reference.rows import add_rows, average_heads, concatenate_rows, empty, scale_rows, take_rows
-from fastattn.reference.select import log_probs, project_all, project_top_k
 from fastattn.reference.tables import empty_table, extend_table
 from fastattn.reference.threads import current_threads, thread_limit, use_threads
 
@@ -36,9 +36,6 @@ __all__ = [
     "pack_linear",
     "pack_rows",
     "pick",
-    "picked_all",
-    "picked_log_probs",
-    "picked_top_k",
     "pool",
     "project_all",
     "project_top_k",

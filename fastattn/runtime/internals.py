@@ -122,7 +122,8 @@ _HelperCompiler, _KernelCompiler = _make_compiler(_HelperLibrary), _make_compile
 
 def compile_helper(function: Callable) -> Callable:
     """What kernels call, inlined by LLVM into them; never called from Python."""
-    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **FLAGS}
+    # Without Numba's runtime they count no references, each an atomic instruction, to the arrays that they are given.
+    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False, **FLAGS}
     return numba.njit(pipeline_class=_HelperCompiler, **options)(function)
 
 

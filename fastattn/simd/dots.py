@@ -12,13 +12,13 @@ from fastattn.simd.arithmetic import Arithmetic, arithmetic_for
 from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.rows import emit_lane_sums, emit_row_address
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.tile import PRECISIONS
+from fastattn.simd.tile import PRECISIONS, addresses
 
 
 def emit_linear_dots(emitter: Emitter, arithmetic: Arithmetic, arguments) -> None:
-    """Emit LANES outputs of a linear layer. arguments: the i64 values of ``linear_dots``."""
+    """Emit LANES outputs of a linear layer. arguments: the i64 values of ``linear_dots``, tuples of them."""
     builder = emitter.builder
-    a, row_factor, rows, row_bytes, index, out, bias, column_factor, correction = arguments
+    (a, row_factor), (rows, row_bytes), index, out, (bias, column_factor, correction) = arguments
     rows_at = [emit_row_address(emitter, rows, row_bytes, index, I64(4 * j)) for j in range(LANES)]
     zero = emitter.integer(0) if arithmetic.integer else emitter.constant(0.0)
 
@@ -41,16 +41,15 @@ def emit_linear_dots(emitter: Emitter, arithmetic: Arithmetic, arguments) -> Non
 
 
 @intrinsic
-def linear_dots(typing_context, weights, a, row_factor, rows, row_bytes, index, out, bias, column_factor, correction):
+def linear_dots(typing_context, weights, row, rows, index, out, affine):
     """LANES outputs of a linear layer for one row, in the precision of ``weights``, an array of rows.
 
     The other arguments are addresses, or a distance in bytes:
-    a                 a row as ``stage_rows`` leaves it.
-    row_factor        its factor, integer arithmetic only, like column_factor and correction.
-    rows, row_bytes   row 0 of the weights, and the distance to the next: whole vectors of LANES steps.
-    index             LANES int32, which rows.
-    out               a vector of float32, written.
-    bias, column_factor, correction    a vector each: of the outputs in ``index``.
+    row       (address, factor): a row as ``stage_rows`` leaves it; the factor for integers only.
+    rows      (address, distance): row 0 of the weights, and how far the next is: whole vectors of LANES steps.
+    index     LANES int32, which rows.
+    out       a vector of float32, written.
+    affine    (bias, factors, corrections): a vector each, of the outputs in ``index``.
     """
     arithmetic = arithmetic_for(PRECISIONS[weights.dtype])
 
@@ -62,4 +61,4 @@ def linear_dots(typing_context, weights, a, row_factor, rows, row_bytes, index, 
         Emitter(builder, TARGET).call_once(name, arguments[1:], emit)
         return context.get_dummy_value()
 
-    return types.void(weights, *[types.intp] * 9), generate
+    return types.void(weights, *addresses((2, 2, 0, 0, 3))), generate

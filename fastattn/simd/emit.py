@@ -5,6 +5,7 @@ Operations carry the flag ``nsz`` because Numba's fast-math pass fills in flags 
 """
 
 import struct
+from itertools import islice
 
 from llvmlite import ir
 
@@ -17,6 +18,12 @@ EXACT = ("nsz",)
 def float32_constant(value: float) -> float:
     """The nearest float32, as LLVM's text wants it."""
     return struct.unpack("f", struct.pack("f", value))[0]
+
+
+def nested(values, sizes) -> list:
+    """The values in tuples of these sizes; 0: one that is in none."""
+    given = iter(values)
+    return [tuple(islice(given, size)) if size else next(given) for size in sizes]
 
 
 class Emitter:
@@ -51,21 +58,26 @@ class Emitter:
     def call_once(self, name: str, arguments, emit, result=None):
         """Call a function of that name, whose body ``emit(emitter, *arguments)`` writes where there is none yet.
 
-        For what is long, so that a kernel holds and compiles it once; the name must say all that it depends on.
+        For what is long, so that a kernel holds and compiles it once; the name must say all that it depends on. Of an
+        argument that is an array, a tuple of Numba's, ``emit`` gets a tuple.
         """
+        sizes = [len(a.type) if isinstance(a.type, ir.ArrayType) else 0 for a in arguments]
+        values = []
+        for argument, size in zip(arguments, sizes, strict=True):
+            values += [self.builder.extract_value(argument, i) for i in range(size)] or [argument]
         function = self.builder.module.globals.get(name)
         if function is None:
-            kind = ir.FunctionType(ir.VoidType() if result is None else result, [a.type for a in arguments])
+            kind = ir.FunctionType(ir.VoidType() if result is None else result, [v.type for v in values])
             function = ir.Function(self.builder.module, kind, name)
             function.linkage = "internal"
             function.attributes.add("noinline")
             inside = ir.IRBuilder(function.append_basic_block())
-            value = emit(Emitter(inside, self.target), *function.args)
+            value = emit(Emitter(inside, self.target), *nested(function.args, sizes))
             if result is None:
                 inside.ret_void()
             else:
                 inside.ret(value)
-        return self.builder.call(function, arguments)
+        return self.builder.call(function, values)
 
     def add(self, a, b):
         return self.builder.fadd(a, b, flags=EXACT)
@@ -180,6 +192,25 @@ class Emitter:
     def store_first(self, value, address, count):
         pointer = self.pointer(address, self.vector)
         self.call(self._masked("store"), ir.VoidType(), value, pointer, I32(4), self.first_lanes(count))
+
+    def load_part(self, address, left, fill):
+        """``load`` where ``left`` (i64) is LANES or more, else ``load_first``, which is slow even of a whole vector."""
+        with self.builder.if_else(self.builder.icmp_signed(">=", left, I64(self.target.lanes))) as (whole, part):
+            with whole:
+                all_lanes, after_all = self.load(address), self.builder.block
+            with part:
+                some_lanes, after_some = self.load_first(address, left, fill), self.builder.block
+        value = self.builder.phi(self.vector)
+        value.add_incoming(all_lanes, after_all)
+        value.add_incoming(some_lanes, after_some)
+        return value
+
+    def store_part(self, value, address, left):
+        with self.builder.if_else(self.builder.icmp_signed(">=", left, I64(self.target.lanes))) as (whole, part):
+            with whole:
+                self.store(value, address)
+            with part:
+                self.store_first(value, address, left)
 
     def fold(self, value, combine):
         """Combine all lanes pairwise, halves first: a fixed order whatever the code around it. Scalar result."""

@@ -1,4 +1,4 @@
-"""Blocks of LANES rows that lie anywhere: transposed into columns, or multiplied by one vector.
+"""Rows in memory: copied, asked for, and, LANES of them that lie anywhere, transposed or multiplied by one vector.
 
 Addresses are plain integers, in bytes, and nothing is checked, as in vector.py.
 """
@@ -11,6 +11,50 @@ from numba.extending import intrinsic
 
 from fastattn.simd.emit import F32, I32, I64, Emitter
 from fastattn.simd.target import LANES, TARGET
+from fastattn.simd.vector import LINE, SIZE, make_intrinsic
+
+
+def _copy_floats(emitter: Emitter, source, target, width):
+    builder = emitter.builder
+    tail = builder.and_(width, I64(LANES - 1))
+    whole = builder.mul(builder.sub(width, tail), I64(4))
+
+    def copy(offset, none):
+        emitter.store(emitter.load(builder.add(source, offset)), builder.add(target, offset))
+        return none
+
+    def copy_tail(offset, none):
+        value = emitter.load_first(builder.add(source, whole), tail, emitter.constant(0.0))
+        emitter.store_first(value, builder.add(target, whole), tail)
+        return none
+
+    emitter.loop(whole, SIZE, [], copy)
+    emitter.loop(tail, LANES, [], copy_tail)
+
+
+copy_floats = make_intrinsic(
+    "copy_floats", types.void, (types.intp,) * 3, _copy_floats, "Copy from one address to another ``width`` floats."
+)
+
+
+def _prefetch_row(emitter: Emitter, address, size, locality: int):
+    def ask(offset, none):
+        emitter.prefetch(emitter.builder.add(address, offset), locality)
+        return none
+
+    emitter.loop(size, LINE, [], ask)
+
+
+prefetch_row, prefetch_row_far = (
+    make_intrinsic(
+        name,
+        types.void,
+        (types.intp, types.intp),
+        partial(_prefetch_row, locality=locality),
+        "Ask for the cache lines of ``size`` bytes from an address on, into the first cache, or the second.",
+    )
+    for name, locality in (("prefetch_row", 3), ("prefetch_row_far", 2))
+)
 
 
 def _interleave(emitter: Emitter, a, b, width: int) -> tuple:

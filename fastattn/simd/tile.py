@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from fastattn.simd.arithmetic import FLOAT32, Arithmetic, arithmetic_for
-from fastattn.simd.emit import I64, Emitter
+from fastattn.simd.emit import I64, Emitter, nested
 from fastattn.simd.target import TARGET, Target
 
 PRECISIONS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8"}
@@ -108,23 +108,20 @@ def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False
     return tile
 
 
-def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, vectors: int, groups: int, arguments) -> None:
-    """Emit one tile of a linear layer. arguments: the i64 values of make_linear_tile's signature.
+def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups: int, vectors: int, arguments) -> None:
+    """Emit one tile of a linear layer. arguments: the i64 values of make_linear_tile's signature, tuples of them.
 
     vectors  of each of the ``groups`` panels, the first ones.
 
-    Float sums start from bias + residual. Integer ones start from ``correction``; in the end they are taken times
+    Float sums start from bias + residual. Integer ones start from ``corrections``; in the end they are taken times
     their row's and their column's factor, and bias and residual are added.
     """
     builder, lanes = emitter.builder, emitter.target.lanes
-    (
-        a, a_row, row_factor, b, b_group, ahead, ahead_step, steps, c, c_row,
-        bias, column_factor, correction, residual, residual_row,
-    ) = arguments  # fmt: skip
+    (a, a_row, row_factor), (b, b_group, *asked), steps, out, (bias, column_factor, correction), residual = arguments
     columns = [I64(n * lanes * 4) for n in range(groups * vectors)]
     a_rows, c_rows, residual_rows = (
         [builder.add(start, builder.mul(row, I64(i))) for i in range(rows)]
-        for start, row in ((a, a_row), (c, c_row), (residual, residual_row))
+        for start, row in ((a, a_row), out, residual)
     )
     b_groups = [builder.add(b, builder.mul(b_group, I64(g))) for g in range(groups)]
     b_step = I64(emitter.target.columns * arithmetic.group * arithmetic.b_bytes)
@@ -138,56 +135,65 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, vector
         biases = line(bias)
         starts = [emitter.add(v, r) for row in residual_rows for v, r in zip(biases, line(row))]
     # several panels at once are bound by memory already
-    asked = (ahead, ahead_step) if groups == 1 else None
-    sums = emit_sums(emitter, arithmetic, a_rows, b_groups, b_step, steps, starts, vectors, asked)
+    ahead = asked if groups == 1 else None
+    sums = emit_sums(emitter, arithmetic, a_rows, b_groups, b_step, steps, starts, vectors, ahead)
+    by_rows = [sums[n : n + len(columns)] for n in range(0, len(sums), len(columns))]
     if arithmetic.integer:
         biases, factors = line(bias), line(column_factor)
-        for i in range(rows):
+        for i, row in enumerate(residual_rows):
             factor = emitter.splat(emitter.load_scalar(builder.add(row_factor, I64(i * 4))))
-            residuals = line(residual_rows[i])
-            for j in range(len(columns)):
-                n = i * len(columns) + j
-                value = emitter.fma(
-                    builder.sitofp(sums[n], emitter.vector), emitter.multiply(factor, factors[j]), biases[j]
-                )
-                sums[n] = emitter.add(value, residuals[j])
-    for i, row in enumerate(c_rows):
-        for j, column in enumerate(columns):
-            emitter.store(sums[i * len(columns) + j], builder.add(row, column))
+            by_rows[i] = _scaled(emitter, by_rows[i], factor, factors, biases, line(row))
+    for row, values in zip(c_rows, by_rows):
+        for column, value in zip(columns, values):
+            emitter.store(value, builder.add(row, column))
+
+
+def _scaled(emitter: Emitter, sums, factor, factors, biases, residuals) -> list:
+    """A row's integer sums as what they stand for, plus bias and residual."""
+    values = []
+    for total, own, bias, residual in zip(sums, factors, biases, residuals, strict=True):
+        scaled = emitter.fma(emitter.builder.sitofp(total, emitter.vector), emitter.multiply(factor, own), bias)
+        values.append(emitter.add(scaled, residual))
+    return values
+
+
+# Of how many values each argument of a linear tile is a tuple, behind the array of weights; 0: one that is no tuple.
+LINEAR_TILE = (3, 4, 0, 2, 3, 2)
 
 
 def make_linear_tile(rows: int, groups: int = 1, vectors: int = TARGET.vectors):
-    """The intrinsic ``tile(panels, ...)`` of a linear layer in the precision of ``panels``, an array of packed weights.
+    """The intrinsic ``tile(panels, rows_at, panel, steps, out, affine, residual)`` of a linear layer.
 
-    The other arguments are addresses, or strides in bytes:
-    a, a_row          rows as ``stage_rows`` leaves them.
-    row_factor        float32 a row, integer arithmetic only, like column_factor and correction (int32).
-    b, b_group        a panel, and the distance to the next of ``groups`` panels.
-    ahead, ahead_step what to bring into the second cache meanwhile, and its bytes a step; one panel only.
-    steps             of the inner dimension, ``arithmetic.group`` values each.
-    c, c_row          written: groups * vectors vectors of float32 a row.
-    bias, column_factor, correction    a row of groups * vectors vectors.
-    residual          rows like c's, residual_row bytes apart; 0 bytes repeat one row.
+    panels    an array of packed weights, for their precision. All else is addresses, or strides in bytes:
+    rows_at   (address, row, factors): rows as ``stage_rows`` leaves them.
+    panel     (address, distance, ahead, step): a panel, and how far the next of ``groups`` panels is; what to bring
+              into the second cache meanwhile, and its bytes a step: of one panel only.
+    steps     of the inner dimension, ``arithmetic.group`` values each.
+    out       (address, row): written, groups * vectors vectors of float32 a row.
+    affine    (bias, factors, corrections): a row of groups * vectors vectors each; the last two for integers only.
+    residual  (address, row): rows like those of out; 0 bytes repeat one row.
     """
 
     @intrinsic
-    def tile(
-        typing_context, panels, a, a_row, row_factor, b, b_group, ahead, ahead_step, steps, c, c_row,
-        bias, column_factor, correction, residual, residual_row,
-    ):  # fmt: skip
+    def tile(typing_context, panels, rows_at, panel, steps, out, affine, residual):
         arithmetic = arithmetic_for(PRECISIONS[panels.dtype])
 
         def generate(context, builder, kind, arguments):
             def emit(emitter, *values):
-                emit_linear_tile(emitter, arithmetic, rows, vectors, groups, values)
+                emit_linear_tile(emitter, arithmetic, rows, groups, vectors, values)
 
             name = f"fastattn.linear_{arithmetic.name}_{arithmetic.b_bytes}_{rows}_{groups}_{vectors}"
             Emitter(builder, TARGET).call_once(name, arguments[1:], emit)
             return context.get_dummy_value()
 
-        return types.void(panels, *[types.intp] * 15), generate
+        return types.void(panels, *addresses(LINEAR_TILE)), generate
 
     return tile
+
+
+def addresses(sizes: tuple[int, ...]) -> list[types.Type]:
+    """Numba's types of arguments that are tuples of so many addresses, or distances; 0: one that is no tuple."""
+    return [types.UniTuple(types.intp, size) if size else types.intp for size in sizes]
 
 
 def tile_assembly(target: Target, triple: str, cpu: str, features: str, precision: str = "float32") -> str:
@@ -198,10 +204,10 @@ def tile_assembly(target: Target, triple: str, cpu: str, features: str, precisio
     llvm.initialize_all_asmprinters()
     module = ir.Module("tile")
     module.triple = triple
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 15), "tile")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * sum(n or 1 for n in LINEAR_TILE)), "tile")
     builder = ir.IRBuilder(function.append_basic_block())
-    arithmetic = arithmetic_for(precision, target)
-    emit_linear_tile(Emitter(builder, target), arithmetic, target.rows, target.vectors, 1, function.args)
+    arithmetic, arguments = arithmetic_for(precision, target), nested(function.args, LINEAR_TILE)
+    emit_linear_tile(Emitter(builder, target), arithmetic, target.rows, 1, target.vectors, arguments)
     builder.ret_void()
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features, opt=3)
     return machine.emit_assembly(llvm.parse_assembly(str(module)))

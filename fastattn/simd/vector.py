@@ -69,6 +69,16 @@ def make_intrinsic(name, result, parameters, emit, documentation):
     return intrinsic(space[name])
 
 
+@intrinsic
+def address(typing_context, array):
+    """Of an array's first element: an int64, where ``ctypes.data`` is a uint64, which makes floats beside an int64."""
+
+    def generate(context, builder, kind, arguments):
+        return builder.ptrtoint(context.make_array(array)(context, builder, arguments[0]).data, I64)
+
+    return types.intp(array), generate
+
+
 _V, _A, _F = VECTOR, types.intp, types.float32
 load = make_intrinsic("load", _V, (_A,), Emitter.load, "The vector at an address.")
 store = make_intrinsic("store", types.void, (_V, _A), Emitter.store, "Write a vector to an address.")
@@ -77,6 +87,16 @@ load_first = make_intrinsic(
 )
 store_first = make_intrinsic(
     "store_first", types.void, (_V, _A, _A), Emitter.store_first, "Write the first ``count`` lanes to an address."
+)
+load_part = make_intrinsic(
+    "load_part",
+    _V,
+    (_A, _A, _V),
+    Emitter.load_part,
+    "A whole vector, or its first ``left`` lanes and the rest of fill.",
+)
+store_part = make_intrinsic(
+    "store_part", types.void, (_V, _A, _A), Emitter.store_part, "Write a whole vector, or its first ``left`` lanes."
 )
 absolute = make_intrinsic("absolute", _V, (_V,), Emitter.absolute, "The magnitude, lane by lane.")
 count_lanes = make_intrinsic("count_lanes", _V, (), Emitter.count_lanes, "0, 1, 2 and so on, lane by lane.")

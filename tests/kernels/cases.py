@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.edits import Edits
 from fastattn.position_bias import PositionBias
 from fastattn.rounding import as_floats, bfloat16_bits
 from fastattn.spec import ACTIVATIONS
@@ -279,8 +280,8 @@ def project_top_k_case(rows: int, width: int, vocabulary: int, k: int, edited: b
     }
 
     def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-        edits = a.get("suppressed"), a.get("penalised"), 2.0
-        return ops.project_top_k(a["x"], ops.pack_linear(a["weight"], a["bias"]), k, *edits)
+        edits = Edits(a.get("suppressed"), a.get("penalised"), 2.0)
+        return ops.project_top_k(a["x"], ops.pack_linear(a["weight"], a["bias"]), k, edits)
 
     name = f"project_top_k-{rows}x{width}x{vocabulary}-{k}-{edited}"
     return Case(name, "project_top_k", arrays, call, exact=(1,))
@@ -297,8 +298,8 @@ def log_probs_case(rows: int, width: int, vocabulary: int, size: float = 1.0, ed
     }
 
     def call(ops: Any, a: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-        packed, edits = ops.pack_linear(a["weight"]), (a.get("suppressed"), a.get("penalised"), 1.7)
-        return ops.log_probs(a["x"], packed, a["targets"], *edits), ops.project_all(a["x"], packed, *edits)
+        packed, edits = ops.pack_linear(a["weight"]), Edits(a.get("suppressed"), a.get("penalised"), 1.7)
+        return ops.log_probs(a["x"], packed, a["targets"], edits), ops.project_all(a["x"], packed, edits)
 
     return Case(f"log_probs-{rows}x{width}x{vocabulary}-{size}-{edited}", "log_probs", arrays, call)
 

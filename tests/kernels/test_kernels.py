@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fastattn import kernels, reference
+from fastattn.edits import Edits
 from fastattn.kernels.matmul import GROUP
 from fastattn.kernels.packing import NR
 from fastattn.spec import ACTIVATIONS
@@ -59,8 +60,8 @@ def test_the_best_logits_are_those_of_the_best_log_probabilities():
     weight_VD, x_RD = (rng.standard_normal(shape, np.float32) for shape in ((1300, 24), (9, 24)))
     packed, suppressed_RJ = kernels.pack_linear(weight_VD), np.arange(18, dtype=np.int32).reshape(9, 2)
     expected = kernels.linear(x_RD, packed)
-    _, ids = kernels.project_top_k(x_RD, packed, 3, suppressed_RJ)
-    values, same = kernels.project_top_k(x_RD, packed, 3, suppressed_RJ, normalised=False)
+    _, ids = kernels.project_top_k(x_RD, packed, 3, Edits(suppressed_RJ))
+    values, same = kernels.project_top_k(x_RD, packed, 3, Edits(suppressed_RJ), normalised=False)
     np.testing.assert_array_equal(same, ids)
     np.testing.assert_array_equal(values, np.take_along_axis(expected, ids.astype(np.int64), axis=1))
 
@@ -92,7 +93,7 @@ def test_log_probabilities_of_logits_of_any_size(logits):
 def test_top_k_of_fewer_ids_than_k():
     packed = kernels.pack_linear(np.eye(3, dtype=np.float32))
     suppressed = np.array([[0, 2]], np.int32)
-    values, ids = kernels.project_top_k(np.ones((1, 3), np.float32), packed, 4, suppressed)
+    values, ids = kernels.project_top_k(np.ones((1, 3), np.float32), packed, 4, Edits(suppressed))
     assert ids.tolist() == [[1, -1, -1, -1]]
     assert values[0, 0] == 0 and np.isneginf(values[0, 1:]).all()
 
@@ -100,9 +101,9 @@ def test_top_k_of_fewer_ids_than_k():
 def test_nothing_is_probable_where_every_id_is_ruled_out():
     packed = kernels.pack_linear(np.eye(3, dtype=np.float32))
     x_RD, suppressed_RJ = np.ones((2, 3), np.float32), np.array([[0, 1, 2], [0, -1, -1]], np.int32)
-    values, ids = kernels.project_top_k(x_RD, packed, 2, suppressed_RJ)
+    values, ids = kernels.project_top_k(x_RD, packed, 2, Edits(suppressed_RJ))
     assert np.isneginf(values[0]).all() and ids.tolist() == [[-1, -1], [1, 2]]
-    log_probs = kernels.log_probs(x_RD, packed, np.array([1, 1], np.int32), suppressed_RJ)
+    log_probs = kernels.log_probs(x_RD, packed, np.array([1, 1], np.int32), Edits(suppressed_RJ))
     assert np.isneginf(log_probs[0]) and log_probs[1] == values[1, 0]
 
 

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from fastattn import kernels, reference
+from fastattn.edits import NO_EDITS, Edits
 from fastattn.kernels.picked import ROWS
-from fastattn.kernels.select import CHUNK, log_softmax
+from fastattn.kernels.project import log_softmax
+from fastattn.kernels.select import CHUNK
 from fastattn.rounding import quantize
 from fastattn.simd.target import LANES
 from fastattn.spec import QuantizedTensor
@@ -47,7 +49,7 @@ class Layer:
             penalised[r, :2] = rng.permutation(self.lists[i])[:2] if LENGTHS[i] > 1 else -1
             penalised[r] = [p if p not in penalised[r, :n] else -1 for n, p in enumerate(penalised[r])]
         suppressed[::2, 5] = -1
-        return suppressed, penalised, 1.7
+        return Edits(suppressed, penalised, 1.7)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -56,18 +58,18 @@ class Layer:
 def test_agrees_with_the_oracle(precision, width, quantised):
     layer = Layer(precision, width, quantised)
     x, atol = layer.x.astype(np.float64), TOLERANCE[precision]
-    for edits in ((), layer.edits):
-        expected = reference.picked_all(x, layer.oracle_picked, *edits)
-        found = kernels.picked_all(layer.x, layer.picked, *edits)
+    for edits in (NO_EDITS, layer.edits):
+        expected = reference.project_all(x, layer.oracle_picked, edits)
+        found = kernels.project_all(layer.x, layer.picked, edits)
         np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
-        values, ids = kernels.picked_top_k(layer.x, layer.picked, 5, *edits)
-        expected_values, expected_ids = reference.picked_top_k(x, layer.oracle_picked, 5, *edits)
+        values, ids = kernels.project_top_k(layer.x, layer.picked, 5, edits)
+        expected_values, expected_ids = reference.project_top_k(x, layer.oracle_picked, 5, edits)
         np.testing.assert_allclose(values, expected_values, rtol=0, atol=atol)
         left = np.isfinite(expected_values)
         np.testing.assert_array_equal(ids, np.where(left, expected_ids, -1))
         targets = np.random.default_rng(width).integers(0, V, len(x)).astype(np.int32)
         targets[::2] = [layer.lists[i][-1] for i in layer.of[::2]]
-        log_probs = kernels.picked_log_probs(layer.x, layer.picked, targets, *edits)
+        log_probs = kernels.log_probs(layer.x, layer.picked, targets, edits)
         np.testing.assert_allclose(log_probs, expected[np.arange(len(x)), targets], rtol=0, atol=atol)
         assert np.isneginf(log_probs).any() and np.isfinite(log_probs).any()
 
@@ -77,7 +79,7 @@ def test_agrees_with_the_oracle(precision, width, quantised):
 def test_in_int8_logits_are_those_of_the_whole_projection_to_the_bit(width, input_scale):
     layer = Layer("int8", width, True, input_scale)
     logits = kernels.linear(layer.x, layer.packed)
-    for r, found in enumerate(kernels.picked_all(layer.x, layer.picked)):
+    for r, found in enumerate(kernels.project_all(layer.x, layer.picked)):
         ids = layer.lists[layer.of[r]]
         expected = logits[r, ids]
         log_softmax(expected)
@@ -92,12 +94,12 @@ def test_a_row_does_not_depend_on_its_neighbours_or_the_threads(precision):
 
     def run(rows, threads):
         x, picked = layer.x[rows].copy(), [layer.picked[r] for r in np.arange(len(layer.of))[rows]]
-        edits = (*(ids_RJ[rows] for ids_RJ in layer.edits[:2]), layer.edits[2])
+        edits = layer.edits.of(rows)
         with kernels.use_threads(threads):
             return (
-                *kernels.picked_top_k(x, picked, 5, *edits),
-                kernels.picked_all(x, picked, *edits),
-                kernels.picked_log_probs(x, picked, targets[rows], *edits),
+                *kernels.project_top_k(x, picked, 5, edits),
+                kernels.project_all(x, picked, edits),
+                kernels.log_probs(x, picked, targets[rows], edits),
             )
 
     whole = run(np.s_[:], 1)
@@ -114,25 +116,25 @@ def test_the_words_around_a_word_change_no_logit():
     logits = (x @ weight.T)[0]
     for first in range(0, 40, 7):
         ids = np.r_[first, 41 : 60 + first].astype(np.int32)
-        (found,) = kernels.picked_all(x, [kernels.pick(rows, ids)])
+        (found,) = kernels.project_all(x, [kernels.pick(rows, ids)])
         np.testing.assert_allclose(found[ids] - found[first], logits[ids] - logits[first], atol=1e-5)
 
 
 def test_fewer_words_than_asked_for_none_left_and_ties():
     rows = kernels.pack_rows(np.eye(6, dtype=np.float32), kernels.pack_linear(np.eye(6, dtype=np.float32)))
     x, picked = np.ones((2, 6), np.float32), kernels.pick(rows, np.array([1, 4, 5], np.int32))
-    values, ids = kernels.picked_top_k(x, [picked] * 2, 5)
+    values, ids = kernels.project_top_k(x, [picked] * 2, 5)
     assert ids.tolist() == [[1, 4, 5, -1, -1]] * 2
     np.testing.assert_allclose(values[:, :3], -np.log(3), rtol=1e-6)
     assert np.isneginf(values[:, 3:]).all()
-    values, ids = kernels.picked_top_k(x, [picked] * 2, 2, np.array([[1, 4, 5], [4, 0, 1]], np.int32))
+    values, ids = kernels.project_top_k(x, [picked] * 2, 2, Edits(np.array([[1, 4, 5], [4, 0, 1]], np.int32)))
     assert np.isneginf(values[0]).all() and ids.tolist() == [[-1, -1], [5, -1]] and values[1, 0] == 0
 
 
 def test_nan_stays_in_its_row():
     layer = Layer("float32", 24)
     layer.x[2, 3] = np.nan
-    values, _ = kernels.picked_top_k(layer.x, layer.picked, 2)
+    values, _ = kernels.project_top_k(layer.x, layer.picked, 2)
     found = np.isnan(values).any(axis=1)
     assert found[2] and not np.delete(found, 2).any()
 

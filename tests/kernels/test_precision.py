@@ -174,7 +174,7 @@ narrow = [kernels.linear(floats, p).tolist() for p in packed]
 ids = np.arange(0, 150, 4, dtype=np.int32)
 for p in packed:
     picked = [kernels.pick(kernels.pack_rows(matrix, p), ids)] * 7
-    narrow.append(kernels.picked_all(floats, picked)[:, ids].tolist())
+    narrow.append(kernels.project_all(floats, picked)[:, ids].tolist())
 print(json.dumps([TARGET.name, bool((exact == x @ weight.T).all()), *narrow]))
 """
 

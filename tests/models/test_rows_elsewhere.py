@@ -34,7 +34,7 @@ class Elsewhere:
     """The kernels, whose rows are out of reach outside of it; what the host decides on is not."""
 
     ON_THE_HOST = ("pack_linear", "pack_rows", "pick", "use_threads", "current_threads", "thread_limit")
-    ON_THE_HOST += ("log_probs", "project_all", "project_top_k", "picked_log_probs", "picked_all", "picked_top_k")
+    ON_THE_HOST += ("log_probs", "project_all", "project_top_k")
 
     def __getattr__(self, name):
         function = getattr(kernels, name)

@@ -5,9 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 
 from fastattn import reference
+from fastattn.edits import NO_EDITS
 from fastattn.models.transformer import EncoderDecoder
 from fastattn.reference.activation import ACTIVATIONS
-from fastattn.reference.select import log_softmax
+from fastattn.reference.packing import PackedLinear
+from fastattn.reference.project import log_softmax
 from fastattn.spec import Alibi, Checkpoint, ModelSpec, Rotary, StackSpec, TranslationText
 from fastattn.tensors import tensor_shapes
 
@@ -47,20 +49,21 @@ def _rows_apart(x_ND, packed, activation="none", residual_NF=None, multiply_NF=N
     return y_NF if residual_NF is None else y_NF + residual_NF
 
 
-def _top_k_apart(x_RD, packed, k, *edits, normalised=True):
-    rows = [reference.project_top_k(row, packed, k, *mine, normalised) for row, *mine in _apart(x_RD, *edits)]
+def _top_k_apart(x_RD, outputs, k, edits=NO_EDITS, normalised=True):
+    rows = [reference.project_top_k(row, own, k, mine, normalised) for row, own, mine in _apart(x_RD, outputs, edits)]
     values, ids = zip(*rows)
     return np.concatenate(values), np.concatenate(ids)
 
 
-def _all_apart(x_RD, packed, *edits):
-    return np.concatenate([reference.project_all(row, packed, *mine) for row, *mine in _apart(x_RD, *edits)])
+def _all_apart(x_RD, outputs, edits=NO_EDITS):
+    return np.concatenate([reference.project_all(row, own, mine) for row, own, mine in _apart(x_RD, outputs, edits)])
 
 
-def _apart(x_RD, suppressed_RJ=None, penalised_RJ=None, penalty=1.0):
-    """Each row with its own edits."""
-    lists = [[None] * len(x_RD) if ids_RJ is None else ids_RJ[:, None] for ids_RJ in (suppressed_RJ, penalised_RJ)]
-    return zip(x_RD[:, None], *lists, [penalty] * len(x_RD))
+def _apart(x_RD, outputs, edits):
+    """Each row with what it chooses from and its own edits."""
+    for r in range(len(x_RD)):
+        own = outputs if isinstance(outputs, PackedLinear) else outputs[r : r + 1]
+        yield x_RD[r : r + 1], own, edits.of(np.array([r]))
 
 
 # The reference operations with the engine's promise: a row's bits do not depend on the other rows.

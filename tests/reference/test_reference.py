@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fastattn import reference
+from fastattn.edits import Edits
 from fastattn.reference.activation import erf
 from fastattn.spec import ACTIVATIONS
 from tests.kernels.case import Case, check, starts_of
@@ -204,7 +205,7 @@ def test_project_top_k_orders_by_probability_then_by_id() -> None:
     # x = 1: the logits are the weights themselves.
     logits = [0.0, 2.0, 1.0, 2.0, -1.0, 1.0]
     packed = reference.pack_linear(np.array(logits)[:, None])
-    log_probs, ids = reference.project_top_k(np.ones((2, 1)), packed, 4, np.array([[-1, -1], [3, 0]]))
+    log_probs, ids = reference.project_top_k(np.ones((2, 1)), packed, 4, Edits(np.array([[-1, -1], [3, 0]])))
     assert ids.dtype == np.int32
     np.testing.assert_array_equal(ids, [[1, 3, 2, 5], [1, 2, 5, 4]])
     totals = [sum(map(math.exp, logits)), sum(math.exp(logits[i]) for i in (1, 2, 4, 5))]
@@ -214,7 +215,7 @@ def test_project_top_k_orders_by_probability_then_by_id() -> None:
 
 def test_project_top_k_where_everything_is_suppressed() -> None:
     packed = reference.pack_linear(np.array([[1.0], [2.0]]))
-    log_probs, ids = reference.project_top_k(np.ones((1, 1)), packed, 2, np.array([[0, 1]]))
+    log_probs, ids = reference.project_top_k(np.ones((1, 1)), packed, 2, Edits(np.array([[0, 1]])))
     np.testing.assert_array_equal(ids, [[0, 1]])
     np.testing.assert_array_equal(log_probs, [[-np.inf, -np.inf]])
 

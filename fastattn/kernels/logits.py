@@ -1,0 +1,163 @@
+"""What becomes of a row's logits as they come, a few at a time: edits, a running softmax, the k best so far.
+
+The softmax keeps the maximum and the sum of exponentials lane by lane (online: Milakov and Gimelshein 2018; in base 2,
+which saves half of their instructions).
+"""
+
+import numpy as np
+
+from fastattn.edits import Edits
+from fastattn.kernels.matmul import GROUP
+from fastattn.kernels.packing import NR
+from fastattn.runtime.jit import inner
+from fastattn.simd.target import LANES
+from fastattn.simd.vector import (
+    LOG2_E,
+    SIZE,
+    address,
+    any_above,
+    exp2,
+    load,
+    load_index,
+    load_scalar,
+    max_lanes,
+    maximum,
+    splat,
+    store,
+    store_index,
+    store_scalar,
+    sum_lanes,
+)
+
+CHUNK = GROUP * NR  # logits that are scanned at once
+STATE = 2 * SIZE  # bytes of a row's running softmax: peaks, and sums of exponentials against them
+LOWEST = np.float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
+TINY = np.finfo(np.float64).tiny
+NO_TARGETS = np.empty(0, np.int32)
+
+
+def prepared(edits: Edits, rows: int, targets_R: np.ndarray) -> tuple:
+    """(suppressed_RJ, penalised_RJ, penalty, targets_R, logits_R) as the kernels take them: empty lists for none.
+
+    targets_R  int32, or empty; logits_R is written: of which id the logit is told, edits and all; -inf if it is none of
+               the outputs
+    """
+    none = np.empty((rows, 0), np.int32)
+    suppressed_RJ, penalised_RJ = (none if ids_RJ is None else ids_RJ for ids_RJ in edits[:2])
+    logits_R = np.full(len(targets_R), -np.inf, np.float32)
+    return suppressed_RJ, penalised_RJ, np.float32(edits.penalty), targets_R, logits_R
+
+
+def empty_lists(*shape: int) -> tuple[np.ndarray, np.ndarray]:
+    """Values and ids of a shape that ends with k, nothing in them yet."""
+    return np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int32)
+
+
+def make_edit(find):
+    """The helper ``edit(line, row, outputs, edits)``: what the options do to a row's logits at an address.
+
+    find   (id, outputs) -> where it is among the outputs that the line holds, or negative
+    edits  as ``prepared``
+    """
+
+    @inner
+    def edit(line, row, outputs, edits):
+        suppressed_RJ, penalised_RJ, penalty, targets_R, logits_R = edits
+        for j in range(penalised_RJ.shape[1]):
+            at = find(penalised_RJ[row, j], outputs)
+            if at >= 0:
+                logit = load_scalar(line + at * 4)
+                store_scalar(logit * penalty if logit < 0 else logit / penalty, line + at * 4)
+        for j in range(suppressed_RJ.shape[1]):
+            at = find(suppressed_RJ[row, j], outputs)
+            if at >= 0:
+                store_scalar(np.float32(-np.inf), line + at * 4)
+        if targets_R.size > 0:
+            at = find(targets_R[row], outputs)
+            if at >= 0:
+                logits_R[row] = load_scalar(line + at * 4)
+
+    return edit
+
+
+@inner
+def best_of(lists, number):
+    """Where a row's k best are: (values, ids, k), of which two are addresses; best first, -inf and -1 behind them.
+
+    lists  (values, ids): float32 and int32 arrays [..., k], in which the row is the one of that number
+    """
+    values, ids = lists
+    k = values.shape[-1]
+    return address(values) + number * k * 4, address(ids) + number * k * 4, k
+
+
+@inner
+def worst(best):
+    """The last of the k best, 1 at least."""
+    return load_scalar(best[0] + (best[2] - 1) * 4)
+
+
+@inner
+def insert(value, token, best):
+    """Into the k best, which it is one of; an equal value goes behind, so ties keep the lower id."""
+    values, ids, k = best
+    j = k - 1
+    while j > 0 and load_scalar(values + (j - 1) * 4) < value:
+        store_scalar(load_scalar(values + (j - 1) * 4), values + j * 4)
+        store_index(load_index(ids + (j - 1) * 4), ids + j * 4)
+        j -= 1
+    store_scalar(value, values + j * 4)
+    store_index(token, ids + j * 4)
+
+
+@inner
+def log_sum(peak, total):
+    """peak + ln(total), total a float64."""
+    # not of 0, whose logarithm from -inf is NaN, where every logit is ruled out
+    return np.float32(np.float64(peak) + np.log(TINY if total == 0 else total))
+
+
+@inner
+def clear_state(state):
+    store(splat(LOWEST), state)
+    store(splat(np.float32(0)), state + SIZE)
+
+
+@inner
+def fold_state(state):
+    """A row's lanes, and what is below their peaks, as one: (highest peak, sum)."""
+    peak, sums = load(state), load(state + SIZE)
+    highest = max_lanes(peak)
+    return highest, sum_lanes(sums * exp2((peak - splat(highest)) * splat(np.float32(LOG2_E))))
+
+
+@inner
+def add_exponentials(logits, columns, highest, state):
+    """Of ``columns`` logits, whose largest are in ``highest``, lane by lane, to a row's running softmax."""
+    # The difference first: it is exactly 0 at the peak, however large the logits are.
+    scale, peak, total = splat(np.float32(LOG2_E)), load(state), load(state + SIZE)
+    if any_above(highest, peak):
+        higher = maximum(highest, peak)
+        total = total * exp2((peak - higher) * scale)
+        peak = higher
+        store(peak, state)
+    for j in range(0, columns, LANES):
+        total = total + exp2((load(logits + j * 4) - peak) * scale)
+    store(total, state + SIZE)
+
+
+@inner
+def scan_row(logits, columns, first_id, state, summed, best):
+    """Take ``columns`` logits, whole vectors, into one row's k best and, where ``summed``, its running softmax."""
+    highest = load(logits)
+    for j in range(LANES, columns, LANES):
+        highest = maximum(load(logits + j * 4), highest)
+    if summed:
+        add_exponentials(logits, columns, highest, state)
+    if best[2] > 0 and any_above(highest, splat(worst(best))):
+        for j in range(0, columns, LANES):
+            if any_above(load(logits + j * 4), splat(worst(best))):
+                for i in range(j, j + LANES):
+                    one = load_scalar(logits + i * 4)
+                    if one > worst(best):
+                        insert(one, first_id + i, best)
