@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from numbers import Integral, Real
 from typing import Any, Literal, TypeAlias, overload
 
@@ -10,6 +11,7 @@ import numpy as np
 from fastattn.attention_float64 import mend_rows, scale_is_extreme
 from fastattn.errors import InputError, check_bool
 from fastattn.kernels.attention import attend_between
+from fastattn.runtime.threads import use_threads
 
 MAX_HEAD_WIDTH = 4096
 _LARGEST = np.iinfo(np.int64).max
@@ -28,6 +30,7 @@ def attention(
     scale: float | None = None,
     bias: np.ndarray | None = None,
     return_weights: Literal[False] = False,
+    threads: int | None = None,
 ) -> np.ndarray: ...
 
 
@@ -43,6 +46,7 @@ def attention(
     scale: float | None = None,
     bias: np.ndarray | None = None,
     return_weights: Literal[True],
+    threads: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]: ...
 
 
@@ -57,6 +61,7 @@ def attention(
     scale: float | None = None,
     bias: np.ndarray | None = None,
     return_weights: bool = False,
+    threads: int | None = None,
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """softmax(Q K' scale + bias) V (Vaswani 2017) of each head: float32 (B, T, H, K), or with weights (B, H, T, S).
 
@@ -66,6 +71,7 @@ def attention(
     causal   query t sees keys s <= t + offset; offset is an integer or integers [B], None: 0
     scale    of the scores; None: 1 / sqrt(K)
     bias     float32, broadcast to (B, H, T, S), added after the scale; -inf hides a key
+    threads  how many to use; None: those of ``use_threads``, else as many as the process may
     InputError where shapes or types do not fit. No scores are stored, but for the weights (Dao 2023).
     PyTorch's scaled_dot_product_attention takes (B, H, T, K), calls bias attn_mask, causal is_causal, G < H enable_gqa.
     A query that sees no key yields zeros here, and there since 2.5; before, NaN.
@@ -103,11 +109,12 @@ def attention(
 
     query_NE, key_ME, value_ME = (_usable(array).reshape(-1, array.shape[2] * K) for array in arrays.values())
     query_starts_B, key_starts_B = np.arange(B) * T, np.arange(B) * S
-    out_NF = attend_between(
-        query_NE, key_ME, value_ME, query_starts_B, query_starts_B + T, key_starts_B, key_starts_B + lengths_B,
-        heads=H, key_heads=G, head_width=K, causal=causal, offset_B=offset_B if causal and B else None,
-        scale=1.0 if extreme else scale, bias_BHTS=bias_BHTS, weights_BHTS=weights_BHTS,
-    )  # fmt: skip
+    with nullcontext() if threads is None else use_threads(threads):
+        out_NF = attend_between(
+            query_NE, key_ME, value_ME, query_starts_B, query_starts_B + T, key_starts_B, key_starts_B + lengths_B,
+            heads=H, key_heads=G, head_width=K, causal=causal, offset_B=offset_B if causal and B else None,
+            scale=1.0 if extreme else scale, bias_BHTS=bias_BHTS, weights_BHTS=weights_BHTS,
+        )  # fmt: skip
     out_BTHK = out_NF.reshape(B, T, H, K)
     seen_from_B = offset_B if causal else None
     mend_rows(out_BTHK, weights_BHTS, query, key, value, lengths_B, seen_from_B, scale, bias_BHTS, extreme)
