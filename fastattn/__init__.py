@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fastattn.errors import FastattnError
     from fastattn.functional import attention
     from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
+    from fastattn.runtime.threads import set_threading, use_threads
     from fastattn.translator import Translator
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
     "Translator",
     "__version__",
     "attention",
+    "set_threading",
+    "use_threads",
 ]
 
 _HOMES = {
@@ -42,6 +45,8 @@ _HOMES = {
     "Translation": ("fastattn.results", "Translation"),
     "Translator": ("fastattn.translator", "Translator"),
     "attention": ("fastattn.functional", "attention"),
+    "set_threading": ("fastattn.runtime.threads", "set_threading"),
+    "use_threads": ("fastattn.runtime.threads", "use_threads"),
 }
 
 

@@ -122,6 +122,23 @@ def cache_contents() -> tuple[list[CacheEntry], list[Path]]:
     return sorted(entries, key=lambda entry: (KINDS.index(entry.kind), entry.path.name)), sorted(others)
 
 
+def remove_unused(kind: str, days: float, kept: Path) -> None:
+    """Delete the entries of a kind that nobody used for so many days, but never ``kept``; what cannot go stays.
+
+    Reading a file of theirs is use too, where the file system notes it: a user who may not mark an entry can do that.
+    """
+    folder, oldest = cache_root() / kind, time.time() - days * 86_400
+    with contextlib.suppress(OSError):
+        for found in [] if folder.is_symlink() else _listed(folder):
+            entry = _entry(kind, found)
+            if entry is None or entry.path == kept:
+                continue
+            read = max((status.st_atime for status in _stats(found)), default=0.0)
+            if max(entry.last_used, read) < oldest:
+                with contextlib.suppress(OSError):
+                    entry.remove()
+
+
 def _listed(folder: "Path | os.DirEntry[str]") -> "list[os.DirEntry[str]]":
     try:
         with os.scandir(folder) as found:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from numbers import Integral, Real
 from typing import Any, Literal, TypeAlias, overload
 
@@ -11,6 +12,7 @@ from fastattn.attention_float64 import mend_rows, scale_is_extreme
 from fastattn.errors import InputError, check_bool
 from fastattn.kernels.attention import attend_counting, seen_keys
 from fastattn.position_bias import PositionBias
+from fastattn.runtime.threads import use_threads
 
 MAX_HEAD_WIDTH = 4096
 _LARGEST = np.iinfo(np.int64).max
@@ -29,6 +31,7 @@ def attention(
     scale: float | None = None,
     bias: np.ndarray | None = None,
     return_weights: Literal[False] = False,
+    threads: int | None = None,
 ) -> np.ndarray: ...
 
 
@@ -44,6 +47,7 @@ def attention(
     scale: float | None = None,
     bias: np.ndarray | None = None,
     return_weights: Literal[True],
+    threads: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]: ...
 
 
@@ -58,6 +62,7 @@ def attention(
     scale: float | None = None,
     bias: np.ndarray | None = None,
     return_weights: bool = False,
+    threads: int | None = None,
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """softmax(Q K' scale + bias) V (Vaswani 2017) of each head: float32 (B, T, H, V), or with weights (B, H, T, S).
 
@@ -67,6 +72,7 @@ def attention(
     causal   query t sees keys s <= t + offset; offset is an integer or integers [B], None: 0
     scale    of the scores; None: 1 / sqrt(K)
     bias     float32, broadcast to (B, H, T, S), added after the scale; -inf hides a key
+    threads  how many to use; None: those of ``use_threads``, else as many as the process may
     InputError where shapes or types do not fit. No scores are stored, but for the weights (Dao 2023).
     PyTorch's scaled_dot_product_attention takes (B, H, T, K), calls bias attn_mask, causal is_causal, G < H enable_gqa.
     A query that sees no key yields zeros here, and there since 2.5; before, NaN.
@@ -109,10 +115,11 @@ def attention(
     if B and (causal or lengths is not None):
         seen_N2 = seen_keys(starts[0], np.ascontiguousarray(lengths_B), causal, np.ascontiguousarray(offset_B))
     # a scale that float32 cannot hold is left to the formula in float64
-    out_NF, odd = attend_counting(
-        rows, starts, (H, G, K, V), (0, 0, 0), (seen_N2, 0), 1.0 if extreme else scale, (bias_BHTS, PositionBias()),
-        weights_BHTS,
-    )  # fmt: skip
+    with nullcontext() if threads is None else use_threads(threads):
+        out_NF, odd = attend_counting(
+            rows, starts, (H, G, K, V), (0, 0, 0), (seen_N2, 0), 1.0 if extreme else scale,
+            (bias_BHTS, PositionBias()), weights_BHTS,
+        )  # fmt: skip
     out_BTHK = out_NF.reshape(B, T, H, V)
     if odd or extreme:
         seen_from_B = offset_B if causal else None

@@ -63,6 +63,7 @@ def write_tiny_model(path: Path) -> str:
         ("NUMBA_NUM_THREADS", "many", "a whole number of at least 1, is 'many'"),
         ("NUMBA_NUM_THREADS", "", "a whole number of at least 1, is ''"),
         ("NUMBA_DISABLE_JIT", "1", "0 or unset, is '1': without the compiler there are no kernels"),
+        ("FASTATTN_THREADING", "openmp", "pool or numba, is 'openmp'"),
         ("NUMBA_DISABLE_JIT", "yes", "0 or unset, is 'yes': without the compiler there are no kernels"),
     ],
 )

@@ -38,7 +38,7 @@ ABOVE_ALL = {
     "text",
 }
 TABLE = {
-    "": {"decoding", "encoder", "translator", "functional", "results"},
+    "": {"decoding", "encoder", "translator", "functional", "results", "runtime"},
     "__main__": {"cli"},
     "_version": set(),
     "errors": set(),
@@ -79,7 +79,7 @@ TABLE = {
     },  # text for the pieces of a .spm, which are a Marian's vocabulary
     "text": {"spec"},
     "attention_float64": set(),
-    "functional": {"position_bias", "kernels", "attention_float64"},
+    "functional": {"position_bias", "kernels", "runtime", "attention_float64"},
     "translator": ABOVE_ALL,
     "encoder": ABOVE_ALL,
     # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fastattn.cache import remove_unused
 from fastattn.kept import is_own, make_folder, sweep, write_whole
 from fastattn.runtime.internals import from_bytes, to_bytes
 from fastattn.warned import warn
 
+UNUSED_DAYS = 30  # after which another version's, or another CPU's, code goes
 MAGIC = b"fastattn machine code 1\n"
 DIGEST = 32
 
@@ -25,6 +27,7 @@ class CodeFolder:
     def __init__(self, path: Callable[[], Path]):
         self._path = path
         self._told: set[str] = set()
+        self._swept = False
 
     @property
     def path(self) -> Path:
@@ -55,6 +58,9 @@ class CodeFolder:
             stream.writelines([MAGIC, hashlib.sha256(data).digest(), data])
 
         write_whole(self.path / name, write)
+        if not self._swept:
+            self._swept = True
+            remove_unused("kernels", UNUSED_DAYS, self.path)
 
     def _tell(self, message: str) -> None:
         if message not in self._told:

@@ -60,7 +60,7 @@ class Kernel:
         self.function = function
         if internals is not None:
             self.run = internals.compile_kernel(internals.make_run(function))
-            internals.keep_code(self.run, _cached(function, "kernel"))
+            _keep_code(self.run, function, "kernel")
 
     def __call__(self, *arguments: Any) -> None:
         if setting.by_numba:
@@ -77,7 +77,7 @@ class Kernel:
         if internals is None:
             return _compile_plainly(self.function)
         compiled = numba.njit(parallel=_ONLY_PRANGE, **FLAGS)(self.function)
-        internals.keep_code(compiled, _cached(self.function, "parallel"))
+        _keep_code(compiled, self.function, "parallel")
         return compiled
 
 
@@ -130,8 +130,10 @@ def cache_fault() -> str:
     return f"cannot keep kernels in the cache {cache_root()}: {reason}; FASTATTN_CACHE names another folder"
 
 
-def _cached(function: Callable, form: str) -> "CodeCache":
-    return CodeCache(function, form, _folder, _tell_of_compiling, _cache_faults.append)
+def _keep_code(compiled: Any, function: Callable, form: str) -> None:
+    """In the cache, whose folder is named after the sources of this package: no other's function is kept."""
+    if function.__module__.startswith("fastattn."):
+        internals.keep_code(compiled, CodeCache(function, form, _folder, _tell_of_compiling, _cache_faults.append))
 
 
 def _tell_of_compiling(name: str) -> None:
@@ -158,7 +160,7 @@ if internals is not None:
     _folder = CodeFolder(_cache_folder)
     _launch, _serve = (numba.njit(**FLAGS)(function) for function in (launch, serve))
     for _compiled, _function in ((_launch, launch), (_serve, serve)):
-        internals.keep_code(_compiled, _cached(_function, "pool"))
+        _keep_code(_compiled, _function, "pool")
     _LAUNCH_TYPES = (numba.int64,) * 5
     _pool = Pool(_serve, thread_limit())
     atexit.register(lambda: _pool.close())

@@ -113,3 +113,40 @@ def test_nobody_else_may_write_what_is_made_whatever_the_umask(tmp_path: Path) -
     assert run(tmp_path / "cache", umask=0).returncode == 0
     made = list((tmp_path / "cache").rglob("*"))
     assert made and not [path for path in made if path.stat().st_mode & 0o022]
+
+
+AGED = """
+import os, sys, time
+from pathlib import Path
+from fastattn.runtime.jit import _cache_folder
+kernels, days = Path(os.environ["FASTATTN_CACHE"], "kernels"), 86400
+for name, age in (("a" * 24, 31), ("b" * 24, 29), ("c" * 24, 31), ("mine-and-foreign", 31), (_cache_folder().name, 31)):
+    (kernels / name).mkdir(parents=True)
+    (kernels / name / "norm.some").write_text("code")
+    times = (time.time() - age * days,) * 2
+    os.utime(kernels / name / "norm.some", times)
+    os.utime(kernels / name, times)
+old = time.time() - 31 * days
+os.utime(kernels / ("c" * 24) / "norm.some", (time.time() - days, old))  # read by who may not mark the folder
+(kernels / ("d" * 24)).symlink_to(kernels / ("a" * 24))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links")
+def test_what_nobody_used_for_thirty_days_goes_when_something_is_compiled(tmp_path: Path) -> None:
+    environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", AGED], env=environment, check=True)
+    kernels = tmp_path / "kernels"
+    before = {path.name for path in kernels.iterdir()}
+    assert len(before) == 6
+    assert "compiled norm._normalise" in run(tmp_path).stdout
+    assert {path.name for path in kernels.iterdir()} == before - {"a" * 24}
+
+
+def test_nothing_goes_where_nothing_is_compiled(tmp_path: Path, compiled: tuple[dict[str, bytes], str]) -> None:
+    written(tmp_path, compiled[0])
+    old = tmp_path / "kernels" / ("a" * 24)
+    old.mkdir()
+    os.utime(old, (0, 0))
+    assert run(tmp_path).stdout.splitlines() == [compiled[1]]
+    assert old.exists()

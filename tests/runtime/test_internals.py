@@ -1,0 +1,82 @@
+"""A Numba whose private classes are others: kernels run by its public interface alone, with one warning."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests import ROOT
+
+CHILD = """
+import sys, warnings
+import numpy as np
+import numba
+from numba.core import caching, codegen, compiler, dispatcher, environment, funcdesc
+
+exec(sys.argv[1])
+import fastattn
+from fastattn import kernels
+from fastattn.kernels import norm
+from fastattn.runtime.threads import setting
+x = np.arange(640, dtype=np.float32).reshape(40, 16)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        y = kernels.layer_norm(x, np.ones(16, np.float32), None, 1e-5)
+        z = kernels.linear(x, kernels.pack_linear(x[:16]), "gelu")
+told = [str(warning.message) for warning in caught]
+hits = sum(norm._normalise.parallel.stats.cache_hits.values()) if setting.forced else -1
+print(y.tobytes().hex(), z.tobytes().hex())
+print(hits)
+for line in told:
+    print(line)
+"""
+CHANGES = {
+    "nothing": "",
+    "a method has another parameter": (
+        "real = codegen.CPUCodeLibrary._optimize_functions\n"
+        "codegen.CPUCodeLibrary._optimize_functions = lambda self, module, more=0: real(self, module)"
+    ),
+    "a class is gone": "codegen.JITLibrary = codegen.JITCodeLibrary; del codegen.JITCodeLibrary",
+    "a module is elsewhere": "del numba.core.codegen; sys.modules['numba.core.codegen'] = None",
+    "a result is rebuilt from other parts": (
+        "real = compiler.CompileResult._rebuild\n"
+        "compiler.CompileResult._rebuild = classmethod(lambda cls, *parts: real(*parts))"
+    ),
+    "the dispatcher keeps its cache elsewhere": (
+        "def start(self, *given, **options):\n"
+        "    real(self, *given, **options)\n"
+        "real, dispatcher.Dispatcher.__init__ = dispatcher.Dispatcher.__init__, start"
+    ),
+}
+
+
+def run(change: str, cache: str) -> list[str]:
+    # Numba's own cache lies beside the sources, or where this variable says
+    environment = {**os.environ, "NUMBA_CACHE_DIR": cache, "NUMBA_NUM_THREADS": "2"}
+    command = [sys.executable, "-c", CHILD, CHANGES[change]]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("numba"))
+
+
+def test_this_numba_is_known(cache: str) -> None:
+    """Without a warning; what the others are held against."""
+    assert run("nothing", cache)[1:] == ["-1"]
+
+
+@pytest.mark.parametrize("change", list(CHANGES)[1:])
+def test_another_numba_runs_kernels_by_itself(cache: str, change: str) -> None:
+    expected, _ = run("nothing", cache)
+    run(change, cache)
+    found, hits, *told = run(change, cache)
+    assert found == expected
+    assert len(told) == 1 and told[0].startswith("Numba ") and "is not as fastattn knows it (" in told[0]
+    assert told[0].endswith("): kernels are compiled, kept and shared among threads by Numba itself")
+    assert hits == "1", "from Numba's own cache"

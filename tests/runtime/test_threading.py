@@ -1,0 +1,182 @@
+"""Kernels and whole models on the pool's threads and on Numba's: the same bits; how many threads is the caller's."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import fastattn
+from fastattn import functional, kernels
+from fastattn.errors import InputError
+from tests import ROOT
+
+QUERY = np.random.default_rng(0).standard_normal((2, 40, 4, 16)).astype(np.float32)
+
+
+def run(code: str, *arguments: str, **environment: str) -> list[str]:
+    """Lines that a process prints; Numba's layer is chosen once a process, and after it no fork is safe."""
+    command = [sys.executable, "-W", "error", "-c", code, *arguments]
+    variables = {**os.environ, "NUMBA_NUM_THREADS": "2", **environment}
+    done = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+EVERYTHING = """
+import sys, threading
+import numba
+import numpy as np
+import fastattn
+from fastattn import Encoder, Translator, kernels
+from fastattn.decoding.options import DecodingOptions
+from fastattn.spec import Checkpoint
+from tests.kernels.cases import CASES
+from tests.models.tiny_models import random_checkpoint
+from tests.test_encoder import SPEC, TENSORS, TEXT
+
+found = {}
+def keep(name, value):
+    found.setdefault(name, []).append(value)
+
+def equal(one, other):
+    return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(one, other, strict=True))
+
+for threading_name, threads in (("pool", 2), ("numba", 2), ("numba", 1)):
+    fastattn.set_threading(threading_name)
+    with fastattn.use_threads(threads):
+        for case in CASES:
+            if hasattr(kernels, case.operation):
+                keep(case.name, case.call(kernels, case.arrays))
+    for precision in ("float32", "bfloat16", "int8"):
+        encoder = Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, TEXT), precision, threads=threads)
+        keep(f"encoder {precision}", [encoder.encode(["a cat sat", "the dog ran", "on a mat"] * 9)])
+    for changes in ({}, {"autoregression": "ssru", "positions": "none"}, {"autoregression": "average-attention"}):
+        translator = Translator.from_checkpoint(random_checkpoint(seed=5, **changes), "int8", threads=threads)
+        sources = [["\\u2581w1", "\\u2581w2", f"\\u2581w{n % 9}"] for n in range(30)]
+        keep(f"translator {changes}", [np.array(str(translator.translate_tokens(sources, beam_size=3)))])
+different = [name for name, values in found.items() if not all(equal(values[0], value) for value in values)]
+helpers = sum(thread.name.startswith("fastattn") for thread in threading.enumerate())
+print(numba.threading_layer(), len(found) > 100, different, helpers)
+"""
+
+
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_every_case_and_a_model_of_each_kind_have_the_same_bits(layer):
+    if layer == "omp":
+        pytest.importorskip("numba.np.ufunc.omppool", reason="this Numba has no OpenMP layer")
+    assert run(EVERYTHING, NUMBA_THREADING_LAYER=layer) == [f"{layer} True [] 1"]
+
+
+COUNTED = """
+import threading, numba, numpy as np
+import fastattn
+from fastattn import kernels
+x, packed = np.ones((300, 64), np.float32), kernels.pack_linear(np.ones((200, 64), np.float32))
+with fastattn.use_threads(1):
+    inside = numba.get_num_threads(), kernels.current_threads()
+    kernels.linear(x, packed)
+with fastattn.use_threads(99):
+    most = numba.get_num_threads(), kernels.current_threads()
+numba.set_num_threads(1)  # the program's own choice is the default
+own = kernels.current_threads()
+with fastattn.use_threads(2):
+    kernels.linear(x, packed)
+print(inside, most, own, numba.get_num_threads(), threading.active_count())
+"""
+
+
+def test_numbas_threads_are_counted_as_numba_counts_them():
+    """Set by the variable; no thread of the pool is started."""
+    assert run(COUNTED, FASTATTN_THREADING="numba") == ["(1, 1) (2, 2) 1 1 1"]
+
+
+AT_ONCE = """
+import threading
+import numpy as np
+from fastattn import kernels
+x = np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32)
+packed = kernels.pack_linear(x[:200])
+expected, right = kernels.linear(x, packed), []
+def work():
+    for _ in range(50):
+        with kernels.use_threads(2):
+            right.append(np.array_equal(kernels.linear(x, packed), expected))
+threads = [threading.Thread(target=work) for _ in range(4)]
+[thread.start() for thread in threads]; [thread.join() for thread in threads]
+print(len(right), all(right))
+"""
+
+
+@pytest.mark.parametrize("layer", ["default", "workqueue"])
+def test_python_threads_enter_numbas_layers_at_once(layer):
+    """The workqueue ends a process that two threads enter at once."""
+    assert run(AT_ONCE, FASTATTN_THREADING="numba", NUMBA_THREADING_LAYER=layer) == ["200 True"]
+
+
+FORKED = """
+import os, signal, threading
+import numpy as np
+from fastattn import kernels
+from fastattn.runtime.threads import setting
+x, packed = np.ones((300, 64), np.float32), kernels.pack_linear(np.ones((200, 64), np.float32))
+assert (kernels.linear(x, packed) == 64).all() and setting.by_numba
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    right = (kernels.linear(x, packed) == 64).all()
+    print(right, setting.by_numba, flush=True)
+    os._exit(0)
+print(os.waitpid(child, 0)[1], (kernels.linear(x, packed) == 64).all(), setting.by_numba)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere OpenMP lives on in a forked child")
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_a_child_forked_after_openmp_ran_has_the_pool(layer):
+    if layer == "omp":
+        pytest.importorskip("numba.np.ufunc.omppool", reason="this Numba has no OpenMP layer")
+    lines = run(FORKED, FASTATTN_THREADING="numba", NUMBA_THREADING_LAYER=layer)
+    assert lines == [f"True {layer == 'workqueue'}", "0 True True"]
+
+
+def test_another_name_of_threads_is_refused():
+    with pytest.raises(InputError, match="threading should be 'pool' or 'numba', is 'openmp'"):
+        fastattn.set_threading("openmp")
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True, "2"])
+def test_a_number_of_threads_that_is_none(count):
+    for attempt in (
+        lambda: fastattn.use_threads(count).__enter__(),
+        lambda: fastattn.attention(QUERY, QUERY, QUERY, threads=count),
+    ):
+        with pytest.raises(InputError, match="threads must be"):
+            attempt()
+    assert kernels.current_threads() == kernels.thread_limit()
+
+
+def test_threads_of_attention_and_around_it(monkeypatch):
+    seen = []
+    real = functional.attend_between
+
+    def attend_between(*arguments, **options):
+        seen.append(kernels.current_threads())
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(functional, "attend_between", attend_between)
+    expected = fastattn.attention(QUERY, QUERY, QUERY)
+    one = fastattn.attention(QUERY, QUERY, QUERY, threads=1)
+    with fastattn.use_threads(1):
+        around = fastattn.attention(QUERY, QUERY, QUERY)
+        inner = fastattn.attention(QUERY, QUERY, QUERY, threads=10_000)
+        elsewhere = []
+        thread = threading.Thread(target=lambda: elsewhere.append(kernels.current_threads()))
+        thread.start()
+        thread.join()
+    limit = kernels.thread_limit()
+    assert seen == [limit, 1, 1, limit] and elsewhere == [limit]
+    for other in (one, around, inner):
+        np.testing.assert_array_equal(other, expected)
