@@ -28,7 +28,5 @@ def empty_table(rows: int, width: int, more: int) -> Problem:
 
 
 TABLE = {
-    "empty_table": Operation(
-        empty_table, [Size(*size) for size in ((0, 8, 3), (1, 1, 1), (5, 17, 30), (64, 100, 7))]
-    )
+    "empty_table": Operation(empty_table, [Size(*size) for size in ((0, 8, 3), (1, 1, 1), (5, 17, 30), (64, 100, 7))])
 }
