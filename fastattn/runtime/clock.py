@@ -16,7 +16,7 @@ def kernel_seconds() -> Iterator[dict[str, float]]:
     """
     call, seconds = Kernel.__call__, dict[str, float]()
 
-    def timed(kernel: Kernel, *arguments: Any) -> None:
+    def timed(kernel: Any, *arguments: Any) -> None:
         start = time.thread_time()
         try:
             call(kernel, *arguments)
@@ -24,8 +24,8 @@ def kernel_seconds() -> Iterator[dict[str, float]]:
             name = f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__}"
             seconds[name] = seconds.get(name, 0.0) + time.thread_time() - start
 
-    Kernel.__call__ = timed  # type: ignore[method-assign]
+    Kernel.__call__ = timed  # type: ignore[method-assign, assignment]
     try:
         yield seconds
     finally:
-        Kernel.__call__ = call  # type: ignore[method-assign]
+        Kernel.__call__ = call  # type: ignore[method-assign, assignment]

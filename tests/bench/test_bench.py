@@ -9,6 +9,7 @@ import numba
 import numpy as np
 import pytest
 
+from bench.operations import OPERATIONS
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.target import TARGET
 from fastattn.simd.tile import PRECISIONS
@@ -41,7 +42,8 @@ def test_results_hold_every_kernel_with_its_samples(results):
     for one in kernels:
         assert one["peak_flops"] > 0 and one["bandwidth"] > 0
         operations = {row["name"].split()[0] for row in one["rows"]}
-        every = {"linear", "attention", "attention_step", "layer_norm", "embed", "project_top_k"}
+        every = {name for name, operation in OPERATIONS.items() if operation.toy}
+        assert every >= {"linear", "attention", "attention_step", "layer_norm", "embed", "project_top_k"}
         assert operations == (every if one["precision"] == "float32" else {"linear"})
         for row in one["rows"]:
             for name in ("fastattn", "NumPy"):
@@ -50,6 +52,10 @@ def test_results_hold_every_kernel_with_its_samples(results):
             assert row["sides"]["NumPy"]["agrees"]
     assert data["failures"] == []
     assert data["machine"]["processors"] >= 1 and data["versions"]["numpy"] == np.__version__
+
+
+def test_what_is_timed_has_a_toy_size():
+    assert [name for name, operation in OPERATIONS.items() if bool(operation.toy) != bool(operation.large)] == []
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
