@@ -15,7 +15,6 @@ OURS = "fastattn"
 NOT_INSTALLED = "not installed"
 # Of the largest value: far above rounding, each engine's in its own way, and far below any mistake.
 ALLOWED = {"float32": 1e-3, "bfloat16": 2e-2, "int8": 5e-2}
-WEIGHT_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 @dataclass

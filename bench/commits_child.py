@@ -8,6 +8,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 
 sys.path[0] = sys.argv[1]
 
@@ -37,21 +38,32 @@ def attention_cases() -> Iterator[tuple[str, Callable[[], object]]]:
             yield title, lambda a=arrays, c=causal, o=offset: fastattn.attention(*a, causal=c, offset=o)
 
 
+@cache
+def translator(name: str, precision: str) -> fastattn.Translator:
+    return fastattn.Translator(name, precision=precision, threads=THREADS)
+
+
+@cache
+def encoder(precision: str) -> fastattn.Encoder:
+    return fastattn.Encoder("minilm", precision=precision, threads=THREADS)
+
+
 def model_cases(texts: dict[str, list[str]], single: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """A model is loaded by the first case that is asked for."""
     few = texts["zh"][:: max(1, len(texts["zh"]) // single)]
     for precision in ("int8", "float32"):
-        zh = fastattn.Translator("zh-en", precision=precision, threads=THREADS)
+        zh = partial(translator, "zh-en", precision)
         for beam in (1, 4):
             mode = f"zh-en {precision} {'greedy' if beam == 1 else 'beam 4'}"
-            yield f"{mode} batch", lambda t=zh, b=beam: t.translate(texts["zh"], beam_size=b)
-            yield f"{mode} single", lambda t=zh, b=beam: [t.translate(text, beam_size=b) for text in few]
+            yield f"{mode} batch", lambda t=zh, b=beam: t().translate(texts["zh"], beam_size=b)
+            yield f"{mode} single", lambda t=zh, b=beam: [t().translate(text, beam_size=b) for text in few]
     for precision in ("float32", "bfloat16", "int8"):
-        encoder = fastattn.Encoder("minilm", precision=precision, threads=THREADS)
-        yield f"minilm {precision} batch", lambda e=encoder: e.encode(texts["en"])
-        yield f"minilm {precision} single", lambda e=encoder: [e.encode(text) for text in texts["en"][:16]]
-    pt = fastattn.Translator("en-pt", threads=THREADS)
-    yield "en-pt batch", lambda: pt.translate(texts["en"], beam_size=1)
-    yield "en-pt single", lambda: [pt.translate(text, beam_size=1) for text in texts["en"][:16]]
+        rows = partial(encoder, precision)
+        yield f"minilm {precision} batch", lambda e=rows: e().encode(texts["en"])
+        yield f"minilm {precision} single", lambda e=rows: [e().encode(text) for text in texts["en"][:16]]
+    pt = partial(translator, "en-pt", "auto")
+    yield "en-pt batch", lambda: pt().translate(texts["en"], beam_size=1)
+    yield "en-pt single", lambda: [pt().translate(text, beam_size=1) for text in texts["en"][:16]]
 
 
 def main() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bench.case import NOT_INSTALLED, WEIGHT_BYTES, Case, Side, installed, largest_difference
+from bench.case import NOT_INSTALLED, Case, Side, installed, largest_difference
 from bench.encoders import ENCODERS, Engine, Tokenizer, alone
+from bench.operations.table import WEIGHT_BYTES
 from bench.request import Request
 from bench.sentences import sentences
 from bench.translators import TRANSLATORS

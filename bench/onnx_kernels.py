@@ -1,12 +1,11 @@
-"""The operations as ONNX Runtime has them: each function takes our arrays and gives the side of a case."""
+"""The operations as ONNX Runtime has them: each function takes a problem's arrays and form and gives a side."""
 
 from typing import Any
-
-import numpy as np
 
 from bench.case import Side
 from bench.onnx_graph import MICROSOFT, Graph
 from bench.onnx_session import session
+from bench.operations.table import Arrays
 from fastattn.kernels import thread_limit
 from fastattn.rounding import quantize
 
@@ -16,9 +15,10 @@ def _side(graph: Graph, output: str, feeds: dict[str, Any]) -> Side:
     return Side({"": lambda: runner.run(None, feeds)[0]}, view=lambda out: out.reshape(-1, out.shape[-1]))
 
 
-def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, activation: str, precision: str) -> Side:
+def linear(arrays: Arrays, activation: str, precision: str) -> Side:
     if precision == "bfloat16":
         return Side(absent="no bfloat16")
+    x, weight, bias = (arrays[name] for name in ("x", "weight", "bias"))
     graph = Graph()
     rows = graph.input("x", "float32", list(x.shape))
     if precision == "int8":
@@ -34,19 +34,20 @@ def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, activation: str,
     return _side(graph, output, {"x": x})
 
 
-def layer_norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, epsilon: float, residual: np.ndarray) -> Side:
-    feeds = {"x": x, "residual": residual}
+def layer_norm(arrays: Arrays, epsilon: float) -> Side:
+    feeds = {name: arrays[name] for name in ("x", "residual")}
     graph = Graph()
     inputs = [graph.input(name, "float32", list(array.shape)) for name, array in feeds.items()]
-    weights = [graph.weight(weight), graph.weight(bias)]
+    weights = [graph.weight(arrays[name]) for name in ("weight", "bias")]
     output = graph.add("LayerNormalization", graph.add("Add", *inputs), *weights, epsilon=epsilon)
     return _side(graph, output, feeds)
 
 
-def attention(query: np.ndarray, key: np.ndarray, value: np.ndarray, causal: bool) -> Side:
-    B, T, H, K = query.shape
+def attention(arrays: Arrays, heads: int, key_heads: int, head_width: int, causal: bool) -> Side:
+    """Sentences of one length."""
+    batch, width = len(arrays["query_starts"]) - 1, heads * head_width
+    feeds = {name: arrays[name].reshape(batch, -1, width) for name in ("query", "key", "value")}
     graph = Graph()
-    feeds = {"query": query, "key": key, "value": value}
-    inputs = [graph.input(name, "float32", [B, T, H * K]) for name in feeds]
-    output = graph.add("MultiHeadAttention", *inputs, domain=MICROSOFT, num_heads=H, unidirectional=int(causal))
-    return _side(graph, output, {name: array.reshape(B, T, H * K) for name, array in feeds.items()})
+    inputs = [graph.input(name, "float32", list(array.shape)) for name, array in feeds.items()]
+    output = graph.add("MultiHeadAttention", *inputs, domain=MICROSOFT, num_heads=heads, unidirectional=int(causal))
+    return _side(graph, output, feeds)

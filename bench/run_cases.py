@@ -26,12 +26,9 @@ def measured(request: Request, cases: Iterable[Callable[[], Case]], rounds: int,
 
 
 def kernels(request: Request) -> Any:
-    from bench.kernel_cases import KERNELS, TOY_KERNELS, entries
+    from bench.kernel_cases import table_cases
 
-    there = entries(request.choose(KERNELS, KERNELS, TOY_KERNELS), request.precision)
-    chosen = [entry for entry in there if entry.scaling or not request.scaling]
-    cases = [partial(entry.make, *entry.size) for entry in chosen]
-    return measured(request, cases, request.choose(11, 3, 2), request.choose(3.0, 0.3, 0.05), 0.03)
+    return measured(request, table_cases(request), request.choose(11, 3, 2), request.choose(3.0, 0.3, 0.05), 0.03)
 
 
 def lengths(request: Request) -> Any:

@@ -1,4 +1,4 @@
-"""The operations as PyTorch has them: each function takes our arrays and gives the side of a case.
+"""The operations as PyTorch has them: each function takes a problem's arrays and form and gives the side of a case.
 
 Inputs are brought into the form PyTorch is quickest with beforehand, untimed.
 """
@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from bench.case import Side
+from bench.operations.table import Arrays
 
 ACTIVATIONS = {"none": lambda x: x, "gelu": F.gelu}
 
@@ -23,9 +24,13 @@ def _side(call: Callable[[], Any], view: Callable[[Any], np.ndarray] = np.asarra
     return Side({"": run}, view=view)
 
 
-def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, activation: str, precision: str) -> Side:
+def _tensors(arrays: Arrays, *names: str) -> list[torch.Tensor]:
+    return [torch.from_numpy(arrays[name]) for name in names]
+
+
+def linear(arrays: Arrays, activation: str, precision: str) -> Side:
     """In bfloat16 all of it is, inputs and results too, which is how PyTorch runs a model in it."""
-    x_t, weight_t, bias_t = (torch.from_numpy(array) for array in (x, weight, bias))
+    x_t, weight_t, bias_t = _tensors(arrays, "x", "weight", "bias")
     activate = ACTIVATIONS[activation]
     if precision == "int8":
         layer = torch.nn.Linear(*weight_t.T.shape)
@@ -36,15 +41,13 @@ def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, activation: str,
     return _side(lambda: activate(F.linear(*tensors)), lambda out: out.float().numpy())
 
 
-def layer_norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, epsilon: float, residual: np.ndarray) -> Side:
-    x_t, weight_t, bias_t, residual_t = (torch.from_numpy(array) for array in (x, weight, bias, residual))
+def layer_norm(arrays: Arrays, epsilon: float) -> Side:
+    x_t, weight_t, bias_t, residual_t = _tensors(arrays, "x", "weight", "bias", "residual")
     return _side(lambda: F.layer_norm(x_t + residual_t, weight_t.shape, weight_t, bias_t, epsilon))
 
 
-def embed(ids: np.ndarray, table: np.ndarray, scale: float, positions: np.ndarray, position_table: np.ndarray) -> Side:
-    ids_t, table_t, positions_t, position_table_t = (
-        torch.from_numpy(array) for array in (ids, table, positions, position_table)
-    )
+def embed(arrays: Arrays, scale: float) -> Side:
+    ids_t, table_t, positions_t, position_table_t = _tensors(arrays, "ids", "table", "positions", "position_table")
     return _side(lambda: F.embedding(ids_t, table_t).mul_(scale).add_(F.embedding(positions_t, position_table_t)))
 
 
@@ -53,25 +56,31 @@ def _heads_first(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(array.transpose(0, 2, 1, 3)))
 
 
-def attention(query: np.ndarray, key: np.ndarray, value: np.ndarray, causal: bool) -> Side:
-    tensors = [_heads_first(array) for array in (query, key, value)]
+def attention(arrays: Arrays, heads: int, key_heads: int, head_width: int, causal: bool) -> Side:
+    """Sentences of one length."""
+    batch, width = len(arrays["query_starts"]) - 1, heads * head_width
+    rows = [arrays[name] for name in ("query", "key", "value")]
+    tensors = [_heads_first(array.reshape(batch, -1, heads, head_width)) for array in rows]
     return _side(
         lambda: F.scaled_dot_product_attention(*tensors, is_causal=causal),
-        lambda out: out.numpy().transpose(0, 2, 1, 3).reshape(-1, query.shape[2] * query.shape[3]),
+        lambda out: out.numpy().transpose(0, 2, 1, 3).reshape(-1, width),
     )
 
 
-def attention_step(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> Side:
-    """Keys and values [R, S, H, K] of each row laid out for it beforehand: PyTorch is spared the table of indices."""
-    tensors = [_heads_first(array) for array in (query[:, None], key, value)]
+def attention_step(arrays: Arrays, heads: int, key_heads: int, head_width: int) -> Side:
+    """Keys and values of each row laid out for it beforehand: PyTorch is spared the table of indices."""
+    rows, width = len(arrays["index"]), heads * head_width
+    found = arrays["key_value"][arrays["index"]]
+    parts = arrays["query"][:, None], found[:, :, :width], found[:, :, width:]
+    tensors = [_heads_first(part.reshape(rows, -1, heads, head_width)) for part in parts]
     return _side(
         lambda: F.scaled_dot_product_attention(*tensors),
-        lambda out: out.numpy().reshape(len(query), -1),
+        lambda out: out.numpy().reshape(rows, -1),
     )
 
 
-def project_top_k(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, k: int) -> Side:
-    tensors = [torch.from_numpy(array) for array in (x, weight, bias)]
+def project_top_k(arrays: Arrays, k: int) -> Side:
+    tensors = _tensors(arrays, "x", "weight", "bias")
     return _side(
         lambda: torch.topk(torch.log_softmax(F.linear(*tensors), dim=1), k, dim=1),
         lambda result: result.values.numpy(),

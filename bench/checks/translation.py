@@ -184,7 +184,9 @@ def _zh_en() -> tuple[Path, fastattn.Translator]:
 
 
 def _tokens(translator: fastattn.Translator, lines: list[str]) -> list[list[str]]:
-    return [translator._tokenizer.source_tokens(line) for line in lines]
+    """Each line's as the model takes it whole."""
+    found = translator.translate(lines, split="never", beam_size=1, max_decoding_length=1, details=True)
+    return [line.parts[0].source for line in found]
 
 
 def _equality(data: Data, beam: int) -> tuple[bool, str]:

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from bench.case import OURS, WEIGHT_BYTES
+from bench.case import OURS
 from bench.checks import Data, Findings, check
 from bench.checks.compare import THREADS, compare, pause, plural, request
 from bench.encoders import alone
 from bench.measure import bandwidth
 from bench.model_cases import layer_weights, translate_cases
+from bench.operations.table import WEIGHT_BYTES
 from bench.timing import alternate, library_threads, once
 from bench.translators import TRANSLATORS
 from fastattn import Translator

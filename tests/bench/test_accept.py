@@ -4,6 +4,7 @@ import argparse
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tests import ROOT
@@ -31,8 +32,7 @@ def test_what_cannot_be_checked_is_refused(arguments, message):
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
-def test_one_figure_that_misses_fails_all(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
+def test_one_figure_that_misses_fails_all():
     from bench.checks import Findings
 
     findings = Findings()
@@ -47,7 +47,6 @@ def test_one_figure_that_misses_fails_all(monkeypatch):
 
 
 def test_what_has_nothing_to_compare_with_is_skipped(monkeypatch, capsys, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT))
     from bench import checks
     from bench.accept import run
 
@@ -63,7 +62,6 @@ def test_what_has_nothing_to_compare_with_is_skipped(monkeypatch, capsys, tmp_pa
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands for the program")
 def test_translate_locally_gets_models_and_settings_in_a_folder_of_its_own(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT))
     from bench import translate_locally
 
     monkeypatch.setenv(translate_locally.VARIABLE, str(tmp_path / "nothing"))
@@ -100,8 +98,7 @@ grep -c "\\"shortName\\": \\"$2\\"" "$data/model_info.json" >> "$6"
         peer.translate("en-xx", source, target, 1)
 
 
-def test_portuguese_is_told_from_what_else_a_demonstration_prints(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
+def test_portuguese_is_told_from_what_else_a_demonstration_prints():
     from bench.checks.bergamot import portuguese
 
     assert portuguese("Na segunda-feira, os cientistas anunciaram a invenção de uma nova ferramenta que classifica.")
@@ -111,28 +108,13 @@ def test_portuguese_is_told_from_what_else_a_demonstration_prints(monkeypatch):
     assert not portuguese("On Monday, scientists announced the invention of a new tool as they do no harm to a cell.")
 
 
-def test_the_clocks_of_steps_count_the_kernels_within_them_alone(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    from bench.checks import bergamot
+def test_a_callsclocks_of_are_its_own_and_its_kernels():
+    from bench.checks.bergamot import clocks_of
+    from fastattn import kernels
 
-    now = [0.0]
-    monkeypatch.setattr(bergamot.time, "thread_time", lambda: now[0])
-
-    def work(seconds):
-        now[0] += seconds
-
-    monkeypatch.setattr(bergamot.Kernel, "__call__", lambda kernel, tasks, *arguments: work(3.0))
-    kernel = bergamot.Kernel.__new__(bergamot.Kernel)
-
-    def step(worker):
-        work(1.0)
-        kernel(1)
-
-    monkeypatch.setattr(bergamot.Worker, "_step", step)
-    worker = bergamot.Worker.__new__(bergamot.Worker)
-    with bergamot.step_clocks() as clocks:
-        kernel(1)  # an encoder's, outside steps
-        worker._step()
-        worker._step()
-    assert (clocks.steps, clocks.seconds, clocks.kernels, clocks.outside) == (2, 8.0, 6.0, 0.25)
-    assert bergamot.Worker._step is step
+    ones = np.ones((64, 64), np.float32)
+    packed = kernels.pack_linear(ones)
+    kernels.linear(ones, packed)
+    seconds, within = clocks_of(lambda: [kernels.linear(ones, packed) for _ in range(20)])
+    assert 0 < within < seconds
+    assert clocks_of(lambda: sum(range(1000)))[1] == 0

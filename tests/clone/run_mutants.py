@@ -175,7 +175,7 @@ class Workplace:
     def __init__(self, folder: Path):
         self.folder, self.tree = folder, folder / "tree"
         unwanted = shutil.ignore_patterns("__pycache__", ".*")
-        for name in ("fastattn", "weights", "cli", "tests"):
+        for name in ("fastattn", "weights", "cli", "tests", "bench"):
             shutil.copytree(ROOT / name, self.tree / name, ignore=unwanted)
         shutil.copy(ROOT / "setup.cfg", self.tree)
         # What a process that compiles at this moment has not finished may vanish.

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastattn
+from bench.operations.attention import attention
 from fastattn import kernels, reference
 from fastattn.errors import InputError
 from fastattn.kernels.attention.sentences import attend as attend_kernel
 from fastattn.kernels.attention.tiles import COLUMNS, KEYS, ROWS
 from fastattn.reference.attention import softmax
 from tests import ROOT
-from tests.kernels.case import check
-from tests.kernels.cases import attention_case
+from tests.kernels.cases import check
 
 # Lengths around the tile of rows, the panel of keys and the block of keys.
 EDGES = sorted({1, 2, ROWS - 1, ROWS, ROWS + 1, COLUMNS - 1, COLUMNS, COLUMNS + 1, KEYS - 1, KEYS, KEYS + 1, 307})
@@ -51,23 +51,23 @@ def attend(query_BTHK, key_BSHK, value_BSHK, **options):
 
 @pytest.mark.parametrize("length", EDGES)
 def test_lengths_around_the_tiles(length):
-    check(attention_case((length, 3), (307, length), 2, 1, 24), kernels)
-    check(attention_case((length,), (length,), 2, 2, 24, causal=True), kernels)
+    check(attention((length, 3), (307, length), 2, 1, 24), kernels)
+    check(attention((length,), (length,), 2, 2, 24, causal=True), kernels)
 
 
 @pytest.mark.parametrize("width", EVERY_WIDTH)
 def test_head_widths(width):
-    check(attention_case((9, 20), (40, 11), 2, 2, width, causal=True, offset=(20, 3)), kernels)
+    check(attention((9, 20), (40, 11), 2, 2, width, causal=True, offset=(20, 3)), kernels)
 
 
 def test_query_heads_that_share_keys_across_blocks():
-    check(attention_case((150, 7), (150, 7), 8, 2, 64, causal=True), kernels)
-    check(attention_case((500,), (31,), 5, 1, 256), kernels)
+    check(attention((150, 7), (150, 7), 8, 2, 64, causal=True), kernels)
+    check(attention((500,), (31,), 5, 1, 256), kernels)
 
 
 def test_scores_of_any_size():
     for size in (1e-30, 1e4, 1e8):
-        check(attention_case((19, 30), (300, 40), 2, 1, 16, size=size), kernels)
+        check(attention((19, 30), (300, 40), 2, 1, 16, size=size), kernels)
 
 
 def test_bias_that_hides_whole_blocks_of_keys():
@@ -281,13 +281,13 @@ def test_a_type_checker_knows_when_weights_come_too():
 
 OTHER_CPU = """
 import numpy as np
-from tests.kernels.case import check
-from tests.kernels.cases import attention_case, attention_step_case
+from bench.operations.attention import attention, attention_step
+from tests.kernels.cases import check
 from fastattn import kernels
 from fastattn.simd.target import TARGET
 with kernels.use_threads(1):
-    check(attention_case((7, 30), (300, 21), 4, 2, 19, causal=True, offset=(280, 0), bias=(True, True)), kernels)
-    check(attention_step_case((31, 2, 9), 4, 2, 21, bias=True), kernels)
+    check(attention((7, 30), (300, 21), 4, 2, 19, causal=True, offset=(280, 0), bias=(True, True)), kernels)
+    check(attention_step((31, 2, 9), 4, 2, 21, bias=True), kernels)
 print(TARGET.name)
 """
 

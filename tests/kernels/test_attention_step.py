@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.operations.attention import attention_step
 from fastattn import kernels, reference
 from fastattn.kernels.attention.step import GRAIN, TOGETHER, VALUE_KEYS
 from fastattn.simd.target import LANES
-from tests.kernels.case import check
-from tests.kernels.cases import attention_step_case
+from tests.kernels.cases import check
 
 EDGES = sorted({0, 1, LANES - 1, LANES, LANES + 1, VALUE_KEYS - 1, VALUE_KEYS, VALUE_KEYS + 1, 131})
 SHAPE = {"heads": 4, "key_heads": 2, "head_width": 11, "value_column": 22}
@@ -21,21 +21,21 @@ def normal(seed, *shape):
 
 @pytest.mark.parametrize("length", EDGES)
 def test_lengths_around_the_tiles(length):
-    check(attention_step_case((length, 3, 0, length), 4, 2, 32, bias=True), kernels)
+    check(attention_step((length, 3, 0, length), 4, 2, 32, bias=True), kernels)
 
 
 @pytest.mark.parametrize("width", [1, 3, 7, 8, 9, 16, 31, 32, 33, 40, 63, 64, 72, 100, 128, 256])
 def test_head_widths(width):
-    check(attention_step_case((5, 12), 2, 1, width), kernels)
+    check(attention_step((5, 12), 2, 1, width), kernels)
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e4, 1e8])
 def test_scores_of_any_size(size):
-    check(attention_step_case((20, 7), 2, 2, 16, size=size), kernels)
+    check(attention_step((20, 7), 2, 2, 16, size=size), kernels)
 
 
 def test_many_rows_on_one_thread_and_two():
-    check(attention_step_case(tuple(range(1, 200)), 2, 2, 8), kernels)
+    check(attention_step(tuple(range(1, 200)), 2, 2, 8), kernels)
     rows = 2 * GRAIN // (200 * 44)
     query_RE, cache_ME = normal(1, rows, 44), normal(2, 200, 44)
     index_RS = np.arange(rows * 200, dtype=np.int32).reshape(rows, 200) // 2 % 200

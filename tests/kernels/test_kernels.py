@@ -5,19 +5,19 @@ import itertools
 import numpy as np
 import pytest
 
+from bench.operations.table import Problem
 from fastattn import kernels, reference
 from fastattn.edits import Edits
 from fastattn.kernels.matmul import GROUP
 from fastattn.kernels.packing import NR
 from fastattn.spec import ACTIVATIONS
-from tests.kernels.case import Case, check
-from tests.kernels.cases import CASES
+from tests.kernels.cases import CASES, check
 
 MINE = [case for case in CASES if hasattr(kernels, case.operation)]
 
 
 @pytest.mark.parametrize("case", MINE, ids=lambda case: case.name)
-def test_agrees_with_reference(case: Case):
+def test_agrees_with_reference(case: Problem):
     check(case, kernels)
 
 
@@ -32,7 +32,7 @@ def test_layer_norm_of_rows_far_from_zero(width):
 
 
 @pytest.mark.parametrize("case", MINE, ids=lambda case: case.name)
-def test_threads_change_no_bit(case: Case):
+def test_threads_change_no_bit(case: Problem):
     with kernels.use_threads(1):
         alone = case.call(kernels, case.arrays)
     with kernels.use_threads(2):

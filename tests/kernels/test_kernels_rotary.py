@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
+from bench.operations.rotary import rotate
 from fastattn import kernels
-from tests.kernels.case import check
-from tests.kernels.cases import rotate_case
+from tests.kernels.cases import check
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("rows, heads, width, turned", [(1, 1, 2, 2), (3, 2, 8, 4), (17, 5, 64, 64), (40, 3, 33, 32)])
 def test_agrees_with_reference(rows, heads, width, turned, interleaved):
-    check(rotate_case(rows, heads, width, turned, interleaved), kernels)
+    check(rotate(rows, heads, width, turned, interleaved), kernels)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

@@ -5,16 +5,16 @@ import math
 import numpy as np
 import pytest
 
+from bench.operations.table import Problem, starts_of
 from fastattn import reference
 from fastattn.edits import Edits
 from fastattn.reference.activation import erf
 from fastattn.spec import ACTIVATIONS
-from tests.kernels.case import Case, check, starts_of
-from tests.kernels.cases import CASES
+from tests.kernels.cases import CASES, check
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_float32_stays_float32_and_near_the_oracle(case: Case) -> None:
+def test_float32_stays_float32_and_near_the_oracle(case: Problem) -> None:
     for result in case.call(reference, case.arrays):
         assert result.dtype in (np.float32, np.int32)
     check(case, reference)

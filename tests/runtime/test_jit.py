@@ -234,8 +234,7 @@ def test_a_child_forked_after_use_has_threads_of_its_own():
 LIMITED = """
 import sys
 sys.path.insert(0, {root!r})
-from tests.kernels.case import check
-from tests.kernels.cases import CASES
+from tests.kernels.cases import CASES, check
 from fastattn import kernels
 from fastattn.simd.target import TARGET
 with kernels.use_threads(1):

@@ -1,0 +1,240 @@
+"""Attention over whole sentences, and over tables of cached keys."""
+
+from typing import Any
+
+import numpy as np
+
+from bench.operations.table import FLOAT, Arrays, Operation, Problem, Size, Work, normal, starts_of
+from fastattn.position_bias import PositionBias
+from fastattn.rounding import bfloat16_bits
+
+
+def _distances(rng: np.random.Generator, positions: str, heads: int, longest: int) -> Arrays:
+    """What is added to a score by the distance of its key."""
+    if positions == "table":
+        return {"table": normal(rng, heads, 2 * longest + 3)}
+    return {"slopes": normal(rng, heads)} if positions else {}
+
+
+def _position_bias(a: Arrays, positions: str) -> PositionBias:
+    return PositionBias(a.get("slopes"), a.get("table"), positions == "from start")
+
+
+def attention(
+    queries: tuple[int, ...],
+    keys: tuple[int, ...],
+    heads: int,
+    key_heads: int,
+    head_width: int,
+    causal: bool = False,
+    offset: tuple[int, ...] | None = None,
+    bias: tuple[bool, bool] | None = None,
+    hidden: float = 0.0,
+    size: float = 1.0,
+    fused: bool = True,
+    window: int = 0,
+    sinks: int = 0,
+    value_width: int = 0,
+    positions: str = "",
+) -> Problem:
+    """bias: whether its batch axis and its query axis are of full length; hidden: the share of it that is -inf.
+
+    positions  adds a bias by distance: "slopes", "from start" or "table"
+    fused  rows as a fused projection lays them out, with columns that belong to no head, and once more with the
+           weights asked for; else queries, keys and values are arrays of their own
+    """
+    rng = np.random.default_rng(sum(queries) * 7919 + sum(keys) * 31 + heads * head_width)
+    longest_query, longest_key = max(queries, default=0), max(keys, default=0)
+    width, key_width = heads * head_width, key_heads * head_width
+    query = normal(rng, sum(queries), width + 3 * fused) * np.float32(size)
+    both = key_width + key_heads * (value_width or head_width)
+    key = normal(rng, sum(keys), both + 2 if fused else key_width)
+    arrays = {
+        "query": query,
+        "key": key,
+        "value": key if fused else normal(rng, sum(keys), key_width),
+        "query_starts": starts_of(queries),
+        "key_starts": starts_of(keys),
+    }
+    if offset is not None:
+        arrays["offset"] = np.array(offset, np.int64)
+    arrays |= _distances(rng, positions, heads, max(longest_query, longest_key))
+    if bias is not None:
+        shape = (len(queries) if bias[0] else 1, heads, longest_query if bias[1] else 1, longest_key)
+        arrays["bias"] = normal(rng, *shape)
+        arrays["bias"][rng.random(shape) < hidden] = -np.inf
+    form = {"heads": heads, "key_heads": key_heads, "head_width": head_width, "causal": causal}
+    shape_of = {name: value for name, value in form.items() if name != "causal"} | {"value_width": value_width}
+    columns = {"query_column": 2, "key_column": 1, "value_column": 1 + key_width} if fused else {}
+
+    def bind(ops: Any, a: Arrays) -> Any:
+        rows = a["query"], a["key"], a["value"], a["query_starts"], a["key_starts"]
+        lengths = np.diff(a["key_starts"])
+        seen = ops.seen_keys(a["query_starts"], lengths, causal, a.get("offset"), window) if causal or window else None
+        more = {"seen_N2": seen, "sinks": sinks, "positions": _position_bias(a, positions), "bias_BHTS": a.get("bias")}
+        common = {**shape_of, **columns, **more}
+
+        def call() -> tuple[np.ndarray, ...]:
+            plain = ops.attention(*rows, **common)
+            if not fused:
+                return (plain,)
+            weights = np.full((len(queries), heads, longest_query, longest_key), np.nan, a["query"].dtype)
+            return plain, ops.attention(*rows, **common, weights_BHTS=weights), weights
+
+        return call
+
+    name = f"{queries}-{keys}-{heads}/{key_heads}x{head_width}-{causal}-{offset}-{bias}-{hidden}-{size}"
+    if window or value_width or positions:
+        name += f"-{window}-{sinks}-{value_width}-{positions}"
+    work = Work(
+        f"attention ({len(queries)}, {heads}, {longest_query}, {head_width})" + (", causal" if causal else ""),
+        FLOAT * 2.0 * (width * sum(queries) + key_width * sum(keys)),
+        # of causal work the visible half alone
+        4.0 * width * sum(t * ((t + 1) / 2 if causal else t) for t in queries),
+    )
+    itself = queries == keys
+    return Problem(f"attention-{name}".replace(" ", ""), "attention", arrays, bind, form, work=work if itself else None)
+
+
+def equal_lengths(
+    batch: int, heads: int, length: int, head_width: int, causal: bool = False, scaling: bool = False
+) -> Size:
+    """Sentences of one length, each to itself, as other libraries take them: queries, keys and values apart."""
+    lengths = (length,) * batch
+    return Size(lengths, lengths, heads, heads, head_width, causal=causal, fused=False, scaling=scaling)
+
+
+def attention_step(
+    lengths: tuple[int, ...],
+    heads: int,
+    key_heads: int,
+    head_width: int,
+    bias: bool = False,
+    size: float = 1.0,
+    narrow: bool = False,
+    shared: int = 50,
+    chunk: int = 1,
+    window: int = 0,
+    value_width: int = 0,
+    positions: str = "",
+) -> Problem:
+    """One position for each row, or the last few, their keys and values found through a table.
+
+    chunk   how many queries each row has, the last of which sees all of its keys
+    narrow  whether keys and values are in bfloat16
+    shared  rows of keys and values into which all rows look, in rows with columns that belong to no head, and once more
+            with the weights asked for; 0: each row has its own, as long as the others'
+    """
+    rng = np.random.default_rng(sum(lengths) * 7919 + heads * head_width)
+    longest, rows, width, key_width = max(lengths, default=0), len(lengths), heads * head_width, key_heads * head_width
+    both = key_width + key_heads * (value_width or head_width)
+    arrays = {
+        "query": normal(rng, rows * chunk, width + 3 * bool(shared)) * np.float32(size),
+        "key_value": normal(rng, shared or rows * longest, both + 2 * bool(shared)),
+    }
+    if shared:
+        arrays["index"] = rng.integers(0, shared, (rows, longest)).astype(np.int32)
+    else:
+        arrays["index"] = rng.permutation(rows * longest).astype(np.int32).reshape(rows, longest)
+    arrays["stops"] = np.repeat(np.array(lengths, np.int64), chunk) - np.tile(np.arange(chunk)[::-1], rows)
+    if chunk > 1:
+        arrays["rows"] = np.repeat(np.arange(rows), chunk)
+    if window:
+        arrays["firsts"] = np.maximum(arrays["stops"] - window, 0)
+    if bias:
+        arrays["bias"] = normal(rng, rows * chunk, heads, longest)
+    arrays |= _distances(rng, positions, heads, longest)
+    if narrow:
+        arrays["key_value"] = bfloat16_bits(arrays["key_value"])
+    form = {"heads": heads, "key_heads": key_heads, "head_width": head_width}
+    margin = {"query_column": 2, "key_column": 1} if shared else {}
+
+    def bind(ops: Any, a: Arrays) -> Any:
+        inputs = a["query"], a["key_value"], a["key_value"], a["index"], a["stops"]
+        listed = {"rows_N": a.get("rows"), "firsts_N": a.get("firsts"), "value_width": value_width}
+        more = {"bias_NHS": a.get("bias"), "positions": _position_bias(a, positions)}
+        common = {**form, **margin, **listed, **more, "value_column": bool(shared) + key_width}
+
+        def call() -> tuple[np.ndarray, ...]:
+            plain = ops.attention_step(*inputs, **common)
+            if not shared:
+                return (plain,)
+            weights = np.full((rows * chunk, heads, longest), np.nan, a["query"].dtype)
+            return plain, ops.attention_step(*inputs, **common, weights_NHS=weights), weights
+
+        return call
+
+    name = f"attention_step-{lengths}-{heads}/{key_heads}x{head_width}-{bias}-{size}-{narrow}".replace(" ", "")
+    if chunk > 1 or window or value_width or positions:
+        name += f"-{chunk}-{window}-{value_width}-{positions}"
+    work = Work(
+        f"attention_step ({rows}, {heads}, {longest}, {head_width})",
+        FLOAT * 2.0 * width * (sum(lengths) + rows),
+        4.0 * width * sum(lengths),
+    )
+    return Problem(name, "attention_step", arrays, bind, form, work=work)
+
+
+TABLE = {
+    "attention": Operation(
+        attention,
+        awkward=[
+            Size((), (), 2, 2, 8),
+            Size((1,), (1,), 1, 1, 1),
+            Size((3, 0, 5), (3, 0, 5), 2, 2, 8),
+            Size((2, 3), (0, 7), 2, 1, 7),
+            Size((1, 17, 16, 15), (1, 17, 16, 15), 4, 2, 16),
+            Size((33, 2), (65, 64), 3, 3, 24),
+            Size((7, 13), (7, 13), 2, 2, 40, causal=True),
+            Size((5, 4, 3), (9, 4, 2), 2, 1, 8, causal=True, offset=(4, -2, -9)),
+            Size((130,), (130,), 1, 1, 80, causal=True),
+            Size((4, 6), (5, 3), 2, 2, 8, bias=(True, True)),
+            Size((4, 6), (5, 3), 2, 2, 8, bias=(False, True), causal=True),
+            Size((4, 6), (5, 3), 4, 2, 8, bias=(False, False)),
+            Size((4, 6), (5, 3), 2, 2, 8, bias=(True, False), hidden=0.6),
+            Size((4, 6), (5, 3), 2, 2, 8, bias=(True, True), hidden=1.0),
+            Size((6, 19), (6, 19), 2, 2, 64, size=1e4),
+            Size((6, 19), (6, 19), 2, 2, 64, causal=True, size=1e4),
+            Size((130,), (130,), 2, 1, 16, causal=True, window=37),
+            Size((330, 9), (330, 9), 1, 1, 24, causal=True, window=20, sinks=3),
+            Size((600,), (600,), 1, 1, 8, causal=True, window=17),
+            Size((280,), (590,), 1, 1, 8, causal=True, offset=(310,), window=40, sinks=270),
+            Size((5, 4), (700, 300), 2, 2, 8, causal=True, offset=(650, -2), window=50, sinks=4),
+            Size((33, 2), (65, 64), 2, 1, 24, value_width=40),
+            Size((33, 2), (65, 64), 2, 2, 40, causal=True, value_width=7),
+            *(Size((19, 33), (40, 33), 4, 2, 16, positions=form) for form in ("slopes", "from start", "table")),
+            *(
+                Size((290,), (290,), 2, 2, 8, causal=True, window=100, sinks=2, positions=form)
+                for form in ("slopes", "from start", "table")
+            ),
+        ],
+        large=[
+            equal_lengths(8, 12, 512, 64, scaling=True),
+            equal_lengths(1, 12, 2048, 64, scaling=True),
+            equal_lengths(1, 12, 2048, 64, causal=True),
+            equal_lengths(32, 12, 128, 32),
+        ],
+        toy=[equal_lengths(1, 2, 16, 8, scaling=True)],
+    ),
+    "attention_step": Operation(
+        attention_step,
+        awkward=[
+            Size((), 2, 2, 8),
+            Size((1,), 1, 1, 1),
+            Size((3, 0, 5, 17), 2, 2, 8),
+            Size((31, 32, 33), 4, 2, 24, bias=True),
+            Size((64, 1, 65), 3, 1, 80),
+            Size((3, 0, 5, 17), 2, 2, 8, narrow=True),
+            Size((31, 32, 33), 4, 2, 24, bias=True, narrow=True),
+            Size((64, 1, 65), 3, 1, 80, narrow=True),
+            Size((9, 16), 2, 2, 64, size=1e4),
+            Size((9, 40, 17), 4, 2, 16, chunk=6),
+            Size((33, 18), 2, 2, 24, bias=True, chunk=17, narrow=True),
+            Size((64, 1, 65), 2, 1, 8, window=20),
+            Size((40, 35), 2, 2, 16, chunk=5, window=9, value_width=33, positions="table"),
+            *(Size((31, 0, 33), 4, 2, 24, positions=form) for form in ("slopes", "from start", "table")),
+        ],
+        large=[Size((64,) * 256, 8, 8, 64, shared=0)],
+        toy=[Size((5,) * 4, 2, 2, 8, shared=0)],
+    ),
+}

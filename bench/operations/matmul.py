@@ -1,0 +1,85 @@
+"""Products with their epilogues."""
+
+from typing import Any
+
+import numpy as np
+
+from bench.operations.table import FLOAT, GFLOPS, GOPS, WEIGHT_BYTES, Arrays, Operation, Problem, Size, Work, normal
+from fastattn.spec import ACTIVATIONS
+
+MATRIX_SIZES = (
+    (0, 8, 8),
+    (1, 1, 1),
+    (1, 7, 13),
+    (2, 16, 1),
+    (3, 8, 16),
+    (5, 31, 17),
+    (6, 64, 15),
+    (13, 33, 47),
+    (16, 64, 48),
+    (17, 65, 49),
+    (31, 128, 97),
+    (64, 127, 100),
+    (129, 257, 131),
+)
+
+
+def linear(
+    rows: int,
+    inputs: int,
+    outputs: int,
+    activation: str = "none",
+    bias: bool = True,
+    extras: bool = False,
+    precision: str = "float32",
+) -> Problem:
+    """Rows come and go in float32 whatever the precision: rounding or quantising them is part of the work.
+
+    extras  the result is multiplied by a factor and added to a residual
+    """
+    rng = np.random.default_rng(rows * 7919 + inputs * 31 + outputs)
+    arrays = {"x": normal(rng, rows, inputs), "weight": normal(rng, outputs, inputs) / np.float32(inputs) ** 0.5}
+    if bias:
+        arrays["bias"] = normal(rng, outputs)
+    if extras:
+        arrays["residual"], arrays["multiply"] = normal(rng, rows, outputs), normal(rng, rows, outputs)
+
+    def bind(ops: Any, a: Arrays) -> Any:
+        packed = ops.pack_linear(a["weight"], a.get("bias"), precision)
+        return lambda: (ops.linear(a["x"], packed, activation, a.get("residual"), a.get("multiply")),)
+
+    moved = FLOAT * (rows * inputs + outputs + rows * outputs) + WEIGHT_BYTES[precision] * outputs * inputs
+    return Problem(
+        f"linear-{rows}x{inputs}x{outputs}-{activation}-{bias}-{extras}",
+        "linear",
+        arrays,
+        bind,
+        {"activation": activation, "precision": precision},
+        work=Work(
+            f"linear {rows} x {inputs} x {outputs}" + (f", {activation}" if activation != "none" else ""),
+            moved,
+            2.0 * rows * outputs * inputs,
+            GOPS if precision == "int8" else GFLOPS,
+        ),
+    )
+
+
+TABLE = {
+    "linear": Operation(
+        linear,
+        awkward=[
+            *(Size(*size) for size in MATRIX_SIZES),
+            *(Size(*size, bias=False, extras=True) for size in MATRIX_SIZES[1::3]),
+            *(Size(7, 19, 37, activation, extras=extras) for activation in ACTIVATIONS for extras in (False, True)),
+        ],
+        large=[
+            Size(1024, 1024, 1024, scaling=True),
+            Size(96, 384, 1536),
+            Size(96, 384, 1536, "gelu"),
+            Size(1, 2048, 8192),  # 64 MiB of weights: from memory, not from a cache
+            Size(4, 2048, 8192),
+        ],
+        toy=[Size(16, 16, 16, scaling=True), Size(3, 8, 16, "gelu")],
+        precisions=("float32", "bfloat16", "int8"),
+    )
+}

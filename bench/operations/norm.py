@@ -1,0 +1,40 @@
+"""Norms of rows."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bench.operations.table import FLOAT, GBYTES, Arrays, Operation, Problem, Size, Work, normal
+
+
+def norm(operation: str, rows: int, width: int, residual: bool = False, mean: float = 0.0) -> Problem:
+    """residual: whether it is of x and something added to it; mean: of x."""
+    rng = np.random.default_rng(rows * 7919 + width)
+    arrays = {"x": normal(rng, rows, width) + np.float32(mean), "weight": normal(rng, width)}
+    if operation == "layer_norm":
+        arrays["bias"] = normal(rng, width)
+    if residual:
+        arrays["residual"] = normal(rng, rows, width)
+    epsilon = 1e-5 if operation == "layer_norm" else 1e-6
+
+    def bind(ops: Any, a: Arrays) -> Any:
+        weights = [a["weight"], a["bias"]] if operation == "layer_norm" else [a["weight"]]
+        return lambda: (getattr(ops, operation)(a["x"], *weights, epsilon, a.get("residual")),)
+
+    name = f"{operation}-{rows}x{width}-{residual}-{mean}"
+    moved = FLOAT * (3.0 if residual else 2.0) * rows * width
+    work = Work(f"{operation} {rows} x {width}", moved, unit=GBYTES)
+    return Problem(name, operation, arrays, bind, {"epsilon": epsilon}, work=work)
+
+
+AWKWARD = [Size(0, 8), Size(1, 1), Size(3, 7, True), Size(2, 16), Size(5, 129, True)]
+TABLE = {
+    "layer_norm": Operation(
+        partial(norm, "layer_norm"),
+        awkward=[*AWKWARD, Size(4, 384, mean=1000.0)],
+        large=[Size(2048, 384, True)],
+        toy=[Size(8, 16, True)],
+    ),
+    "rms_norm": Operation(partial(norm, "rms_norm"), AWKWARD),
+}

@@ -1,0 +1,86 @@
+"""Projections onto a vocabulary: log-softmax, its best, those of targets."""
+
+from typing import Any
+
+import numpy as np
+
+from bench.operations.table import FLOAT, Arrays, Operation, Problem, Size, Work, normal
+from fastattn.edits import Edits
+
+
+def _edits(rng: np.random.Generator, rows: int, vocabulary: int, edited: bool) -> Arrays:
+    """Ids to suppress and to penalise; every id of the latter once a row, as the operations ask for."""
+    if not edited:
+        return {}
+    penalised = np.stack([rng.permutation(vocabulary)[:5] for _ in range(rows)]).astype(np.int32)
+    penalised[:, 3] = -1
+    return {"suppressed": rng.integers(-1, vocabulary, (rows, 3)).astype(np.int32), "penalised": penalised}
+
+
+def project_top_k(rows: int, width: int, vocabulary: int, k: int, edited: bool = False, whole: bool = True) -> Problem:
+    """whole: small whole numbers, of which logits are exact in float32 and tie often; the ids must be the oracle's."""
+    rng = np.random.default_rng(rows * 7919 + width * 31 + vocabulary)
+
+    def draw(*shape: int) -> np.ndarray:
+        return rng.integers(-1, 2, shape).astype(np.float32) if whole else normal(rng, *shape)
+
+    arrays = {
+        "x": draw(rows, width),
+        "weight": draw(vocabulary, width) / np.float32(1 if whole else width**0.5),
+        "bias": draw(vocabulary),
+        **_edits(rng, rows, vocabulary, edited),
+    }
+
+    def bind(ops: Any, a: Arrays) -> Any:
+        packed, edits = ops.pack_linear(a["weight"], a["bias"]), Edits(a.get("suppressed"), a.get("penalised"), 2.0)
+        return lambda: ops.project_top_k(a["x"], packed, k, edits)
+
+    name = f"project_top_k-{rows}x{width}x{vocabulary}-{k}-{edited}"
+    work = Work(
+        f"project_top_k {rows} x {width} x {vocabulary}, k {k}",
+        FLOAT * (rows * width + (width + 1.0) * vocabulary),
+        2.0 * rows * width * vocabulary,
+    )
+    return Problem(name, "project_top_k", arrays, bind, {"k": k}, (1,) if whole else (), work)
+
+
+def log_probs(rows: int, width: int, vocabulary: int, size: float = 1.0, edited: bool = False) -> Problem:
+    """Targets' log-probabilities, and all of them."""
+    rng = np.random.default_rng(rows * 7919 + width * 31 + vocabulary)
+    arrays = {
+        "x": normal(rng, rows, width) * np.float32(size),
+        "weight": normal(rng, vocabulary, width),
+        "targets": rng.integers(0, vocabulary, rows).astype(np.int32),
+        **_edits(rng, rows, vocabulary, edited),
+    }
+
+    def bind(ops: Any, a: Arrays) -> Any:
+        packed, edits = ops.pack_linear(a["weight"]), Edits(a.get("suppressed"), a.get("penalised"), 1.7)
+        return lambda: (ops.log_probs(a["x"], packed, a["targets"], edits), ops.project_all(a["x"], packed, edits))
+
+    return Problem(f"log_probs-{rows}x{width}x{vocabulary}-{size}-{edited}", "log_probs", arrays, bind)
+
+
+TABLE = {
+    "project_top_k": Operation(
+        project_top_k,
+        awkward=[
+            Size(0, 8, 20, 2),
+            Size(1, 1, 1, 1),
+            Size(3, 8, 5, 5),
+            Size(4, 9, 131, 1),
+            Size(5, 16, 257, 10, edited=True),
+            Size(17, 33, 1000, 7, edited=True),
+        ],
+        large=[Size(64, 512, 65000, 1, whole=False), Size(4, 512, 65000, 8, whole=False)],
+        toy=[Size(2, 16, 50, 2, whole=False)],
+    ),
+    "log_probs": Operation(
+        log_probs,
+        awkward=[
+            *(Size(*size) for size in ((0, 4, 7), (1, 1, 1), (5, 17, 131), (18, 64, 500))),
+            Size(6, 16, 100, size=1e3),
+            Size(7, 19, 130, edited=True),
+        ],
+    ),
+}
