@@ -49,9 +49,12 @@ def share(work: Callable[[int], None], workers: int, stop: Callable[[], None]) -
 
 
 def tell_of_refusal(error: BaseException) -> None:
-    """Warn, once a process, that the system gives no thread; what was to be shared is done by those that there are."""
+    """Warn, once a process, that the system gives no thread; what was to be shared is done by those that there are.
+
+    Not where Python gives none to a daemon thread because the process ends: nobody is to do anything about that.
+    """
     global _told
-    if not _told:
+    if not _told and "interpreter shutdown" not in str(error):
         _told = True
         warn(f"work goes on with fewer threads than asked for: {error}")
 

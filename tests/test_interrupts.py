@@ -45,7 +45,6 @@ fresh = "fresh" in sys.argv
 at, step, interrupted = 1, int(sys.argv[2]), 0
 while True:
     if fresh:
-        jit._pool.close()
         jit._pool = jit.Pool(jit._serve, 2)
     left = at
     sys.settrace(trace)
@@ -62,7 +61,7 @@ while True:
     if done:
         break
     at += step
-print(interrupted, threading.active_count() <= 2 + interrupted * fresh)
+print(interrupted, threading.active_count() <= 2 + fresh * (1 + 2 * interrupted))
 """
 
 
