@@ -1,4 +1,4 @@
-"""A process that ends while its daemon threads translate, encode or compile does so at once, in silence, with code 0."""
+"""A process that ends while daemon threads translate, encode or compile does so at once, in silence, with code 0."""
 
 import os
 import subprocess

@@ -133,8 +133,8 @@ _launch, _serve = (numba.njit(**FLAGS)(function) for function in (launch, serve)
 _launch._cache, _serve._cache = _cached(launch, "pool"), _cached(serve, "pool")
 _LAUNCH_TYPES = (numba.int64,) * 5
 _pool = Pool(_serve, thread_limit())
-# LLVM's own state goes while the process ends, under the feet of a daemon thread that compiles: the kernel that one is at
-# is waited for, and none is begun after it. What is compiled stays, so that nobody waits for threads that run it.
+# LLVM's own state goes while the process ends, under the feet of a daemon thread that compiles: the kernel that one is
+# at is waited for, and none is begun after it. What is compiled stays: threads that run it are not waited for.
 atexit.register(global_compiler_lock.acquire)
 
 
