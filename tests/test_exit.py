@@ -1,9 +1,8 @@
 """A process that ends while daemon threads translate, encode or compile does so at once, in silence, with code 0."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from workload import run_child
 
 # Argument: how long, in seconds, the threads run.
 WORKING = """
@@ -73,24 +72,11 @@ begun.wait()
 """
 
 
-def run(code: str, *arguments: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, *arguments],
-        env={**os.environ, "NUMBA_NUM_THREADS": "2", **environment},
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
 def test_nothing_waits_for_daemon_threads_that_work() -> None:
     for n in range(6):
-        assert run(WORKING, str(0.5 + n / 50)).split() == ["waits", "0"]
+        assert run_child(WORKING, str(0.5 + n / 50)).split() == ["waits", "0"]
 
 
 def test_a_kernel_that_is_being_compiled_is_finished_first(tmp_path: Path) -> None:
     """LLVM's own state goes with the process: it crashed in a thread that went on."""
-    assert run(COMPILING, FASTATTN_CACHE=str(tmp_path)).split() == ["compiled", "True"]
+    assert run_child(COMPILING, FASTATTN_CACHE=str(tmp_path)).split() == ["compiled", "True"]

@@ -1,11 +1,13 @@
 """Ctrl-C wherever it comes leaves nothing taken: afterwards everything works as before, with as many threads."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+import threading
 
 import pytest
+from run_abuse import interrupts
+from workload import run_child
+
+from fastattn.kernels.pool import Pool
+from fastattn.sharing import share
 
 # An exception at the n-th line that is run in the files of one part, for every n there is.
 EVERY_LINE = """
@@ -66,16 +68,8 @@ print(interrupted, threading.active_count() <= 2 + fresh * (1 + 2 * interrupted)
 
 
 def run(files: str, step: int, *more: str) -> int:
-    completed = subprocess.run(
-        [sys.executable, "-W", "error", "-c", EVERY_LINE, files, str(step), *more],
-        env={**os.environ, "NUMBA_NUM_THREADS": "2"},
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert completed.returncode == 0, completed.stderr
-    interrupted, few = completed.stdout.split()
+    completed = run_child(EVERY_LINE, files, str(step), *more, timeout=200)
+    interrupted, few = completed.split()
     assert few == "True"
     return int(interrupted)
 
@@ -91,3 +85,28 @@ def run(files: str, step: int, *more: str) -> int:
 )
 def test_an_exception_at_any_line_leaves_nothing_behind(files: str, step: int, more: list[str]) -> None:
     assert run(files, step, *more) > 15
+
+
+def test_an_interrupt_while_a_thread_starts_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not taken for a system that gives no thread, though the condition that it waits at has lost its lock."""
+
+    def start(thread: threading.Thread) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("release unlocked lock")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        share(lambda number: None, 2, lambda: None)
+    pool = Pool(lambda address, helper: None, 1)
+    with pytest.raises(KeyboardInterrupt):
+        pool.ensure(1)
+    monkeypatch.undo()
+    pool.ensure(1)
+    assert len(pool._helpers) == 1
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_an_interrupt_at_any_moment_leaves_nothing_behind(count: int) -> None:
+    assert interrupts(count) == []

@@ -22,7 +22,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fastattn.sharing import tell_of_refusal
+from fastattn.sharing import start, tell_of_refusal
 
 I64 = ir.IntType(64)
 ENTRY = ir.FunctionType(ir.VoidType(), [I64] * 3)  # address of the arguments, first task, end
@@ -247,7 +247,7 @@ class Pool:
             self._words[place + ONE // 8] = 1
         arguments = self.address, helper
         thread = threading.Thread(target=self._serve, args=arguments, name=f"fastattn {helper}", daemon=True)
-        thread.start()
+        start(thread)
         if LINUX:
             for cpu in os.sched_getaffinity(0):
                 if cpu < 8 * CPUS_BYTES:
