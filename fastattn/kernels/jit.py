@@ -29,6 +29,7 @@ from fastattn.simd.target import compiled_features, compiled_name
 _state = threading.local()
 _compile_listeners: list[Callable[[str], None]] = []
 _cache_faults: list[OSError] = []
+_ended_by = 0  # the thread in which the process ends, once it does
 
 
 def thread_limit() -> int:
@@ -111,6 +112,9 @@ def _cached(function: Callable, form: str) -> CodeCache:
 
 
 def _tell_of_compiling(name: str) -> None:
+    if _ended_by not in (0, threading.get_ident()):
+        global_compiler_lock.release()  # which whoever is quicker would have, kernel after kernel
+        threading.Event().wait()
     for listener in _compile_listeners:
         listener(name)
 
@@ -133,9 +137,17 @@ _launch, _serve = (numba.njit(**FLAGS)(function) for function in (launch, serve)
 _launch._cache, _serve._cache = _cached(launch, "pool"), _cached(serve, "pool")
 _LAUNCH_TYPES = (numba.int64,) * 5
 _pool = Pool(_serve, thread_limit())
-# LLVM's own state goes while the process ends, under the feet of a daemon thread that compiles: the kernel that one is
-# at is waited for, and none is begun after it. What is compiled stays: threads that run it are not waited for.
-atexit.register(global_compiler_lock.acquire)
+
+
+@atexit.register
+def _end() -> None:
+    """Wait for the kernel that a daemon thread compiles, since LLVM's own state goes with the process; begin none.
+
+    What is compiled stays: who runs it is not waited for.
+    """
+    global _ended_by
+    _ended_by = threading.get_ident()
+    global_compiler_lock.acquire()
 
 
 def _after_fork_in_child() -> None:
