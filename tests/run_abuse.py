@@ -70,6 +70,7 @@ import random, signal, sys, time
 from workload import Workload, pool_fault
 
 random.seed(int(sys.argv[2]))
+signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGALRM, lambda number, frame: signal.raise_signal(signal.SIGINT))
 work = Workload()
 expected = work.results()
@@ -314,6 +315,7 @@ def main() -> int:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("count", type=int)
     chosen = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and its children
     begun = time.monotonic()
     faults = KINDS[chosen.kind](chosen.count)
     for fault in faults:
