@@ -1,13 +1,14 @@
 """Files and folders that appear complete or not at all, and the lines of text files: UTF-8 whatever the locale says."""
 
 import contextlib
+import hashlib
 import os
-import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from fastattn.errors import FastattnError, InputError
+from fastattn.kept import abandon, begin, begin_folder, discard, finish, sweep
 
 if TYPE_CHECKING:  # with NumPy, which the command line's help does without
     from fastattn.results import Translation
@@ -15,8 +16,6 @@ if TYPE_CHECKING:  # with NumPy, which the command line's help does without
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Bytes. No text has longer lines; an endless file of something else, a device say, would fill the memory.
 LONGEST_LINE = 1 << 26
-
-_unfinished: set[str] = set()
 
 
 class Output:
@@ -78,24 +77,16 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[Output]:
 
 
 def _replace_on_success(target: str, name: str) -> Iterator[Output]:
-    sibling = _sibling(target)
-    _unfinished.add(sibling)
     with _naming(name):
-        # Not tempfile: its files are private, and this one is to have the permissions of any new file.
-        file = open(os.open(sibling, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o666), "wb")
+        file, sibling = begin(_start_of_sibling(target), 0o666)
     try:
         yield Output(file, name, rewritable=True)
         with _naming(name):
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
             if os.path.exists(target):
                 shutil.copymode(target, sibling)
-            os.replace(sibling, target)
+            finish(file, sibling, target)
     finally:
-        with contextlib.suppress(OSError):
-            file.close()
-        _discard(sibling)
+        abandon(file, sibling)
 
 
 @contextlib.contextmanager
@@ -109,11 +100,10 @@ def open_folder(path: str) -> Iterator[str]:
     empty = os.path.isdir(target) and not os.listdir(target)
     if os.path.lexists(target) and (not empty or os.path.samefile(target, os.curdir)):
         raise InputError(f"{path} exists already; name a folder that does not")
-    sibling = _sibling(target)
-    _unfinished.add(sibling)
+    with _naming(path):
+        lock, sibling = begin_folder(_start_of_sibling(target))
     try:
         with _naming(path):
-            os.mkdir(sibling)
             yield sibling
             _sync_folder(sibling)
             if os.path.isdir(target):
@@ -121,7 +111,9 @@ def open_folder(path: str) -> Iterator[str]:
             os.rename(sibling, target)
             _sync_folder(os.path.dirname(target))
     finally:
-        _discard(sibling)
+        discard(sibling)
+        if lock >= 0:
+            os.close(lock)
 
 
 def _target(path: str) -> str:
@@ -150,22 +142,12 @@ def _sync_folder(path: str) -> None:
             os.close(descriptor)
 
 
-def _sibling(target: str) -> str:
-    return os.path.join(os.path.dirname(target), f".fastattn-{secrets.token_hex(6)}.part")
-
-
-def discard_unfinished() -> None:
-    """Remove what has not been completed; called when the process is about to end."""
-    for sibling in list(_unfinished):
-        _discard(sibling)
-
-
-def _discard(sibling: str) -> None:
-    if os.path.isdir(sibling):
-        shutil.rmtree(sibling, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        os.unlink(sibling)
-    _unfinished.discard(sibling)
+def _start_of_sibling(target: str) -> str:
+    """How the paths of its unfinished siblings begin; those that killed runs for the same name left are deleted."""
+    folder, name = os.path.split(target)
+    prefix = f".fastattn-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}-"
+    sweep(folder, prefix)
+    return os.path.join(folder, prefix)
 
 
 @contextlib.contextmanager

@@ -1,20 +1,20 @@
-"""Files of the cache: they appear whole or not at all, what a killed writer left is swept, and none is believed that
-somebody else may have written."""
+"""Files that appear whole or not at all: under another name until they are on disk, and locked by their writer, which
+tells ``sweep`` what a killed one left. Of the cache's none is believed that somebody else may have written."""
 
 import contextlib
 import os
 import secrets
+import shutil
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
-
-try:
-    import fcntl
-except ImportError:  # Windows, which deletes no file that another process has open
-    fcntl = None  # type: ignore[assignment]
+from typing import IO, BinaryIO
 
 PART = ".part"
+WINDOWS = sys.platform == "win32"  # which neither deletes nor renames a file that a process has open
+
+_unfinished: set[str] = set()
 
 
 def make_folder(path: Path) -> None:
@@ -44,50 +44,132 @@ def is_own(path: Path) -> bool:
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Have a new file written under another name, on disk before it takes its own. OSErrors pass through.
-
-    Its writer holds a lock on it, by which ``sweep`` tells that the writer is gone.
-    """
-    part = path.with_suffix(f".{secrets.token_hex(4)}{PART}")
+    """Have a new file written. OSErrors pass through."""
+    stream, part = begin(f"{path.with_suffix('')}.", 0o644)
     try:
-        descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o644)
-        with open(descriptor, "wb") as stream:
-            _lock(stream)
-            write(stream)
-            stream.flush()
-            os.fsync(descriptor)
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
+        write(stream)
+        finish(stream, part, str(path))
+    finally:
+        abandon(stream, part)
 
 
-def sweep(folder: Path) -> None:
-    """Delete the unfinished files in a folder whose writers are gone."""
+def begin(start: str, mode: int) -> tuple[BinaryIO, str]:
+    """A new file, for ``finish`` or ``abandon``, and its path: ``start``, something random and PART. Raises OSError."""
+    while True:
+        part = f"{start}{secrets.token_hex(4)}{PART}"
+        _unfinished.add(part)
+        # Not tempfile: its files are private, and this one is to have the permissions of any new file.
+        descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0), mode)
+        stream = open(descriptor, "wb")
+        if WINDOWS or (try_lock(stream) is not None and os.path.exists(part)):
+            return stream, part
+        abandon(stream, part)  # another process swept it before it had its lock
+
+
+def finish(stream: BinaryIO, part: str, path: str) -> None:
+    """Have it on disk, then under its own name. Raises OSError."""
+    stream.flush()
+    os.fsync(stream.fileno())
+    if WINDOWS:
+        stream.close()
+    os.replace(part, path)
+
+
+def abandon(stream: BinaryIO, part: str) -> None:
+    """Close it and delete what is still there."""
+    with contextlib.suppress(OSError):
+        stream.close()
+    discard(part)
+
+
+def begin_folder(start: str) -> tuple[int, str]:
+    """A new folder of a name as ``begin`` has it, for ``discard``, and the descriptor that holds its lock, or -1."""
+    while True:
+        part = f"{start}{secrets.token_hex(4)}{PART}"
+        _unfinished.add(part)
+        os.mkdir(part)
+        if WINDOWS:
+            return -1, part
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(part, os.O_RDONLY)
+            if try_lock(descriptor) is not None and os.path.exists(part):
+                return descriptor, part
+            os.close(descriptor)
+        discard(part)
+
+
+def discard(part: str) -> None:
+    """Delete an unfinished file or folder, if it is still there."""
+    if os.path.isdir(part):
+        shutil.rmtree(part, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        os.unlink(part)
+    _unfinished.discard(part)
+
+
+def discard_unfinished() -> None:
+    """Remove what has not been completed; called when the process is about to end."""
+    for part in list(_unfinished):
+        discard(part)
+
+
+def sweep(folder: str | Path, prefix: str = "") -> None:
+    """Delete unfinished files whose writers are gone; with a prefix those of such names alone, and folders too."""
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
-            if name.endswith(PART):
+            if name.startswith(prefix) and name.endswith(PART):
                 with contextlib.suppress(OSError):
-                    _delete_if_left(folder / name)
+                    _delete_if_left(os.path.join(folder, name), folders=bool(prefix))
 
 
-def _delete_if_left(part: Path) -> None:
-    if not stat.S_ISREG(part.lstat().st_mode):
+def _delete_if_left(part: str, folders: bool) -> None:
+    status = os.lstat(part)
+    is_folder = folders and stat.S_ISDIR(status.st_mode)
+    if WINDOWS:
+        if stat.S_ISREG(status.st_mode):
+            os.unlink(part)
         return
-    with open(os.open(part, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)), "r+b") as stream:
-        if _lock(stream) and fcntl is not None:
-            part.unlink()
-    if fcntl is None:
-        part.unlink()
-
-
-def _lock(stream: BinaryIO) -> bool:
-    """Whether the file is this process's now; where there are no locks it is nobody's, and nothing is swept."""
-    if fcntl is None:
-        return True
+    if not (is_folder or stat.S_ISREG(status.st_mode)) or status.st_uid != os.geteuid():
+        return
+    descriptor = os.open(part, (os.O_RDONLY if is_folder else os.O_RDWR) | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        if try_lock(descriptor):
+            discard(part)
+    finally:
+        os.close(descriptor)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def try_lock(file: "IO[bytes] | int") -> bool | None:
+        """True: locked, until ``unlock`` or the end. None: another holds it. False: there are no locks here."""
+        descriptor = file if isinstance(file, int) else file.fileno()
+        try:
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return None
+        except OSError:
+            return False
+        return True
+
+    def unlock(file: IO[bytes]) -> None:
+        os.lseek(file.fileno(), 0, os.SEEK_SET)
+        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    def try_lock(file: "IO[bytes] | int") -> bool | None:
+        """True: locked, until ``unlock`` or the end. None: another holds it. False: there are no locks here."""
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return False
+        return True
+
+    def unlock(file: IO[bytes]) -> None:
+        fcntl.flock(file, fcntl.LOCK_UN)

@@ -30,12 +30,13 @@ def share(work: Callable[[int], None], workers: int, stop: Callable[[], None]) -
     try:
         for number in range(1, workers):
             thread = threading.Thread(target=attempt, args=(number,), name=f"fastattn worker {number}", daemon=True)
+            threads.append(thread)
             try:
-                thread.start()
+                start(thread)
             except (RuntimeError, MemoryError) as error:  # no more threads, or none because Python is ending
+                threads.pop()
                 tell_of_refusal(error)
                 break
-            threads.append(thread)
         for number in (0, *range(1 + len(threads), workers)):
             attempt(number)
     except BaseException:
@@ -43,15 +44,33 @@ def share(work: Callable[[int], None], workers: int, stop: Callable[[], None]) -
         raise
     finally:
         for thread in threads:
-            thread.join()
+            if thread.is_alive():  # an interrupt may have come before it was
+                thread.join()
     if failures:
         raise failures[0]
 
 
+def start(thread: threading.Thread) -> None:
+    """Start it; RuntimeError or MemoryError where there is none to be had.
+
+    An interrupt passes through, also where Python's own lock is left without having been taken, which hides it behind
+    a RuntimeError.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        if "new thread" not in str(error) and error.__context__ is not None:
+            raise error.__context__ from None
+        raise
+
+
 def tell_of_refusal(error: BaseException) -> None:
-    """Warn, once a process, that the system gives no thread; what was to be shared is done by those that there are."""
+    """Warn, once a process, that the system gives no thread; what was to be shared is done by those that there are.
+
+    Not where Python gives none to a daemon thread because the process ends: nobody is to do anything about that.
+    """
     global _told
-    if not _told:
+    if not _told and "interpreter shutdown" not in str(error):
         _told = True
         warn(f"work goes on with fewer threads than asked for: {error}")
 

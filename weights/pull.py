@@ -7,17 +7,16 @@ on the way leaves no partial checkpoint, and the next pull of that name sweeps u
 import hashlib
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO
 
 from fastattn.cache import NOWHERE
 from fastattn.errors import DownloadError
+from fastattn.kept import try_lock, unlock
 from fastattn.weights.archive import ArchiveError, extract
 from fastattn.weights.catalog import Entry, lookup
 from fastattn.weights.package_index import PackageIndex
@@ -172,46 +171,11 @@ def _lock(path: Path) -> Iterator[bool]:
     with open(path, "ab") as file:
         locked = None
         while locked is None:
-            locked = _try_lock(file)
+            locked = try_lock(file)
             if locked is None:
                 time.sleep(_LOCK_POLL_SECONDS)
         try:
             yield locked
         finally:
             if locked:
-                _unlock(file)
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(file: IO[bytes]) -> bool | None:
-        """True: locked. None: another holds it. False: there are no locks here."""
-        try:
-            file.seek(0)
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except PermissionError:
-            return None
-        except OSError:
-            return False
-        return True
-
-    def _unlock(file: IO[bytes]) -> None:
-        file.seek(0)
-        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
-
-else:
-    import fcntl
-
-    def _try_lock(file: IO[bytes]) -> bool | None:
-        """True: locked. None: another holds it. False: there are no locks here."""
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return False
-        return True
-
-    def _unlock(file: IO[bytes]) -> None:
-        fcntl.flock(file, fcntl.LOCK_UN)
+                unlock(file)

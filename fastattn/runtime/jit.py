@@ -11,6 +11,7 @@ import atexit
 import functools
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ _ONLY_PRANGE = {
 }
 _compile_listeners: list[Callable[[str], None]] = []
 _cache_faults: list[OSError] = []
+_ended_by = 0  # the thread in which the process ends, once it does
 
 
 class Kernel:
@@ -137,6 +139,9 @@ def _keep_code(compiled: Any, function: Callable, form: str) -> None:
 
 
 def _tell_of_compiling(name: str) -> None:
+    if _ended_by not in (0, threading.get_ident()):
+        internals.global_compiler_lock.release()  # which whoever is quicker would have, kernel after kernel
+        threading.Event().wait()
     for listener in _compile_listeners:
         listener(name)
 
@@ -163,7 +168,16 @@ if internals is not None:
         _keep_code(_compiled, _function, "pool")
     _LAUNCH_TYPES = (numba.int64,) * 5
     _pool = Pool(_serve, thread_limit())
-    atexit.register(lambda: _pool.close())
+
+
+def _end() -> None:
+    """Wait for the kernel that a daemon thread compiles, since LLVM's own state goes with the process; begin none.
+
+    What is compiled stays: who runs it is not waited for.
+    """
+    global _ended_by
+    _ended_by = threading.get_ident()
+    internals.global_compiler_lock.acquire()
 
 
 def _after_fork_in_child() -> None:
@@ -173,6 +187,8 @@ def _after_fork_in_child() -> None:
     _pool = Pool(_serve, thread_limit())  # the parent's helpers are not here
 
 
+if internals is not None:
+    atexit.register(_end)
 if hasattr(os, "register_at_fork") and internals is not None:
     # Forked while another thread compiles or loads a kernel, a child would inherit Numba's lock and wait for ever.
     os.register_at_fork(

@@ -10,11 +10,11 @@ next part that is free in one word, so that a part is taken by one compare-and-e
 has changed; the rest of a job stays as it is until all its parts are done.
 """
 
+import ctypes
 import os
 import platform
 import sys
 import threading
-import time
 
 import numba
 import numpy as np
@@ -22,7 +22,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fastattn.sharing import tell_of_refusal
+from fastattn.sharing import start, tell_of_refusal
 
 I64 = ir.IntType(64)
 ENTRY = ir.FunctionType(I64, [I64] * 3)  # address of the arguments, first task, end; returns how many there are
@@ -193,13 +193,11 @@ def launch(pool, entry, arguments, tasks, parts):
 
 
 def serve(pool, helper):
-    """Help with jobs of more than ``helper`` + 1 parts until the ticket is negative."""
+    """Help with jobs of more than ``helper`` + 1 parts, for ever."""
     mine = pool + HELPERS + helper * HELPER_BYTES
     looks = 0
     while True:
         ticket = load(pool + TICKET)
-        if ticket < 0:
-            return
         parts = (ticket >> PART_BITS) & MOST_PARTS
         if (ticket & MOST_PARTS) < parts and helper + 1 < parts:
             take_parts(pool)
@@ -217,13 +215,11 @@ def serve(pool, helper):
                 read(load(mine + WAKING), mine + READ, 8)
 
 
-_rooms: list[np.ndarray] = []
-
-
 class Pool:
     """Helpers of one job at a time; who finds it taken works alone.
 
-    They never hold the GIL, nor wait for it: they sleep in compiled code, reading from an eventfd or a pipe.
+    They never hold the GIL, nor wait for it: they sleep in compiled code, reading from an eventfd or a pipe, and end
+    with the process: nothing waits for them, nor for a job that a daemon thread is at.
 
     serve  the compiled ``serve``
     most   helpers that there may be
@@ -231,7 +227,8 @@ class Pool:
 
     def __init__(self, serve, most: int):
         room = np.zeros((HELPERS + most * HELPER_BYTES + 128) // 8, np.int64)
-        _rooms.append(room)  # for good: a helper that an interrupt lost may look at it as long as it likes
+        # For good: a helper that an interrupt lost may look at it as long as it likes, and all do while Python ends.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(room))
         first = -room.ctypes.data % 128 // 8
         self._words, self.address = room[first:], room.ctypes.data + 8 * first
         self._serve = serve
@@ -261,18 +258,6 @@ class Pool:
             self._starting.release()
         return count
 
-    def close(self) -> None:
-        """End the helpers: code that they run goes with the interpreter."""
-        self._wanted = 0
-        for _ in range(1000):  # a job that another thread is at takes milliseconds
-            if not self._words[TAKEN // 8]:
-                break
-            time.sleep(1e-3)
-        self._words[TICKET // 8] = -1
-        for helper, thread in enumerate(self._helpers):
-            os.write(int(self._words[self._place(helper) + WAKER // 8]), (1).to_bytes(8, sys.byteorder))
-            thread.join(timeout=1)
-
     def _start(self, helper: int) -> threading.Thread:
         """A thread that serves. Should an interrupt lose it, another one serves beside it, which does no harm."""
         place = self._place(helper)
@@ -282,7 +267,7 @@ class Pool:
             self._words[place + ONE // 8] = 1
         arguments = self.address, helper
         thread = threading.Thread(target=self._serve, args=arguments, name=f"fastattn {helper}", daemon=True)
-        thread.start()
+        start(thread)
         if LINUX:
             for cpu in os.sched_getaffinity(0):
                 if cpu < 8 * CPUS_BYTES:

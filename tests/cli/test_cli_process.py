@@ -101,6 +101,60 @@ def test_an_interrupted_run_leaves_no_output(model, endless, tmp_path, name, cod
         assert list(tmp_path.iterdir()) == []
 
 
+# Stops, to be killed, when the weights have been written.
+HALF_CONVERTED = """
+import time
+from fastattn import cli
+from fastattn.weights import convert
+
+write = convert.write
+convert.write = lambda *arguments: (write(*arguments), time.sleep(600))
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("command", ["translate", "convert"])
+def test_the_next_run_of_a_name_deletes_what_killed_ones_left(model, endless, tmp_path, command):
+    """And nothing else: not what a living run is at, nor what is another name's or looks alike."""
+    if command == "translate":
+        arguments, options = ("translate", "-m", model, "--max-length", "3", "-i", "-", "-o"), {"stdin": endless}
+    else:
+        arguments, options = ("convert", model, "-p", "int8"), {"command": [sys.executable, "-c", HALF_CONVERTED]}
+
+    def begin(name):
+        """A run that has written something of its output, and the name of that."""
+        before = set(os.listdir(tmp_path))
+        run = start(*arguments, str(tmp_path / name), **options)
+        while not (new := set(os.listdir(tmp_path)) - before) or not written(tmp_path / min(new)):
+            assert run.poll() is None
+            time.sleep(0.01)
+        return run, min(new)
+
+    def end(run):
+        run.kill()
+        run.communicate()
+
+    strangers = {".fastattn-0123456789ab.part", ".fastattn-0123456789abcdef-01234567.part", "out.part"}
+    for stranger in strangers:
+        (tmp_path / stranger).write_text("x")
+    killed, _ = begin("out")
+    end(killed)
+    other, others_part = begin("other")
+    end(other)
+    living, part = begin("out")
+    assert set(os.listdir(tmp_path)) == {*strangers, others_part, part}
+    last = ["translate", "-m", model, "▁w1", "-o"] if command == "translate" else arguments
+    with start(*last, str(tmp_path / "out")) as done:
+        assert without_notice(done.communicate()[1])[1:] == []
+    assert done.returncode == 0
+    assert set(os.listdir(tmp_path)) == {*strangers, others_part, part, "out"}
+    end(living)
+
+
+def written(path):
+    return path.stat().st_size if path.is_file() else (path / "model.safetensors").exists()
+
+
 def test_an_interrupt_during_the_imports_ends_in_silence(tmp_path):
     """As soon as fastattn's own code runs; here it comes while click is imported."""
     (tmp_path / "click.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")

@@ -55,3 +55,11 @@ def test_the_command_with_no_thread_to_be_had() -> None:
         limited(*python, "translate", "-m", "/nowhere", "x"), env=environment, capture_output=True, text=True
     )
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
+
+
+def test_a_process_that_ends_is_told_of_no_refused_thread() -> None:
+    """Python gives a daemon thread none from then on."""
+    code = CHILD.replace("can't start new thread", "can't create new thread at interpreter shutdown")
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr, done.stdout.strip()) == (0, "", "")

@@ -1,10 +1,6 @@
 """Whole models in processes of their own: any number of threads, the same bits."""
 
-import os
-import subprocess
-import sys
-
-from tests import ROOT
+from tests.runtime.workload import run_child
 
 CHILD = """
 import random
@@ -49,13 +45,5 @@ print(kernels.thread_limit(), wrong, len({str(found) for found in expected.value
 
 
 def test_four_threads_and_twelve_callers_give_the_same_bits():
-    completed = subprocess.run(
-        [sys.executable, "-W", "error", "-c", CHILD],
-        env={**os.environ, "NUMBA_NUM_THREADS": "4"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert completed.returncode == 0, completed.stderr
-    assert completed.stdout.strip() == "4 [] 6", "six results that differ, each whatever the threads"
+    printed = run_child(CHILD, NUMBA_NUM_THREADS="4")
+    assert printed.strip() == "4 [] 6", "six results that differ, each whatever the threads"

@@ -304,7 +304,7 @@ def test_two_processes_at_once_fetch_it_once(server):
 
 
 def test_without_locks_the_loser_accepts_the_winners(server, monkeypatch):
-    monkeypatch.setattr(pull_module, "_try_lock", lambda file: False)
+    monkeypatch.setattr(pull_module, "try_lock", lambda file: False)
     entry = publish(server, ARCHIVE)
     both = threading.Barrier(2, timeout=20)
 

@@ -1,0 +1,88 @@
+"""A process that ends while daemon threads translate, encode or compile does so at once, in silence, with code 0."""
+
+from pathlib import Path
+
+from tests.runtime.workload import run_child
+
+# Argument: how long, in seconds, the threads run.
+WORKING = """
+import atexit, sys, threading, time
+waits = []
+atexit.register(lambda: print("waits", len(waits)))  # the first is called last
+import numpy as np
+from tests.models.encoder_cases import CASES, make_checkpoint, make_ids
+from tests.models.tiny_models import random_checkpoint
+from fastattn import Translator, kernels
+from fastattn.models.encoder import EncoderModel
+
+def translate():
+    while True:
+        translator = Translator.from_checkpoint(random_checkpoint(seed=5), threads=2)
+        for _ in range(3):
+            translator.translate_tokens([["\\u2581w1", f"\\u2581w{n % 9}"] for n in range(30)], beam_size=2)
+
+def encode():
+    model, ids = EncoderModel(make_checkpoint(CASES[0]), kernels), make_ids(CASES[0])
+    with kernels.use_threads(2):
+        while True:
+            model.encode(ids)
+
+def multiply():
+    x, packed = np.ones((3000, 64), np.float32), kernels.pack_linear(np.ones((20000, 64), np.float32))
+    with kernels.use_threads(2):
+        while True:
+            kernels.linear(x, packed)
+
+for work in (translate, translate, encode, multiply):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(float(sys.argv[1]))
+main, sleep, join = threading.get_ident(), time.sleep, threading.Thread.join
+
+def count(wait):
+    def counted(*arguments, **more):
+        if threading.get_ident() == main:
+            waits.append(wait)
+        wait(*arguments, **more)
+    return counted
+
+time.sleep, threading.Thread.join = count(sleep), count(join)
+"""
+
+# LLVM is at a kernel of many lines when the main thread returns.
+COMPILING = """
+import atexit, threading
+atexit.register(lambda: print("compiled", sum(len(large.run.overloads) for large in kernels)))
+import numpy as np
+from fastattn.kernels import build
+from fastattn.runtime.jit import Kernel
+
+lines = "\\n".join(f"        x[i] = np.sin(x[i]) * x[i + {n}] + np.exp(x[{n}])" for n in range(150))
+space = {"np": np, "__name__": "made_up"}
+for k in range(4):
+    exec(f"def large{k}(first, end, x):\\n    for i in range(first, end):\\n{lines}\\n", space)
+kernels, begun = [Kernel(space[f"large{k}"]) for k in range(4)], threading.Event()
+optimize = build._KernelLibrary._optimize_final_module
+
+def tell(library):
+    begun.set()
+    optimize(library)
+
+build._KernelLibrary._optimize_final_module = tell
+
+def compile_all():
+    for large in kernels:
+        large(1, np.ones(1000, np.float32))
+
+threading.Thread(target=compile_all, daemon=True).start()
+begun.wait()
+"""
+
+
+def test_nothing_waits_for_daemon_threads_that_work() -> None:
+    for n in range(6):
+        assert run_child(WORKING, str(0.5 + n / 50)).split() == ["waits", "0"]
+
+
+def test_a_kernel_that_is_being_compiled_is_finished_first(tmp_path: Path) -> None:
+    """LLVM's own state goes with the process: it crashed in a thread that went on. And no other is begun."""
+    assert run_child(COMPILING, FASTATTN_CACHE=str(tmp_path)).split() == ["compiled", "1"]

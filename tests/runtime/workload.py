@@ -1,0 +1,66 @@
+"""What processes under abuse do, the same results each time, and how tests start such processes."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+import fastattn
+from fastattn import Translator, kernels
+from fastattn.models.encoder import EncoderModel
+from fastattn.runtime import jit
+from fastattn.runtime.pool import TAKEN
+from tests import ROOT
+from tests.models.encoder_cases import CASES, make_checkpoint, make_ids
+from tests.models.tiny_models import random_checkpoint
+
+SOURCES = [[f"▁w{(n * m) % 11}" for m in range(1, 6)] for n in range(30)]
+
+
+def make_translator() -> Translator:
+    return Translator.from_checkpoint(random_checkpoint(seed=5), threads=2)
+
+
+def translate(translator: Translator) -> list:
+    return translator.translate_tokens(SOURCES, beam_size=2, max_decoding_length=4)
+
+
+class Workload:
+    """A translation, an encoding, packing and attention, on two threads."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self._translator = make_translator()
+        self._encoder, self._ids = EncoderModel(make_checkpoint(CASES[0]), kernels), make_ids(CASES[0])
+        self._x = rng.standard_normal((300, 64)).astype(np.float32)
+        self._weight = rng.standard_normal((200, 64)).astype(np.float32)
+        self._query = rng.standard_normal((2, 9, 4, 16)).astype(np.float32)
+
+    def results(self) -> tuple:
+        with kernels.use_threads(2):
+            product = kernels.linear(self._x, kernels.pack_linear(self._weight))
+            vectors = [rows.tobytes() for rows in self._encoder.encode(self._ids)]
+            mixed = fastattn.attention(self._query, self._query, self._query)
+        return product.tobytes(), vectors, mixed.tobytes(), translate(self._translator)
+
+
+def pool_fault() -> str:
+    """What is wrong with the pool of two threads while nobody works; empty: nothing."""
+    if jit._pool._words[TAKEN // 8]:
+        return "the pool is taken"
+    return "" if len(jit._pool._helpers) == 1 else f"{len(jit._pool._helpers)} helpers"
+
+
+def run_child(code: str, *arguments: str, timeout: float = 400, **environment: str) -> str:
+    """What Python code prints that must end well; it may import what lies beside the tests."""
+    completed = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *arguments],
+        env={**os.environ, "NUMBA_NUM_THREADS": "2", **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert (completed.returncode, completed.stderr) == (0, ""), completed.stderr
+    return completed.stdout
