@@ -26,7 +26,7 @@ from numba.core.runtime import _nrt_python
 from numba.extending import intrinsic
 
 from fastattn.runtime.loop import cut_loop
-from fastattn.runtime.pool import ENTRY, FLAGS, I64, LAUNCHER, MOST_PARTS, READY, call_entry, call_launch, load
+from fastattn.runtime.pool import ENTRY, FLAGS, I64, LAUNCH, LAUNCHER, MOST_PARTS, READY, word
 
 __all__ = [
     "compile_helper",
@@ -150,40 +150,55 @@ def make_run(function: Callable) -> Callable:
         return compile_helper(cut_loop(function))
 
     @intrinsic
-    def entry_for(typing_context, arguments):
+    def share_tasks(typing_context, pool, threads, arguments):
         kinds = (types.intp, types.intp, *arguments.types)
         helper().compile(kinds)
 
         def generate(context, builder, kind, values):
-            entry = _emit_entry(context, builder.module, helper().overloads[kinds], values[0].type)
-            place = builder.ptrtoint(cgutils.alloca_once_value(builder, values[0]), I64)
-            return cgutils.pack_array(builder, [builder.ptrtoint(entry, I64), place])
+            pool, threads, arguments = values
+            entry = _emit_entry(context, builder.module, helper().overloads[kinds], arguments.type)
+            place = builder.ptrtoint(cgutils.alloca_once_value(builder, arguments), I64)
+            return _emit_shares(builder, entry, place, pool, threads)
 
-        return types.UniTuple(types.int64, 2)(arguments), generate
+        return types.int64(types.intp, types.intp, arguments), generate
 
     def run(pool, threads, *arguments):
-        entry, place = entry_for(arguments)
-        if threads <= 1:
-            call_entry(entry, place, 0, _ALL)
-            return 0
-        tasks = call_entry(entry, place, 0, 0)
-        parts = tasks if tasks < threads else threads
-        if parts > MOST_PARTS:
-            parts = MOST_PARTS
-        if parts <= 1:
-            call_entry(entry, place, 0, tasks)
-            return 0
-        if parts > load(pool + READY) + 1:
-            return parts - 1
-        call_launch(load(pool + LAUNCHER), pool, entry, place, tasks, parts)
-        return 0
+        return share_tasks(pool, threads, arguments)
 
     # symbols are named after it
     run.__module__, run.__qualname__ = function.__module__, f"{function.__qualname__}.run"
     return run
 
 
-_ALL = 1 << 62
+def _emit_shares(builder, entry, place, pool, threads):
+    """Have all tasks done, shared among at most so many threads; what ``run`` returns."""
+    lacking = cgutils.alloca_once_value(builder, I64(0))
+    with builder.if_else(builder.icmp_signed("<=", threads, I64(1))) as (one, several):
+        with one:
+            builder.call(entry, [place, I64(0), I64(1 << 62)])
+        with several:
+            tasks = builder.call(entry, [place, I64(0), I64(0)])
+            parts = _emit_least(builder, tasks, threads, I64(MOST_PARTS))
+            with builder.if_else(builder.icmp_signed("<=", parts, I64(1))) as (few, many):
+                with few:
+                    builder.call(entry, [place, I64(0), tasks])
+                with many:
+                    helpers = builder.sub(parts, I64(1))
+                    ready = builder.load_atomic(word(builder, builder.add(pool, I64(READY))), "seq_cst", 8)
+                    with builder.if_else(builder.icmp_signed(">", helpers, ready)) as (lack, enough):
+                        with lack:
+                            builder.store(helpers, lacking)
+                        with enough:
+                            launcher = builder.load(word(builder, builder.add(pool, I64(LAUNCHER))))
+                            launch = builder.inttoptr(launcher, LAUNCH.as_pointer())
+                            builder.call(launch, [pool, builder.ptrtoint(entry, I64), place, tasks, parts])
+    return builder.load(lacking)
+
+
+def _emit_least(builder, first, *others):
+    for other in others:
+        first = builder.select(builder.icmp_signed("<", first, other), first, other)
+    return first
 
 
 def _emit_entry(context, module, compiled, arguments_type):
@@ -191,6 +206,7 @@ def _emit_entry(context, module, compiled, arguments_type):
     context.active_code_library.add_linking_library(compiled.library)
     entry = ir.Function(module, ENTRY, f"{compiled.fndesc.mangled_name}.entry")
     entry.linkage = "internal"
+    entry.attributes.add("noinline")  # it is called in four places
     builder = ir.IRBuilder(entry.append_basic_block())
     place, first, end = entry.args
     stored = builder.load(builder.inttoptr(place, arguments_type.as_pointer()))

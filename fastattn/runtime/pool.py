@@ -42,7 +42,8 @@ PATIENCE = 1_000  # looks at parts that others have begun before the caller offe
 FLAGS = {"error_model": "numpy", "nogil": True, "boundscheck": False}
 
 
-def _word(builder, address):
+def word(builder, address):
+    """The int64 at an address, as a pointer."""
     return builder.inttoptr(address, I64.as_pointer())
 
 
@@ -51,7 +52,7 @@ def load(typing_context, address):
     """The int64 at an address; this and the others here are sequentially consistent."""
 
     def generate(context, builder, kind, values):
-        return builder.load_atomic(_word(builder, values[0]), "seq_cst", 8)
+        return builder.load_atomic(word(builder, values[0]), "seq_cst", 8)
 
     return types.int64(types.int64), generate
 
@@ -59,7 +60,7 @@ def load(typing_context, address):
 @intrinsic
 def store(typing_context, address, value):
     def generate(context, builder, kind, values):
-        builder.store_atomic(values[1], _word(builder, values[0]), "seq_cst", 8)
+        builder.store_atomic(values[1], word(builder, values[0]), "seq_cst", 8)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
@@ -68,7 +69,7 @@ def store(typing_context, address, value):
 @intrinsic
 def add_one(typing_context, address):
     def generate(context, builder, kind, values):
-        builder.atomic_rmw("add", _word(builder, values[0]), I64(1), "seq_cst")
+        builder.atomic_rmw("add", word(builder, values[0]), I64(1), "seq_cst")
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
@@ -80,7 +81,7 @@ def exchange(typing_context, address, expected, value):
 
     def generate(context, builder, kind, values):
         address, expected, value = values
-        both = builder.cmpxchg(_word(builder, address), expected, value, "seq_cst", "seq_cst")
+        both = builder.cmpxchg(word(builder, address), expected, value, "seq_cst", "seq_cst")
         return builder.extract_value(both, 1)
 
     return types.boolean(types.int64, types.int64, types.int64), generate
@@ -108,17 +109,6 @@ def call_entry(typing_context, entry, arguments, first, end):
         return builder.call(builder.inttoptr(values[0], ENTRY.as_pointer()), values[1:])
 
     return types.int64(*[types.int64] * 4), generate
-
-
-@intrinsic
-def call_launch(typing_context, launcher, pool, entry, arguments, tasks, parts):
-    """``launch``, at the address ``launcher``."""
-
-    def generate(context, builder, kind, values):
-        builder.call(builder.inttoptr(values[0], LAUNCH.as_pointer()), values[1:])
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 6), generate
 
 
 WINDOWS = sys.platform == "win32"

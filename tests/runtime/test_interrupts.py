@@ -77,7 +77,7 @@ def run(files: str, step: int, *more: str) -> int:
 @pytest.mark.parametrize(
     ("files", "step", "more"),
     [
-        ("kernels/pool.py,kernels/jit.py", 1, ["fresh"]),
+        ("runtime/pool.py,runtime/jit.py", 1, ["fresh"]),
         ("fastattn/sharing.py,decoding/jobs.py", 1, []),
         ("decoding/scheduler.py", 3, []),
         ("decoding/cache.py", 2, []),
