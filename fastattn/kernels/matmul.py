@@ -149,7 +149,8 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
 def _linear(x_ND, panels_PSN, affine, activation, multiply_NF, residual_NF, blocks, scratch_PB, y_NF):
     """The tasks, a row block times a column block each, cut into runs, one a part; see linear."""
     row_block, column_blocks = blocks
-    (N, D), P, F = x_ND.shape, len(panels_PSN), y_NF.shape[1]
+    N, D = x_ND.shape
+    P, F = len(panels_PSN), y_NF.shape[1]
     y, multiply, residual = address(y_NF), address(multiply_NF), address(residual_NF)
     tasks = (N + row_block - 1) // row_block * column_blocks
     for part in prange(0, len(scratch_PB)):

@@ -154,16 +154,17 @@ def scan_line(line, columns, words, state, summed, best):
 
 
 @kernel
-def _choose(x_RD, rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, scratch):
+def _choose(x_RD, rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC):
     """The runs of rows that choose from the same words, shared by parts.
 
     runs_G4     first row, and its ``Picked.place``
     lists       (values, ids) [R, k], written
     log_sums_R  written; empty: every row's logits are all that is wanted
-    scratch     (bytes for ROWS staged rows of each part, lines of logits): of every row, or ROWS lines a part
+    scratch_PB  for ROWS staged rows of each part
+    lines_LC    logits: of every row, where they are all that is wanted, else ROWS lines a part
     """
-    scratch_PB, lines_LC = scratch
-    (R, D), G, line_row, chooses = x_RD.shape, len(runs_G4), lines_LC.shape[1] * 4, log_sums_R.size > 0
+    R, D = x_RD.shape
+    G, line_row, chooses = len(runs_G4), lines_LC.shape[1] * 4, log_sums_R.size > 0
     for part in prange(0, len(scratch_PB)):
         staged, first_run, last_run = take_part(scratch_PB, part, G)
         state = state_scratch()
@@ -206,6 +207,6 @@ def _run(x_RD, picked_R, edits, lists, log_sums_R, summed):
     runs_G4 = np.array([(r, *picked_R[r].place) for r in starts], np.int64)
     scratch_PB = make_scratch_parts(len(starts), scratch_bytes(linear.rows_FD, x_RD.shape[1], ROWS))
     lines_LC = np.empty((len(scratch_PB) * ROWS if len(log_sums_R) else R, int(np.max(runs_G4[:, 2]))), np.float32)
-    staging, scratch = linear.packed.staging, (scratch_PB, lines_LC)
-    _choose(x_RD, linear.rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, scratch)
+    staging = linear.packed.staging
+    _choose(x_RD, linear.rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC)
     return lines_LC

@@ -101,7 +101,8 @@ def _project(x_RD, panels_PSN, affine, edits, sums, lists, summed, scratch_PB):
     sums   (peaks, sums), float32 [segments, R] each, written
     lists  (values, ids) [runs of segments, R, k], written
     """
-    (R, D), P, chunks = x_RD.shape, len(panels_PSN), len(lists[0])
+    R, D = x_RD.shape
+    P, chunks = len(panels_PSN), len(lists[0])
     peaks_SR, sums_SR = sums
     S, tasks = len(peaks_SR), chunks * ((R + ROW_BLOCK - 1) // ROW_BLOCK)
     for part in prange(0, len(scratch_PB)):
@@ -126,7 +127,8 @@ def _project(x_RD, panels_PSN, affine, edits, sums, lists, summed, scratch_PB):
 @kernel
 def _merge(sums, lists, best_lists, log_sums_R):
     """The segments' softmax and the tasks' k best of each row as one."""
-    (peaks_SR, sums_SR), (values_CRk, ids_CRk) = sums, lists
+    peaks_SR, sums_SR = sums
+    values_CRk, ids_CRk = lists
     S, R = peaks_SR.shape
     for r in prange(0, R):
         peak = LOWEST
