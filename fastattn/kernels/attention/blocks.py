@@ -12,7 +12,6 @@ import numpy as np
 
 from fastattn.kernels.attention.scores import (
     add_biases,
-    copy_row,
     finish_row,
     finish_weights,
     finite,
@@ -35,6 +34,7 @@ from fastattn.kernels.attention.tiles import (
     whole_columns,
 )
 from fastattn.runtime.jit import inner
+from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import SIZE, load_integer, load_scalar, splat, store, store_integer, store_scalar
 
@@ -157,9 +157,9 @@ def keep_scores(row, line, sinks, own, stop):
     """Copy to a row of weights the scores of those keys that a row sees, numbered from the block's first on."""
     before = max(min(sinks, own, stop), 0)
     if before > 0:
-        copy_row(row, line, before)
+        copy_floats(row, line, before)
     if max(own, before) < stop:
-        copy_row(row + max(own, before) * 4, line + max(own, before) * 4, stop - max(own, before))
+        copy_floats(row + max(own, before) * 4, line + max(own, before) * 4, stop - max(own, before))
 
 
 @inner

@@ -34,17 +34,6 @@ def aligned(address):
 
 
 @inner
-def copy_row(source, target, width):
-    """Copy ``width`` floats."""
-    whole = width - width % LANES
-    for k in range(0, whole, LANES):
-        store(load(source + k * 4), target + k * 4)
-    if whole < width:
-        tail = load_first(source + whole * 4, width - whole, splat(np.float32(0)))
-        store_first(tail, target + whole * 4, width - whole)
-
-
-@inner
 def multiply_row(source, factor, target, width):
     """target = source * factor, ``width`` floats."""
     multiplier = splat(factor)

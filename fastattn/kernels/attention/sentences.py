@@ -28,7 +28,7 @@ from fastattn.position_bias import PositionBias
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
 from fastattn.runtime.threads import current_threads
-from fastattn.simd.vector import LOG2_E
+from fastattn.simd.vector import LOG2_E, address
 
 # The keys are packed once for so many query rows of width 64: 1% of the work there; the block's queries and sums
 # take 256 KiB, whatever the length of the sentence.
@@ -59,7 +59,7 @@ def strides(array_BHTS):
 @inner
 def place_of(array, row, column):
     """Address of a number in an array of rows, and the distance to the next row."""
-    return array.ctypes.data + (row * array.shape[1] + column) * array.itemsize, array.shape[1] * array.itemsize
+    return address(array) + (row * array.shape[1] + column) * array.itemsize, array.shape[1] * array.itemsize
 
 
 @inner
@@ -67,17 +67,17 @@ def biases_of(biases, b, h):
     """What ``add_biases`` takes of the arrays, for a sentence's heads from h on."""
     bias_BHTS, slopes_H, table_HL, from_start = biases
     batch, head, row, step = strides(bias_BHTS)
-    bias = bias_BHTS.ctypes.data + (b * batch + h * head) * 4 if bias_BHTS.size > 0 else 0
-    slopes = slopes_H.ctypes.data + h * 4 if slopes_H.size > 0 else 0
+    bias = address(bias_BHTS) + (b * batch + h * head) * 4 if bias_BHTS.size > 0 else 0
+    slopes = address(slopes_H) + h * 4 if slopes_H.size > 0 else 0
     L = table_HL.shape[1]
-    table = table_HL.ctypes.data + (h * L + L // 2) * 4 if table_HL.size > 0 else 0
+    table = address(table_HL) + (h * L + L // 2) * 4 if table_HL.size > 0 else 0
     return bias, head * 4, row * 4, step, slopes, table, L * 4, from_start
 
 
 @inner
 def seen_from(seen_N2, first):
     """The address of what row ``first`` sees; 0: everything."""
-    return seen_N2.ctypes.data + first * 16 if seen_N2.size > 0 else 0
+    return address(seen_N2) + first * 16 if seen_N2.size > 0 else 0
 
 
 @inner
@@ -117,7 +117,7 @@ def attend_share(rows, starts, shape, columns, mask, form, weights_BHTS, share, 
                 if owner != part:
                     continue
                 h = g * group
-                weight = weights_BHTS.ctypes.data + (b * weight_batch + h * weight_head) * 4
+                weight = address(weights_BHTS) + (b * weight_batch + h * weight_head) * 4
                 query, query_row = place_of(query_NE, q, columns[0] + h * width)
                 odd += attend_block(
                     (query, query_row, width * 4),

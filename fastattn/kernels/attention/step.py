@@ -23,7 +23,6 @@ from numba import prange
 from fastattn.kernels.attention.scores import (
     add_biases,
     aligned,
-    copy_row,
     finish_row,
     finite,
     hide_from,
@@ -32,17 +31,16 @@ from fastattn.kernels.attention.scores import (
 from fastattn.position_bias import PositionBias
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import make_scratch_parts, take_part
-from fastattn.simd.rows import make_add_rows, make_dot_rows
+from fastattn.simd.rows import copy_floats, make_add_rows, make_dot_rows, prefetch_row_far
 from fastattn.simd.softmax import exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.vector import (
-    LINE,
     LOG2_E,
     SIZE,
+    address,
     load,
     load_index,
     load_scalar,
-    prefetch_far,
     splat,
     store,
     store_index,
@@ -82,8 +80,7 @@ def ask_for(index, first, last, rows, row_bytes, size):
     """Bring ``size`` bytes of the rows that an index lists from ``first`` to ``last`` into the second cache."""
     for n in range(first, last):
         row = rows + load_index(index + n * 4) * row_bytes
-        for k in range(0, size, LINE):
-            prefetch_far(row + k)
+        prefetch_row_far(row, size)
 
 
 @inner
@@ -154,7 +151,7 @@ def finish_head(score, count, sums, total, width, out, weight):
     if weight != 0:
         for s in range(0, count, LANES):
             store(load(score + s * 4) * splat(inverse), score + s * 4)
-        copy_row(score, weight, count)
+        copy_floats(score, weight, count)
 
 
 @inner
@@ -162,7 +159,7 @@ def own_keys(keys, n):
     """Of query n the address of the list of its keys, from the first that it sees on; that one's number, the stop."""
     index_RS, rows_N, firsts_N, stops_N = keys
     row, first = rows_N[n] if rows_N.size > 0 else n, firsts_N[n] if firsts_N.size > 0 else 0
-    return index_RS.ctypes.data + (row * index_RS.shape[1] + first) * 4, first, max(stops_N[n], first)
+    return address(index_RS) + (row * index_RS.shape[1] + first) * 4, first, max(stops_N[n], first)
 
 
 @inner
@@ -264,12 +261,12 @@ def step_biases(form):
     rows, heads, S = bias_NHS.shape
     L = table_HL.shape[1]
     return (
-        bias_NHS.ctypes.data if bias_NHS.size > 0 else 0,
+        address(bias_NHS) if bias_NHS.size > 0 else 0,
         S * 4 if heads > 1 else 0,
         heads * S * 4 if rows > 1 else 0,
         1,
-        slopes_H.ctypes.data if slopes_H.size > 0 else 0,
-        table_HL.ctypes.data + L // 2 * 4 if table_HL.size > 0 else 0,
+        address(slopes_H) if slopes_H.size > 0 else 0,
+        address(table_HL) + L // 2 * 4 if table_HL.size > 0 else 0,
         L * 4,
         from_start,
     )
@@ -280,10 +277,10 @@ def step_places(rows, columns):
     """What ``attend_together`` takes of the arrays: addresses of their first columns, and the distances of rows."""
     query_NE, key_ME, value_ME, out_NF = rows
     return (
-        (query_NE.ctypes.data + columns[0] * 4, query_NE.shape[1] * 4),
-        (key_ME.ctypes.data + columns[1] * key_ME.itemsize, key_ME.shape[1] * key_ME.itemsize),
-        (value_ME.ctypes.data + columns[2] * value_ME.itemsize, value_ME.shape[1] * value_ME.itemsize),
-        (out_NF.ctypes.data, out_NF.shape[1] * 4),
+        (address(query_NE) + columns[0] * 4, query_NE.shape[1] * 4),
+        (address(key_ME) + columns[1] * key_ME.itemsize, key_ME.shape[1] * key_ME.itemsize),
+        (address(value_ME) + columns[2] * value_ME.itemsize, value_ME.shape[1] * value_ME.itemsize),
+        (address(out_NF), out_NF.shape[1] * 4),
     )
 
 
@@ -303,7 +300,7 @@ def attend_share(rows, keys, shape, columns, form, weights_NHS, share, scratch, 
     heads, group, width, value_width = shape
     query, key, value, out = step_places(rows, columns)
     weight_head = weights_NHS.shape[2] * 4
-    weight = weights_NHS.ctypes.data if weights_NHS.size > 0 else 0
+    weight = address(weights_NHS) if weights_NHS.size > 0 else 0
     wants = form[0], step_biases(form), weight, weights_NHS.shape[1] * weight_head, weight_head
     done = first = 0
     while first < len(keys[3]):

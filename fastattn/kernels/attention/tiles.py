@@ -7,11 +7,11 @@ import numpy as np
 
 from fastattn.kernels.attention.scores import finite, multiply_row
 from fastattn.runtime.jit import inner
-from fastattn.simd.rows import transpose, transpose_first
+from fastattn.simd.rows import prefetch_row, transpose, transpose_first
 from fastattn.simd.softmax import exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import make_tile
-from fastattn.simd.vector import SIZE, exp2, lane, load, load_first, load_scalar, prefetch, splat, store, store_scalar
+from fastattn.simd.vector import SIZE, exp2, lane, load, load_first, load_scalar, splat, store, store_scalar
 
 ROWS = TARGET.rows
 VECTORS = 2  # divides head widths of 32 and 64 evenly on every target
@@ -109,5 +109,4 @@ def take_exponentials(score, size, fresh, top, total, sums, columns):
 def prefetch_rows(address, row, first, stop, width):
     """Ask for the cache lines of rows ``first`` to ``stop``."""
     for s in range(first, stop):
-        for k in range(0, width, 16):
-            prefetch(address + s * row + k * 4)
+        prefetch_row(address + s * row, width * 4)
