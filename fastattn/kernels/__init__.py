@@ -1,5 +1,6 @@
 """The operations of ``fastattn.ops`` as compiled loops; ``fastattn.reference`` has them in plain NumPy."""
 
+import fastattn.runtime  # noqa: F401  before Numba: it looks at what that would read
 from fastattn.kernels.attention import attention, attention_step, seen_keys
 from fastattn.kernels.cache_rows import round_rows, write_rows
 from fastattn.kernels.embed import embed

@@ -101,9 +101,9 @@ def test_an_interrupt_while_a_thread_starts_is_raised(monkeypatch: pytest.Monkey
         share(lambda number: None, 2, lambda: None)
     pool = Pool(lambda address, helper: None, 1)
     with pytest.raises(KeyboardInterrupt):
-        pool.ensure(1)
+        pool.ensure(1, 0)
     monkeypatch.undo()
-    pool.ensure(1)
+    pool.ensure(1, 0)
     assert len(pool._helpers) == 1
 
 

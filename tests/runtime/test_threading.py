@@ -160,13 +160,13 @@ def test_a_number_of_threads_that_is_none(count):
 
 def test_threads_of_attention_and_around_it(monkeypatch):
     seen = []
-    real = functional.attend_between
+    real = functional.attend_counting
 
-    def attend_between(*arguments, **options):
+    def attend_counting(*arguments, **options):
         seen.append(kernels.current_threads())
         return real(*arguments, **options)
 
-    monkeypatch.setattr(functional, "attend_between", attend_between)
+    monkeypatch.setattr(functional, "attend_counting", attend_counting)
     expected = fastattn.attention(QUERY, QUERY, QUERY)
     one = fastattn.attention(QUERY, QUERY, QUERY, threads=1)
     with fastattn.use_threads(1):
