@@ -9,6 +9,11 @@ from bench.measure import bandwidth, peak_flops
 from bench.request import Request, say
 
 
+# Seconds before a side's turn. OpenBLAS's threads wait on their cores for some 70 ms after a product: 30 ms of rest left
+# PyTorch, whose turn is next, with half a core (1024 cubed, two threads of a Zen 5: 16.0 ms, and 9.9 after 300 ms).
+REST = 0.15
+
+
 def measured(request: Request, cases: Iterable[Callable[[], Case]], rounds: int, seconds: float, pause: float) -> Any:
     """All cases' rows, between two measurements of what the machine can do, of which the better counts."""
     share = request.choose(1.0, 1.0, 0.1)
@@ -28,7 +33,7 @@ def measured(request: Request, cases: Iterable[Callable[[], Case]], rounds: int,
 def kernels(request: Request) -> Any:
     from bench.kernel_cases import table_cases
 
-    return measured(request, table_cases(request), request.choose(11, 3, 2), request.choose(3.0, 0.3, 0.05), 0.03)
+    return measured(request, table_cases(request), request.choose(11, 3, 2), request.choose(3.0, 0.3, 0.05), REST)
 
 
 def lengths(request: Request) -> Any:
@@ -38,7 +43,7 @@ def lengths(request: Request) -> Any:
     sizes = request.choose([128, 256, 512, 1024, 2048, 4096, 8192], [128, 512, 2048], [8, 16])
     # NumPy's scores of 12 heads at 8192 take 3.2 GB
     cases = [partial(attention, 1, 12, n, 64, naive=n <= 4096) for n in sizes]
-    return measured(request, cases, request.choose(7, 3, 2), request.choose(3.0, 0.3, 0.05), 0.03)
+    return measured(request, cases, request.choose(7, 3, 2), request.choose(3.0, 0.3, 0.05), REST)
 
 
 def encode(request: Request) -> Any:

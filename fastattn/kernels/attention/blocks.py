@@ -124,15 +124,14 @@ def seen_by_tile(ranges, i, s, here, sinks):
 
 
 @inner
-def finish_scores(i, s, here, span, heads, block, biases, weight, sinks, places):
+def finish_scores(i, s, here, span, queries, block, biases, weight, sinks, places):
     """A tile's products become scores: what is added to them is, what a row does not see is hidden, weights are kept.
 
-    span   the tile's scores, in whole panels and vectors, that are there at all
-    heads  queries of each head, and the position of the first
+    span     the tile's scores, in whole panels and vectors, that are there at all
+    queries  of each head; a query's position is its number
     """
     _, _, scores, _, _, _, ranges, _, _ = places
     front, whole = span
-    queries, position = heads
     first, count = block
     weights, weight_head, weight_row = weight
     added = biases[0] != 0 or biases[4] != 0 or biases[5] != 0
@@ -143,7 +142,7 @@ def finish_scores(i, s, here, span, heads, block, biases, weight, sinks, places)
         if added or weights != 0:  # a division, of which a short sentence would notice one a row
             h, t = divmod(first + min(n, count - 1), queries)
         if added:
-            add_biases(row + front * 4, biases, h, t, position + t, s + front, stop - front)
+            add_biases(row + front * 4, biases, h, t, t, s + front, stop - front)
         if stop < whole:
             hide_from(row, max(stop, front), whole)
         if own > front:
@@ -163,7 +162,7 @@ def keep_scores(row, line, sinks, own, stop):
 
 
 @inner
-def attend_tile(i, s, here, sentence, block, biases, position, weight, sinks, places):
+def attend_tile(i, s, here, sentence, block, biases, weight, sinks, places):
     """A tile's rows over the packed keys and values, which begin with key s: their sums and totals go on."""
     keys, values, scores, totals, sums, rows, ranges, tops, fresh = places
     front, stop = seen_by_tile(ranges, i, s, here, sinks)
@@ -173,7 +172,7 @@ def attend_tile(i, s, here, sentence, block, biases, position, weight, sinks, pl
     front -= front % COLUMNS
     whole, columns = (stop + LANES - 1) // LANES * LANES, columns_of(value_width)
     multiply_keys(rows + i * width * 4, keys, width, front, stop, scores)
-    finish_scores(i, s, here, (front, whole), (queries, position), block, biases, weight, sinks, places)
+    finish_scores(i, s, here, (front, whole), queries, block, biases, weight, sinks, places)
     for n in range(ROWS):
         store_scalar(load_scalar(tops + (i + n) * 4), fresh + n * 4)
     line, size, mine = scores + front * 4, (whole - front) * 4, sums + i * columns * 4
@@ -223,11 +222,11 @@ def attend_block(query, key, value, out, sentence, block, mask, form, weight, pl
     """All of a block; how many of its rows are odd, see finish_block.
 
     mask      see seen_by; sinks
-    form      what scores are multiplied by; position of query 0; see add_biases
+    form      what scores are multiplied by; see add_biases
     weight    address, distances of heads and rows; address 0: no weights are wanted
     """
     queries, keys, width, value_width = sentence
-    factor, position, biases = form
+    factor, biases = form
     seen, sinks = mask
     padded = (block[1] + ROWS - 1) // ROWS * ROWS
     least, last = start_rows(query, sentence, block, seen, factor, places)
@@ -242,5 +241,5 @@ def attend_block(query, key, value, out, sentence, block, mask, form, weight, pl
         for i in range(0, padded, ROWS):
             if s + KEYS >= last:
                 ask_ahead(i, query, key, value, out, sentence, padded)
-            attend_tile(i, s, here, sentence, block, biases, position, weight, sinks, places)
+            attend_tile(i, s, here, sentence, block, biases, weight, sinks, places)
     return finish_block(out, sentence, block, weight, sinks, places)

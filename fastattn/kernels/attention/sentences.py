@@ -127,7 +127,7 @@ def attend_share(rows, starts, shape, columns, mask, form, weights_BHTS, share, 
                     (queries, keys, width, value_width),
                     (first, count),
                     (seen, sinks),
-                    (factor, 0, biases_of((bias_BHTS, slopes_H, table_HL, from_start), b, h)),
+                    (factor, biases_of((bias_BHTS, slopes_H, table_HL, from_start), b, h)),
                     (weight if weights_BHTS.size > 0 else 0, weight_head * 4, weight_row * 4),
                     places,
                 )
