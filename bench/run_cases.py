@@ -8,9 +8,8 @@ from bench.case import Case, run_case
 from bench.measure import bandwidth, peak_flops
 from bench.request import Request, say
 
-
-# Seconds before a side's turn. OpenBLAS's threads wait on their cores for some 70 ms after a product: 30 ms of rest left
-# PyTorch, whose turn is next, with half a core (1024 cubed, two threads of a Zen 5: 16.0 ms, and 9.9 after 300 ms).
+# Seconds before a side's turn. OpenBLAS's threads wait on their cores for some 70 ms after a product: 30 ms of rest
+# left PyTorch, whose turn is next, short of one (1024 cubed, two threads of a Zen 5: 16.0 ms, and 9.9 after 300 ms).
 REST = 0.15
 
 
