@@ -291,7 +291,8 @@ class _Pack(_Work):
 
     def prepare(self, root: Path) -> None:
         _write_model(root / "model", 64)
-        self.arguments = ("translate", "-m", str(root / "model"), "--max-length", "3", "▁w1 ▁w2")
+        (root / "line.txt").write_text("▁w1 ▁w2\n", encoding="utf-8")  # no argument, which an ASCII locale cannot say
+        self.arguments = ("translate", "-m", str(root / "model"), "--max-length", "3", "-i", str(root / "line.txt"))
 
     def begin(self) -> None:
         (self.folder / "cache").mkdir()
@@ -308,7 +309,7 @@ class _Output(_Pack):
         super().prepare(root)
         (root / "in.txt").write_text("▁w1 ▁w2 ▁w3\n" * 300, encoding="utf-8")
         output = str(self.folder / "out.txt")
-        self.arguments = (*self.arguments[:-1], "-i", str(root / "in.txt"), "-o", output)
+        self.arguments = (*self.arguments[:-1], str(root / "in.txt"), "-o", output)
 
 
 KINDS: dict[str, Callable[[int], list[str]]] = {"forks": forks, "interrupts": interrupts, "kills": kills}
