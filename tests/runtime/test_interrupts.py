@@ -80,7 +80,7 @@ def run(files: str, step: int, *more: str) -> int:
         ("runtime/pool.py,runtime/jit.py", 1, ["fresh"]),
         ("fastattn/sharing.py,decoding/jobs.py", 1, []),
         ("decoding/scheduler.py", 3, []),
-        ("decoding/cache.py", 2, []),
+        ("decoding/cache.py", 1, []),
     ],
 )
 def test_an_exception_at_any_line_leaves_nothing_behind(files: str, step: int, more: list[str]) -> None:
