@@ -59,8 +59,8 @@ def begin(start: str, mode: int) -> tuple[BinaryIO, str]:
         part = f"{start}{secrets.token_hex(4)}{PART}"
         _unfinished.add(part)
         # Not tempfile: its files are private, and this one is to have the permissions of any new file.
-        descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0), mode)
-        stream = open(descriptor, "wb")
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0)
+        stream = open(part, "wb", opener=lambda name, _: os.open(name, flags, mode))  # noqa: B023  called at once
         if WINDOWS or (try_lock(stream) is not None and os.path.exists(part)):
             return stream, part
         abandon(stream, part)  # another process swept it before it had its lock

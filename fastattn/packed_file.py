@@ -8,9 +8,10 @@ and who may write to it. A cache that cannot be read or written costs time and n
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -23,9 +24,10 @@ from fastattn.warned import warn
 from fastattn.weights.folder import map_file
 from fastattn.weights.safetensors_file import NewTensor, StoredTensor, parse, write_tensors
 
-VERSION = 5  # of the files; counted up when what is in them changes
+VERSION = 6  # of the files; counted up when what is in them changes
 _PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes, and reads at a time
-_DIGEST, _WORDS = "digest", 4096  # the name of its array, and the words of 8 bytes in a block of it
+_DIGEST, _DIGEST_BYTES = "digest", 32  # the file's last array: int8, which write_tensors has at the end
+_WORDS = 4096  # of 8 bytes, that it has one sum of
 _TYPES = {"float32": "F32", "uint16": "BF16", "int8": "I8", "int32": "I32"}
 
 
@@ -35,19 +37,33 @@ def content_hash(files: Sequence[Path]) -> str:
     They are read, not mapped: what is only hashed shall not count as this process's memory.
     """
     sizes = [file.stat().st_size for file in files]
-    pieces = [(file, at) for file, size in zip(files, sizes) for at in range(0, size, _PIECE)]
-    digests = share_out(_hash_piece, pieces, os.cpu_count() or 1)
-    return hashlib.sha256(repr(sizes).encode() + b"".join(digests)).hexdigest()
+    return _digest(files, sizes, lambda block: block).hex()
 
 
-def _hash_piece(piece: tuple[Path, int]) -> bytes:
-    file, at = piece
-    digest, block = hashlib.sha256(), bytearray(_BLOCK)
-    with file.open("rb", buffering=0) as stream:
-        stream.seek(at)
-        for _ in range(0, _PIECE, _BLOCK):
-            digest.update(memoryview(block)[: stream.readinto(block)])
-    return digest.digest()
+def _digest(files: Sequence[Path], sizes: list[int], told: Callable[[memoryview], bytes | memoryview]) -> bytes:
+    """SHA-256 over the sizes, and the SHA-256 of every piece of so many first bytes of each file.
+
+    told  what of a block is hashed
+    """
+
+    def hash_piece(piece: tuple[Path, int, int]) -> bytes:
+        file, at, size = piece
+        digest, room = hashlib.sha256(), memoryview(bytearray(_BLOCK))
+        with file.open("rb", buffering=0) as stream:
+            stream.seek(at)
+            for start in range(at, min(at + _PIECE, size), _BLOCK):
+                digest.update(told(room[: stream.readinto(room[: size - start])]))
+        return digest.digest()
+
+    pieces = [(file, at, size) for file, size in zip(files, sizes) for at in range(0, size, _PIECE)]
+    digests = share_out(hash_piece, pieces, os.cpu_count() or 1)
+    return hashlib.sha256(repr(sizes).encode() + b"".join(digests)).digest()
+
+
+def _sums(block: memoryview) -> bytes:
+    """Of each run of words, and the rest as it is: what a disk or a crash does is seen, at the speed of memory."""
+    whole = len(block) // (8 * _WORDS) * (8 * _WORDS)
+    return np.frombuffer(block[:whole], "<u8").reshape(-1, _WORDS).sum(axis=1, dtype="<u8").tobytes() + block[whole:]
 
 
 class PackedFile:
@@ -90,11 +106,17 @@ class PackedFile:
             for name, packed in self._made.items()
             for field, array in packed.arrays().items()
         }
-        digest = np.frombuffer(_digest({name: tensor.values() for name, tensor in tensors.items()}), "<i4")
-        tensors[_DIGEST] = NewTensor("I32", digest.shape, lambda: digest)
+        tensors[_DIGEST] = NewTensor("I8", (_DIGEST_BYTES,), lambda: np.zeros(_DIGEST_BYTES, np.int8))
+
+        def write(stream: BinaryIO) -> None:
+            write_tensors(stream, tensors, metadata=self._origin)
+            stream.flush()
+            stream.seek(-_DIGEST_BYTES, os.SEEK_END)
+            stream.write(_file_digest(Path(stream.name)))
+
         with contextlib.suppress(OSError):
             make_folder(self.path.parent)
-            write_whole(self.path, lambda stream: write_tensors(stream, tensors, metadata=self._origin))
+            write_whole(self.path, write)
         self._made = {}
 
 
@@ -105,9 +127,10 @@ def _load(path: Path) -> dict[str, StoredTensor]:
     if not is_own(path):
         raise CheckpointError(f"packed weights in the cache, {path}, may have been written by others")
     try:
-        stored = parse(map_file(path), str(path))
-        kept = stored.pop(_DIGEST).array().tobytes()
-        whole = kept == _digest({name: tensor.array() for name, tensor in stored.items()})
+        data = map_file(path)
+        whole = data[-_DIGEST_BYTES:] == _file_digest(path)
+        stored = parse(data, str(path))
+        del stored[_DIGEST]
     except (CheckpointError, KeyError):
         whole = False
     if not whole:
@@ -115,21 +138,6 @@ def _load(path: Path) -> dict[str, StoredTensor]:
     return stored
 
 
-def _digest(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """32 bytes of the arrays' names, types, shapes and values.
-
-    Sums of blocks, then SHA-256 of those: what a disk or a crash does to a file is seen, at the speed of memory.
-    """
-    names = sorted(arrays)
-    digests = share_out(lambda name: _array_digest(arrays[name]), names, os.cpu_count() or 1)
-    told = [(name, arrays[name].dtype.str, arrays[name].shape, digest) for name, digest in zip(names, digests)]
-    return hashlib.sha256(repr(told).encode()).digest()
-
-
-def _array_digest(array: np.ndarray) -> bytes:
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    words = data[: len(data) // 8 * 8].view("<u8")
-    whole = len(words) // _WORDS * _WORDS
-    sums = words[:whole].reshape(-1, _WORDS).sum(axis=1, dtype="<u8")
-    rest = data[8 * whole :]
-    return hashlib.sha256(sums.tobytes() + rest.tobytes()).digest()
+def _file_digest(path: Path) -> bytes:
+    """Of all of a file but its last array, which this is."""
+    return _digest([path], [max(path.stat().st_size - _DIGEST_BYTES, 0)], _sums)
