@@ -4,7 +4,6 @@ A new name is one more ``Entry`` in ``CATALOG``. Archives are found in the packa
 (``package_index``) and are only read, never installed or run (``pull``).
 """
 
-import difflib
 import hashlib
 import os
 import re
@@ -241,6 +240,8 @@ def _what_was_meant(name: str) -> str:
     for owner, pattern in OWNERS.items():
         if pattern.fullmatch(name):
             return f"; the Hugging Face hub's name would be {owner}/{name}"
+    import difflib  # here alone, half a millisecond
+
     close = difflib.get_close_matches(name.lower(), CATALOG, n=1, cutoff=0.75)
     if close:
         return f"; did you mean {close[0]}?"
