@@ -15,13 +15,15 @@ ROOT = "kernels"
 def kernel_sources(package: Path) -> dict[str, bytes]:
     """Path below the package -> contents, of every module below ``kernels`` and of what those import, in order."""
     found: dict[str, bytes] = {}
+    imported: set[str] = set()
     waiting = list((package / ROOT).rglob("*.py"))
     while waiting:
         path = waiting.pop()
         name = path.relative_to(package).as_posix()
         if name not in found:
             found[name] = path.read_bytes()
-            for module in _imports(found[name]):
+            for module in _imports(found[name]) - imported:
+                imported.add(module)
                 waiting += _files(package, module)
     return dict(sorted(found.items()))
 
@@ -35,11 +37,11 @@ def sources_digest(package: Path, more: object) -> str:
     return digest.hexdigest()
 
 
-def _imports(contents: bytes) -> list[str]:
+def _imports(contents: bytes) -> set[str]:
     """``a.b`` for ``from fastattn.a.b import c`` and for ``from fastattn import a.b``."""
-    modules: list[str] = []
+    modules: set[str] = set()
     for inside, several in _IMPORT.findall(contents):
-        modules += [inside.decode()] if inside else [name.split()[0] for name in several.decode().split(",")]
+        modules |= {inside.decode()} if inside else {name.split()[0] for name in several.decode().split(",")}
     return modules
 
 
