@@ -59,6 +59,8 @@ def installed(name: str) -> Path:
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
     for part in ("weights", "cli"):
         (folder / part).rename(folder / "fastattn" / part)
+    # as pip does: where the environment keeps Python from it, every start would compile, and longer files take longer
+    subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder)], check=True)
     return folder
 
 
