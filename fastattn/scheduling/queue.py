@@ -1,0 +1,84 @@
+"""The line in which jobs wait: fair to callers, in the order in which each of them gave his."""
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable
+
+from fastattn.scheduling.request import Ticket
+
+Room = Callable[[Ticket], bool]
+
+
+class Queue:
+    """Tickets that wait, some lines for each caller. Callers take turns; who has nothing in progress comes first.
+
+    A caller has a line for each seat, and tickets are dealt out to them in turn, so that seats which take from their
+    own lines have long jobs and short ones alike. A seat whose line is empty takes from the others.
+    """
+
+    def __init__(self, seats: int):
+        self._seats = seats
+        self._callers: OrderedDict[Hashable, list[deque[Ticket]]] = OrderedDict()
+        self._in_progress: Counter[Hashable] = Counter()
+        self.waiting = 0
+
+    def add(self, tickets: Iterable[Ticket], seats: int) -> None:
+        """Behind their callers' others, dealt out to the first ``seats`` lines."""
+        for n, ticket in enumerate(tickets):
+            lines = self._callers.get(ticket.request.caller)
+            if lines is None:
+                lines = self._callers[ticket.request.caller] = [deque() for _ in range(self._seats)]
+            lines[n % seats].append(ticket)
+            self.waiting += 1
+
+    def newcomers(self) -> list[Hashable]:
+        """The callers who wait with nothing in progress."""
+        return [caller for caller in self._callers if caller not in self._in_progress]
+
+    def take(self, line: int, most: int, more: int, room: Room) -> list[Ticket]:
+        """Up to ``most`` tickets, and of callers with nothing in progress one each up to ``more`` beyond.
+
+        ``room`` says whether a ticket fits; what it accepts is taken.
+        """
+        taken: list[Ticket] = []
+        for caller in self.newcomers():
+            if len(taken) >= most + more or not self._take_one(caller, line, room, taken):
+                break
+        while self._callers and len(taken) < most:
+            caller = next(iter(self._callers))
+            if not self._take_one(caller, line, room, taken):
+                break
+            if caller in self._callers:
+                self._callers.move_to_end(caller)
+        return taken
+
+    def _take_one(self, caller: Hashable, line: int, room: Room, taken: list[Ticket]) -> bool:
+        """Take the caller's next ticket; False where it does not fit."""
+        lines = self._callers[caller]
+        own = lines[line] or next(filter(None, lines))
+        if not room(own[0]):
+            return False
+        taken.append(own.popleft())
+        self.waiting -= 1
+        self.began(taken[-1])
+        if not any(lines):
+            del self._callers[caller]
+        return True
+
+    def began(self, ticket: Ticket) -> None:
+        """A ticket is in progress."""
+        self._in_progress[ticket.request.caller] += 1
+
+    def ended(self, ticket: Ticket) -> None:
+        """A ticket is in progress no more."""
+        caller = ticket.request.caller
+        self._in_progress[caller] -= 1
+        if not self._in_progress[caller]:
+            del self._in_progress[caller]
+
+    def drop(self, caller: Hashable) -> None:
+        """Leave the caller's tickets that are over."""
+        lines = self._callers.pop(caller, [])
+        wanted = [deque(ticket for ticket in line if not ticket.is_over) for line in lines]
+        self.waiting += sum(map(len, wanted)) - sum(map(len, lines))
+        if any(wanted):
+            self._callers[caller] = wanted

@@ -1,0 +1,354 @@
+"""Who computes: callers who wait for what they asked for, or threads where nobody waits; requests share steps.
+
+A caller who waits computes himself, with no thread in between, and whatever others have in progress at his seat with
+it. When his request is done and theirs are not, a thread goes on with those; it ends with the last. So at rest there is
+no thread, which a fork would lose, and nothing in memory.
+
+A step that fails ends the requests in it only if it fails again when each is alone. An interrupt ends the request of
+the caller that it reaches: what others had in progress at his seat begins anew.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from fastattn.errors import QueueFullError
+from fastattn.scheduling.queue import Queue
+from fastattn.scheduling.request import Plan, Request, Ticket
+from fastattn.scheduling.seat import Desk, Seat, Worker
+from fastattn.sharing import start, tell_of_refusal
+
+# Jobs that may wait, all callers' together, before ``submit`` refuses more.
+MOST_WAITING = 100_000
+
+
+class Scheduler:
+    """Of one model.
+
+    make_worker  called with a Desk when a seat is taken
+    threads      of all seats together, which share them equally
+    use_threads  as an Ops has it
+    enough       how much has to wait or be in progress for each seat
+    weigh        how much a job is
+    most_seats   None: as many as threads
+    """
+
+    def __init__(
+        self,
+        make_worker: Callable[[Desk], Worker],
+        threads: int,
+        use_threads: Callable[[int], AbstractContextManager[None]],
+        enough: int,
+        weigh: Callable[[Any], int] = lambda job: 1,
+        most_seats: int | None = None,
+    ):
+        self._make_worker, self._threads, self._use_threads = make_worker, threads, use_threads
+        self._enough, self._weigh = enough, weigh
+        self._most_seats = threads if most_seats is None else min(most_seats, threads)
+        self._reset()
+
+    def _reset(self) -> None:
+        """Nothing waits and nobody computes: at first, and in a child process, where other threads are gone."""
+        # Of the thread that has it: where an interrupt kept it from being released, that thread can still take it.
+        self._lock = threading.RLock()
+        self._queue = Queue(self._most_seats)
+        self._seats: list[Seat] = []
+        self._requests: dict[Request, None] = {}  # that have begun and not ended
+        self._weight = 0  # of what waits or is in progress
+        self._threads_each = self._threads
+        self._process = os.getpid()
+
+    # what callers do
+
+    def run(self, make_plan: Callable[[], Plan], caller: Hashable = None) -> Any:
+        """What the plan returns; this thread computes where a seat is free."""
+        request = self._new_request(make_plan, caller)
+        try:
+            self._enter(request, request.begin())
+            while not request.done() and (seat := self._sit()) is not None:
+                self._fill_seats()
+                self._compute(seat, request)
+                self._hand_over(seat)
+            return request.result()
+        except Exception:
+            request.cancel()
+            raise
+        except BaseException:
+            self._recover(request)
+            raise
+
+    def submit(self, make_plan: Callable[[], Plan], caller: Hashable = None) -> Request:
+        """A Future of what the plan returns, computed by other threads; waits for nothing.
+
+        Raises QueueFullError where too much waits already.
+        """
+        request = self._new_request(make_plan, caller)
+        if self._queue.waiting >= MOST_WAITING:
+            raise QueueFullError(f"{self._queue.waiting:,} jobs wait already, {MOST_WAITING:,} may")
+        try:
+            self._enter(request, request.begin())
+            self._fill_seats()
+            if not self._seats and (seat := self._sit()) is not None:  # no thread is to be had
+                self._compute_all(seat)
+        except BaseException:
+            self._recover(request)
+            raise
+        return request
+
+    def steps(self, make_plan: Callable[[], Plan]) -> Iterator[None]:
+        """Compute the plan, a step whenever the next is asked for. Of a Scheduler that nobody else uses."""
+        request = self._new_request(make_plan, None)
+        self._enter(request, request.begin())
+        seat = self._sit()
+        while not request.done() and seat is not None:
+            with self._use_threads(self._threads):  # what the caller does in between is not to be bound by it
+                self._advance(seat)
+            yield
+        request.result()
+
+    # requests and their tickets
+
+    def _new_request(self, make_plan: Callable[[], Plan], caller: Hashable) -> Request:
+        if self._process != os.getpid():
+            self._reset()
+        return Request(make_plan, threading.get_ident() if caller is None else caller, self._drop)
+
+    def _enter(self, request: Request, tickets: list[Ticket]) -> None:
+        """Have the tickets of a request's next stage wait."""
+        with self._lock:
+            if request.done():
+                self._requests.pop(request, None)
+                return
+            self._requests[request] = None
+            self._weight += sum(self._weigh(ticket.job) for ticket in tickets)
+            self._queue.add(tickets, self._wanted_seats(len(tickets)))
+
+    def _drop(self, request: Request) -> None:
+        """The request is over: nothing of it waits any more, and workers are to leave what is in progress."""
+        with self._lock:
+            self._requests.pop(request, None)
+            self._queue.drop(request.caller)
+            for ticket in request.tickets:
+                if ticket.seat is not None:
+                    ticket.seat.has_over = True
+                elif not ticket.done:
+                    self._weight -= self._weigh(ticket.job)
+
+    def _take(self, seat: Seat, most: int, more: int, room: Callable[[Ticket], bool]) -> list[Ticket]:
+        if not self._queue.waiting and not seat.alone:
+            return []
+        with self._lock:
+            if seat.alone:
+                return self._take_alone(seat)
+            if len(self._seats) > 1:  # no seat takes more than its share
+                total = self._queue.waiting + sum(len(other.tickets) for other in self._seats)
+                most = max(0, min(most, -(-total // len(self._seats)) - len(seat.tickets)))
+            taken = self._queue.take(seat.line, most, more, room)
+            for ticket in taken:
+                ticket.seat = seat
+                seat.tickets[ticket] = None
+            return taken
+
+    def _take_alone(self, seat: Seat) -> list[Ticket]:
+        if seat.tickets:
+            return []
+        taken = seat.alone.popleft()
+        seat.tickets.update(dict.fromkeys(taken))
+        seat.has_over = True
+        return taken
+
+    def _finish(self, seat: Seat, ticket: Ticket, result: Any) -> None:
+        with self._lock:
+            ticket.result, ticket.done = result, True
+            ticket.request.left -= 1
+            self._leave(seat, ticket)
+            stage_is_done = not ticket.request.left and not ticket.is_over
+        if stage_is_done:
+            self._enter(ticket.request, ticket.request.go_on())
+            self._fill_seats()
+
+    def _fail(self, seat: Seat, ticket: Ticket, error: BaseException) -> None:
+        ticket.request.fail(error)
+        with self._lock:
+            self._drop(ticket.request)
+            self._leave(seat, ticket)
+
+    def _leave(self, seat: Seat, ticket: Ticket) -> None:
+        with self._lock:
+            ticket.seat = None
+            ticket.done = True
+            del seat.tickets[ticket]
+            self._queue.ended(ticket)
+            self._weight -= self._weigh(ticket.job)
+
+    # seats
+
+    def _wanted_seats(self, tickets: int) -> int:
+        return max(1, min(self._most_seats, tickets, self._weight // self._enough))
+
+    def _sit(self) -> Seat | None:
+        """A seat, where there is work for one more."""
+        with self._lock:
+            waiting = self._queue.waiting
+            in_progress = sum(len(seat.tickets) for seat in self._seats)
+            if not waiting or len(self._seats) >= self._wanted_seats(waiting + in_progress):
+                return None
+            taken = {seat.line for seat in self._seats}
+            seat = Seat(min(set(range(self._most_seats)) - taken), threading.get_ident())
+            self._seats.append(seat)
+            self._threads_each = self._threads // len(self._seats)
+            return seat
+
+
+    def _rest(self, seat: Seat) -> bool:
+        """Stand up, unless there is something left to do."""
+        with self._lock:
+            if self._queue.waiting or not seat.is_idle:
+                return False
+            self._seats.remove(seat)
+            self._threads_each = self._threads // max(1, len(self._seats))
+            return True
+
+    def _fill_seats(self) -> None:
+        """Have threads compute at the seats for which there is work, as far as there are threads to be had."""
+        while (seat := self._sit()) is not None:
+            if not self._start_thread(seat):
+                with self._lock:
+                    self._seats.remove(seat)
+                return
+
+    def _start_thread(self, seat: Seat) -> bool:
+        """Have a thread compute at the seat until nothing is left; False where the system gives none."""
+        name = f"fastattn worker {seat.line}"
+        thread = threading.Thread(target=self._serve, args=(seat, seat.thread), name=name, daemon=True)
+        try:
+            start(thread)
+        except (RuntimeError, MemoryError) as error:
+            tell_of_refusal(error)
+            return False
+        return True
+
+    def _serve(self, seat: Seat, starter: int) -> None:
+        with self._lock:
+            if seat not in self._seats or seat.thread != starter:  # an interrupt reached the starter
+                return
+            seat.thread = threading.get_ident()
+        self._compute_all(seat)
+
+    def _hand_over(self, seat: Seat) -> None:
+        """Have a thread go on with what others have in progress at this thread's seat."""
+        if not self._rest(seat) and not self._start_thread(seat):
+            self._compute_all(seat)
+
+    def _compute_all(self, seat: Seat) -> None:
+        while not self._rest(seat):
+            self._compute(seat)
+
+    def _compute(self, seat: Seat, request: Request | None = None) -> None:
+        """Have the seat's worker advance until the request is done, or nothing is left to do."""
+        while True:
+            threads = self._threads_each
+            with self._use_threads(max(1, threads)):
+                while threads == self._threads_each:
+                    if request is not None and request.done():
+                        return
+                    if not self._advance(seat):
+                        return
+
+    def _advance(self, seat: Seat) -> bool:
+        try:
+            if seat.worker is None:
+                seat.worker = self._make_worker(_SeatDesk(self, seat))
+            if seat.has_over:
+                seat.has_over = False
+                seat.worker.drop()
+            return seat.worker.advance() or bool(seat.alone)
+        except Exception as error:  # noqa: BLE001  a request's
+            self._set_apart(seat, error)
+            return True
+
+    # what went wrong
+
+    def _set_apart(self, seat: Seat, error: Exception) -> None:
+        """A step failed: of one request, which ends with the error; of several, which are to be alone from now on."""
+        seat.worker = None
+        with self._lock:
+            shared: dict[Request, list[Ticket]] = {}
+            for ticket in list(seat.tickets):
+                if ticket.is_over:
+                    self._leave(seat, ticket)
+                else:
+                    shared.setdefault(ticket.request, []).append(ticket)
+            if len(shared) > 1:
+                seat.alone.extend(shared.values())
+                seat.tickets.clear()
+                return
+            for request in list(shared or self._requests):  # all, where the failure is nobody's: none shall wait for ever
+                request.fail(error)
+                self._drop(request)
+            for ticket in list(seat.tickets):
+                self._leave(seat, ticket)
+
+    def _recover(self, request: Request) -> None:
+        """After an interrupt, which may have come between any two lines of this thread's: put everything in order.
+
+        The request is over. Seats of this thread are gone; what others had in progress there waits again, and a plan of
+        theirs that was interrupted begins anew.
+        """
+        me = threading.get_ident()
+        self._lock.acquire()
+        try:
+            request.abandon()
+            self._seats = [seat for seat in self._seats if seat.thread != me]
+            self._threads_each = self._threads // max(1, len(self._seats))
+            self._requests = {other: None for other in self._requests if not other.done()}
+            self._queue, self._weight = Queue(self._most_seats), 0
+            for seat in self._seats:
+                seat.has_over = True
+                for ticket in chain(seat.tickets, *seat.alone):
+                    self._queue.began(ticket)
+                    self._weight += self._weigh(ticket.job)
+            stopped = [other for other in self._requests if other.planner == me]
+            ready = []
+            for other in self._requests:
+                if other.planner is None:
+                    waiting = [ticket for ticket in other.tickets if not ticket.done and ticket.seat not in self._seats]
+                    for ticket in waiting:
+                        ticket.seat = None
+                        self._weight += self._weigh(ticket.job)
+                    self._queue.add(waiting, self._wanted_seats(len(waiting) or 1))
+                    other.left = sum(not ticket.done for ticket in other.tickets)
+                    if not other.left:
+                        ready.append(other)
+        finally:
+            self._release()
+        for other in stopped:
+            self._enter(other, other.begin())
+        for other in ready:
+            self._enter(other, other.go_on())
+        self._fill_seats()
+
+    def _release(self) -> None:
+        """However often this thread has the lock."""
+        with suppress(RuntimeError):
+            while True:
+                self._lock.release()
+
+
+class _SeatDesk:
+    """A scheduler as the worker at one of its seats sees it: a Desk."""
+
+    def __init__(self, scheduler: Scheduler, seat: Seat):
+        self._queue_of = lambda: scheduler._queue
+        self.take = partial(scheduler._take, seat)
+        self.finish = partial(scheduler._finish, seat)
+        self.fail = partial(scheduler._fail, seat)
+        self.leave = partial(scheduler._leave, seat)
+
+    def newcomers(self) -> int:
+        queue = self._queue_of()
+        return len(queue.newcomers()) if queue.waiting else 0
