@@ -50,6 +50,12 @@ class SearchTimeout(FastattnError):
     exit_code = 5
 
 
+class QueueFullError(FastattnError):
+    """More work was submitted than may wait."""
+
+    exit_code = 5
+
+
 class DownloadError(FastattnError):
     """A checkpoint that could not be fetched or did not have the expected checksum."""
 

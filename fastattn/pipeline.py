@@ -9,11 +9,12 @@ from typing import Any
 from fastattn.arguments import token_lists
 from fastattn.decoding.jobs import Allowance, Job
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.decoding.sentences import decode_sentences, stream_sentence
+from fastattn.decoding.plans import search_plan
+from fastattn.decoding.service import DecodingService
 from fastattn.decoding.timeout import late_search
 from fastattn.errors import FastattnError, InputError
-from fastattn.models.transformer import EncoderDecoder
 from fastattn.presentation import Presentation
+from fastattn.scheduling.request import Plan
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines
 
 # A part's length where the architecture has no limit of its own.
@@ -24,12 +25,15 @@ LAST_WINDOW = 16384
 
 
 class Pipeline:
-    """Of one model and its tokenizer."""
+    """Of one model and its tokenizer.
 
-    def __init__(self, model: EncoderDecoder, tokenizer: TranslationTokenizer, threads: int):
-        self._model, self._tokenizer, self._threads = model, tokenizer, threads
-        self._positions = model.spec.encoder.max_positions
-        self._presentation = Presentation(tokenizer, model.sizes.positions)
+    positions  of the model's encoder; 0: no limit
+    """
+
+    def __init__(self, service: DecodingService, tokenizer: TranslationTokenizer, positions: int):
+        self._service, self._tokenizer, self._positions = service, tokenizer, positions
+        self._target_positions = service.model.sizes.positions
+        self._presentation = Presentation(tokenizer, self._target_positions)
 
     @property
     def max_source_length(self) -> int:
@@ -75,7 +79,7 @@ class Pipeline:
         window, done, failure = FIRST_WINDOW, 0, None
         while failure is None:
             documents, failure = self._read_window(pairs, window, split, options, return_exceptions)
-            for result in self.translate_documents(documents, options, details, done):
+            for result in self.run(partial(self.plan, documents, options, details, done), options):
                 if isinstance(result, FastattnError) and not return_exceptions:
                     raise result
                 yield result
@@ -111,10 +115,14 @@ class Pipeline:
                 tokens += sum(len(part) for line in document.lines for part in line.parts)
         return documents, None
 
-    def translate_documents(
+    def run(self, make_plan: Callable[[], Plan], options: DecodingOptions) -> Any:
+        """What the plan returns; a callback is called by this thread."""
+        return self._service.run(make_plan, apart=options.callback is not None)
+
+    def plan(
         self, documents: Sequence[Document | FastattnError], options: DecodingOptions, details: bool, first: int = 0
-    ) -> list[Any]:
-        """The error of a text that has one in its translation's place.
+    ) -> Plan:
+        """The translation of each text, or, of one that has an error, this.
 
         ``first`` is the number of the first of the texts, for the callback.
         """
@@ -125,7 +133,7 @@ class Pipeline:
         prefixes = chain.from_iterable(document.prefixes() for _, document in read)
         counts = ((number, sum(len(line.parts) for line in document.lines)) for number, document in read)
         places = [(number, part) for number, count in counts for part in range(count)]
-        translated = iter(self.translate_parts(sources, list(prefixes), options, places))
+        translated = iter((yield from self.plan_parts(sources, list(prefixes), options, places)))
         results: list[Any] = []
         for document in documents:
             if isinstance(document, FastattnError):
@@ -141,13 +149,13 @@ class Pipeline:
                 results.append(self._presentation.join(document.lines, lines, 0))
         return results
 
-    def translate_parts(
+    def plan_parts(
         self,
         sources: list[list[str]],
         prefixes: list[list[str]],
         options: DecodingOptions,
         places: list[tuple[int, int]],
-    ) -> list[Any]:
+    ) -> Plan:
         """The TokenTranslation of each source, or a SearchTimeout.
 
         ``places`` is what the callback knows each source by: a text's number and its part's.
@@ -156,11 +164,10 @@ class Pipeline:
         starts = [tokenizer.target_ids(prefix) for prefix in prefixes]
         chosen = [b for b in range(len(sources)) if not tokenizer.is_empty(sources[b])]
         allowances = _allowances((text for text, _ in places), options)
-        jobs = [self._job(sources[b], starts[b], options, allowances.get(places[b][0])) for b in chosen]
         if options.callback is not None:
             options = replace(options, callback=self._shown(options.callback, [places[b] for b in chosen]))
-        ids = tokenizer.end_id, tokenizer.unk_id
-        decoded = dict(zip(chosen, decode_sentences(self._model, jobs, options, *ids, self._threads)))
+        jobs = [self._job(sources[b], starts[b], options, allowances.get(places[b][0])) for b in chosen]
+        decoded = dict(zip(chosen, (yield from search_plan(jobs, self._target_positions))))
         results: list[Any] = []
         for b, source in enumerate(sources):
             if b not in decoded:
@@ -179,14 +186,13 @@ class Pipeline:
     def _stream_parts(
         self, sources: list[list[str]], starts: list[list[int]], options: DecodingOptions
     ) -> Iterator[Step]:
-        ids = self._tokenizer.end_id, self._tokenizer.unk_id
         shown: list[Step] = []
         allowance = _allowances([0], options).get(0)
         for part, (source, start) in enumerate(zip(sources, starts)):
             if not self._tokenizer.is_empty(source):
                 job = self._job(source, start, options, allowance)
                 show = self._shown(shown.append, [(0, part)])
-                for step in stream_sentence(self._model, job, options, *ids, self._threads):
+                for step in self._service.stream(job):
                     show(step)
                     yield from shown
                     shown.clear()
@@ -194,8 +200,15 @@ class Pipeline:
     def _job(self, source: list[str], start: list[int], options: DecodingOptions, allowance: Allowance | None) -> Job:
         vocabulary_map = self._tokenizer.vocabulary_map if options.shortlist else None
         allowed = None if vocabulary_map is None else partial(vocabulary_map.candidates, source)
-        ids, forced = self._tokenizer.source_ids(source), self._tokenizer.forced
-        return Job(ids, start, forced=forced, allowed=allowed, allowance=allowance)
+        return Job(
+            self._tokenizer.source_ids(source),
+            start[:1],
+            start[1:],
+            options,
+            forced=self._tokenizer.forced,
+            allowed=allowed,
+            allowance=allowance,
+        )
 
     def _shown(self, callback: Callable[[Step], Any], places: list[tuple[int, int]]) -> Callable[[Step], Any]:
         """``callback`` as the decoder calls it: by the number of the job, without the token's name.

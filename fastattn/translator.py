@@ -26,7 +26,8 @@ from fastattn.arguments import (
 from fastattn.balance import input_factors
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.resolve import own_settings, resolve_options
-from fastattn.decoding.scoring import score as score_ids
+from fastattn.decoding.plans import score_plan
+from fastattn.decoding.service import DecodingService
 from fastattn.errors import CheckpointError, InputError, check_bool, check_count
 from fastattn.files import open_text, write_translations
 from fastattn.models.transformer import EncoderDecoder
@@ -97,7 +98,9 @@ class Translator:
         self._model = EncoderDecoder(checkpoint, self._ops, precision, kept, factors)
         if kept is not None:
             kept.save()
-        self._pipeline = Pipeline(self._model, self._tokenizer, self._threads)
+        end_id, unk_id = self._tokenizer.end_id, self._tokenizer.unk_id
+        self._service = DecodingService(self._model, end_id, unk_id, self._threads)
+        self._pipeline = Pipeline(self._service, self._tokenizer, checkpoint.spec.encoder.max_positions)
 
     @property
     def precision(self) -> str:
@@ -188,7 +191,7 @@ class Translator:
         listed = [texts] if isinstance(texts, str) else text_list("texts", texts)
         prefixes = prefix_of_each(target_prefix, listed)
         documents = [self._pipeline.read_text(text, prefix, split, decoding) for text, prefix in zip(listed, prefixes)]
-        results = without_errors(self._pipeline.translate_documents(documents, decoding, details))
+        results = without_errors(self._pipeline.run(partial(self._pipeline.plan, documents, decoding, details), decoding))
         return results[0] if isinstance(texts, str) else results
 
     @overload
@@ -288,7 +291,8 @@ class Translator:
         decoding = self._decoding_options(options, self._sequence_of_tokens)
         listed = self._pipeline.read_tokens(sources, decoding)
         prefixes, places = token_prefixes(target_prefix, len(listed)), [(number, 0) for number in range(len(listed))]
-        return without_errors(self._pipeline.translate_parts(listed, prefixes, decoding, places))
+        plan = partial(self._pipeline.plan_parts, listed, prefixes, decoding, places)
+        return without_errors(self._pipeline.run(plan, decoding))
 
     def generate_tokens(
         self,
@@ -352,9 +356,8 @@ class Translator:
         source_ids = [self._tokenizer.source_ids(tokens) for tokens in listed]
         log_probs = [np.zeros(len(target) - 1, np.float32) for target in ids]
         chosen = [b for b in range(len(listed)) if len(source_ids[b])]
-        scored = score_ids(
-            self._model, [source_ids[b] for b in chosen], [np.array(ids[b], np.int32) for b in chosen], self._threads
-        )
+        given = [source_ids[b] for b in chosen], [np.array(ids[b], np.int32) for b in chosen]
+        scored = self._service.run(partial(score_plan, *given))
         for b, log_probs_T in zip(chosen, scored):
             log_probs[b] = log_probs_T
         first = self._tokenizer.forced  # what is forced has no probability of its own

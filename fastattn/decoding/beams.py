@@ -4,13 +4,38 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from fastattn.decoding.capacity import expected_rows
+from fastattn.decoding.jobs import Hypothesis, Job
+from fastattn.ops import Picked
+from fastattn.scheduling.request import Ticket
+
+
+class Sentence:
+    """A job in progress.
+
+    place    in the cache
+    slots_R  of the cache, one for each beam
+    key      of its samples
+    picked   what it chooses from; None: all tokens
+    expected  rows of the cache
+    before   the position, as an input, of what comes before the target's first token
+    """
+
+    def __init__(self, ticket: Ticket, place: int, slots_R: np.ndarray, key: int, picked: Picked | None):
+        self.ticket, self.place, self.slots_R, self.key, self.picked = ticket, place, slots_R, key, picked
+        self.job: Job = ticket.job
+        self.expected, self.before = expected_rows(self.job), len(self.job.start) - 1
+        self.hypotheses: list[Hypothesis] = []
+
 
 @dataclass
 class Beams:
     """The sentences in progress, B of them with R beams each; one array a property."""
 
-    sentences_B: np.ndarray  # their places in the cache
-    steps_B: np.ndarray  # tokens produced so far, and the position of the next input
+    sentences_B: np.ndarray  # of Sentence
+    slots_BR: np.ndarray  # of the cache
+    steps_B: np.ndarray  # tokens produced so far
+    positions_B: np.ndarray  # of the next input
     limits_B: np.ndarray
     finished_B: np.ndarray  # hypotheses so far
     top_finished_B: np.ndarray  # whether the best beam has ever ended

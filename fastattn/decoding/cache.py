@@ -1,16 +1,21 @@
 """The cache of what positions leave behind: rows handed out one at a time, and tables that say which rows a slot sees.
 
-A slot is a row of the decoding batch; a sentence owns ``beam`` slots that lie side by side. Each step gives every
-active slot one row of the pool for its new key and value, and ``history`` lists a slot's rows from its first token on.
-Reordering beams copies lists of row numbers, never keys or values; a sentence that ends gives its rows back, so memory
-follows the tokens that are alive, whatever the mix of long and short sentences.
+A slot is a row of the decoding batch; a place is what slots of one sentence, or of several with equal beginnings, have
+in common: the rows of its memory, and those of a first pass. Each step gives every active slot one row of the pool for
+its new key and value, and ``history`` lists a slot's rows from its first token on. Reordering beams copies lists of row
+numbers, never keys or values. A sentence that ends gives its rows back, and so do beams that ended before it, once rows
+are short: memory follows the tokens that are alive, whatever the mix of long and short sentences.
 """
+
+from collections.abc import Hashable
 
 import numpy as np
 
+from fastattn.models.sizes import DecoderSizes
 from fastattn.ops import Ops
 
 FIRST_POSITIONS = 32  # of the tables; they double
+LEAST_ROWS = 256  # a pool of fewer does not shrink
 
 
 class RowPool:
@@ -30,6 +35,11 @@ class RowPool:
     def rows(self) -> int:
         return len(self._free)
 
+    @property
+    def free(self) -> int:
+        """How many rows nobody has."""
+        return self._free_count
+
     def take(self, count: int) -> np.ndarray:
         """The numbers of ``count`` unused rows, int32."""
         if count > self._free_count:
@@ -40,6 +50,14 @@ class RowPool:
     def give_back(self, rows: np.ndarray) -> None:
         self._free[self._free_count : self._free_count + len(rows)] = rows
         self._free_count += len(rows)
+
+    def keep_only(self, kept_M: np.ndarray, rows: int) -> None:
+        """Have ``rows`` rows, the first of which are those numbered ``kept_M``, which alone are not free."""
+        for layer, values_ME in enumerate(self.layers):
+            self.layers[layer] = self.ops.gather_table(values_ME, kept_M, rows)
+        self._free = np.arange(rows, dtype=np.int32)
+        self._free[: rows - len(kept_M)] += len(kept_M)
+        self._free_count = rows - len(kept_M)
 
     def _grow(self, needed: int) -> None:
         old = self.rows
@@ -53,106 +71,209 @@ class RowPool:
 
 
 class Cache:
-    """What is kept of the positions of ``sentences * beam`` slots, and the sentences' memories.
+    """What is kept of the positions of slots, and of the memories of places.
 
-    own        a pool of rows for positions: of keys and values, or of a state that took in all positions up to it
-    memory     a pool of rows for the positions of memories: their keys, then their values
-    attention  of this type is what each row attends to in its sentence's memory; None: it is not kept
+    own     a pool of rows for positions: of keys and values, or of a state that took in all positions up to it
+    memory  a pool of rows for the positions of memories: their keys, then their values
+    Both begin with as many rows as are expected.
     """
 
-    def __init__(self, own: RowPool, memory: RowPool, sentences: int, beam: int, attention: np.dtype | None = None):
-        self.beam, self.own, self.memory = beam, own, memory
-        slots = sentences * beam
-        self.history_RS = np.zeros((slots, FIRST_POSITIONS), np.int32)
-        self._written_RS = np.full((slots, FIRST_POSITIONS), -1, np.int32)  # by the slot itself; -1: nothing
-        self._memory_BS = np.zeros((sentences, FIRST_POSITIONS), np.int32)
-        self._memory_lengths_B = np.zeros(sentences, np.int64)
+    def __init__(self, ops: Ops, sizes: DecoderSizes, rows: int, memory_rows: int):
+        self.own = RowPool(ops, sizes.layers, sizes.row_width, sizes.row_dtype, rows)
+        self.memory = RowPool(ops, sizes.layers, sizes.memory_width, sizes.row_dtype, memory_rows)
+        self._history_RS = np.zeros((0, FIRST_POSITIONS), np.int32)
+        self._written_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # by the slot itself; -1: nothing
+        self._lengths_R = np.zeros(0, np.int64)  # of the histories; 0: the slot is free
+        self._places_R = np.zeros(0, np.int64)
+        self._free_slots: list[int] = []
+        self._memory_PS = np.zeros((0, FIRST_POSITIONS), np.int32)
+        self._memory_lengths_P = np.zeros(0, np.int64)
+        self._users_P = np.zeros(0, np.int64)  # sentences that are there
+        self._begun: dict[int, np.ndarray] = {}  # the rows of a first pass, by place
+        self._places: dict[Hashable, int] = {}  # of beginnings, by what they are
+        self._free_places: list[int] = []
         self._tokens_M = np.zeros(0, np.int32)
-        self._attention_MS = None if attention is None else np.zeros((0, 0), attention)
+        self._attention_MS: np.ndarray | None = None
+        self._attention_dtype = sizes.dtype
 
-    def add_memory(self, sentences_B: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
-        """Rows for the memories of new sentences, end to end: int32 N, written by the caller layer by layer."""
+    # places and slots
+
+    def add_places(self, starts_B1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(places_B, rows_N): places with memories of these lengths, end to end; the caller writes their rows."""
         lengths_B = np.diff(starts_B1)
+        B = len(lengths_B)
+        if len(self._free_places) < B:
+            old, more = len(self._users_P), max(B, len(self._users_P))
+            self._memory_PS = _extended(self._memory_PS, more, 0)
+            self._memory_lengths_P = _extended(self._memory_lengths_P, more, 0)
+            self._users_P = _extended(self._users_P, more, 0)
+            self._free_places.extend(range(old + more - 1, old - 1, -1))
+        places_B = np.array([self._free_places.pop() for _ in range(B)], np.int64)
         rows_N = self.memory.take(int(starts_B1[-1]))
-        self._memory_BS = _widened(self._memory_BS, int(lengths_B.max(initial=0)), 0)
+        self._memory_PS = _widened(self._memory_PS, int(lengths_B.max(initial=0)), 0)
         columns_N = np.arange(starts_B1[-1]) - np.repeat(starts_B1[:-1], lengths_B)
-        self._memory_BS[np.repeat(sentences_B, lengths_B), columns_N] = rows_N
-        self._memory_lengths_B[sentences_B] = lengths_B
-        return rows_N
+        self._memory_PS[np.repeat(places_B, lengths_B), columns_N] = rows_N
+        self._memory_lengths_P[places_B] = lengths_B
+        return places_B, rows_N
+
+    def add_slots(self, place: int, count: int) -> np.ndarray:
+        """slots_R: for one more sentence at the place."""
+        if len(self._free_slots) < count:
+            old, more = len(self._lengths_R), max(count, len(self._lengths_R))
+            self._history_RS = _extended(self._history_RS, more, 0)
+            self._written_RS = _extended(self._written_RS, more, -1)
+            self._lengths_R = _extended(self._lengths_R, more, 0)
+            self._places_R = _extended(self._places_R, more, 0)
+            self._free_slots.extend(range(old + more - 1, old - 1, -1))
+        slots_R = np.array([self._free_slots.pop() for _ in range(count)], np.int64)
+        self._places_R[slots_R] = place
+        self._users_P[place] += 1
+        return slots_R
+
+    def keep_beginning(self, place: int, slot: int, key: Hashable) -> None:
+        """What was appended to the slot so far is the place's from now on, for others with that key to begin with."""
+        length = self._lengths_R[slot]
+        self._begun[place] = self._history_RS[slot, :length].copy()
+        self._written_RS[slot, :length] = -1
+        self._places[key] = place
+
+    def place_of(self, key: Hashable) -> int | None:
+        """Where the beginning with that key is kept, if it is."""
+        return self._places.get(key)
+
+    def begin_like(self, slot: int, place: int) -> None:
+        """The slot's history is that of the place's beginning."""
+        rows_T = self._begun[place]
+        self._history_RS[slot, : len(rows_T)] = rows_T
+        self._lengths_R[slot] = len(rows_T)
+
+    def release(self, place: int, slots_R: np.ndarray) -> None:
+        """Take back what a sentence holds, and with its last sentence what the place does."""
+        written_RS = self._written_RS[slots_R]
+        self.own.give_back(written_RS[written_RS >= 0])
+        self._written_RS[slots_R] = -1
+        self._lengths_R[slots_R] = 0
+        self._free_slots.extend(slots_R.tolist())
+        self._users_P[place] -= 1
+        if not self._users_P[place]:
+            self.memory.give_back(self._memory_PS[place, : self._memory_lengths_P[place]])
+            self.own.give_back(self._begun.pop(place, np.zeros(0, np.int32)))
+            self._memory_lengths_P[place] = 0
+            self._free_places.append(place)
+            self._places = {key: other for key, other in self._places.items() if other != place}
+
+    def lengths(self, slots_R: np.ndarray) -> np.ndarray:
+        """How many positions each slot's history has, int64."""
+        return self._lengths_R[slots_R]
+
+    # what models and the search do
 
     def append(self, slots_N: np.ndarray, positions_N: np.ndarray, tokens_N: np.ndarray) -> np.ndarray:
         """Rows for one new token a (slot, position): int32 N. The keys and values are written layer by layer."""
         positions = int(positions_N.max()) + 1
-        self.history_RS = _widened(self.history_RS, positions, 0)
+        self._history_RS = _widened(self._history_RS, positions, 0)
         self._written_RS = _widened(self._written_RS, positions, -1)
+        if len(slots_N) > self.own.free:
+            self._collect()
         rows_N = self.own.take(len(slots_N))
-        self.history_RS[slots_N, positions_N] = rows_N
+        self._history_RS[slots_N, positions_N] = rows_N
         self._written_RS[slots_N, positions_N] = rows_N
+        self._lengths_R[slots_N] = positions_N + 1  # of several of a slot the last counts
         if len(self._tokens_M) < self.own.rows:
-            self._tokens_M = _lengthened(self._tokens_M, self.own.rows)
+            self._tokens_M = _extended(self._tokens_M, self.own.rows - len(self._tokens_M), 0)
         self._tokens_M[rows_N] = tokens_N
         return rows_N
 
     def index(self, slots_R: np.ndarray, longest: int) -> np.ndarray:
         """index_RS: the rows that each slot sees, in order."""
-        return np.ascontiguousarray(self.history_RS[slots_R, :longest])
+        return np.ascontiguousarray(self._history_RS[slots_R, :longest])
 
     def previous(self, slots_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray:
         """previous_R: the row of the position before, int32; -1 where that is the first."""
-        return np.where(positions_R > 0, self.history_RS[slots_R, positions_R - 1], np.int32(-1))
+        return np.where(positions_R > 0, self._history_RS[slots_R, positions_R - 1], np.int32(-1))
 
     def memory_index(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(index_RS, lengths_R): the memory rows of each slot's sentence."""
-        sentences_R = slots_R // self.beam
-        lengths_R = self._memory_lengths_B[sentences_R]
-        return np.ascontiguousarray(self._memory_BS[sentences_R, : lengths_R.max(initial=0)]), lengths_R
-
-    def keep_attention(self, slots_N: np.ndarray, positions_N: np.ndarray, attention_NS: np.ndarray) -> None:
-        """Store what the given, just appended tokens attended to."""
-        assert self._attention_MS is not None
-        attention_MS = self._attention_MS
-        width = max(attention_MS.shape[1], attention_NS.shape[1])
-        if attention_MS.shape != (self.own.rows, width):
-            self._attention_MS = np.zeros((self.own.rows, width), attention_MS.dtype)
-            self._attention_MS[: len(attention_MS), : attention_MS.shape[1]] = attention_MS
-        self._attention_MS[self.history_RS[slots_N, positions_N], : attention_NS.shape[1]] = attention_NS
+        places_R = self._places_R[slots_R]
+        lengths_R = self._memory_lengths_P[places_R]
+        return np.ascontiguousarray(self._memory_PS[places_R, : lengths_R.max(initial=0)]), lengths_R
 
     def reorder(self, slots_R: np.ndarray, parents_R: np.ndarray, longest: int) -> None:
         """Slot r continues what ``parents_R[r]`` has seen so far, up to ``longest`` positions."""
-        self.history_RS[slots_R, :longest] = self.history_RS[parents_R, :longest]
+        self._history_RS[slots_R, :longest] = self._history_RS[parents_R, :longest]
+        self._lengths_R[slots_R] = self._lengths_R[parents_R]
 
-    def tokens(self, slot: int, length: int) -> np.ndarray:
-        """The first ``length`` tokens that the slot's history was fed."""
-        return self._tokens_M[self.history_RS[slot, :length]]
+    def tokens(self, slot: int, first: int, end: int) -> np.ndarray:
+        """The tokens that the slot's history was fed from position ``first`` to before ``end``."""
+        return self._tokens_M[self._history_RS[slot, first:end]]
 
     def past(self, slots_R: np.ndarray, firsts_R: np.ndarray, lengths_R: np.ndarray) -> np.ndarray:
         """past_RT: the ``lengths_R`` tokens of each slot from position ``firsts_R`` on, -1 behind them."""
         columns_T = np.arange(lengths_R.max(initial=0))
         inside_RT = columns_T < lengths_R[:, None]
         positions_RT = np.where(inside_RT, firsts_R[:, None] + columns_T, 0)
-        return np.where(inside_RT, self._tokens_M[self.history_RS[slots_R[:, None], positions_RT]], np.int32(-1))
+        return np.where(inside_RT, self._tokens_M[self._history_RS[slots_R[:, None], positions_RT]], np.int32(-1))
 
-    def attention(self, slot: int, length: int) -> np.ndarray:
-        """attention_TS of the slot's first ``length`` tokens over its sentence's memory."""
+    def keep_attention(self, slots_N: np.ndarray, positions_N: np.ndarray, attention_NS: np.ndarray) -> None:
+        """Store what the given, just appended tokens attended to."""
+        kept_MS = self._attention_MS
+        width = attention_NS.shape[1] if kept_MS is None else max(kept_MS.shape[1], attention_NS.shape[1])
+        if kept_MS is None or kept_MS.shape != (self.own.rows, width):
+            self._attention_MS = np.zeros((self.own.rows, width), self._attention_dtype)
+            if kept_MS is not None:
+                self._attention_MS[: len(kept_MS), : kept_MS.shape[1]] = kept_MS
+            kept_MS = self._attention_MS
+        rows_N = self._history_RS[slots_N, positions_N]
+        kept_MS[rows_N, : attention_NS.shape[1]] = attention_NS
+
+    def attention(self, slot: int, first: int, end: int) -> np.ndarray:
+        """attention_TS of the slot's tokens from position ``first`` to before ``end``, over its sentence's memory."""
         assert self._attention_MS is not None
-        source = self._memory_lengths_B[slot // self.beam]
-        return self._attention_MS[self.history_RS[slot, :length], :source]
+        source = self._memory_lengths_P[self._places_R[slot]]
+        return self._attention_MS[self._history_RS[slot, first:end], :source]
 
-    def release(self, sentences_B: np.ndarray) -> None:
-        """Take back everything that the sentences hold."""
-        slots_R = (sentences_B[:, None] * self.beam + np.arange(self.beam)).ravel()
-        written_RS = self._written_RS[slots_R]
-        self.own.give_back(written_RS[written_RS >= 0])
-        self._written_RS[slots_R] = -1
-        for sentence in sentences_B:
-            self.memory.give_back(self._memory_BS[sentence, : self._memory_lengths_B[sentence]])
-        self._memory_lengths_B[sentences_B] = 0
+    # memory follows what is alive
+
+    def _collect(self) -> None:
+        """Give back the rows that slots wrote and no history holds any more: those of beams that others replaced."""
+        alive_M = np.zeros(self.own.rows, bool)
+        inside_RS = np.arange(self._history_RS.shape[1]) < self._lengths_R[:, None]
+        alive_M[self._history_RS[inside_RS]] = True
+        dead_RS = (self._written_RS >= 0) & ~alive_M[self._written_RS]
+        self.own.give_back(self._written_RS[dead_RS])
+        self._written_RS[dead_RS] = -1
+
+    def shrink(self) -> None:
+        """Give memory back where a pool, or a table, is four times as large as what is alive needs."""
+        if self.own.rows > max(LEAST_ROWS, 4 * (self.own.rows - self.own.free)):
+            self._collect()
+            self._shrink_own()
+        if self.memory.rows > max(LEAST_ROWS, 4 * (self.memory.rows - self.memory.free)):
+            inside_PS = np.arange(self._memory_PS.shape[1]) < self._memory_lengths_P[:, None]
+            kept_M = self._memory_PS[inside_PS]
+            self._memory_PS[inside_PS] = np.arange(len(kept_M), dtype=np.int32)
+            self.memory.keep_only(kept_M, max(LEAST_ROWS, 2 * len(kept_M)))
+
+    def _shrink_own(self) -> None:
+        inside_RS = np.arange(self._history_RS.shape[1]) < self._lengths_R[:, None]
+        begun = [rows_T for rows_T in self._begun.values()]
+        kept_M = np.unique(np.concatenate([self._history_RS[inside_RS], *begun]))
+        rows = max(LEAST_ROWS, 2 * len(kept_M))
+        renumbered_M = np.zeros(self.own.rows, np.int32)
+        renumbered_M[kept_M] = np.arange(len(kept_M), dtype=np.int32)
+        self._history_RS[inside_RS] = renumbered_M[self._history_RS[inside_RS]]
+        written_RS = self._written_RS >= 0
+        self._written_RS[written_RS] = renumbered_M[self._written_RS[written_RS]]
+        self._begun = {place: renumbered_M[rows_T] for place, rows_T in self._begun.items()}
+        self._tokens_M = _extended(self._tokens_M[kept_M], rows - len(kept_M), 0)
+        if self._attention_MS is not None:
+            self._attention_MS = _extended(self._attention_MS[kept_M], rows - len(kept_M), 0)
+        self.own.keep_only(kept_M, rows)
 
 
-def _lengthened(values: np.ndarray, rows: int) -> np.ndarray:
-    longer = np.empty((rows, *values.shape[1:]), values.dtype)
-    longer[: len(values)] = values
-    return longer
+def _extended(values: np.ndarray, rows: int, fill: int) -> np.ndarray:
+    """With so many rows more."""
+    return np.concatenate([values, np.full((rows, *values.shape[1:]), fill, values.dtype)])
 
 
 def _widened(table_RS: np.ndarray, columns: int, fill: int) -> np.ndarray:

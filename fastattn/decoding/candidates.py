@@ -27,7 +27,7 @@ class Rows:
     steps_R       tokens of the target so far
     past_RT       those of them that penalties look back on: int32, -1 behind the first ``lengths_R``
     wished_R      the token that a prefix wishes for, or -1
-    keys_R, hypotheses_R   what samples are keyed by: uint64
+    seeds_R, keys_R, hypotheses_R   what samples are keyed by: uint64
     picked_R      of sentences with lists of their own: what each row chooses from
     """
 
@@ -36,7 +36,7 @@ class Rows:
         self.steps_R = steps_R
         self.past_RT, self.lengths_R = np.empty((R, 0), np.int32), np.zeros(R, np.int64)
         self.wished_R = np.full(R, -1, np.int32)
-        self.keys_R, self.hypotheses_R = np.zeros(R, np.uint64), np.zeros(R, np.uint64)
+        self.seeds_R = self.keys_R = self.hypotheses_R = np.zeros(R, np.uint64)
         self.picked_R: Sequence[Picked] | None = None
 
 
@@ -55,15 +55,11 @@ class Candidates:
         self.shortlist = model.output.shortlist if options.shortlist else None
         self.needs_past = options.repetition_penalty != 1 or options.no_repeat_ngram_size > 0 or bool(self.sequences)
 
-    def picks(self, jobs: Sequence[Job]) -> bool:
-        """Whether the sentences choose from lists of their own."""
-        return self.shortlist is not None or any(job.allowed is not None for job in jobs)
-
     def pick(self, job: Job) -> Picked | None:
         """What the rows of a sentence choose from; None: all tokens."""
         if job.allowed is not None:
             # CTranslate2's rule: the prefix's tokens may come again. What ends a hypothesis may always be chosen.
-            ids = np.union1d(job.allowed(), [*job.start, *job.wished, *self.end_ids])
+            ids = np.union1d(job.allowed(), [*job.start, *job.prefix, *job.wished, *self.end_ids])
             return self.model.output.pick(ids.astype(np.int32))
         if self.shortlist is None:
             return None
@@ -123,8 +119,7 @@ class Candidates:
         else:
             log_probs_Rk = self.model.output.all_log_probs(hidden_RD, edits, rows.picked_R)
             ids_Rk = np.broadcast_to(np.arange(log_probs_Rk.shape[1], dtype=np.int32), log_probs_Rk.shape)
-        assert options.seed is not None
-        uniform_R = uniform(options.seed, rows.keys_R, rows.hypotheses_R, rows.steps_R)
+        uniform_R = uniform(rows.seeds_R, rows.keys_R, rows.hypotheses_R, rows.steps_R)
         columns_R1 = draw(log_probs_Rk, uniform_R, options.sampling_temperature, options.sampling_topp)[:, None]
         drawn = (np.take_along_axis(values_Rk, columns_R1, axis=1) for values_Rk in (log_probs_Rk, ids_Rk))
         log_probs_R1, ids_R1 = drawn

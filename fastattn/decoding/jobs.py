@@ -1,10 +1,12 @@
-"""Sentences to translate, what becomes of them, and the line in which they wait."""
+"""Sentences to translate, and what becomes of them."""
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from fastattn.decoding.options import DecodingOptions
+from fastattn.errors import InputError
 
 
 class Allowance:
@@ -18,26 +20,48 @@ class Allowance:
 class Job:
     """A sentence to translate.
 
-    source      its ids
-    start       the target's start token followed by its prefix
+    source      its ids; none of a model without an encoder
+    start       what the decoder starts from and the target does not hold: a start token, a language's, ...
+    prefix      what the target begins with
+    options     of its own, those of neighbours may be others
     context     how many tokens of the prefix count neither for the score nor for what penalties look back on
     forced      how many tokens of the prefix are imposed even where the others are only wished for
     wished      a prefix that the target shall only be drawn towards
+    shared      how many first tokens, of start and prefix, are kept once for all jobs with the same source and the same
+                such tokens. They are a pass of their own, whose bits differ from those of a pass over all
     hypothesis  the number among the samples of one sentence
-    number      tells the samples of equal sentences apart
+    number      of the sentence, as the callback is told
+    salt        tells the samples of equal sentences apart
     allowed     gives the ids that it may choose from, int32; None: those of the model's shortlist, where it has one
     allowance   its text's time; once that is used up the sentence is given up, with no hypotheses; None: no limit
     """
 
     source: np.ndarray
     start: Sequence[int]
+    prefix: Sequence[int] = ()
+    options: DecodingOptions = DecodingOptions()
     context: int = 0
     forced: int = 0
     wished: Sequence[int] = ()
+    shared: int = 0
     hypothesis: int = 0
     number: int = 0
+    salt: int = 0
     allowed: Callable[[], np.ndarray] | None = None
     allowance: Allowance | None = None
+
+    weight = 1  # as a Scheduler knows it
+
+    @property
+    def length(self) -> int:
+        return len(self.source)
+
+    def limit(self, positions: int) -> int:
+        """The most tokens that its target may have, with a decoder of so many positions; 0: no limit."""
+        room = max(1, positions - len(self.start) + 1) if positions else 0
+        # The first token of an alternative is behind the prefix.
+        prefix = self.context - 1 if self.context else len(self.prefix)
+        return self.options.limit(len(self.source), room, prefix)
 
 
 @dataclass(frozen=True)
@@ -56,35 +80,10 @@ class Hypothesis:
     attention_TS: np.ndarray | None = None
 
 
-class Waiting:
-    """The sentences no worker has taken yet. Each worker has its own line and, when that is empty, the others'.
-
-    Without a lock, which an interrupt could leave held: a deque's own operations are whole.
-    """
-
-    def __init__(self, jobs: Sequence[Job], workers: int):
-        # The longest first: they last longest, and neighbours are of a length.
-        order = sorted(range(len(jobs)), key=lambda i: -len(jobs[i].source))
-        self._lines = [deque(order[worker::workers]) for worker in range(workers)]
-        self._jobs = jobs
-        self.stopped = False
-
-    def take(self, worker: int, most: int, room: Callable[[Job], bool]) -> list[int]:
-        """Up to ``most`` sentences, as long as ``room`` accepts them."""
-        taken: list[int] = []
-        for line in [self._lines[worker], *self._lines]:
-            while line and len(taken) < most:
-                try:
-                    number = line.popleft()
-                except IndexError:  # another worker was quicker
-                    break
-                if not room(self._jobs[number]):
-                    line.appendleft(number)
-                    break
-                taken.append(number)
-        return taken
-
-    def stop(self) -> None:
-        self.stopped = True
-        for line in self._lines:
-            line.clear()
+def check_jobs(jobs: Sequence[Job], has_memory: bool = True) -> None:
+    """Raise InputError for a source that is empty, where the model has an encoder, or a target without a start."""
+    for job in jobs:
+        if has_memory and not len(job.source):
+            raise InputError("a source should have at least one token, got none")
+        if not len(job.start):
+            raise InputError("a target should begin with a start token, got none")

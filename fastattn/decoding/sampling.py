@@ -23,9 +23,11 @@ def sentence_key(source: np.ndarray, start: Sequence[int], number: int = 0) -> i
     return int.from_bytes(hashlib.blake2b(content, digest_size=8, salt=salt).digest(), "little")
 
 
-def uniform(seed: int, keys_R: np.ndarray, hypotheses_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray:
-    """float64 in [0, 1), one for each of (seed, key, hypothesis, position)."""
-    bits_R = _mixed(np.full(len(keys_R), seed % 2**64, np.uint64))
+def uniform(
+    seed: int | np.ndarray, keys_R: np.ndarray, hypotheses_R: np.ndarray, positions_R: np.ndarray
+) -> np.ndarray:
+    """float64 in [0, 1), one for each of (seed, key, hypothesis, position); uint64, of which seed may be one for all."""
+    bits_R = _mixed(np.broadcast_to(np.uint64(seed), keys_R.shape))
     for values_R in (keys_R, hypotheses_R, positions_R):
         bits_R = _mixed(bits_R ^ values_R.astype(np.uint64))
     return (bits_R >> np.uint64(11)) * 2.0**-53

@@ -13,7 +13,7 @@ from fastattn.kernels.project import log_probs, project_all, project_top_k
 from fastattn.kernels.recurrence import running_average, ssru
 from fastattn.kernels.rotary import rotate
 from fastattn.kernels.rows import add_rows, average_heads, concatenate_rows, empty, scale_rows, take_rows
-from fastattn.kernels.tables import empty_table, extend_table
+from fastattn.kernels.tables import empty_table, extend_table, gather_table
 from fastattn.runtime.threads import current_threads, thread_limit, use_threads
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "empty",
     "empty_table",
     "extend_table",
+    "gather_table",
     "layer_norm",
     "linear",
     "log_probs",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterable
 
 from fastattn.scheduling.request import Ticket
 
-Room = Callable[[Ticket], bool]
+Room = Callable[[Ticket, bool], bool]
 
 
 class Queue:
@@ -34,32 +34,35 @@ class Queue:
         """The callers who wait with nothing in progress."""
         return [caller for caller in self._callers if caller not in self._in_progress]
 
-    def take(self, line: int, most: int, more: int, room: Room) -> list[Ticket]:
-        """Up to ``most`` tickets, and of callers with nothing in progress one each up to ``more`` beyond.
+    def take(self, line: int, most: int, has_room: Room) -> list[Ticket]:
+        """Up to ``most`` tickets, one of each caller with nothing in progress not counted.
 
-        ``room`` says whether a ticket fits; what it accepts is taken.
+        has_room  whether there is for a ticket of such a caller, or of another; what it accepts is taken
         """
         taken: list[Ticket] = []
         for caller in self.newcomers():
-            if len(taken) >= most + more or not self._take_one(caller, line, room, taken):
+            if not self._take_one(caller, line, lambda ticket: has_room(ticket, True), taken):
                 break
         while self._callers and len(taken) < most:
             caller = next(iter(self._callers))
-            if not self._take_one(caller, line, room, taken):
+            if not self._take_one(caller, line, lambda ticket: has_room(ticket, False), taken):
                 break
             if caller in self._callers:
                 self._callers.move_to_end(caller)
         return taken
 
-    def _take_one(self, caller: Hashable, line: int, room: Room, taken: list[Ticket]) -> bool:
+    def _take_one(
+        self, caller: Hashable, line: int, has_room: Callable[[Ticket], bool], taken: list[Ticket]
+    ) -> bool:
         """Take the caller's next ticket; False where it does not fit."""
         lines = self._callers[caller]
         own = lines[line] or next(filter(None, lines))
-        if not room(own[0]):
+        if not has_room(own[0]):
             return False
-        taken.append(own.popleft())
+        ticket = own.popleft()
+        taken.append(ticket)
         self.waiting -= 1
-        self.began(taken[-1])
+        self.began(ticket)
         if not any(lines):
             del self._callers[caller]
         return True

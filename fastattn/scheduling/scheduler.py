@@ -32,9 +32,9 @@ class Scheduler:
     make_worker  called with a Desk when a seat is taken
     threads      of all seats together, which share them equally
     use_threads  as an Ops has it
-    enough       how much has to wait or be in progress for each seat
-    weigh        how much a job is
-    most_seats   None: as many as threads
+    enough       weight of jobs, waiting or in progress, for each seat
+    most_seats   that are taken at once
+    Jobs have a ``weight``, and a ``length``: of a request's the longest come first.
     """
 
     def __init__(
@@ -43,12 +43,10 @@ class Scheduler:
         threads: int,
         use_threads: Callable[[int], AbstractContextManager[None]],
         enough: int,
-        weigh: Callable[[Any], int] = lambda job: 1,
-        most_seats: int | None = None,
+        most_seats: int,
     ):
         self._make_worker, self._threads, self._use_threads = make_worker, threads, use_threads
-        self._enough, self._weigh = enough, weigh
-        self._most_seats = threads if most_seats is None else min(most_seats, threads)
+        self._enough, self._most_seats = enough, most_seats
         self._reset()
 
     def _reset(self) -> None:
@@ -124,8 +122,10 @@ class Scheduler:
                 self._requests.pop(request, None)
                 return
             self._requests[request] = None
-            self._weight += sum(self._weigh(ticket.job) for ticket in tickets)
-            self._queue.add(tickets, self._wanted_seats(len(tickets)))
+            self._weight += sum(ticket.job.weight for ticket in tickets)
+            # They last longest, and neighbours are of a length.
+            longest_first = sorted(tickets, key=lambda ticket: -ticket.job.length)
+            self._queue.add(longest_first, self._wanted_seats(len(tickets)))
 
     def _drop(self, request: Request) -> None:
         """The request is over: nothing of it waits any more, and workers are to leave what is in progress."""
@@ -136,18 +136,19 @@ class Scheduler:
                 if ticket.seat is not None:
                     ticket.seat.has_over = True
                 elif not ticket.done:
-                    self._weight -= self._weigh(ticket.job)
+                    self._weight -= ticket.job.weight
 
-    def _take(self, seat: Seat, most: int, more: int, room: Callable[[Ticket], bool]) -> list[Ticket]:
+    def _take(self, seat: Seat, has_room: Callable[[Ticket, bool], bool]) -> list[Ticket]:
         if not self._queue.waiting and not seat.alone:
             return []
         with self._lock:
             if seat.alone:
                 return self._take_alone(seat)
+            most = self._queue.waiting
             if len(self._seats) > 1:  # no seat takes more than its share
-                total = self._queue.waiting + sum(len(other.tickets) for other in self._seats)
-                most = max(0, min(most, -(-total // len(self._seats)) - len(seat.tickets)))
-            taken = self._queue.take(seat.line, most, more, room)
+                total = most + sum(len(other.tickets) for other in self._seats)
+                most = -(-total // len(self._seats)) - len(seat.tickets)
+            taken = self._queue.take(seat.line, most, has_room)
             for ticket in taken:
                 ticket.seat = seat
                 seat.tickets[ticket] = None
@@ -173,9 +174,7 @@ class Scheduler:
 
     def _fail(self, seat: Seat, ticket: Ticket, error: BaseException) -> None:
         ticket.request.fail(error)
-        with self._lock:
-            self._drop(ticket.request)
-            self._leave(seat, ticket)
+        self._drop(ticket.request)
 
     def _leave(self, seat: Seat, ticket: Ticket) -> None:
         with self._lock:
@@ -183,7 +182,7 @@ class Scheduler:
             ticket.done = True
             del seat.tickets[ticket]
             self._queue.ended(ticket)
-            self._weight -= self._weigh(ticket.job)
+            self._weight -= ticket.job.weight
 
     # seats
 
@@ -311,7 +310,7 @@ class Scheduler:
                 seat.has_over = True
                 for ticket in chain(seat.tickets, *seat.alone):
                     self._queue.began(ticket)
-                    self._weight += self._weigh(ticket.job)
+                    self._weight += ticket.job.weight
             stopped = [other for other in self._requests if other.planner == me]
             ready = []
             for other in self._requests:
@@ -319,7 +318,7 @@ class Scheduler:
                     waiting = [ticket for ticket in other.tickets if not ticket.done and ticket.seat not in self._seats]
                     for ticket in waiting:
                         ticket.seat = None
-                        self._weight += self._weigh(ticket.job)
+                        self._weight += ticket.job.weight
                     self._queue.add(waiting, self._wanted_seats(len(waiting) or 1))
                     other.left = sum(not ticket.done for ticket in other.tickets)
                     if not other.left:
@@ -343,12 +342,15 @@ class _SeatDesk:
     """A scheduler as the worker at one of its seats sees it: a Desk."""
 
     def __init__(self, scheduler: Scheduler, seat: Seat):
-        self._queue_of = lambda: scheduler._queue
+        self._scheduler, self._seat = scheduler, seat
         self.take = partial(scheduler._take, seat)
         self.finish = partial(scheduler._finish, seat)
         self.fail = partial(scheduler._fail, seat)
         self.leave = partial(scheduler._leave, seat)
 
+    def waiting(self) -> int:
+        return self._scheduler._queue.waiting or len(self._seat.alone)
+
     def newcomers(self) -> int:
-        queue = self._queue_of()
-        return len(queue.newcomers()) if queue.waiting else 0
+        with self._scheduler._lock:
+            return len(self._scheduler._queue.newcomers())

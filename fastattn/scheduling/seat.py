@@ -20,14 +20,18 @@ class Worker(Protocol):
 class Desk(Protocol):
     """What a worker has of the scheduler."""
 
-    def take(self, most: int, more: int, room: Callable[[Ticket], bool]) -> list[Ticket]:
-        """Up to ``most`` tickets that wait, and of callers with nothing in progress one each up to ``more`` beyond.
-
-        ``room`` says whether one fits, and what it accepts is taken, or nothing more is.
-        """
+    def waiting(self) -> int:
+        """How many tickets wait."""
 
     def newcomers(self) -> int:
         """How many callers wait with nothing in progress."""
+
+    def take(self, has_room: Callable[[Ticket, bool], bool]) -> list[Ticket]:
+        """Tickets that wait, as long as there is room.
+
+        ``has_room`` says so of a ticket, and whether its caller is one with nothing in progress; what it accepts is
+        taken.
+        """
 
     def finish(self, ticket: Ticket, result: Any) -> None:
         """The job is done."""

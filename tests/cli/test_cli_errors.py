@@ -115,7 +115,7 @@ def test_vectors_keep_their_places(encoder, tmp_path):  # noqa: F811
 def test_a_line_over_its_time(model, monkeypatch):  # noqa: F811
     """Each step takes a second of the clock's here."""
     ticks = iter(range(1_000_000))
-    monkeypatch.setattr("fastattn.decoding.scheduler.monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr("fastattn.decoding.worker.monotonic", lambda: float(next(ticks)))
     common = ("translate", "-m", model, "-b", 1, "--min-length", 9, "--max-length", 9, "--timeout", 2)
     lines, told = run_out(*common, "--on-error", "mark", "▁w1", "")
     message = "argument, line 1: the search took longer than the timeout of 2 s"

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import kernels, reference
-from fastattn.decoding import scheduler
+from fastattn.decoding import capacity
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.scheduler import Job, Waiting, Worker, decode
-from fastattn.decoding.scoring import score
+from fastattn.decoding.jobs import Job
 from fastattn.decoding.search import HOPELESS, apply_prefix, best_candidates, keep_beams, normalised
 from fastattn.errors import InputError
+from tests.decoding.searching import decode, score
 from tests.models.tiny_models import (
     END,
     START,
@@ -28,8 +28,8 @@ from tests.models.tiny_models import (
 
 def _decode(model, sources, prefixes=None, threads=1, **options):
     prefixes = prefixes or [[] for _ in sources]
-    jobs = [Job(source, [START, *prefix]) for source, prefix in zip(sources, prefixes)]
-    return decode(model, jobs, DecodingOptions(**options), END, UNK, threads)
+    jobs = [Job(source, [START], prefix) for source, prefix in zip(sources, prefixes)]
+    return decode(model, jobs, DecodingOptions(**options), threads)
 
 
 def _plain(results):
@@ -39,7 +39,7 @@ def _plain(results):
 def _naive_beam(model, source, options, prefix=()):
     """CTranslate2's beam search as one reads it, a sentence at a time with nothing cached or vectorised."""
     R = options.beam_size
-    limit = options.limit(len(source), model.positions)
+    limit = options.limit(len(source), model.sizes.positions)
     beams, finished, top_finished = [(0.0, [])], [], False
     for step in range(limit):
         suppressed = ([END] if step < options.min_decoding_length else []) + ([UNK] if options.disable_unk else [])
@@ -162,10 +162,10 @@ def check_company(model, order, count, beam, places, threads):
     chosen = order[:count]
     with pytest.MonkeyPatch.context() as patch:
         # So few places that sentences of every age share the steps.
-        patch.setattr(scheduler, "SENTENCES", places)
-        patch.setattr(scheduler, "LIGHT", 1)
-        patch.setattr(scheduler, "SENTENCES_A_THREAD", 1)
-        patch.setattr(scheduler, "TOKENS", 60)
+        patch.setattr(capacity, "SENTENCES", places)
+        patch.setattr(capacity, "LIGHT", 1)
+        patch.setattr(capacity, "SENTENCES_A_THREAD", 1)
+        patch.setattr(capacity, "TOKENS", 60)
         together = _decode(model, [sources[b] for b in chosen], [prefixes[b] for b in chosen], threads, **options)
     assert _plain(together) == [alone[b] for b in chosen]
 
@@ -178,8 +178,8 @@ def test_company_order_and_threads_change_no_bit(model, order, count, beam, plac
 
 
 def test_freed_places_and_rows_are_used_again(monkeypatch):
-    monkeypatch.setattr(scheduler, "SENTENCES", 3)
-    monkeypatch.setattr(scheduler, "LIGHT", 1)
+    monkeypatch.setattr(capacity, "SENTENCES", 3)
+    monkeypatch.setattr(capacity, "LIGHT", 1)
     model = random_model(seed=7)
     sources = random_sources(20, seed=8)
     jobs = [Job(source, [START]) for source in sources]
@@ -196,8 +196,8 @@ def test_freed_places_and_rows_are_used_again(monkeypatch):
 
 
 def test_sentences_that_end_at_once_leave_none_waiting(monkeypatch):
-    monkeypatch.setattr(scheduler, "SENTENCES", 2)
-    monkeypatch.setattr(scheduler, "LIGHT", 1)
+    monkeypatch.setattr(capacity, "SENTENCES", 2)
+    monkeypatch.setattr(capacity, "LIGHT", 1)
     results = _decode(random_model(seed=7), random_sources(7, seed=8), beam_size=2, max_decoding_length=1)
     assert [len(hypotheses) for hypotheses in results] == [1] * 7
 
@@ -207,11 +207,11 @@ def test_sentences_in_progress_outlive_those_that_end_at_once(monkeypatch):
     model = random_model(seed=7)
     sources = random_sources(3, seed=8, shortest=5, longest=5)
     jobs = [Job(sources[0], [START]), Job(sources[1], [START]), Job(sources[2], [START])]
-    monkeypatch.setattr(scheduler, "SENTENCES", 2)
-    monkeypatch.setattr(scheduler, "LIGHT", 1)
+    monkeypatch.setattr(capacity, "SENTENCES", 2)
+    monkeypatch.setattr(capacity, "LIGHT", 1)
     monkeypatch.setattr(DecodingOptions, "limit", lambda self, *lengths: {0: 9, 1: 3, 2: 1}[next(calls)])
     calls = iter(range(3))
-    results = decode(model, jobs, DecodingOptions(beam_size=2, min_decoding_length=0), END, UNK)
+    results = decode(model, jobs, DecodingOptions(beam_size=2, min_decoding_length=0))
     assert all(results)
 
 
@@ -247,10 +247,8 @@ def test_scores_do_not_depend_on_batches(monkeypatch):
     targets[4] = targets[4][:1]  # nothing to score
     alone = [score(model, [source], [target])[0] for source, target in zip(sources, targets)]
     assert len(alone[4]) == 0
-    from fastattn.decoding import scoring
-
-    monkeypatch.setattr(scoring, "TOKENS", 25)
-    monkeypatch.setattr(scoring, "SENTENCES_A_THREAD", 1)
+    monkeypatch.setattr(capacity, "PASS_ROWS", 25)
+    monkeypatch.setattr(capacity, "SENTENCES_A_THREAD", 1)
     for threads in (1, 3):
         for one, other in zip(alone, score(model, sources, targets, threads)):
             np.testing.assert_allclose(one, other, rtol=1e-12)
@@ -277,16 +275,16 @@ def test_a_failing_worker_stops_the_others():
     jobs = [Job(source, [START]) for source in random_sources(40, seed=2)]
     jobs[20] = Job(np.array([999], np.int32), [START])
     with pytest.raises(InputError, match="999"):
-        decode(model, jobs, DecodingOptions(), END, UNK, threads=2)
+        decode(model, jobs, DecodingOptions(), threads=2)
 
 
 def test_jobs_without_source_or_start_are_refused():
     model = random_model()
     with pytest.raises(InputError, match="at least one token"):
-        decode(model, [Job(np.zeros(0, np.int32), [START])], DecodingOptions(), END, UNK)
+        decode(model, [Job(np.zeros(0, np.int32), [START])], DecodingOptions())
     with pytest.raises(InputError, match="start token"):
-        decode(model, [Job(np.array([3], np.int32), [])], DecodingOptions(), END, UNK)
-    assert decode(model, [], DecodingOptions(), END, UNK) == []
+        decode(model, [Job(np.array([3], np.int32), [])], DecodingOptions())
+    assert decode(model, [], DecodingOptions()) == []
 
 
 def test_greedy_search_copies_its_only_hypothesis():

@@ -9,8 +9,8 @@ import pytest
 
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.sentences import decode_sentences
 from fastattn.errors import InputError
+from tests.decoding import searching
 from tests.models.tiny_models import END, START, UNK, random_model, random_sources
 
 FIELDS = {field.name: str(field.type) for field in dataclasses.fields(DecodingOptions)}
@@ -38,7 +38,7 @@ def decode(**options):
     wished = options.pop("wished", False)
     model = random_model(3)
     jobs = [Job(source, [START], wished=[5] if wished else []) for source in random_sources(3, 3)]
-    return decode_sentences(model, jobs, DecodingOptions(**{"max_decoding_length": 8, **options}), END, UNK, 1)
+    return searching.decode(model, jobs, DecodingOptions(**{"max_decoding_length": 8, **options}))
 
 
 def outcome(**options):

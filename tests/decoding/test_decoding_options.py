@@ -17,18 +17,17 @@ from fastattn.decoding.constraints import (
 )
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.scheduler import SENTENCES_A_THREAD
-from fastattn.decoding.scoring import score
+from fastattn.decoding.capacity import SENTENCES_A_THREAD
 from fastattn.decoding.search import biased, coverage
-from fastattn.decoding.sentences import decode_sentences
 from fastattn.errors import InputError
+from tests.decoding.searching import decode, score
 from tests.models.tiny_models import END, START, UNK, next_log_probs, random_model, random_sources, steady_ops
 
 
 def _decode(model, sources, prefixes=None, threads=1, **options):
     prefixes = prefixes or [[] for _ in sources]
-    jobs = [Job(source, [START, *prefix]) for source, prefix in zip(sources, prefixes)]
-    return decode_sentences(model, jobs, DecodingOptions(**options), END, UNK, threads)
+    jobs = [Job(source, [START], prefix) for source, prefix in zip(sources, prefixes)]
+    return decode(model, jobs, DecodingOptions(**options), threads)
 
 
 def _listed(ids_RJ):
@@ -182,7 +181,7 @@ def test_alternatives_score_as_forced_decoding_does(variety):
     for source, hypotheses in zip(sources, results):
         first_V = next_log_probs(model, source, [START, *prefix], [END])
         assert [h.tokens[3] for h in hypotheses] == np.argsort(-first_V)[:5].tolist()
-        ruled_out = next_log_probs(model, source, [START, *prefix])[hypotheses[0].tokens[3]] - first_V.max()
+        ruled_out = next_log_probs(model, source, [START], prefix)[hypotheses[0].tokens[3]] - first_V.max()
         for h in hypotheses:
             assert h.tokens[:3].tolist() == prefix
             target = np.array([START, *h.tokens] + [END] * (len(h.tokens) < 9), np.int32)

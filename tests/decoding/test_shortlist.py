@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from fastattn import Translator, kernels, reference
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.scoring import score
-from fastattn.decoding.sentences import decode_sentences
 from fastattn.decoding.shortlist import allowed_ids
 from fastattn.models.transformer import EncoderDecoder
 from fastattn.spec import Shortlist
+from tests.decoding.searching import decode, score
 from tests.models.tiny_models import END, START, UNK, random_checkpoint, random_sources
 
 WORDS = 60
@@ -50,8 +49,8 @@ def build(ops=reference, precision="float32", shortlist=True, seed=0, **changes)
 
 
 def run(model, sources, prefixes=None, threads=1, **options):
-    jobs = [Job(source, [START, *prefix]) for source, prefix in zip(sources, prefixes or [[]] * len(sources))]
-    return decode_sentences(model, jobs, DecodingOptions(**{"max_decoding_length": 12} | options), END, UNK, threads)
+    jobs = [Job(source, [START], prefix) for source, prefix in zip(sources, prefixes or [[]] * len(sources))]
+    return decode(model, jobs, DecodingOptions(**{"max_decoding_length": 12} | options), threads)
 
 
 def plain(results):

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from fastattn.decoding import scheduler
+from fastattn.decoding import worker
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import FastattnError, InputError, SearchTimeout
 from fastattn.translator import Translator
@@ -20,7 +20,7 @@ TEXTS = [" ".join(WORDS[(7 * number + i) % 16] for i in range(1 + number % 5)) f
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch: pytest.MonkeyPatch):
     ticks = count()
-    monkeypatch.setattr(scheduler, "monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr(worker, "monotonic", lambda: float(next(ticks)))
 
 
 def _translator(threads: int = 1) -> Translator:

@@ -1,0 +1,271 @@
+"""The sentences in progress under the same options: what they choose next, and what becomes of it."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fastattn.decoding.beams import Beams, Sentence
+from fastattn.decoding.cache import Cache
+from fastattn.decoding.candidates import Candidates, Rows
+from fastattn.decoding.jobs import Hypothesis, Job
+from fastattn.decoding.model import Model
+from fastattn.decoding.options import DecodingOptions, Step
+from fastattn.decoding.sampling import sentence_key
+from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, coverage, keep_beams, normalised
+from fastattn.scheduling.request import Ticket
+from fastattn.scheduling.seat import Desk
+
+# Options that a sentence may have of its own, whatever its neighbours' are.
+_OWN = ("callback", "timeout", "seed", "max_decoding_length", "max_length_factor", "max_input_length")
+
+
+class Batch:
+    """Of one worker, whose model, cache and desk it uses."""
+
+    def __init__(self, model: Model, cache: Cache, desk: Desk, first: Job, end_id: int, unk_id: int):
+        self.cache, self.desk, self.options = cache, desk, first.options
+        self.choice = Candidates(model, first.options, end_id, unk_id)
+        self.has_lists = first.allowed is not None
+        self.end_ids = self.choice.end_ids
+        self.beam = self.options.beam_size
+        self.candidates = 1 if self.options.greedy else 2 * self.beam
+        self.beams: Beams | None = None
+        self._alike = self.options  # the last that were found to be as these
+        self._calls_back = False
+
+    def takes(self, job: Job) -> bool:
+        """Whether the sentence is searched for as the others here are."""
+        if job.options is not self._alike:
+            if _shared(job.options) != _shared(self.options):
+                return False
+            self._alike = job.options
+        return self.has_lists == (job.allowed is not None)
+
+    def sentences(self) -> list[Sentence]:
+        """Those that are in progress."""
+        return [] if self.beams is None else self.beams.sentences_B.tolist()
+
+    def sentence(self, ticket: Ticket, place: int) -> Sentence:
+        """A sentence of this batch, at its place in the cache, with slots of its own."""
+        job: Job = ticket.job
+        key = sentence_key(job.source, [*job.start, *job.prefix], job.salt) if self.options.sampled else 0
+        return Sentence(ticket, place, self.cache.add_slots(place, self.beam), key, self.choice.pick(job))
+
+    # steps
+
+    def begin(self, sentences: list[Sentence], limits_B: np.ndarray, hidden_BD: np.ndarray) -> None:
+        """The first free step, of one row a sentence, from the last row of its start and prefix."""
+        jobs = [sentence.job for sentence in sentences]
+        # Where the limit falls inside the prefix, the last token is the prefix's, whatever the model says.
+        forced_B = np.array(
+            [job.prefix[limit - 1] if limit <= len(job.prefix) else -1 for job, limit in zip(jobs, limits_B)]
+        )
+        prefixed_B = np.array([len(job.prefix) > max(job.context, job.forced) for job in jobs])
+        steps_B = np.array([min(len(job.prefix), limit - 1) for job, limit in zip(jobs, limits_B)], np.int64)
+        self._calls_back |= any(job.options.callback is not None for job in jobs)
+        B = len(sentences)
+        sentences_B = np.empty(B, object)
+        sentences_B[:] = sentences
+        beams = Beams(
+            sentences_B,
+            np.stack([sentence.slots_R for sentence in sentences]),
+            steps_B,
+            steps_B + [sentence.before for sentence in sentences],
+            limits_B,
+            finished_B=np.zeros(B, np.int64),
+            top_finished_B=np.zeros(B, bool),
+            scores_BR=np.zeros((B, 1), hidden_BD.dtype),
+            tokens_BR=np.zeros((B, 1), np.int32),
+            diverged_BR=np.zeros((B, 1), bool),
+        )
+        # With scores, wanted or not: a projection whose weights hold NaN shows here.
+        candidates = self._continuations(hidden_BD, beams, 1, scored=True)
+        apply_prefix(*candidates[:2], self.end_ids, forced_B, prefixed_B)
+        started = self._move_on(beams, *candidates, self._show(beams, *candidates[:2], forced_B >= 0))
+        if started is not None:
+            self.beams = started if self.beams is None else self.beams.joined(started)
+
+    def advance(self, hidden_RD: np.ndarray) -> None:
+        """One token for every beam, from the rows that a step gave."""
+        assert self.beams is not None
+        candidates = self._continuations(hidden_RD, self.beams, self.beam, self.options.scored)
+        self.beams = self._move_on(self.beams, *candidates, self._show(self.beams, *candidates[:2]))
+
+    def _continuations(
+        self, hidden_RD: np.ndarray, beams: Beams, width: int, scored: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """``best_candidates`` of sentences with ``width`` rows each."""
+        log_probs_Rk, ids_Rk = self.choice.best(hidden_RD, self._rows(beams, width), self.candidates, scored)
+        shape = len(beams.steps_B), width, -1
+        return best_candidates(beams.scores_BR, log_probs_Rk.reshape(shape), ids_Rk.reshape(shape), self.candidates)
+
+    def _rows(self, beams: Beams, width: int) -> Rows:
+        """What the options want to know of each row."""
+        rows = Rows(np.repeat(beams.steps_B, width))
+        sentences: list[Sentence] = beams.sentences_B.tolist()
+        if self.has_lists or self.choice.shortlist is not None:
+            rows.picked_R = [sentence.picked for sentence in sentences for _ in range(width)]
+        if self.choice.needs_past:
+            contexts_B = np.array([sentence.job.context for sentence in sentences])
+            rows.lengths_R = rows.steps_R - np.repeat(contexts_B, width)
+            ends_R = np.repeat(beams.positions_B, width) + 1
+            rows.past_RT = self.cache.past(beams.slots_BR[:, :width].ravel(), ends_R - rows.lengths_R, rows.lengths_R)
+        if self.options.biased:
+            rows.wished_R = np.where(beams.diverged_BR, -1, self._wished(beams)[:, None]).ravel()
+        if self.options.sampled:
+            rows.keys_R = np.array([sentence.key for sentence in sentences], np.uint64)
+            rows.hypotheses_R = np.array([sentence.job.hypothesis for sentence in sentences], np.uint64)
+            rows.seeds_R = np.array([(sentence.job.options.seed or 0) % 2**64 for sentence in sentences], np.uint64)
+        return rows
+
+    def _wished(self, beams: Beams) -> np.ndarray:
+        """The token that each sentence's prefix wishes for next, or -1."""
+        wished = (sentence.job.wished for sentence in beams.sentences_B.tolist())
+        return np.array([ids[step] if step < len(ids) else -1 for ids, step in zip(wished, beams.steps_B)], np.int32)
+
+    def _move_on(
+        self,
+        beams: Beams,
+        scores_BC: np.ndarray,
+        ids_BC: np.ndarray,
+        parents_BC: np.ndarray,
+        stopped_B: np.ndarray | None = None,
+    ) -> Beams | None:
+        """Take the candidates: record those that end, close the sentences that are done, move the others on.
+
+        ``parents_BC`` is the beam that each candidate continues. None when no sentence is left.
+        """
+        R, options = self.beam, self.options
+        last_B = beams.steps_B + 1 >= beams.limits_B
+        if stopped_B is not None:
+            last_B |= stopped_B
+        ended_BR = are_ends(ids_BC[:, :R], self.end_ids) | last_B[:, None]
+        for b, r in np.argwhere(ended_BR):
+            self._record(beams, b, int(parents_BC[b, r]), int(ids_BC[b, r]), float(scores_BC[b, r]))
+        finished_B = beams.finished_B + ended_BR.sum(axis=1)
+        top_finished_B = beams.top_finished_B | ended_BR[:, 0]
+        if options.greedy:
+            done_B = finished_B > 0
+        elif options.longer_is_worse:  # later beams cannot overtake
+            done_B = last_B | (top_finished_B & (finished_B >= options.num_hypotheses))
+        else:
+            done_B = last_B | (finished_B >= options.wanted)
+        diverged_BR = beams.diverged_BR
+        if options.biased:  # by place, not by ancestry, as CTranslate2 has it
+            diverged_BR = diverged_BR | (ids_BC[:, :R] != self._wished(beams)[:, None])
+        if done_B.any():
+            for sentence in beams.sentences_B[done_B].tolist():
+                self._close(sentence)
+        kept: Any = np.s_[:, :R]
+        if ended_BR.any():
+            kept = np.arange(len(ids_BC))[:, None], keep_beams(ids_BC, ended_BR, self.end_ids)
+        scores_BR, tokens_BR, parents_BR = scores_BC[kept], ids_BC[kept], parents_BC[kept]
+        moved = Beams(
+            beams.sentences_B,
+            beams.slots_BR,
+            beams.steps_B + 1,
+            beams.positions_B + 1,
+            beams.limits_B,
+            finished_B,
+            top_finished_B,
+            scores_BR,
+            tokens_BR,
+            diverged_BR,
+        )
+        if done_B.any():
+            moved, parents_BR = moved.select(~done_B), parents_BR[~done_B]
+        if not len(moved.steps_B):
+            return None
+        if R > 1:
+            parent_slots_BR = moved.slots_BR[np.arange(len(parents_BR))[:, None], parents_BR]
+            longest = int(moved.positions_B.max())
+            self.cache.reorder(moved.slots_BR.ravel(), parent_slots_BR.ravel(), longest)
+        return moved
+
+    # hypotheses
+
+    def _record(self, beams: Beams, b: int, parent: int, token: int, log_probability: float) -> None:
+        """Keep the parent's tokens and the one that ends them as a hypothesis."""
+        sentence: Sentence = beams.sentences_B[b]
+        options = self.options
+        slot, end = int(sentence.slots_R[parent]), int(beams.positions_B[b]) + 1
+        tokens = np.append(self.cache.tokens(slot, sentence.before + 1, end), np.int32(token))
+        if not options.scored:
+            log_probability = math.nan
+        counted = len(tokens) - sentence.job.context
+        score = normalised(log_probability, counted, options.length_penalty, options.word_penalty)
+        attention_TS = self.cache.attention(slot, sentence.before, end) if options.needs_attention else None
+        if attention_TS is not None and options.coverage_penalty and counted:
+            score += options.coverage_penalty * coverage(attention_TS[-counted:])
+        kept = len(tokens)
+        while kept and not options.return_end_token and tokens[kept - 1] in self.end_ids:
+            kept -= 1
+        attention_TS = None if attention_TS is None else attention_TS[:kept]
+        sentence.hypotheses.append(Hypothesis(tokens[:kept], log_probability, counted, score, attention_TS))
+
+    def _close(self, sentence: Sentence) -> None:
+        """Hand over the sentence's best hypotheses and free what it holds."""
+        wanted = self.options.num_hypotheses
+        best = sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)[:wanted]
+        self.cache.release(sentence.place, sentence.slots_R)
+        # Greedy search has but one hypothesis, which is copied; a beam may end with fewer than were asked for.
+        self.desk.finish(sentence.ticket, best * wanted if self.options.greedy else best)
+
+    def leave(self, left: set[Sentence]) -> None:
+        """Take these out, with no hypotheses."""
+        if self.beams is None:
+            return
+        staying_B = np.ones(len(self.beams.steps_B), bool)
+        for b, sentence in enumerate(self.beams.sentences_B.tolist()):
+            if sentence in left:
+                staying_B[b] = False
+                self.cache.release(sentence.place, sentence.slots_R)
+                if sentence.ticket.is_over:
+                    self.desk.leave(sentence.ticket)
+                else:
+                    self.desk.finish(sentence.ticket, [])
+        self.beams = self.beams.select(staying_B) if staying_B.any() else None
+
+    # callbacks
+
+    def show_prefix(self, ticket: Ticket, limit: int) -> int:
+        """Show the prefix to the callback; the limit of the sentence, which may want to end inside it."""
+        if ticket.job.options.callback is not None:
+            for position, token in enumerate(ticket.job.prefix[:limit]):
+                if self._call_back(ticket, position, token, 0.0, position + 1 == limit):
+                    return position + 1
+        return limit
+
+    def _show(
+        self, beams: Beams, scores_BC: np.ndarray, ids_BC: np.ndarray, shown_B: np.ndarray | None = None
+    ) -> np.ndarray | None:
+        """Show the new tokens to the callbacks, but for sentences ``shown_B``: which are to end with them."""
+        if not self._calls_back:
+            return None
+        stopped_B: np.ndarray | None = None
+        for b, sentence in enumerate(beams.sentences_B.tolist()):
+            if sentence.job.options.callback is not None and (shown_B is None or not shown_B[b]):
+                token = int(ids_BC[b, 0])
+                is_last = token in self.end_ids or int(beams.steps_B[b]) + 1 >= beams.limits_B[b]
+                log_probability = float(scores_BC[b, 0] - beams.scores_BR[b, 0])
+                if self._call_back(sentence.ticket, int(beams.steps_B[b]), token, log_probability, is_last):
+                    stopped_B = np.zeros(len(ids_BC), bool) if stopped_B is None else stopped_B
+                    stopped_B[b] = True
+        return stopped_B
+
+    def _call_back(self, ticket: Ticket, position: int, token: int, log_probability: float, is_last: bool) -> bool:
+        """What the sentence's callback says to the token; one that raises fails its request."""
+        job: Job = ticket.job
+        if job.options.callback is None or ticket.is_over:
+            return False
+        step = Step(job.number, 0, job.hypothesis, position, int(token), "", log_probability, bool(is_last))
+        try:
+            return bool(job.options.callback(step))
+        except Exception as error:  # noqa: BLE001  the caller's own
+            self.desk.fail(ticket, error)
+            return False
+
+
+def _shared(options: DecodingOptions) -> dict[str, Any]:
+    return {name: value for name, value in vars(options).items() if name not in _OWN}

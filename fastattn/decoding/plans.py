@@ -1,0 +1,117 @@
+"""What options ask for, as plans of jobs: one job a sentence, or one for each of its samples or alternatives."""
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fastattn.decoding.jobs import Hypothesis, Job, check_jobs
+from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.passes import Expansion, Scoring
+from fastattn.scheduling.request import Plan
+
+
+def search_plan(jobs: Sequence[Job], positions: int) -> Plan:
+    """A list of hypotheses for each sentence, best first; none for one whose text's time was over.
+
+    positions  of the decoder; 0: no limit
+    Raises InputError for a source that is empty, or a target without a start token.
+    """
+    check_jobs(jobs)
+    jobs = _numbered(jobs)
+    limits = [job.limit(positions) for job in jobs]
+    roomy = [b for b, job in enumerate(jobs) if job.options.return_alternatives and len(job.prefix) < limits[b]]
+    next_tokens = dict(zip(roomy, (yield [Expansion(jobs[b]) for b in roomy])))
+    one_each = _Changed(return_alternatives=False, num_hypotheses=1)
+    branches: list[list[Job]] = []
+    for b, job in enumerate(jobs):
+        if job.options.return_alternatives:
+            branches.append(_alternatives(replace(job, options=one_each(job.options)), limits[b], next_tokens.get(b)))
+        elif _is_sampled_often(job.options):
+            one = replace(job, options=one_each(job.options))
+            branches.append([replace(one, hypothesis=n) for n in range(job.options.num_hypotheses)])
+        elif job.options.biased:
+            branches.append([replace(job, prefix=job.prefix[: job.forced], wished=job.prefix)])
+        else:
+            branches.append([job])
+    found = iter((yield [branch for of_one in branches for branch in of_one]))
+    results = [[next(found) for _ in of_one] for of_one in branches]
+    return [_gathered(job, results[b], next_tokens.get(b)) for b, job in enumerate(jobs)]
+
+
+def score_plan(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Plan:
+    """Log-probabilities of targets[b] behind the first token, float32, each given the source and the target before it.
+
+    A target is its start token, its tokens and, usually, its end token: int32.
+    """
+    chosen = [b for b in range(len(sources)) if len(targets[b]) > 1]
+    scored = dict(zip(chosen, (yield [Scoring(sources[b], targets[b]) for b in chosen])))
+    return [scored.get(b, np.zeros(0, np.float32)) for b in range(len(sources))]
+
+
+def stream_plan(job: Job) -> Plan:
+    """Whether each of a sentence's samples, or its one greedy search, came to its end in time; callbacks see them."""
+    check_jobs([job])
+    (job,) = _numbered([job])
+    count = job.options.num_hypotheses if job.options.sampled else 1
+    one = replace(job, options=replace(job.options, num_hypotheses=1))
+    results = yield [replace(one, hypothesis=number) for number in range(count)]
+    return all(results)
+
+
+class _Changed:
+    """Options with changes; for the same options the same ones, so that sentences share a batch."""
+
+    def __init__(self, **changes: object):
+        self._changes = changes
+        self._made: dict[int, DecodingOptions] = {}
+
+    def __call__(self, options: DecodingOptions) -> DecodingOptions:
+        if id(options) not in self._made:
+            self._made[id(options)] = replace(options, **self._changes)  # type: ignore[arg-type]
+        return self._made[id(options)]
+
+
+def _numbered(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs by their numbers; where samples are asked for without a seed, with one, and equal sentences apart."""
+    seeded: Callable[[DecodingOptions], DecodingOptions] = _Changed(seed=secrets.randbits(64))
+    return [
+        replace(job, number=number, salt=number, options=seeded(job.options))
+        if job.options.sampled and job.options.seed is None
+        else replace(job, number=number)
+        for number, job in enumerate(jobs)
+    ]
+
+
+def _is_sampled_often(options: DecodingOptions) -> bool:
+    return options.sampled and options.num_hypotheses > 1
+
+
+def _alternatives(job: Job, limit: int, next_tokens: list[tuple[float, int]] | None) -> list[Job]:
+    """One for each of its next tokens. Where there is no room for one: the prefix alone."""
+    if next_tokens is None:
+        return [replace(job, context=limit)]
+    behind = len(job.prefix) + 1
+    return [replace(job, prefix=[*job.prefix, token], context=behind) for _, token in next_tokens]
+
+
+def _gathered(
+    job: Job, results: list[list[Hypothesis]], next_tokens: list[tuple[float, int]] | None
+) -> list[Hypothesis]:
+    """What comes of a sentence's branches; nothing where one of them was given up."""
+    if len(results) == 1 and not job.options.return_alternatives:
+        return results[0]
+    if not all(results):
+        return []
+    hypotheses = [found[0] for found in results]
+    if not job.options.return_alternatives:
+        return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
+    if next_tokens is None:
+        return hypotheses * job.options.num_hypotheses
+    return [
+        replace(
+            rest, log_probability=first + rest.log_probability, length=rest.length + 1, score=first + rest.score
+        )
+        for (first, _), rest in zip(next_tokens, hypotheses)
+    ]

@@ -1,0 +1,63 @@
+"""Searches and scores with one model, for many callers at once."""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from fastattn.decoding import capacity
+from fastattn.decoding.jobs import Job
+from fastattn.decoding.model import Model
+from fastattn.decoding.options import Step
+from fastattn.decoding.plans import stream_plan
+from fastattn.decoding.timeout import late_search
+from fastattn.decoding.worker import Worker
+from fastattn.scheduling.request import Plan, Request
+from fastattn.scheduling.scheduler import Scheduler
+
+
+class DecodingService:
+    """A scheduler whose workers decode, and one apart for whoever wants his own thread to do it all.
+
+    end_id, unk_id  of the model's vocabulary
+    threads         for all callers together
+    """
+
+    def __init__(self, model: Model, end_id: int, unk_id: int, threads: int):
+        self.model = model
+        self._make_worker = partial(Worker, model, end_id, unk_id)
+        self._threads = threads
+        self._scheduler = self._make_scheduler(threads)
+
+    def _make_scheduler(self, seats: int) -> Scheduler:
+        enough = capacity.SENTENCES_A_THREAD
+        return Scheduler(self._make_worker, self._threads, self.model.ops.use_threads, enough, seats)
+
+    def run(self, make_plan: Callable[[], Plan], apart: bool = False) -> Any:
+        """What the plan returns. Apart: computed by this thread alone, which so is the one that calls back."""
+        scheduler = self._make_scheduler(1) if apart else self._scheduler
+        return scheduler.run(make_plan)
+
+    def submit(self, make_plan: Callable[[], Plan], caller: Hashable = None) -> Request:
+        """As Scheduler.submit."""
+        return self._scheduler.submit(make_plan, caller)
+
+    def stream(self, job: Job) -> Iterator[Step]:
+        """The tokens of one sentence's greedy search, or of its samples, each as soon as it is known.
+
+        Nothing runs between two of them: who asks for no more has ended the work. Raises as ``search_plan`` does, and
+        SearchTimeout where its time is over.
+        """
+        steps: list[Step] = []
+        job = replace(job, options=replace(job.options, callback=steps.append))
+        in_time = False
+
+        def plan() -> Plan:
+            nonlocal in_time
+            in_time = yield from stream_plan(job)
+
+        for _ in self._make_scheduler(1).steps(plan):
+            yield from steps
+            steps.clear()
+        if not in_time:
+            raise late_search(job.options)

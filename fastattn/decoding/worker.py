@@ -1,0 +1,188 @@
+"""One worker: sentences come and go, and all that are in progress share its steps.
+
+A sentence enters by one pass over its start and target prefix, which fills the cache and chooses its first beams; from
+then on it takes part in every step until it ends, and frees what it held for one that waits. Each row knows its own
+position, and each batch its own options, so sentences of any age and any wish share a step.
+"""
+
+from time import monotonic, perf_counter
+
+import numpy as np
+
+from fastattn.decoding import capacity
+from fastattn.decoding.batch import Batch
+from fastattn.decoding.beams import Sentence
+from fastattn.decoding.beginning import begin
+from fastattn.decoding.cache import Cache
+from fastattn.decoding.jobs import Job
+from fastattn.decoding.model import Model
+from fastattn.decoding.passes import Pass
+from fastattn.decoding.timeout import charge, is_over
+from fastattn.scheduling.request import Ticket
+from fastattn.scheduling.seat import Desk
+
+# Seconds that callers with nothing in progress wait for one another where there is little room: a pass of one costs
+# about as much as a pass of many.
+PATIENCE = 0.03
+# Seconds after which what is in progress has a step, though there is room for more, where it is several callers'.
+TURN = 0.03
+
+
+class Worker:
+    """Searches for the targets of Jobs, and does Passes.
+
+    end_id, unk_id  of the model's vocabulary
+    """
+
+    def __init__(self, model: Model, end_id: int, unk_id: int, desk: Desk):
+        self.model, self.end_id, self.unk_id, self.desk = model, end_id, unk_id, desk
+        self.batches: list[Batch] = []
+        self.cache: Cache | None = None
+        self._admitted = 0.0  # when sentences came in last
+
+    def advance(self) -> bool:
+        """One token for all that are in progress, and room for those that wait; False where there was nothing."""
+        start = monotonic()
+        came = self.desk.waiting() > 0 and self._admit()
+        if not self.batches:
+            return came
+        self._step()
+        self._give_up_late(start)
+        return True
+
+    def sentences(self) -> list[Sentence]:
+        """All that are in progress."""
+        return [sentence for batch in self.batches for sentence in batch.sentences()]
+
+    def drop(self) -> None:
+        """Leave the sentences that nobody wants any more."""
+        self._leave({sentence for sentence in self.sentences() if sentence.ticket.is_over})
+
+    # what comes in
+
+    def _admit(self) -> bool:
+        """Take what waits, some at a time, as far as there is room; whether anything came."""
+        came, start = False, perf_counter()
+        while tickets := self._take():
+            came, self._admitted = True, perf_counter()
+            self._do_passes([ticket for ticket in tickets if isinstance(ticket.job, Pass)])
+            searches = [ticket for ticket in tickets if isinstance(ticket.job, Job)]
+            for ticket in searches:
+                if is_over(ticket.job):
+                    self.desk.finish(ticket, [])
+            self._begin([ticket for ticket in searches if not is_over(ticket.job)])
+            if self._admitted > start + TURN and len({s.ticket.request.caller for s in self.sentences()}) > 1:
+                break
+        return came
+
+    def _take(self) -> list[Ticket]:
+        """Tickets that there is room for, of about capacity.ADMITTED source tokens together."""
+        used = sum(len(batch.sentences()) / self._places(batch.beam) for batch in self.batches)
+        # Few sentences at a time would make small products; so free places are filled a quarter at a time.
+        crowded = used > 0.75
+        if crowded and (perf_counter() < self._admitted + PATIENCE or not self.desk.newcomers()):
+            return []
+        expected = sum(sentence.expected for sentence in self.sentences())
+        tokens = rows = 0
+
+        def has_room(ticket: Ticket, newcomer: bool) -> bool:
+            nonlocal used, expected, tokens, rows
+            job = ticket.job
+            if isinstance(job, Pass):
+                fits = not rows or rows + job.rows <= capacity.PASS_ROWS
+                rows += job.rows
+                return fits
+            needed, part = capacity.expected_rows(job), 1 / self._places(job.options.beam_size)
+            if expected and expected + needed > capacity.TOKENS or tokens and tokens + len(job.source) > capacity.ADMITTED:
+                return False
+            if used and used + part > (2 if newcomer else 1) + 1e-9 or crowded and not newcomer:
+                return False
+            used, expected, tokens = used + part, expected + needed, tokens + len(job.source)
+            return True
+
+        return self.desk.take(has_room)
+
+    def _places(self, beam: int) -> int:
+        return capacity.places_for(self.model.sizes, beam)
+
+    def _do_passes(self, tickets: list[Ticket]) -> None:
+        while tickets:
+            first: Pass = tickets[0].job
+            alike = [ticket for ticket in tickets if ticket is tickets[0] or first.alike(ticket.job)]
+            results = first.run(self.model, [ticket.job for ticket in alike], self.end_id, self.unk_id)
+            for ticket, result in zip(alike, results):
+                self.desk.finish(ticket, result)
+            tickets = [ticket for ticket in tickets if ticket not in alike]
+
+    def _begin(self, tickets: list[Ticket]) -> None:
+        """Have them in progress."""
+        if not tickets:
+            return
+        if self.cache is None:
+            self.cache = self._new_cache(tickets)
+        elif self.batches:
+            self.cache.shrink()
+        batches = [self._batch_of(ticket.job) for ticket in tickets]
+        begin(self.model, self.cache, tickets, batches)
+        self.batches = [batch for batch in self.batches if batch.beams is not None]
+
+    def _new_cache(self, tickets: list[Ticket]) -> Cache:
+        """With room for as many like these as wait, within the budget; memory follows what is written."""
+        jobs = [ticket.job for ticket in tickets]
+        places = max(len(jobs), min(self._places(jobs[0].options.beam_size), len(jobs) + self.desk.waiting()))
+        rows, memory_rows = sum(map(capacity.expected_rows, jobs)), sum(len(job.source) for job in jobs)
+        most, least = min(capacity.TOKENS, rows * places // len(jobs)), min(capacity.TOKENS, rows)
+        return Cache(
+            self.model.ops,
+            self.model.sizes,
+            max(most, least),
+            max(memory_rows, min(capacity.TOKENS, memory_rows * places // len(jobs))),
+        )
+
+    def _batch_of(self, job: Job) -> Batch:
+        for batch in self.batches:
+            if batch.takes(job):
+                return batch
+        assert self.cache is not None
+        self.batches.append(Batch(self.model, self.cache, self.desk, job, self.end_id, self.unk_id))
+        return self.batches[-1]
+
+    # a step
+
+    def _step(self) -> None:
+        """One token for every beam of every sentence in progress."""
+        ops, cache, batches = self.model.ops, self.cache, self.batches
+        assert cache is not None
+        beams = [batch.beams for batch in batches]
+        slots_R = np.concatenate([each.slots_BR.ravel() for each in beams])
+        tokens_R = np.concatenate([each.tokens_BR.ravel() for each in beams])
+        positions_R = np.concatenate([np.repeat(each.positions_B, each.slots_BR.shape[1]) for each in beams])
+        positions_R = positions_R.astype(np.int32)
+        wants_attention = any(batch.options.needs_attention for batch in batches)
+        hidden_RD, attention_RS = self.model.step(cache, slots_R, tokens_R, positions_R, wants_attention)
+        if attention_RS is not None:
+            cache.keep_attention(slots_R, positions_R, attention_RS)
+        first = 0
+        for batch, each in zip(batches, beams):
+            rows_R = np.arange(first, first + each.slots_BR.size)
+            batch.advance(hidden_RD if len(batches) == 1 else ops.take_rows(hidden_RD, rows_R))
+            first += each.slots_BR.size
+        self.batches = [batch for batch in batches if batch.beams is not None]
+        if not self.batches:
+            self.cache = None
+
+    # what goes before its end
+
+    def _give_up_late(self, start: float) -> None:
+        """Share the time since ``start`` among the sentences; close, with no hypotheses, those that have none left."""
+        sentences = self.sentences()
+        if any(sentence.job.allowance is not None for sentence in sentences):
+            charge([sentence.job for sentence in sentences], monotonic() - start)
+            self._leave({sentence for sentence in sentences if is_over(sentence.job)})
+
+    def _leave(self, left: set[Sentence]) -> None:
+        for batch in self.batches if left else ():
+            batch.leave(left)
+        self.batches = [batch for batch in self.batches if batch.beams is not None]
+        if not self.batches:
+            self.cache = None
