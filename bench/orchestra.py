@@ -17,7 +17,7 @@ from bench.request import Request, say
 from bench.sentences import BUILT_IN
 from fastattn.cache import cache_root
 from fastattn.errors import FastattnError
-from fastattn.weights import catalog
+from fastattn.weights.download import catalog
 
 THREADS = (
     "NUMBA_NUM_THREADS",

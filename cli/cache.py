@@ -153,8 +153,8 @@ def _model(entry: "CacheEntry") -> str:
     if entry.kind != "packed" or entry.half_made:
         return ""
     from fastattn.errors import CheckpointError
-    from fastattn.weights.catalog import checkpoints_folder
-    from fastattn.weights.safetensors_file import read_metadata
+    from fastattn.weights.containers.safetensors import read_metadata
+    from fastattn.weights.download.catalog import checkpoints_folder
 
     try:
         origin = read_metadata(entry.path).get("checkpoint", "")

@@ -53,9 +53,10 @@ def convert(model: str, out: str, precision: str) -> None:
         name = located(model, progress)
         from pathlib import Path
 
-        from fastattn.weights import catalog, read
-        from fastattn.weights.convert import weight_bytes, write
-        from fastattn.weights.pull import SOURCE_FILE
+        from fastattn.weights import read
+        from fastattn.weights.download import catalog
+        from fastattn.weights.download.pull import SOURCE_FILE
+        from fastattn.weights.native.convert import weight_bytes, write
 
         def wrote(done: int, total: int) -> None:
             progress.show(f"writing {out}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")

@@ -138,7 +138,7 @@ def encode(
 
 def _located(model: str | None, progress: Progress) -> "Path":
     """Where the model, or else the default one, is; what runs it is imported only once that is known."""
-    from fastattn.weights import catalog
+    from fastattn.weights.download import catalog
 
     if model is None:
         announce_default(catalog.DEFAULT_ENCODER, "-m chooses another")

@@ -47,7 +47,8 @@ def _print(facts: _Facts) -> None:
 
 def _checkpoint_facts(model: str) -> _Facts:
     from fastattn.spec import TranslationText
-    from fastattn.weights import catalog, read
+    from fastattn.weights import read
+    from fastattn.weights.download import catalog
 
     path = catalog.resolve(model)
     checkpoint = read(path)
@@ -72,8 +73,8 @@ def _checkpoint_facts(model: str) -> _Facts:
 
 def _origin_facts(path: Path) -> _Facts:
     """Licence and makers, as a pull noted them; for another folder the licence that its model card names."""
-    from fastattn.weights import hub
-    from fastattn.weights.pull import SOURCE_FILE
+    from fastattn.weights.download import hub
+    from fastattn.weights.download.pull import SOURCE_FILE
 
     known = {}
     if (path / SOURCE_FILE).is_file():

@@ -79,8 +79,8 @@ def given(**options: Any) -> dict[str, Any]:
 
 def located(model: str, progress: Progress) -> str:
     """``model`` itself, or the folder of a catalog's checkpoint or of a model of the hub, fetched now if need be."""
-    from fastattn.weights import hub
-    from fastattn.weights.catalog import CATALOG
+    from fastattn.weights.download import hub
+    from fastattn.weights.download.catalog import CATALOG
 
     if os.path.exists(model):
         return model
@@ -91,7 +91,7 @@ def located(model: str, progress: Progress) -> str:
 
 def announce_default(name: str, remark: str) -> None:
     """Say on a terminal which of the catalog's checkpoints serves where none was chosen, and how to choose one."""
-    from fastattn.weights.catalog import CATALOG
+    from fastattn.weights.download.catalog import CATALOG
 
     if sys.stderr is not None and sys.stderr.isatty():
         title = CATALOG[name].title.partition(" (")[0]
@@ -100,12 +100,12 @@ def announce_default(name: str, remark: str) -> None:
 
 def located_name(name: str, progress: Progress) -> str:
     """The folder of the catalog's checkpoint ``name``; a download is announced."""
-    from fastattn.weights.catalog import CATALOG
+    from fastattn.weights.download.catalog import CATALOG
 
     entry = CATALOG[name]
     if entry.folder.is_dir():
         return str(entry.folder)
-    from fastattn.weights.pull import is_offline
+    from fastattn.weights.download.pull import is_offline
 
     if not is_offline():
         size = f"{entry.file_size / 1e6:.0f} MB"
@@ -116,7 +116,7 @@ def located_name(name: str, progress: Progress) -> str:
 
 def fetched(name: str, progress: Progress) -> Path:
     """The folder of the catalog's checkpoint ``name``; a download shows how far it is."""
-    from fastattn.weights.pull import pull
+    from fastattn.weights.download.pull import pull
 
     def received(done: int, total: int) -> None:
         progress.show(f"{name}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")

@@ -26,8 +26,8 @@ both.
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def pull(names: tuple[str, ...]) -> None:
     """Fetch models by name, or list those of the catalog."""
-    from fastattn.weights.catalog import lookup
-    from fastattn.weights.hub import is_hub_name
+    from fastattn.weights.download.catalog import lookup
+    from fastattn.weights.download.hub import is_hub_name
 
     if not names:
         _list()
@@ -39,7 +39,7 @@ def pull(names: tuple[str, ...]) -> None:
 
 
 def _list() -> None:
-    from fastattn.weights.catalog import CATALOG
+    from fastattn.weights.download.catalog import CATALOG
 
     width = max(map(len, CATALOG))
     for entry in CATALOG.values():
@@ -48,7 +48,7 @@ def _list() -> None:
 
 
 def _pull(name: str) -> None:
-    from fastattn.weights.catalog import CATALOG
+    from fastattn.weights.download.catalog import CATALOG
 
     with Progress() as progress:
         folder = fetched(name, progress)
@@ -60,7 +60,7 @@ def _pull(name: str) -> None:
 
 
 def _pull_from_hub(name: str) -> None:
-    from fastattn.weights import hub
+    from fastattn.weights.download import hub
 
     with Progress() as progress:
         folder = hub.fetch(name, bars=progress.enabled)

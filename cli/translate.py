@@ -263,7 +263,7 @@ def translate(
 
 
 def _name_between(source: str | None, target: str | None) -> str:
-    from fastattn.weights.catalog import translation_between
+    from fastattn.weights.download.catalog import translation_between
 
     return translation_between(source, target).name
 

@@ -17,7 +17,8 @@ from fastattn.progress import Progress
 from fastattn.sharing import share_out
 from fastattn.similarity import SIMILARITIES, similarity, unit_length
 from fastattn.spec import ACTIVATIONS, Checkpoint, EncoderText, check_poolings, resolve_precision
-from fastattn.weights import catalog, read
+from fastattn.weights import read
+from fastattn.weights.download import catalog
 
 # A batch's rows: enough for the matrix products to run at full speed, few enough to bound memory and for the cores
 # to end together. From 256 to 4096 rows the speed differs by less than its noise (MiniLM, two cores).

@@ -21,8 +21,8 @@ from fastattn.kept import is_own, make_folder, sweep, write_whole
 from fastattn.kernels.packing import PackedLinear, packed_layout, packed_shapes
 from fastattn.sharing import share_out
 from fastattn.warned import warn
+from fastattn.weights.containers.safetensors import NewTensor, StoredTensor, parse, write_tensors
 from fastattn.weights.folder import map_file
-from fastattn.weights.safetensors_file import NewTensor, StoredTensor, parse, write_tensors
 
 VERSION = 6  # of the files; counted up when what is in them changes
 _PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes, and reads at a time

@@ -36,7 +36,8 @@ from fastattn.pipeline import Pipeline, without_errors
 from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
 from fastattn.spec import Checkpoint, TranslationText, resolve_precision, without_input_scales
 from fastattn.text.translation import SPLITS, TranslationTokenizer
-from fastattn.weights import catalog, read
+from fastattn.weights import read
+from fastattn.weights.download import catalog
 
 
 class Translator:

@@ -39,7 +39,7 @@ def _cache_without_the_tests_models() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def pulled() -> Callable[[str], Path]:
     """A function from a catalog name to the pulled folder; the test that asks is skipped where it cannot be fetched."""
-    from fastattn.weights.pull import pull  # tests of single rooms need no loaders
+    from fastattn.weights.download.pull import pull  # tests of single rooms need no loaders
 
     known: dict[str, Path | str] = {}
 

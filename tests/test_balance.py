@@ -18,7 +18,8 @@ from fastattn.reference.staging import round_to_bfloat16
 from fastattn.rounding import quantize
 from fastattn.spec import Checkpoint, QuantizedTensor
 from fastattn.tensors import check_tensors
-from fastattn.weights import convert, read
+from fastattn.weights import read
+from fastattn.weights.native import convert
 from tests.kernels.test_precision import SHAPES
 from tests.models.encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
 from tests.models.tiny_models import random_checkpoint

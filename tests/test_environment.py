@@ -14,7 +14,7 @@ from fastattn.cli.entry import _explain
 from fastattn.errors import CheckpointError, InputError, OutOfMemoryError
 from fastattn.weights import read
 from fastattn.weights.folder import map_file
-from tests.weights.ctranslate2_writer import (
+from tests.weights.ctranslate2.writer import (
     random_transformer,
     vocabulary,
     write_config,
@@ -133,7 +133,7 @@ def test_a_user_without_a_home_has_no_cache(tmp_path: Path) -> None:
 @needs_posix
 def test_kernels_run_where_nothing_can_be_kept(tmp_path: Path) -> None:
     code = f"""{NOBODY}
-from fastattn.weights.pip_settings import read_settings
+from fastattn.weights.download.pip_settings import read_settings
 from fastattn import kernels
 import numpy as np
 read_settings()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.weights.ctranslate2_writer import (
+from tests.weights.ctranslate2.writer import (
     random_transformer,
     vocabulary,
     write_config,

@@ -109,10 +109,10 @@ import os, signal, sys
 import numpy as np
 from pathlib import Path
 from fastattn import kernels, packed_file
-from fastattn.weights import safetensors_file
+from fastattn.weights.containers import safetensors
 
 def stop(stream, tensors, **more):
-    safetensors_file.write_tensors(stream, tensors, **more)
+    safetensors.write_tensors(stream, tensors, **more)
     stream.flush()
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -15,16 +15,16 @@ from fastattn import progress
 from fastattn.cli.entry import commands
 from fastattn.errors import CheckpointError, InputError
 from fastattn.shown import json_line, shown, visible, without_secrets
-from tests.weights.ctranslate2_writer import (
+from tests.weights.containers.safetensors_writer import random_bert, write_sentence_transformer
+from tests.weights.ctranslate2.writer import (
     random_transformer,
     vocabulary,
     write_config,
     write_model,
     write_vocabularies,
 )
-from tests.weights.hub_server import HubServer
-from tests.weights.index_server import isolate
-from tests.weights.safetensors_writer import random_bert, write_sentence_transformer
+from tests.weights.download.hub_server import HubServer
+from tests.weights.download.index_server import isolate
 
 HOSTILE = "\x1b[2J\x9b1m\u202eevil\u2066\u2028\x85\u200f\u061c\x7f\r\nfastattn: all is well\a"
 ACTED_ON = set("\x1b\x9b\u202e\u2066\u2028\x85\u200f\u061c\x7f\r\a\b\0")
@@ -137,7 +137,7 @@ def test_a_warning_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         warnings.warn(HOSTILE, stacklevel=1)
         raise CheckpointError("x")
 
-    monkeypatch.setattr("fastattn.weights.catalog.resolve", warn)
+    monkeypatch.setattr("fastattn.weights.download.catalog.resolve", warn)
     code, output = run("inspect", "x")
     assert code == 3 and len(output.splitlines()) == 2
 
@@ -162,7 +162,7 @@ def test_a_traceback_holds_neither(debug: str, monkeypatch: pytest.MonkeyPatch, 
         except ValueError as error:
             raise KeyError("hf_secretsecret") from error
 
-    monkeypatch.setattr("fastattn.weights.catalog.resolve", fail)
+    monkeypatch.setattr("fastattn.weights.download.catalog.resolve", fail)
     code, output = run("inspect", "x")
     assert code == 1 and "Traceback" in output and "KeyError" in output and "ValueError" in output
     assert "secretsecret" not in output and "pass@" not in output

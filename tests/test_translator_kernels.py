@@ -11,7 +11,7 @@ from fastattn import Translator
 from fastattn.errors import CheckpointError, InputError
 from fastattn.spec import PRECISIONS, QuantizedTensor
 from tests.models.tiny_models import random_checkpoint
-from tests.weights import ctranslate2_writer as writer
+from tests.weights.ctranslate2 import writer
 
 WORDS = tuple("abcdefghijklmnop")
 

@@ -12,9 +12,11 @@ from pathlib import Path
 from fastattn.cache import cache_root, mark_used
 from fastattn.errors import CheckpointError
 from fastattn.spec import Checkpoint
-from fastattn.weights import argos, ctranslate2, huggingface, marian, native, sentence_transformers
+from fastattn.weights import ctranslate2, huggingface, marian, native
+from fastattn.weights.containers.unpacking import MOST_SHARING, SMALLEST_SUSPECT
+from fastattn.weights.ctranslate2 import argos
 from fastattn.weights.folder import Awaited, Directory, check_memory, kind_of
-from fastattn.weights.unpacking import MOST_SHARING, SMALLEST_SUSPECT
+from fastattn.weights.huggingface import sentence_transformers
 
 # Asked in this order: a sentence-transformers folder is a Hugging Face directory with more in it, and fastattn's own
 # has files of the same names.

@@ -21,7 +21,7 @@ from bench.timing import alternate, once
 from bench.translate_locally import VARIABLE, TranslateLocally, program
 from fastattn import Translator
 from fastattn.runtime.clock import kernel_seconds
-from fastattn.weights import catalog
+from fastattn.weights.download import catalog
 
 MODELS = {"en-pt": ("en", "pt"), "pt-en": ("pt", "en")}
 PEER = TranslateLocally.name

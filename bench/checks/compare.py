@@ -12,7 +12,7 @@ from bench.request import Request
 from bench.timing import library_threads
 from fastattn.cache import cache_root
 from fastattn.kernels import use_threads
-from fastattn.weights import catalog
+from fastattn.weights.download import catalog
 
 THREADS = (1, 2)
 PAUSE = 0.3  # seconds in which the threads of the competitor before stop waiting for work on their cores

@@ -8,7 +8,7 @@ from bench.checks import Data, Findings, check
 from bench.checks.compare import THREADS, compare, plural, request
 from bench.model_cases import encode_cases
 from bench.timing import library_threads
-from fastattn.weights import catalog
+from fastattn.weights.download import catalog
 
 
 def _peer():

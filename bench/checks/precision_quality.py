@@ -7,7 +7,7 @@ from bench.checks.encoding import spearman
 from bench.timing import library_threads
 from bench.translators import TRANSLATORS
 from fastattn import Encoder
-from fastattn.weights import catalog
+from fastattn.weights.download import catalog
 
 
 @check(

@@ -9,7 +9,7 @@ from bench.model_cases import encode_cases, translate_cases
 from bench.timing import alternate, library_threads
 from bench.translators import TRANSLATORS
 from fastattn import Encoder
-from fastattn.weights import catalog
+from fastattn.weights.download import catalog
 
 PEER = "CTranslate2"
 BATCH = "128 sentences, one thread and two: at least 2 x CTranslate2's int8 at its best batches and division of threads"

@@ -2,7 +2,8 @@
 
 from bench.checks import Data, check
 from fastattn.text.sentencepiece import SentencePiece
-from fastattn.weights import catalog, read
+from fastattn.weights import read
+from fastattn.weights.download import catalog
 
 ODD = [
     "",

@@ -7,7 +7,7 @@ import numpy as np
 
 import fastattn
 from bench.checks import Data, check
-from fastattn.weights import catalog
+from fastattn.weights.download import catalog
 
 # The scores that CTranslate2's own tests publish for the float32 model.
 PUBLISHED = {

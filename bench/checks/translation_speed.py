@@ -12,7 +12,8 @@ from bench.operations.table import WEIGHT_BYTES
 from bench.timing import alternate, library_threads, once
 from bench.translators import TRANSLATORS
 from fastattn import Translator
-from fastattn.weights import catalog, read
+from fastattn.weights import read
+from fastattn.weights.download import catalog
 
 PEER = "CTranslate2"
 BATCH = "64 sentences, one thread and two: at least 1.5 x CTranslate2 at its best batch size and division of threads"

@@ -14,7 +14,7 @@ from fastattn import Translator, weights
 from fastattn.cli.entry import commands
 from fastattn.packed_file import PackedFile
 from fastattn.runtime import jit
-from tests.weights.ctranslate2_writer import (
+from tests.weights.ctranslate2.writer import (
     random_transformer,
     vocabulary,
     write_config,

@@ -17,16 +17,17 @@ from fastattn.cli.loading import loading
 from fastattn.results import Translation
 from fastattn.spec import PRECISIONS, Shortlist
 from fastattn.translator import Translator
-from fastattn.weights import convert, read
-from fastattn.weights.catalog import CATALOG
-from tests.weights.ctranslate2_writer import (
+from fastattn.weights import read
+from fastattn.weights.download.catalog import CATALOG
+from fastattn.weights.native import convert
+from tests.weights.ctranslate2.writer import (
     random_transformer,
     vocabulary,
     write_config,
     write_model,
     write_vocabularies,
 )
-from tests.weights.index_server import JSON, IndexServer, entry_of, isolate, zipped
+from tests.weights.download.index_server import JSON, IndexServer, entry_of, isolate, zipped
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +237,7 @@ def test_a_warning_is_one_line_and_comes_once(model, monkeypatch):
             warnings.warn("the checkpoint wants\n what nobody has", stacklevel=2)
         return Path(path)
 
-    monkeypatch.setattr("fastattn.weights.catalog.resolve", warn)
+    monkeypatch.setattr("fastattn.weights.download.catalog.resolve", warn)
     before = warnings.showwarning
     for _ in range(2):
         with warnings.catch_warnings():

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.weights.ctranslate2_writer import (
+from tests.weights.ctranslate2.writer import (
     random_transformer,
     vocabulary,
     write_config,
@@ -105,7 +105,7 @@ def test_an_interrupted_run_leaves_no_output(model, endless, tmp_path, name, cod
 HALF_CONVERTED = """
 import time
 from fastattn import cli
-from fastattn.weights import convert
+from fastattn.weights.native import convert
 
 write = convert.write
 convert.write = lambda *arguments: (write(*arguments), time.sleep(600))
@@ -226,7 +226,7 @@ def test_a_terminal_is_told_which_model_is_the_default(model, tmp_path):
     """Once; not where stderr is no terminal, nor where a model or a language was chosen."""
     import shutil
 
-    from fastattn.weights.catalog import CATALOG
+    from fastattn.weights.download.catalog import CATALOG
 
     told = "fastattn: en-pt, Firefox Translations English to Portuguese (--from, --to or -m choose another)"
     folder = tmp_path / "checkpoints" / CATALOG["en-pt"].folder_name
@@ -277,10 +277,10 @@ def test_a_pulled_name_needs_none_of_the_networks_modules(tmp_path):
 import sys
 from fastattn.cli.options import located
 from fastattn.cli.progress import Progress
-from fastattn.weights.catalog import CATALOG
+from fastattn.weights.download.catalog import CATALOG
 CATALOG["minilm"].folder.mkdir(parents=True)
 assert located("minilm", Progress()) == str(CATALOG["minilm"].folder)
-print(*{"ssl", "http.client", "fastattn.weights.pull"} & set(sys.modules))
+print(*{"ssl", "http.client", "fastattn.weights.download.pull"} & set(sys.modules))
 """
     environment = os.environ | {"FASTATTN_CACHE": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)

@@ -18,7 +18,7 @@ import pytest
 
 from fastattn.translator import Translator
 from tests.test_encoder_checkpoints import _write_folder
-from tests.weights.ctranslate2_writer import (
+from tests.weights.ctranslate2.writer import (
     random_transformer,
     vocabulary,
     write_config,

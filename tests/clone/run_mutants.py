@@ -1,7 +1,7 @@
 """Puts bugs into the sources, one at a time, and tells which of them no test sees.
 
     python tests/clone/run_mutants.py                         a sample of SAMPLE of all that could be put in
-    python tests/clone/run_mutants.py --sample 40 --seed 7 weights/archive.py fastattn/text
+    python tests/clone/run_mutants.py --sample 40 --seed 7 weights/containers/archive.py fastattn/text
     python tests/clone/run_mutants.py --only fastattn/text/splitting.py:101
 
 A mutant is a copy of the tree in which one comparison, operator, number, truth value or condition is another. The test
@@ -56,30 +56,32 @@ NEAREST = {
     "fastattn/text/translation": "translator translator_options",
     "fastattn/text/vocabulary_map": "vocabulary_map",
     "fastattn/text/": "text_sentencepiece",
-    "weights/__init__": "weights_ctranslate2_refused weights_huggingface weights_native",
-    "weights/archive": "archive pull",
-    "weights/argos": "weights_argos",
-    "weights/catalog": "catalog pull",
-    "weights/convert": "convert weights_native",
-    "weights/ctranslate2": "weights_ctranslate2 weights_ctranslate2_refused weights_ctranslate2_damage",
-    "weights/folder": "weights_argos weights_huggingface",
-    "weights/hub": "hub hub_files",
-    "weights/huggingface_generation": "own_settings weights_huggingface_marian",
-    "weights/huggingface_marian": "weights_huggingface_marian",
-    "weights/huggingface": "weights_huggingface encoder_checkpoints",
-    "weights/json_file": "weights_native weights_ctranslate2_refused weights_huggingface",
-    "weights/marian": "weights_marian weights_marian_files weights_marian_refused own_settings",
-    "weights/native": "weights_native",
-    "weights/package_index": "package_index",
-    "weights/pip_settings": "pip_settings",
-    "weights/plain_data": "weights_native",
-    "weights/pull": "pull",
-    "weights/pytorch_file": "pytorch_file",
-    "weights/safetensors_file": "weights_native weights_huggingface",
-    "weights/sentence_transformers": "encoder_checkpoints weights_huggingface",
-    "weights/shortlist": "weights_shortlist",
-    "weights/torch_pickle": "pytorch_file",
-    "weights/transport": "package_index pull hub_files",
+    "weights/__init__": "ctranslate2_refused huggingface native",
+    "weights/folder": "argos huggingface",
+    "weights/containers/archive": "archive pull",
+    "weights/containers/json_file": "native ctranslate2_refused huggingface",
+    "weights/containers/plain_data": "native",
+    "weights/containers/pytorch": "pytorch",
+    "weights/containers/safetensors": "native huggingface",
+    "weights/containers/shortlist": "shortlist_file",
+    "weights/containers/torch_pickle": "pytorch",
+    "weights/containers/unpacking": "hostile argos",
+    "weights/ctranslate2/argos": "argos",
+    "weights/ctranslate2/": "ctranslate2 ctranslate2_refused ctranslate2_damage",
+    "weights/download/catalog": "catalog pull",
+    "weights/download/connections": "downloads",
+    "weights/download/hub": "hub hub_files",
+    "weights/download/package_index": "package_index",
+    "weights/download/pip_settings": "pip_settings",
+    "weights/download/pull": "pull",
+    "weights/download/transport": "package_index pull hub_files",
+    "weights/huggingface/generation": "own_settings huggingface_marian",
+    "weights/huggingface/marian": "huggingface_marian",
+    "weights/huggingface/sentence_transformers": "encoder_checkpoints huggingface",
+    "weights/huggingface/": "huggingface encoder_checkpoints",
+    "weights/marian/": "marian marian_files marian_refused own_settings",
+    "weights/native/convert": "convert native",
+    "weights/native/": "native",
 }
 
 OTHERS: dict[type, type] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fastattn import Encoder, Translator, reference
 from fastattn.spec import EncoderText
-from fastattn.weights import convert
+from fastattn.weights.native import convert
 from tests.models.encoder_cases import CASES, make_checkpoint
 from tests.models.tiny_models import random_checkpoint, vocabulary
 

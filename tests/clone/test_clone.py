@@ -25,7 +25,7 @@ FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 INSTALLS = {"pip install .": ["."], "pip install -e .": ["-e", "."], "not installed": []}
 IMPORTS = """
 from fastattn import Translator
-import fastattn.cli.entry, fastattn.weights.pull
+import fastattn.cli.entry, fastattn.weights.download.pull
 print(fastattn.__file__, fastattn.weights.__file__, fastattn.cli.__file__, sep="\\n")
 """
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.weights.huggingface_marian_cases import CASES, make_config
+from tests.weights.huggingface.marian_cases import CASES, make_config
 
 CASE = CASES["shared"]
 PAD = make_config(CASE)["pad_token_id"]

@@ -7,7 +7,7 @@ import pytest
 
 from fastattn.translator import Translator
 from tests import GOLDENS
-from tests.weights import ctranslate2_cases as cases
+from tests.weights.ctranslate2 import cases
 
 GOLDEN = json.loads((GOLDENS / "ctranslate2.json").read_text(encoding="utf-8"))["models"]
 

@@ -16,11 +16,11 @@ from fastattn.decoding.resolve import resolve_options
 from fastattn.decoding.search import normalised
 from fastattn.errors import CheckpointError, InputError
 from fastattn.spec import Checkpoint, DecodingSettings, TranslationText
-from fastattn.weights.convert import write
+from fastattn.weights.native.convert import write
 from tests import GOLDENS
 from tests.decoding.generation_cases import CASE, PAD, SETTINGS, generation_config
-from tests.weights import marian_writer as writer
-from tests.weights.huggingface_marian_cases import TEXTS, write_model
+from tests.weights.huggingface.marian_cases import TEXTS, write_model
+from tests.weights.marian import writer
 
 GOLDEN = json.loads((GOLDENS / "generation.json").read_text())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import ctranslate2
 
-from tests.weights import ctranslate2_cases as cases
+from tests.weights.ctranslate2 import cases
 
 
 def run(name: str, folder: Path) -> dict:

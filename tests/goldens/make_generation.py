@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from tests.decoding.generation_cases import CASE, SETTINGS, generation_config
-from tests.weights.huggingface_marian_cases import TEXTS, write_model
+from tests.weights.huggingface.marian_cases import TEXTS, write_model
 
 HERE = Path(__file__).resolve().parent
 

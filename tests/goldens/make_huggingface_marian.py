@@ -1,4 +1,4 @@
-"""Writes huggingface_marian.npz: what transformers makes of the models of tests/weights/huggingface_marian_cases.py.
+"""Writes huggingface_marian.npz: what transformers makes of the models of tests/weights/huggingface/marian_cases.py.
 
 Run where torch, transformers, sentencepiece and fastattn are installed, from the repository's root:
 python -m tests.goldens.make_huggingface_marian. Beams are searched as those do who made the models: without the padding
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import transformers
 
-from tests.weights.huggingface_marian_cases import CASES, TEXTS, MarianCase, forced_ids, write_model
+from tests.weights.huggingface.marian_cases import CASES, TEXTS, MarianCase, forced_ids, write_model
 
 HERE = Path(__file__).resolve().parent
 

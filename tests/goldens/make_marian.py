@@ -1,4 +1,4 @@
-"""Make marian.json: what CTranslate2 does with the models of weights/marian_cases.py, once its converter has read them.
+"""Make marian.json: what CTranslate2 does with the models of weights/marian/cases.py, once its converter has read them.
 
 Two things it computes otherwise than Marian are put right: the table of positions is given, and the norms' epsilon.
 Run from the repository's root where ctranslate2, numpy and yaml are installed: python -m tests.goldens.make_marian
@@ -11,8 +11,7 @@ from pathlib import Path
 import ctranslate2
 from ctranslate2.converters import MarianConverter
 
-from tests.weights import marian_cases as cases
-from tests.weights import marian_writer as writer
+from tests.weights.marian import cases, writer
 
 
 def run(name: str, folder: Path) -> dict:

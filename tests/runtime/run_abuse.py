@@ -25,14 +25,14 @@ import numpy as np
 
 from fastattn.cache import cache_root
 from tests.runtime.workload import run_child
-from tests.weights.ctranslate2_writer import (
+from tests.weights.ctranslate2.writer import (
     random_transformer,
     vocabulary,
     write_config,
     write_model,
     write_vocabularies,
 )
-from tests.weights.index_server import IndexServer, entry_of, zipped
+from tests.weights.download.index_server import IndexServer, entry_of, zipped
 
 READY = b"ready\n"
 COMMAND = "import sys; from fastattn.cli import main; print('ready', flush=True); main()"
@@ -99,7 +99,7 @@ for number in range(int(sys.argv[1])):
 """
 
 PULL = """
-from fastattn.weights import catalog
+from fastattn.weights.download import catalog
 entry = {entry!r}
 catalog.CATALOG[entry.name] = entry
 """
@@ -260,7 +260,7 @@ class _Pull(_Work):
         entry = entry_of(archive, "t.zip", {"model": "model", "words": "words"}, size=5_000_000)
         self._server.answers["/simple/tiny-model/"] = ("text/html", b'<a href="/files/t.zip">t.zip</a>')
         self._server.answers["/files/t.zip"] = ("application/zip", archive)
-        self.code = f"from fastattn.weights.catalog import Entry{PULL.format(entry=entry)}{COMMAND}"
+        self.code = f"from fastattn.weights.download.catalog import Entry{PULL.format(entry=entry)}{COMMAND}"
         for name in list(self.environment):
             if name.startswith("PIP_") or name.lower().endswith("_proxy") or name == "FASTATTN_OFFLINE":
                 del self.environment[name]

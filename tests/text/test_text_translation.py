@@ -11,8 +11,8 @@ from fastattn.text.translation import TranslationTokenizer, split_lines
 from fastattn.translator import Translator
 from tests.cli.test_cli import run, succeed
 from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
-from tests.weights import ctranslate2_writer
-from tests.weights.ctranslate2_writer import random_transformer
+from tests.weights.ctranslate2 import writer as ctranslate2_writer
+from tests.weights.ctranslate2.writer import random_transformer
 
 TO_GERMAN = ">>de<<"
 TOLD = "no sentencepiece model lies beside this checkpoint: texts are taken as tokens separated by spaces"

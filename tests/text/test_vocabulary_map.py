@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from fastattn.errors import CheckpointError
 from fastattn.text.vocabulary_map import VocabularyMap
 from fastattn.translator import Translator
-from fastattn.weights import convert, read
-from fastattn.weights.hub import needed
+from fastattn.weights import read
+from fastattn.weights.download.hub import needed
+from fastattn.weights.native import convert
 from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
-from tests.weights import ctranslate2_cases as cases
+from tests.weights.ctranslate2 import cases
 
 WORDS = ("<unk>", "<s>", "</s>", "a", "b", "c", "d", "e")
 IDS = {word: i for i, word in enumerate(WORDS)}

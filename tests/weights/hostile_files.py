@@ -8,7 +8,7 @@ import struct
 import zipfile
 
 from tests.text.test_text_sentencepiece import PLAIN, field, piece
-from tests.weights import pytorch_writer as torch
+from tests.weights.containers import pytorch_writer as torch
 
 ORDERED_DICT = torch.name("collections", "OrderedDict")
 

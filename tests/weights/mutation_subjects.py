@@ -19,19 +19,21 @@ from fastattn.errors import DownloadError
 from fastattn.spec import Shortlist
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.translator import Translator
-from fastattn.weights import convert, read
-from fastattn.weights.archive import ArchiveError, extract
+from fastattn.weights import read
+from fastattn.weights.containers.archive import ArchiveError, extract
+from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.folder import Directory
-from fastattn.weights.shortlist import read_shortlist
+from fastattn.weights.native import convert
 from tests import GOLDENS
-from tests.weights import ctranslate2_writer as writer
-from tests.weights import marian_writer, safetensors_writer
-from tests.weights.huggingface_marian_cases import CASES, write_files
-from tests.weights.huggingface_marian_cases import make_tensors as marian_mt_tensors
+from tests.weights.containers import safetensors_writer
+from tests.weights.containers.pytorch_writer import pytorch_bytes
+from tests.weights.containers.safetensors_writer import MEAN_POOLING, safetensors_bytes
+from tests.weights.containers.shortlist_writer import binary_shortlist
+from tests.weights.ctranslate2 import writer
+from tests.weights.huggingface.marian_cases import CASES, write_files
+from tests.weights.huggingface.marian_cases import make_tensors as marian_mt_tensors
+from tests.weights.marian import writer as marian_writer
 from tests.weights.mutators import Files, mutate, packed
-from tests.weights.pytorch_writer import pytorch_bytes
-from tests.weights.safetensors_writer import MEAN_POOLING, safetensors_bytes
-from tests.weights.shortlist_writer import binary_shortlist
 
 TEXTS = ["▁w1 ▁w2", "the garden, 明天 w0!", "", "x" * 40]
 LIMIT = 1 << 16  # bytes that a pulled archive may unpack to

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.weights import marian_bin, marian_npz
-from fastattn.weights.ctranslate2_file import parse
-from tests.weights import ctranslate2_writer, marian_writer
-from tests.weights.shortlist_writer import hash_words
+from fastattn.weights.ctranslate2.file import parse
+from fastattn.weights.marian import bin_file, npz_file
+from tests.weights.containers.shortlist_writer import hash_words
+from tests.weights.ctranslate2 import writer as ctranslate2_writer
+from tests.weights.marian import writer as marian_writer
 
 Files = dict[str, bytes]
 HUGE = [0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 1 << 24, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1]
@@ -278,7 +279,7 @@ def _marian(data: bytes, rng: random.Random) -> bytes:
     """An array lost, doubled, renamed, of another shape or type, odd numbers, or an option; the file stays sound."""
     is_npz = data[:2] == b"PK"
     try:
-        items = (marian_npz if is_npz else marian_bin).parse(memoryview(bytearray(data)), "")
+        items = (npz_file if is_npz else bin_file).parse(memoryview(bytearray(data)), "")
     except Exception:  # noqa: BLE001  whatever is wrong with it
         raise Unfit from None
     arrays = {name: item.stored * (item.multiplier or item.stored.dtype.type(1)) for name, item in items.items()}

@@ -20,12 +20,13 @@ from fastattn.spec import TranslationText
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.text.vocabulary_map import VocabularyMap
-from fastattn.weights import marian_bin, marian_npz, marian_yml, pytorch_file, safetensors_file
-from fastattn.weights.ctranslate2_file import parse as parse_ctranslate2
+from fastattn.weights.containers import pytorch, safetensors
+from fastattn.weights.containers.shortlist import read_shortlist
+from fastattn.weights.ctranslate2.file import parse as parse_ctranslate2
+from fastattn.weights.download.package_index import PackageIndex
+from fastattn.weights.download.pip_settings import PipSettings
 from fastattn.weights.folder import Directory, map_file
-from fastattn.weights.package_index import PackageIndex
-from fastattn.weights.pip_settings import PipSettings
-from fastattn.weights.shortlist import read_shortlist
+from fastattn.weights.marian import bin_file, npz_file, yml
 
 MEMORY = 200 << 20
 FLOOR = 200_000
@@ -94,7 +95,7 @@ def _page(path: Path, text: str) -> None:
     assert len(found) == 1
 
 
-def _float32(tensors: dict[str, safetensors_file.StoredTensor]) -> None:
+def _float32(tensors: dict[str, safetensors.StoredTensor]) -> None:
     for tensor in tensors.values():
         tensor.int8() if tensor.dtype == "I8" else tensor.float32()
 
@@ -102,16 +103,16 @@ def _float32(tensors: dict[str, safetensors_file.StoredTensor]) -> None:
 READERS: dict[str, Callable[[Path, str], object]] = {
     "model": lambda path, text: weights.read(path),
     "ctranslate2": lambda path, text: parse_ctranslate2(map_file(path), str(path)),
-    "marian bin": lambda path, text: marian_bin.parse(map_file(path), str(path)),
-    "marian npz": lambda path, text: marian_npz.parse(map_file(path), str(path)),
-    "options": lambda path, text: marian_yml.parse_options(path.read_bytes(), str(path)),
+    "marian bin": lambda path, text: bin_file.parse(map_file(path), str(path)),
+    "marian npz": lambda path, text: npz_file.parse(map_file(path), str(path)),
+    "options": lambda path, text: yml.parse_options(path.read_bytes(), str(path)),
     "page": _page,
-    "pytorch": lambda path, text: _float32(pytorch_file.parse(map_file(path), str(path))),
-    "safetensors": lambda path, text: _float32(safetensors_file.parse(map_file(path), str(path))),
+    "pytorch": lambda path, text: _float32(pytorch.parse(map_file(path), str(path))),
+    "safetensors": lambda path, text: _float32(safetensors.parse(map_file(path), str(path))),
     "shortlist": lambda path, text: read_shortlist(Directory(path.parent), path.name, ("<unk>",), ("<unk>",), False),
     "spm": _spm,
     "tokenizer": lambda path, text: HuggingFaceTokenizer(path.read_bytes(), 512).encode([text]),
-    "vocabulary": lambda path, text: marian_yml.parse_vocabulary(path.read_bytes(), str(path)),
+    "vocabulary": lambda path, text: yml.parse_vocabulary(path.read_bytes(), str(path)),
     "vocabulary map": _vocabulary_map,
 }
 

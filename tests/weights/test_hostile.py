@@ -20,8 +20,8 @@ from fastattn.errors import CheckpointError, TokenizerError
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.weights.folder import Directory
 from tests import ROOT
-from tests.weights import ctranslate2_writer
 from tests.weights import hostile_files as files
+from tests.weights.ctranslate2 import writer as ctranslate2_writer
 
 HANG = 40  # seconds: what is read here takes about one
 STEPS = 40  # a byte

@@ -1,0 +1,158 @@
+"""Argos packages: the archive and its unpacked form read alike; archives that lie are refused."""
+
+import io
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastattn import weights
+from fastattn.errors import CheckpointError
+from fastattn.spec import TranslationText
+from tests.weights.ctranslate2 import writer
+
+METADATA = '{"from_code": "ar", "to_code": "en", "from_name": "Arabic", "package_version": "1.0"}'
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """An unpacked package."""
+    path = tmp_path / "translate-ar_en"
+    writer.write_model(path / "model", writer.quantize(writer.random_transformer(np.random.default_rng(3)), "int8"))
+    writer.write_vocabularies(path / "model", writer.vocabulary(23), writer.vocabulary(19))
+    writer.write_config(path / "model")
+    (path / "metadata.json").write_text(METADATA)
+    (path / "sentencepiece.model").write_bytes(b"pieces")
+    (path / "README.md").write_text("words")
+    return path
+
+
+def pack(package: Path, top: str = "translate-ar_en/", method: int = zipfile.ZIP_DEFLATED) -> Path:
+    archive_path = package.parent / "package.argosmodel"
+    with zipfile.ZipFile(archive_path, "w", method) as archive:
+        for file in sorted(package.rglob("*")):
+            archive.write(file, top + file.relative_to(package).as_posix())
+    return archive_path
+
+
+@pytest.mark.parametrize("method", (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED))
+@pytest.mark.parametrize("top", ("translate-ar_en/", ""))
+def test_an_archive_reads_like_its_folder(package: Path, top: str, method: int) -> None:
+    unpacked, packed = weights.read(package), weights.read(pack(package, top, method))
+    assert unpacked.format == packed.format == "argos"
+    assert unpacked.spec == packed.spec and unpacked.text == packed.text
+    expected = writer.as_float32(unpacked.tensors)
+    for name, tensor in writer.as_float32(packed.tensors).items():
+        np.testing.assert_array_equal(tensor, expected[name])
+    text = packed.text
+    assert isinstance(text, TranslationText)
+    assert (text.source_language, text.target_language) == ("ar", "en")
+    assert text.source_model == text.target_model == b"pieces"
+    assert packed.details["from name"] == "Arabic" and packed.details["package version"] == "1.0"
+
+
+def test_packages_that_are_refused_by_name(package: Path) -> None:
+    for metadata, fault in {
+        '{"type": "sbd"}': "type should be 'translate', is 'sbd'",
+        '{"target_prefix": "__fr__"}': "target_prefix '__fr__' is not supported",
+        "[]": "should hold a JSON object",
+    }.items():
+        (package / "metadata.json").write_text(metadata)
+        with pytest.raises(CheckpointError, match=fault):
+            weights.read(package)
+    (package / "metadata.json").write_text(METADATA)
+    (package / "sentencepiece.model").rename(package / "bpe.model")
+    with pytest.raises(CheckpointError, match=r"bpe\.model: packages with a subword-nmt model are not supported"):
+        weights.read(package)
+    (package / "bpe.model").unlink()
+    with pytest.raises(CheckpointError, match=r"sentencepiece\.model: no such file"):
+        weights.read(package)
+
+
+def test_archives_without_the_files(package: Path) -> None:
+    (package / "model" / "model.bin").unlink()
+    with pytest.raises(CheckpointError, match=r"package\.argosmodel: translate-ar_en/model/model\.bin: no such member"):
+        weights.read(pack(package))
+    (package / "metadata.json").unlink()
+    with pytest.raises(CheckpointError, match=r"metadata\.json: no such member"):
+        weights.read(pack(package))
+
+
+@pytest.mark.parametrize("name", ("../evil", "/etc/evil", "a/../../evil", "C:/evil", "a\\..\\evil"))
+def test_members_outside_the_archive(package: Path, name: str) -> None:
+    path = pack(package)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(name, "x")
+    with pytest.raises(CheckpointError, match="lies outside the archive"):
+        weights.read(path)
+
+
+def test_members_given_twice_and_too_many(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = pack(package)
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("translate-ar_en/README.md", "again")
+    with pytest.raises(CheckpointError, match="is given twice"):
+        weights.read(path)
+    monkeypatch.setattr("fastattn.weights.ctranslate2.argos.MOST_MEMBERS", 4)
+    with pytest.raises(CheckpointError, match="should have at most 4 members"):
+        weights.read(path)
+
+
+def test_a_member_that_grows_too_much(package: Path) -> None:
+    (package / "sentencepiece.model").write_bytes(bytes(3 << 20))
+    with pytest.raises(CheckpointError, match="unpacks to [0-9]+ bytes, more than 20 times"):
+        weights.read(pack(package))
+
+
+def edit_directory(data: bytes, name: str, offset: int, form: str, value: int) -> bytes:
+    """Change one number of a member's entry in the central directory."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        start = archive.start_dir
+    place = data.index(name.encode(), start) - 46
+    assert data[place : place + 4] == b"PK\1\2"
+    edited = bytearray(data)
+    struct.pack_into("<" + form, edited, place + offset, value)
+    return bytes(edited)
+
+
+@pytest.mark.parametrize(
+    ("offset", "form", "value", "fault"),
+    [
+        (8, "H", 1, "is encrypted"),
+        (10, "H", 12, "should be stored or deflated, has type 12"),
+        (10, "H", 99, "should be stored or deflated, has type 99"),
+        (16, "I", 1, "cannot be unpacked"),
+        (20, "I", 0x7FFFFFFF, "more than the archive"),
+        (24, "I", 0x7FFFFFFF, "more than 20 times"),
+        (24, "I", 5, "cannot be unpacked"),
+        (24, "I", 200_000, "expected 200000 bytes, got|cannot be unpacked"),
+        (42, "I", 3, "cannot be unpacked"),
+    ],
+)
+def test_archives_that_lie(package: Path, offset: int, form: str, value: int, fault: str) -> None:
+    path = pack(package)
+    path.write_bytes(edit_directory(path.read_bytes(), "translate-ar_en/model/model.bin", offset, form, value))
+    with pytest.raises(CheckpointError, match=fault) as caught:
+        weights.read(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_damaged_archives(package: Path) -> None:
+    path = pack(package)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CheckpointError, match="not a zip archive"):
+        weights.read(path)
+    path.write_bytes(b"")
+    with pytest.raises(CheckpointError, match="not a zip archive"):
+        weights.read(path)
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+        entry = archive.getinfo("translate-ar_en/model/model.bin")
+    damaged = bytearray(whole)
+    middle = entry.header_offset + 30 + len(entry.filename) + entry.compress_size // 2
+    damaged[middle : middle + 8] = bytes(8)
+    path.write_bytes(damaged)
+    with pytest.raises(CheckpointError, match=r"model\.bin: cannot be unpacked"):
+        weights.read(path)

@@ -1,0 +1,177 @@
+"""pip's configuration read without pip, held to pip's own word where pip is installed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fastattn.errors import DownloadError
+from fastattn.weights.download import pip_settings
+from fastattn.weights.download.pip_settings import PipSettings, configuration_files, read_settings
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the folders below are those of Linux")
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path, monkeypatch):
+    """A home, a system and a virtual environment of our own; returns a function that writes a level's pip.conf."""
+    for name in list(os.environ):
+        if name.startswith(("PIP_", "XDG_")):
+            monkeypatch.delenv(name)
+    folders = {
+        "global": tmp_path / "system" / "pip",
+        "legacy": tmp_path / "home" / ".pip",
+        "user": tmp_path / "home" / ".config" / "pip",
+        "site": tmp_path / "venv",
+        "named": tmp_path,
+    }
+    monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path / "system"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    # the machine's own /etc/pip.conf stays out of it
+    monkeypatch.setattr(pip_settings, "_global_folders", lambda: [folders["global"]])
+    monkeypatch.setattr(pip_settings, "_default_index", lambda: "https://default.invalid/simple")
+
+    def write(level: str, text: str) -> Path:
+        folders[level].mkdir(parents=True, exist_ok=True)
+        file = folders[level] / "pip.conf"
+        file.write_text(text)
+        return file
+
+    return write
+
+
+def test_nothing_configured():
+    assert read_settings() == PipSettings(index_url="https://default.invalid/simple")
+
+
+def test_every_option(machine):
+    machine(
+        "user",
+        "[global]\nindex-url = https://a.invalid/simple\nextra_index_url =\n    https://b.invalid/simple\n"
+        "    https://c.invalid/s%20x\nfind-links = /wheels ./more\ntrusted-host = a.invalid b.invalid:8080\n"
+        "cert = ~/ca.pem\nclient-cert = /client.pem\nproxy = http://proxy.invalid:3128\ntimeout = 2.5\n",
+    )
+    assert read_settings() == PipSettings(
+        index_url="https://a.invalid/simple",
+        extra_index_urls=("https://b.invalid/simple", "https://c.invalid/s%20x"),
+        find_links=("/wheels", "./more"),
+        trusted_hosts=("a.invalid", "b.invalid:8080"),
+        cert=os.path.expanduser("~/ca.pem"),
+        client_cert="/client.pem",
+        proxy="http://proxy.invalid:3128",
+        timeout=2.5,
+    )
+
+
+def test_later_levels_win(machine, monkeypatch):
+    order = ["global", "legacy", "user", "site"]
+    for level in order:
+        machine(level, f"[global]\nindex-url = https://{level}.invalid\n")
+        assert read_settings().index_url == f"https://{level}.invalid"
+    named = machine("named", "[global]\nindex-url = https://named.invalid\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(named))
+    assert read_settings().index_url == "https://named.invalid"
+    monkeypatch.setenv("PIP_INDEX_URL", "https://variable.invalid")
+    assert read_settings().index_url == "https://variable.invalid"
+
+
+def test_a_named_file_replaces_the_users(machine, monkeypatch):
+    machine("user", "[global]\ntimeout = 3\n")
+    machine("site", "[global]\nproxy = http://site.invalid\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(machine("named", "[global]\n")))
+    assert (read_settings().timeout, read_settings().proxy) == (15.0, "http://site.invalid")
+
+
+def test_the_null_device_means_no_files(machine, monkeypatch):
+    machine("site", "[global]\ntimeout = 3\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    assert configuration_files() == []
+    assert read_settings().timeout == 15.0
+
+
+def test_the_section_of_the_download_command_wins_over_the_global_one(machine):
+    machine("global", "[download]\ntimeout = 4\n[install]\nproxy = http://not.invalid\n")
+    machine("site", "[global]\ntimeout = 3\n")
+    assert (read_settings().timeout, read_settings().proxy) == (4.0, None)
+
+
+def test_empty_values_do_not_count(machine, monkeypatch):
+    machine("global", "[global]\nfind-links = /wheels\nproxy = http://old.invalid\n")
+    machine("user", "[global]\nproxy =\n")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    assert (read_settings().find_links, read_settings().proxy) == (("/wheels",), None)
+
+
+def test_a_variable_replaces_a_list(machine, monkeypatch):
+    machine("user", "[global]\nextra-index-url = https://a.invalid https://b.invalid\n")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://c.invalid")
+    assert read_settings().extra_index_urls == ("https://c.invalid",)
+
+
+def test_other_spellings(monkeypatch):
+    monkeypatch.setenv("PIP_DEFAULT_TIMEOUT", "7")
+    monkeypatch.setenv("PIP_PYPI_URL", "https://a.invalid")
+    assert (read_settings().timeout, read_settings().index_url) == (7.0, "https://a.invalid")
+
+
+def test_no_index_needs_no_default(monkeypatch):
+    monkeypatch.setattr(pip_settings, "_default_index", lambda: pytest.fail("asked"))
+    monkeypatch.setenv("PIP_NO_INDEX", "yes")
+    assert read_settings() == PipSettings(no_index=True)
+
+
+@pytest.mark.parametrize(
+    "name, value", [("NO_INDEX", "perhaps"), ("TIMEOUT", "soon"), ("TIMEOUT", "0"), ("TIMEOUT", "nan")]
+)
+def test_a_bad_value_is_named(monkeypatch, name, value):
+    monkeypatch.setenv(f"PIP_{name}", value)
+    with pytest.raises(DownloadError, match=f"{name.lower().replace('_', '-')} should be .*{value}"):
+        read_settings()
+
+
+@pytest.mark.parametrize("text", ["index-url = https://a.invalid\n", "[global]\nx = 1\nx = 2\n"])
+def test_a_malformed_file_is_named(machine, text):
+    file = machine("user", text)
+    with pytest.raises(DownloadError, match="pip.conf cannot be read") as raised:
+        read_settings()
+    assert str(file) in str(raised.value) and "\n" not in str(raised.value)
+
+
+_ASK_PIP = """
+import json
+from pip._internal.configuration import Configuration, kinds
+from pip._internal.models.index import PyPI
+c = Configuration(isolated=False)
+c.load()
+files = dict(c.iter_config_files())
+order = [kinds.GLOBAL, kinds.USER, kinds.SITE, kinds.ENV]
+print(json.dumps([PyPI.simple_url, [file for kind in order for file in files.get(kind, [])]]))
+"""
+
+
+def test_pip_agrees(monkeypatch):
+    monkeypatch.undo()  # the machine as it is
+    asked = subprocess.run([sys.executable, "-c", _ASK_PIP], capture_output=True, text=True)
+    if asked.returncode:
+        pytest.skip(f"pip does not say: {asked.stderr.strip()[-200:]}")
+    default, files = json.loads(asked.stdout)
+    assert pip_settings._default_index() == default
+    assert [str(file) for file in configuration_files()] == files
+
+
+def test_without_pip_the_default_comes_from_the_wheel_that_python_carries(monkeypatch):
+    monkeypatch.undo()
+    with_pip = pip_settings._default_index()
+    find_spec = pip_settings.importlib.util.find_spec
+    monkeypatch.setattr(
+        pip_settings.importlib.util, "find_spec", lambda name: None if name == "pip" else find_spec(name)
+    )
+    without = pip_settings._default_index()
+    if without is None:
+        pytest.skip("this Python carries no wheel of pip")
+    assert without.startswith("https://") and without.endswith("/simple")
+    assert with_pip in (None, without)

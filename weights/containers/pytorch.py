@@ -1,0 +1,159 @@
+"""PyTorch's files of tensors (pytorch_model.bin), in the zip form and the older stream: mapped, nothing executed.
+
+The zip has the pickle of a state dict in NAME/data.pkl and each storage, not compressed, in NAME/data/KEY; the stream
+is five pickles (magic number, version, machine, state dict, keys), then each storage's count and bytes. Sizes, offsets
+and strides are checked against the file before anything is allocated.
+"""
+
+import math
+import struct
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+from fastattn.errors import CheckpointError
+from fastattn.weights.containers.json_file import shorten
+from fastattn.weights.containers.safetensors import HIGHEST_RANK, TYPES, StoredTensor, nonzero_product
+from fastattn.weights.containers.torch_pickle import PickleError, Storage, Stream, TensorView, unpickle
+from fastattn.weights.containers.unpacking import MOST_SHARING
+from fastattn.weights.folder import Folder
+
+ZIP_MAGIC = b"PK\x03\x04"
+STREAM_MAGIC = 0x1950A86A20F9469CFC6C
+STREAM_VERSION = 1001
+LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a zip's member; its name and extra field follow
+
+Find = Callable[[Storage], memoryview]
+
+
+def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
+    """The tensors of one file by name."""
+    return parse(folder.read(name), folder.where(name))
+
+
+def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
+    """The tensors of a file's bytes; raises CheckpointError for anything but a state dict of dense tensors."""
+    try:
+        named, find = _read_zip(data) if data[:4] == ZIP_MAGIC else _read_stream(data)
+        if type(named) is not dict or not all(type(value) is TensorView for value in named.values()):
+            raise PickleError("it should hold a state dict, tensors by name, and nothing else")
+        tensors = {}
+        for name, view in named.items():
+            if not name.isprintable():
+                raise PickleError(f"a tensor's name should be printable, is {shorten(name)}")
+            tensors[name] = _stored(name, view, find(view.storage), where, len(data))
+    except PickleError as error:
+        raise CheckpointError(f"{where}: {error}") from None
+    total = sum(math.prod(tensor.shape) * TYPES[tensor.dtype][0] for tensor in tensors.values())
+    if total > MOST_SHARING * len(data):
+        raise CheckpointError(f"{where}: its tensors take {total} bytes, more than {MOST_SHARING} times the file's")
+    return tensors
+
+
+def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size: int) -> StoredTensor:
+    """The view over its storage's bytes."""
+    storage, shape = view.storage, view.shape
+    if len(shape) > HIGHEST_RANK:
+        raise PickleError(f"{name} should have at most {HIGHEST_RANK} dimensions, has {len(shape)}")
+    count = math.prod(shape)
+    end = view.offset
+    if count:
+        end += 1 + sum((size - 1) * stride for size, stride in zip(shape, view.strides))
+    # More elements than the storage has: a stride of 0 repeats them, which asks for more than the file's size.
+    if end > storage.count or count > storage.count or (not count and nonzero_product(shape) > file_size):
+        raise PickleError(
+            f"{name} should lie within the {storage.count} numbers of its storage; its sizes are"
+            f" {shorten(list(shape))}, its strides {shorten(list(view.strides))}, its offset {view.offset}"
+        )
+    item = TYPES[storage.dtype][0]
+    strides = None
+    if count and not _is_contiguous(shape, view.strides):
+        # That of an axis of one is never taken, and may be any number.
+        strides = tuple(stride * item if size > 1 else 0 for size, stride in zip(shape, view.strides))
+    return StoredTensor(storage.dtype, shape, data[view.offset * item : end * item], f"{where}: {name}", strides)
+
+
+def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides)):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _read_zip(data: memoryview) -> tuple[Any, Find]:
+    """The pickled object, and what finds a storage's bytes."""
+    try:
+        # ZipFile reads the list of members at the end, and nothing else of it is used.
+        entries = zipfile.ZipFile(Stream(data)).infolist()  # type: ignore[call-overload]
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, struct.error) as error:
+        raise PickleError(f"not a sound zip archive: {' '.join(str(error).split())}") from None
+    members = {entry.filename: entry for entry in entries}
+    pickles = [name for name in members if name.count("/") == 1 and name.endswith("/data.pkl")]
+    if len(pickles) != 1 or len(members) != len(entries):
+        raise PickleError("it should have one member NAME/data.pkl, and each member once")
+    top = pickles[0].removesuffix("data.pkl")
+    order = members.get(f"{top}byteorder")
+    if order is not None and bytes(_member(data, order)) != b"little":
+        raise PickleError("its byte order should be little")
+
+    def find(storage: Storage) -> memoryview:
+        entry = members.get(f"{top}data/{storage.key}")
+        if entry is None:
+            raise PickleError(f"it lacks the member {shorten(f'{top}data/{storage.key}')}")
+        found = _member(data, entry)
+        if len(found) != storage.count * TYPES[storage.dtype][0]:
+            raise PickleError(
+                f"its member {shorten(entry.filename)} should hold {storage.count} {storage.dtype}, has"
+                f" {len(found)} bytes"
+            )
+        return found
+
+    return unpickle(Stream(_member(data, members[pickles[0]]))), find
+
+
+def _member(data: memoryview, entry: zipfile.ZipInfo) -> memoryview:
+    """A member's bytes, in place."""
+    name, begin = shorten(entry.filename), entry.header_offset
+    if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 or entry.file_size != entry.compress_size:
+        raise PickleError(f"its member {name} should be stored as it is, is compressed or encrypted")
+    header = data[begin : begin + LOCAL_HEADER.size] if begin >= 0 else b""
+    if len(header) < LOCAL_HEADER.size or header[:4] != ZIP_MAGIC:
+        raise PickleError(f"its member {name} is not where the archive's list has it (is the file complete?)")
+    _, *lengths = LOCAL_HEADER.unpack(header)
+    begin += LOCAL_HEADER.size + sum(lengths)
+    if begin + entry.file_size > len(data):
+        raise PickleError(f"its member {name} should have {entry.file_size} bytes, the file ends before")
+    return data[begin : begin + entry.file_size]
+
+
+def _read_stream(data: memoryview) -> tuple[Any, Find]:
+    """The pickled object, and what finds a storage's bytes."""
+    stream = Stream(data)
+    if data[:1] != b"\x80" or unpickle(stream) != STREAM_MAGIC or unpickle(stream) != STREAM_VERSION:
+        raise PickleError("neither of torch.save's forms: no zip archive, and no stream of version 1001")
+    machine = unpickle(stream)
+    if type(machine) is not dict or machine.get("little_endian") is not True:
+        raise PickleError("its byte order should be little")
+    named, keys = unpickle(stream), unpickle(stream)
+    views = named.values() if type(named) is dict else ()
+    storages = {view.storage.key: view.storage for view in views if type(view) is TensorView}
+    is_list = type(keys) is list and all(type(key) is str for key in keys)
+    if not is_list or len(keys) != len(storages) or set(keys) != set(storages):
+        raise PickleError("its list of storages does not fit its tensors")
+    found = {}
+    for key in keys:
+        count = stream.number("<q")
+        if count != storages[key].count:
+            raise PickleError(f"its storage {shorten(key)} should have {storages[key].count} numbers, has {count}")
+        found[key] = stream.take(count * TYPES[storages[key].dtype][0])
+    if stream.position != len(data):
+        raise PickleError(f"{len(data) - stream.position} bytes follow its last storage")
+
+    def find(storage: Storage) -> memoryview:
+        if storage != storages[storage.key]:
+            raise PickleError(f"its storage {shorten(storage.key)} is given with two types or sizes")
+        return found[storage.key]
+
+    return named, find

@@ -1,0 +1,194 @@
+"""The safetensors container: a length, a JSON header, the arrays end to end. Zero copies for float32 and int8.
+
+Every number of the header is checked against the file before anything is allocated: types, ranges, sizes, and
+that the arrays cover the data without overlap or gap, as the format demands.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.weights.containers.json_file import JsonObject, parse_json, shorten
+from fastattn.weights.folder import Folder, map_file
+
+LONGEST_HEADER = 100_000_000  # bytes: the format's own limit
+HIGHEST_RANK = 8
+# Name -> (bytes an element, how NumPy reads it; None: kept but never converted).
+TYPES: dict[str, tuple[int, str | None]] = {
+    "F32": (4, "<f4"),
+    "F16": (2, "<f2"),
+    "BF16": (2, "<u2"),
+    "F64": (8, "<f8"),
+    "BOOL": (1, None),
+    **{f"{kind}{8 * size}": (size, None) for kind in "IU" for size in (1, 2, 4, 8)},
+    "F8_E4M3": (1, None),
+    "F8_E5M2": (1, None),
+}
+# What is written, and as what NumPy has it; bfloat16 as its bits.
+WRITTEN = {"F32": "<f4", "BF16": "<u2", "I8": "i1", "I32": "<i4"}
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """One array of a file, not yet converted; ``strides`` in bytes where it is not C-contiguous (PyTorch's files)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: memoryview
+    where: str
+    strides: tuple[int, ...] | None = None
+
+    def float32(self) -> np.ndarray:
+        """Aligned, C-contiguous float32; over the file's own bytes where they are float32 already."""
+        form = TYPES[self.dtype][1]
+        if form is None:
+            raise CheckpointError(f"{self.where} should be F32, F16 or BF16, is {self.dtype}")
+        stored = np.ndarray(self.shape, form, self.data if len(self.data) else None, strides=self.strides)
+        if self.dtype == "BF16":
+            return np.left_shift(stored, 16, dtype=np.uint32, order="C").view(np.float32)
+        return np.require(stored, np.float32, ["C", "A", "W"])
+
+    def array(self) -> np.ndarray:
+        """As it is stored: a type of WRITTEN, over the file's own bytes."""
+        if self.dtype not in WRITTEN:
+            raise CheckpointError(f"{self.where} should be one of {', '.join(WRITTEN)}, is {self.dtype}")
+        return np.ndarray(self.shape, WRITTEN[self.dtype], self.data if len(self.data) else None)
+
+    def int8(self) -> np.ndarray:
+        """C-contiguous int8 over the file's own bytes."""
+        if self.dtype != "I8":
+            raise CheckpointError(f"{self.where} should be I8, is {self.dtype}")
+        return np.ndarray(self.shape, np.int8, self.data if len(self.data) else None)
+
+
+@dataclass(frozen=True)
+class NewTensor:
+    """One array to be written: a type of WRITTEN, and what gives its values when their turn comes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    values: Callable[[], np.ndarray]
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return math.prod(self.shape) * TYPES[self.dtype][0]
+
+
+def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
+    """The tensors of one .safetensors file by name."""
+    return parse(folder.read(name), folder.where(name))
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """What a .safetensors file says of itself beside its arrays."""
+    header, _ = _split(map_file(path), str(path))
+    found = header.get("__metadata__")
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _split(data: memoryview, where: str) -> tuple[dict[str, Any], memoryview]:
+    """The header's object, and the bytes of the arrays."""
+    if len(data) < 8:
+        raise CheckpointError(f"{where}: expected 8 bytes of header length, the file has {len(data)}")
+    (length,) = struct.unpack("<Q", data[:8])
+    if length > min(LONGEST_HEADER, len(data) - 8):
+        raise CheckpointError(f"{where}: header says {length} bytes, {len(data) - 8} follow (is the file complete?)")
+    header = parse_json(bytes(data[8 : 8 + length]), where)
+    if not isinstance(header, dict):
+        raise CheckpointError(f"{where}: the header should be a JSON object, is {shorten(header)}")
+    return header, data[8 + length :]
+
+
+def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
+    header, body = _split(data, where)
+    header.pop("__metadata__", None)
+    tensors, ranges = {}, []
+    for name, entry in header.items():
+        if not name.isprintable():
+            raise CheckpointError(f"{where}: a tensor's name should be printable, is {shorten(name)}")
+        if not isinstance(entry, dict):
+            raise CheckpointError(f"{where}: {shorten(name)} should be an object, is {shorten(entry)}")
+        tensor, begin, end = _read_entry(JsonObject(entry, f"{where}: {name}"), body)
+        tensors[name] = tensor
+        ranges.append((begin, end, name))
+    reached = 0
+    for begin, end, name in sorted(ranges):
+        if begin != reached:
+            raise CheckpointError(f"{where}: {name} should begin at byte {reached} of the data, begins at {begin}")
+        reached = end
+    if reached != len(body):
+        raise CheckpointError(f"{where}: the arrays take {reached} bytes, the file has {len(body)} for them")
+    return tensors
+
+
+def _read_entry(entry: JsonObject, body: memoryview) -> tuple[StoredTensor, int, int]:
+    dtype = entry.string("dtype")
+    if dtype not in TYPES:
+        raise entry.error("dtype", f"one of {', '.join(TYPES)}", dtype)
+    shape = _sizes(entry, "shape")
+    offsets = _sizes(entry, "data_offsets")
+    if len(shape) > HIGHEST_RANK:
+        raise entry.error("shape", f"at most {HIGHEST_RANK} dimensions", list(shape))
+    if len(offsets) != 2 or not offsets[0] <= offsets[1] <= len(body):
+        raise entry.error("data_offsets", f"a range within {len(body)} bytes", list(offsets))
+    begin, end = offsets
+    size = math.prod(shape) * TYPES[dtype][0]
+    if end - begin != size:
+        raise CheckpointError(f"{entry.where}: {dtype} {list(shape)} takes {size} bytes, not {end - begin}")
+    if 0 in shape and nonzero_product(shape) > len(body):
+        raise entry.error("shape", "sizes that the file could hold", list(shape))
+    return StoredTensor(dtype, shape, body[begin:end], entry.where), begin, end
+
+
+def nonzero_product(shape: tuple[int, ...]) -> int:
+    """The product of the sizes but for zeros, which NumPy counts in even where an array is empty."""
+    return math.prod(filter(None, shape))
+
+
+def _sizes(entry: JsonObject, name: str) -> tuple[int, ...]:
+    values = entry.values.get(name)
+    if not isinstance(values, list) or not all(type(value) is int and value >= 0 for value in values):
+        raise entry.error(name, "a list of sizes", values)
+    return tuple(values)
+
+
+def write_tensors(
+    stream: BinaryIO,
+    tensors: Mapping[str, NewTensor],
+    progress: Callable[[int, int], None] | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write a .safetensors file; ``progress`` is called with (bytes so far, bytes in all).
+
+    The format allows no gaps, so arrays that fill whole multiples of ALIGNMENT come first, at such multiples of the
+    file; the others follow by falling item size, each at a multiple of its own.
+    """
+    order = sorted(tensors, key=lambda name: (tensors[name].size % ALIGNMENT > 0, -TYPES[tensors[name].dtype][0]))
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    total = 0
+    for name in order:
+        begin, total = total, total + tensors[name].size
+        header[name] = {
+            "dtype": tensors[name].dtype,
+            "shape": list(tensors[name].shape),
+            "data_offsets": [begin, total],
+        }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    stream.write(struct.pack("<Q", len(text)) + text)
+    done = 0
+    for name in order:
+        values = np.require(tensors[name].values(), WRITTEN[tensors[name].dtype], "C")
+        stream.write(values.reshape(-1).view(np.uint8).data)
+        done += tensors[name].size
+        if progress is not None:
+            progress(done, total)

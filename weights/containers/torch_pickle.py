@@ -1,0 +1,350 @@
+"""The pickles that torch.save writes, read as data: a machine with the opcodes that tensors need, and no other.
+
+Python's own unpickler is not used, so nothing of a pickle can be called, imported or given attributes: the names in
+GLOBALS stand for themselves, REDUCE knows four of them, and anything else is refused.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastattn.weights.containers.json_file import shorten
+
+LONGEST = 1 << 21  # bytes of one pickle, some 15,000 tensors; an opcode of one byte may take a hundred of memory
+HIGHEST_PROTOCOL = 5
+LONGEST_LINE = 256
+LONGEST_INTEGER = 16  # bytes
+LONGEST_KEY = 256  # characters of a storage's name, which torch.save counts from 0
+# Class of a storage -> type of its elements, as safetensors names it.
+STORAGES = {
+    "torch.FloatStorage": "F32",
+    "torch.HalfStorage": "F16",
+    "torch.BFloat16Storage": "BF16",
+    "torch.DoubleStorage": "F64",
+    "torch.BoolStorage": "BOOL",
+    "torch.ByteStorage": "U8",
+    "torch.CharStorage": "I8",
+    "torch.ShortStorage": "I16",
+    "torch.IntStorage": "I32",
+    "torch.LongStorage": "I64",
+}
+DTYPES = tuple(
+    f"torch.{name}"
+    for name in ("float32", "float16", "bfloat16", "float64", "bool", "uint8", "int8", "int16", "int32", "int64")
+)
+
+
+class PickleError(Exception):
+    """What is wrong with a file of torch.save's; the message lacks the file's name."""
+
+
+@dataclass(frozen=True)
+class Global:
+    """A name that a pickle may give, with nothing behind it."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A run of ``count`` numbers of a type that safetensors.TYPES names; its bytes lie elsewhere."""
+
+    dtype: str
+    key: str
+    count: int
+
+
+@dataclass(frozen=True)
+class TensorView:
+    """A tensor over a storage; offset and strides in elements. Not yet checked against the storage."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class Stream:
+    """Bytes read from the front, by pickles and by whoever follows them; seekable, for zipfile."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data, self.position = data, 0
+
+    def read(self, count: int = -1) -> bytes:
+        end = len(self.data) if count < 0 else min(self.position + count, len(self.data))
+        part = bytes(self.data[self.position : end])
+        self.position = max(self.position, end)
+        return part
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        position = offset + (0, self.position, len(self.data))[whence]
+        if position < 0:
+            raise OSError("a position before the beginning")
+        self.position = position
+        return position
+
+    def tell(self) -> int:
+        return self.position
+
+    def take(self, count: int) -> memoryview:
+        """The next ``count`` bytes, in place; PickleError where there are fewer."""
+        if not 0 <= count <= len(self.data) - self.position:
+            raise PickleError(f"it should have {count} bytes from byte {self.position} on, has {len(self.data)} in all")
+        self.position += count
+        return self.data[self.position - count : self.position]
+
+    def number(self, form: str) -> Any:
+        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
+
+    def line(self) -> str:
+        line, end, _ = bytes(self.data[self.position : self.position + LONGEST_LINE]).partition(b"\n")
+        if not end:
+            raise PickleError(f"a name should end within {LONGEST_LINE} bytes")
+        self.position += len(line) + 1
+        return _decoded(line)
+
+
+def unpickle(stream: Stream) -> Any:
+    """The object of the pickle at the stream's position: None, bool, int, float, str, tuple, list, dict, Global,
+    Storage and TensorView.
+
+    What it holds may refer to itself: it is not to be printed, hashed or compared. Raises PickleError for anything but
+    a pickle of those.
+    """
+    return _Machine(stream).run()
+
+
+class _Machine:
+    """Stack, marked stacks below it, and memo, as Python's pickletools describes them."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.stack: list[Any] = []
+        self.below: list[list[Any]] = []
+        self.memo: dict[int, Any] = {}
+        self.begin = stream.position
+        self.gone_through = 0  # items of what REDUCE was given
+
+    def run(self) -> Any:
+        begin = self.begin
+        while (code := bytes(self.stream.take(1))) != b".":
+            if code not in OPCODES:
+                raise PickleError(f"its pickle at byte {begin} has the opcode {code!r}, which no tensor needs")
+            OPCODES[code](self)
+            if self.stream.position - begin > LONGEST:
+                raise PickleError(f"its pickle at byte {begin} should have at most {LONGEST} bytes")
+        return self.pop()
+
+    def push(self, value: Any) -> None:
+        self.stack.append(value)
+
+    def pop(self) -> Any:
+        if not self.stack:
+            raise PickleError("its pickle lacks an operand")
+        return self.stack.pop()
+
+    def top(self, kind: type) -> Any:
+        if not self.stack or type(self.stack[-1]) is not kind:
+            raise PickleError(f"its pickle fills or changes something that is no {kind.__name__}")
+        return self.stack[-1]
+
+    def mark(self) -> None:
+        self.below.append(self.stack)
+        self.stack = []
+
+    def pop_mark(self) -> list[Any]:
+        """What was pushed since the last mark."""
+        if not self.below:
+            raise PickleError("its pickle lacks a mark")
+        items, self.stack = self.stack, self.below.pop()
+        return items
+
+    def protocol(self) -> None:
+        version = self.stream.number("<B")
+        if version > HIGHEST_PROTOCOL:
+            raise PickleError(f"its pickle's protocol should be at most {HIGHEST_PROTOCOL}, is {version}")
+
+    def frame(self) -> None:
+        self.stream.take(8)  # a length, for those who read ahead
+
+    def text(self, form: str) -> None:
+        self.push(_decoded(self.stream.take(self.stream.number(form))))
+
+    def integer(self, form: str) -> None:
+        """Of as many bytes as come first."""
+        count = self.stream.number(form)
+        if count > LONGEST_INTEGER:
+            raise PickleError(f"its pickle has an integer of {count} bytes")
+        self.push(int.from_bytes(self.stream.take(count), "little", signed=True))
+
+    def get(self, form: str) -> None:
+        number = self.stream.number(form)
+        if number not in self.memo:
+            raise PickleError("its pickle refers to what it has not given")
+        self.push(self.memo[number])
+
+    def put(self, number: int) -> None:
+        value = self.pop()
+        self.push(value)
+        self.memo[number] = value
+
+    def tuple_of(self, count: int) -> None:
+        items = [self.pop() for _ in range(count)]
+        self.push(tuple(reversed(items)))
+
+    def append(self, items: list[Any]) -> None:
+        self.top(list).extend(items)
+
+    def set_items(self, items: list[Any]) -> None:
+        target = self.top(dict)
+        if len(items) % 2:
+            raise PickleError("its pickle has a key without a value")
+        _set_items(target, list(zip(items[::2], items[1::2])))
+
+    def set_item(self) -> None:
+        value, key = self.pop(), self.pop()
+        self.set_items([key, value])
+
+    def find(self, module: Any, name: Any) -> None:
+        if type(module) is not str or type(name) is not str:
+            raise PickleError("its pickle names something without a name")
+        dotted = f"{module}.{name}"
+        if dotted not in GLOBALS:
+            raise PickleError(f"its pickle names {shorten(dotted)}, which no tensor needs; nothing of it was run")
+        self.push(Global(dotted))
+
+    def find_on_stack(self) -> None:
+        name, module = self.pop(), self.pop()
+        self.find(module, name)
+
+    def reduce(self) -> None:
+        arguments, function = self.pop(), self.pop()
+        if type(function) is not Global or function.name not in CALLS or type(arguments) is not tuple:
+            raise PickleError("its pickle calls what is no function on tensors")
+        least, most = ARGUMENTS[function.name]
+        if not least <= len(arguments) <= most:
+            raise PickleError(f"its pickle gives {function.name} {len(arguments)} arguments")
+        # What the memo has is given again in two bytes, however long it is; torch.save gives what it calls with once.
+        self.gone_through += sum(len(value) for value in arguments if type(value) in (list, tuple))
+        if self.gone_through > self.stream.position - self.begin:
+            raise PickleError("its pickle goes through one list again and again, which no tensor needs")
+        self.push(CALLS[function.name](*arguments, *(None,) * (most - len(arguments))))
+
+    def build(self) -> None:
+        """Attributes of a state dict: its modules' versions, which nobody needs."""
+        if type(self.pop()) is not dict:
+            raise PickleError("its pickle has attributes that are no dict")
+        self.top(dict)
+
+    def persistent(self) -> None:
+        """A storage: ("storage", class, key, device, count), and in the older stream a view, which is None."""
+        match self.pop():
+            case ("storage", Global(name=name), str(key), str(_), int(count), *rest) if name in STORAGES and (
+                type(count) is int and count >= 0 and rest in ([], [None]) and len(key) <= LONGEST_KEY
+            ):
+                self.push(Storage(STORAGES[name], key, count))
+            case _:
+                raise PickleError("its pickle has a persistent id that is no storage's")
+
+
+def _decoded(data: bytes | memoryview) -> str:
+    try:
+        return bytes(data).decode()
+    except UnicodeDecodeError:
+        raise PickleError("its pickle has text that is not UTF-8") from None
+
+
+def _set_items(target: dict, pairs: list[tuple[Any, Any]]) -> None:
+    for key, value in pairs:
+        if type(key) is not str:  # a tuple of tuples of tuples would take for ever to hash
+            raise PickleError("its pickle has a key that is no text")
+        target[key] = value
+
+
+def _ordered_dict(pairs: Any) -> dict:
+    target: dict[str, Any] = {}
+    if pairs is not None:
+        if type(pairs) is not list or not all(type(pair) in (list, tuple) and len(pair) == 2 for pair in pairs):
+            raise PickleError("its pickle has an OrderedDict of what are no pairs")
+        _set_items(target, pairs)
+    return target
+
+
+def _size(sizes: Any) -> tuple[int, ...]:
+    if type(sizes) not in (list, tuple) or not all(type(size) is int and size >= 0 for size in sizes):
+        raise PickleError("its pickle has a tensor whose sizes or strides are no tuple of sizes")
+    return tuple(sizes)
+
+
+def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, grad: Any, hooks: Any, flags: Any) -> TensorView:
+    if type(storage) is not Storage or type(offset) is not int or offset < 0:
+        raise PickleError("its pickle has a tensor without a storage, or without a place in it")
+    if type(grad) is not bool or type(hooks) is not dict or hooks or (flags is not None and flags != {}):
+        raise PickleError("its pickle has a tensor with hooks or flags")
+    shape, strides = _size(shape), _size(strides)
+    if len(shape) != len(strides):
+        raise PickleError(f"its pickle has a tensor of {len(shape)} sizes and {len(strides)} strides")
+    return TensorView(storage, offset, shape, strides)
+
+
+def _parameter(tensor: Any, grad: Any, hooks: Any) -> TensorView:
+    if type(tensor) is not TensorView or type(grad) is not bool or type(hooks) is not dict or hooks:
+        raise PickleError("its pickle has a parameter that is no tensor, or has hooks")
+    return tensor
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "collections.OrderedDict": _ordered_dict,
+    "torch.Size": _size,
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_parameter": _parameter,
+}
+# Fewest and most arguments; those that are not given are None.
+ARGUMENTS = {
+    "collections.OrderedDict": (0, 1),
+    "torch.Size": (1, 1),
+    "torch._utils._rebuild_tensor_v2": (6, 7),
+    "torch._utils._rebuild_parameter": (3, 3),
+}
+GLOBALS = frozenset((*CALLS, *STORAGES, *DTYPES))
+OPCODES: dict[bytes, Callable[[_Machine], None]] = {
+    b"\x80": _Machine.protocol,
+    b"\x95": _Machine.frame,
+    b"N": lambda m: m.push(None),
+    b"\x88": lambda m: m.push(True),
+    b"\x89": lambda m: m.push(False),
+    b"J": lambda m: m.push(m.stream.number("<i")),
+    b"K": lambda m: m.push(m.stream.number("<B")),
+    b"M": lambda m: m.push(m.stream.number("<H")),
+    b"G": lambda m: m.push(m.stream.number(">d")),
+    b"\x8a": lambda m: m.integer("<B"),
+    b"\x8b": lambda m: m.integer("<I"),
+    b"X": lambda m: m.text("<I"),
+    b"\x8c": lambda m: m.text("<B"),
+    b"\x8d": lambda m: m.text("<Q"),
+    b"U": lambda m: m.text("<B"),  # Python 2's strings
+    b"T": lambda m: m.text("<I"),
+    b"(": _Machine.mark,
+    b")": lambda m: m.push(()),
+    b"]": lambda m: m.push([]),
+    b"}": lambda m: m.push({}),
+    b"t": lambda m: m.push(tuple(m.pop_mark())),
+    b"\x85": lambda m: m.tuple_of(1),
+    b"\x86": lambda m: m.tuple_of(2),
+    b"\x87": lambda m: m.tuple_of(3),
+    b"a": lambda m: m.append([m.pop()]),
+    b"e": lambda m: m.append(m.pop_mark()),
+    b"s": _Machine.set_item,
+    b"u": lambda m: m.set_items(m.pop_mark()),
+    b"q": lambda m: m.put(m.stream.number("<B")),
+    b"r": lambda m: m.put(m.stream.number("<I")),
+    b"\x94": lambda m: m.put(len(m.memo)),
+    b"h": lambda m: m.get("<B"),
+    b"j": lambda m: m.get("<I"),
+    b"c": lambda m: m.find(m.stream.line(), m.stream.line()),
+    b"\x93": _Machine.find_on_stack,
+    b"R": _Machine.reduce,
+    b"b": _Machine.build,
+    b"Q": _Machine.persistent,
+}

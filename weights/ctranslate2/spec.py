@@ -1,0 +1,286 @@
+"""What a CTranslate2 model's attributes say about its architecture, as a StackSpec; and what it cannot say."""
+
+import math
+import re
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.spec import Alibi, Rotary, StackSpec
+from fastattn.weights.containers.json_file import shorten
+from fastattn.weights.ctranslate2.file import Variable
+
+ACTIVATIONS = {
+    0: "relu",
+    1: "gelu_tanh",
+    2: "swish",
+    3: "gelu",
+    4: "gelu_sigmoid",
+    5: "tanh",
+    6: "sigmoid",
+}
+# The last part of a variable's name -> what its presence means.
+UNSUPPORTED = {
+    "relative_position_keys": "relative position representations",
+    "relative_position_values": "relative position representations",
+    "relative_asymmetric_position_keys": "asymmetric relative positions",
+    "rotary_scaling_long_factor": "su rotary scaling",
+    "rotary_scaling_short_factor": "su rotary scaling",
+    "weight_zero": "4-bit weights (weight_zero)",
+}
+# Any part of a name -> what it means.
+UNSUPPORTED_PARTS = {
+    "q_norm": "norms of queries and keys (qk_norm)",
+    "k_norm": "norms of queries and keys (qk_norm)",
+    "v_norm": "norms of values (v_norm)",
+    "shared_layer_norm": "parallel residual connections",
+    "input_layer_norm": "parallel residual connections or norms before and after each block",
+    "post_attention_layer_norm": "parallel residual connections or norms before and after each block",
+    "pre_feedforward_layer_norm": "norms before and after each block",
+    "post_feedforward_layer_norm": "norms before and after each block",
+    "external_pre_encoder_attention_layer_norm": "norms around the cross-attention",
+    "external_post_encoder_attention_layer_norm": "norms around the cross-attention",
+    "memory_kv": "self-attention merged with cross-attention",
+    "project_in": "a projection after the embedding (project_in)",
+    "project_out": "a projection before the output (project_out)",
+}
+# Attributes that only matter at some values: the name -> the harmless value, what any other means.
+UNSUPPORTED_VALUES = {
+    "sliding_window": (0, "sliding window attention"),
+    "final_logit_softcapping": (0, "final_logit_softcapping"),
+    "layer_scalar": (1, "layer_scalar"),
+    "merged_encoder_attention": (0, "self-attention merged with cross-attention"),
+}
+
+
+class Attributes:
+    """The variables of a model, asked for as attributes: single values with a default."""
+
+    # Every attribute that is read here or that changes nothing.
+    NAMES = frozenset(
+        "num_heads pre_norm activation embeddings_merge alignment_layer alignment_heads scale_embeddings "
+        "multiply_by_sqrt_depth scale_outputs start_from_zero_embedding alibi alibi_use_positive_positions scale_alibi "
+        "num_heads_kv head_dim multi_query multi_query_attention queries_scale rotary_dim rotary_interleave "
+        "rotary_base rotary_scaling_type rotary_scaling_factor rotary_low_freq_factor rotary_high_freq_factor "
+        "original_max_position_embeddings max_position_embeddings layer_norm_use_residual sliding_window "
+        "final_logit_softcapping layer_scalar merged_encoder_attention unk_token bos_token eos_token with_source_bos "
+        "with_source_eos with_target_bos user_decoder_start_tokens".split()
+    )
+
+    def __init__(self, variables: dict[str, Variable], where: str) -> None:
+        self.variables = variables
+        self.where = where
+
+    def number(self, name: str, default: float) -> float:
+        variable = self.variables.get(name)
+        value = default if variable is None else variable.scalar()
+        if not math.isfinite(value):
+            raise CheckpointError(f"{name} should be a finite number, is {value}")
+        return value
+
+    def integer(self, name: str, default: int) -> int:
+        return int(self.number(name, default))
+
+    def flag(self, name: str, default: bool) -> bool:
+        return bool(self.integer(name, default))
+
+    def text(self, name: str, default: str) -> str:
+        """A string, stored as an array of its bytes."""
+        variable = self.variables.get(name)
+        if variable is None:
+            return default
+        try:
+            if variable.dtype == "int8" and len(variable.shape) <= 1:
+                return variable.stored.tobytes().decode()
+        except UnicodeDecodeError:
+            pass
+        raise CheckpointError(
+            f"{self.where}: {name} should be UTF-8 text, is {shorten(variable.stored.ravel()[:40].tolist())}"
+        )
+
+    def shape(self, name: str, rank: int) -> tuple[int, ...]:
+        variable = self.variables.get(name)
+        if variable is None:
+            raise CheckpointError(f"variable {name} is missing")
+        if len(variable.shape) != rank:
+            raise CheckpointError(f"variable {name} should have {rank} dimensions, has {list(variable.shape)}")
+        return variable.shape
+
+
+def find_unsupported(attributes: Attributes) -> list[str]:
+    """Everything in the model, by name, that no StackSpec can say."""
+    problems = []
+    for name, variable in attributes.variables.items():
+        parts = name.split("/")
+        problems += [UNSUPPORTED_PARTS[part] for part in parts if part in UNSUPPORTED_PARTS]
+        if parts[-1] in UNSUPPORTED:
+            problems.append(UNSUPPORTED[parts[-1]])
+        if parts[-1] in UNSUPPORTED_VALUES:
+            harmless, meaning = UNSUPPORTED_VALUES[parts[-1]]
+            if variable.shape or variable.scalar() != harmless:
+                problems.append(meaning)
+    return problems
+
+
+def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, problems: list[str]) -> StackSpec:
+    """The StackSpec of ``encoder`` or ``decoder``; what is not supported is added to ``problems``."""
+    variables = attributes.variables
+    names = [name for name in variables if name.startswith(prefix + "/")]
+    # Counted, not the highest number plus one, which a file could make huge; gaps are named as missing tensors.
+    layers = len({match[1] for name in names if (match := re.match(rf"{prefix}/layer_(\d+)/", name))})
+    embeddings = f"{prefix}/embeddings" + ("" if f"{prefix}/embeddings/weight" in variables else "_0")
+    vocabulary, width = attributes.shape(embeddings + "/weight", 2)
+    heads = attributes.integer(f"{prefix}/num_heads", 8)
+    if heads < 1:
+        raise CheckpointError(f"{prefix}/num_heads should be at least 1, is {heads}")
+    attentions = [f"{prefix}/layer_{i}/self_attention" for i in range(layers)]
+    crosses = [f"{prefix}/layer_{i}/attention" for i in range(layers)] if prefix == "decoder" else []
+    head_width = int(_uniform(attributes, attentions + crosses, "head_dim", width // heads, problems))
+    if not 1 <= head_width <= width:
+        raise CheckpointError(f"{prefix}: {heads} heads of width {head_width} do not fit a model of width {width}")
+    norm = "layer" if any(name.endswith("/beta") for name in names) else "rms"
+    activation = attributes.integer(f"{prefix}/activation", 0)
+    if activation not in ACTIVATIONS:
+        raise CheckpointError(f"{prefix}/activation should be one of {sorted(ACTIVATIONS)}, is {activation}")
+    query_scale = _uniform(attributes, attentions + crosses, "queries_scale", head_width**-0.5, problems)
+    positions = _read_positions(attributes, prefix, attentions, crosses, head_width, problems)
+    if positions["alibi"] is not None and positions["alibi"].scaled and not _close(query_scale, head_width**-0.5):
+        problems.append("scale_alibi with a queries_scale of its own")
+    return StackSpec(
+        layers=layers,
+        width=width,
+        heads=heads,
+        key_heads=_read_key_heads(attributes, attentions + crosses, heads, problems),
+        head_width=head_width,
+        inner_width=attributes.shape(f"{prefix}/layer_0/ffn/linear_0/weight", 2)[0],
+        vocabulary=vocabulary,
+        activation=ACTIVATIONS[activation],
+        gated=any("/ffn/linear_0_noact/" in name for name in names),
+        norm=norm,
+        norm_epsilon=epsilon if epsilon is not None else (1e-5 if norm == "layer" else 1e-6),
+        pre_norm=attributes.flag(f"{prefix}/pre_norm", True),
+        final_norm=f"{prefix}/layer_norm/gamma" in variables,
+        embedding_norm=f"{prefix}/layernorm_embedding/gamma" in variables,
+        embedding_scale=_read_embedding_scale(attributes, prefix, width),
+        query_scale=None if _close(query_scale, head_width**-0.5) else query_scale,
+        biases=any(re.search(r"/linear_\d(_noact)?/bias$", name) for name in names),
+        start_from_zero_embedding=attributes.flag(f"{prefix}/start_from_zero_embedding", False),
+        cross_attention=prefix == "decoder",
+        projection_bias=f"{prefix}/projection/bias" in variables,
+        output_scale=attributes.number(f"{prefix}/scale_outputs", 1.0),
+        **positions,
+        **_read_alignment(attributes, prefix, layers, heads),
+    )
+
+
+def _close(a: float, b: float) -> bool:
+    """Whether two numbers are the same in float32."""
+    return np.float32(a) == np.float32(b)
+
+
+def _uniform(attributes: Attributes, scopes: list[str], name: str, default: float, problems: list[str]) -> float:
+    """An attribute that each attention layer stores but that a StackSpec has only once."""
+    values = {attributes.number(f"{scope}/{name}", default) for scope in scopes} or {default}
+    if len(values) > 1:
+        problems.append(f"{name} that differs between layers ({', '.join(map(str, sorted(values)))})")
+    return max(values)
+
+
+def _read_key_heads(attributes: Attributes, scopes: list[str], heads: int, problems: list[str]) -> int:
+    if any(attributes.flag(f"{scope}/multi_query", False) for scope in scopes):
+        _uniform(attributes, scopes, "multi_query", 0, problems)
+        return 1
+    return int(_uniform(attributes, scopes, "num_heads_kv", heads, problems))
+
+
+def _read_embedding_scale(attributes: Attributes, prefix: str, width: int) -> float:
+    """Either a flag (int8), which stands for sqrt(width), or the scale itself; sqrt(width) where nothing is said."""
+    square_root = float(np.float32(math.sqrt(width)))
+    for name in (f"{prefix}/scale_embeddings", f"{prefix}/embeddings/multiply_by_sqrt_depth"):
+        variable = attributes.variables.get(name)
+        if variable is not None:
+            value = attributes.number(name, 1.0)
+            if variable.dtype == "int8":
+                return square_root if value else 1.0
+            return float(value)
+    return square_root
+
+
+def _read_alignment(attributes: Attributes, prefix: str, layers: int, heads: int) -> dict:
+    layer = attributes.integer(f"{prefix}/alignment_layer", -1)
+    averaged = attributes.integer(f"{prefix}/alignment_heads", 1)
+    if layers and not (-layers <= layer < layers and 0 <= averaged <= heads):
+        raise CheckpointError(
+            f"{prefix}/alignment_layer {layer} and alignment_heads {averaged} do not fit {layers} layers, {heads} heads"
+        )
+    return {"alignment_layer": layer, "alignment_heads": averaged}
+
+
+def _read_positions(
+    attributes: Attributes, prefix: str, attentions: list[str], crosses: list[str], head_width: int, problems: list[str]
+) -> dict:
+    """The fields of a StackSpec about positions; the first layer decides, as in CTranslate2."""
+    fields: dict = {"positions": "sinusoid", "alibi": None}
+    for name in ("rotary_dim", "relative_attention_bias"):
+        holders = {scope for scope in attentions + crosses if f"{scope}/{name}" in attributes.variables}
+        if holders and holders != set(attentions):
+            problems.append(f"{name} that is not the same in every self-attention layer, and only there")
+    table = attributes.variables.get(f"{prefix}/position_encodings/encodings")
+    if attributes.flag(f"{prefix}/alibi", False):
+        fields["positions"] = "alibi"
+        fields["alibi"] = Alibi(
+            positive_positions=attributes.flag(f"{prefix}/alibi_use_positive_positions", True),
+            scaled=attributes.flag(f"{prefix}/scale_alibi", False),
+        )
+    if any(f"{scope}/rotary_dim" in attributes.variables for scope in attentions):
+        if fields["alibi"] is not None:
+            problems.append("rotary positions together with alibi")
+        fields["positions"] = "rotary"
+        fields["rotary"] = _read_rotary(attributes, attentions, head_width, problems)
+    elif any(f"{scope}/relative_attention_bias" in attributes.variables for scope in attentions):
+        if fields["alibi"] is not None:
+            problems.append("relative attention biases together with alibi")
+        fields["positions"] = "relative"
+        fields |= _read_relative(attributes, attentions, problems)
+    elif fields["alibi"] is None and table is not None:
+        fields["positions"] = "table"
+        fields["max_positions"] = attributes.shape(f"{prefix}/position_encodings/encodings", 2)[0]
+    return fields
+
+
+def _read_rotary(attributes: Attributes, scopes: list[str], head_width: int, problems: list[str]) -> Rotary:
+    scaling = _uniform(attributes, scopes, "rotary_scaling_type", -1, problems)
+    if scaling not in (-1, 0):
+        problems.append(
+            {1: "su rotary scaling", 2: "llama3 rotary scaling"}.get(int(scaling), "unknown rotary scaling")
+        )
+    longest = _uniform(attributes, scopes, "max_position_embeddings", 0, problems)
+    original = _uniform(attributes, scopes, "original_max_position_embeddings", 0, problems)
+    if original and longest // original > 1:
+        problems.append("rotary positions scaled by max_position_embeddings")
+    width = int(_uniform(attributes, scopes, "rotary_dim", 0, problems)) or head_width
+    base = _uniform(attributes, scopes, "rotary_base", 10000.0, problems)
+    scale = _uniform(attributes, scopes, "rotary_scaling_factor", 1.0, problems) if scaling == 0 else 1.0
+    if width % 2 or not 2 <= width <= head_width or base <= 0 or scale <= 0:
+        raise CheckpointError(
+            f"rotary positions should be on an even number of a head's {head_width} dimensions with base and scale"
+            f" above zero, are on {width} with base {base} and scale {scale}"
+        )
+    return Rotary(width, base, bool(_uniform(attributes, scopes, "rotary_interleave", 1, problems)), scale)
+
+
+def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str]) -> dict:
+    first = attributes.variables.get(f"{scopes[0]}/relative_attention_bias")
+    for scope in scopes[1:]:
+        other = attributes.variables.get(f"{scope}/relative_attention_bias")
+        if first is not None and other is not None and other is not first:
+            if not np.array_equal(first.float32, other.float32):
+                problems.append("relative_attention_bias that differs between layers")
+    buckets = attributes.shape(f"{scopes[0]}/relative_attention_bias", 2)[0]
+    distance = int(_uniform(attributes, scopes, "relative_attention_max_distance", 0, problems))
+    if buckets < 4 or distance <= buckets // 2:
+        raise CheckpointError(
+            f"relative_attention_bias should have at least 4 buckets and relative_attention_max_distance exceed half of"
+            f" them, they are {buckets} and {distance}"
+        )
+    return {"relative_buckets": buckets, "relative_max_distance": distance}

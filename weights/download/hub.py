@@ -1,0 +1,310 @@
+"""Models of the Hugging Face hub: OWNER/NAME -> a folder of its cache, which has the files that are read and no others.
+
+huggingface_hub, which comes with tokenizers, does the work as it does it for everybody: HF_HOME, HF_ENDPOINT, HF_TOKEN,
+HF_HUB_OFFLINE and the rest of its settings hold. It is imported only when such a name is given.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastattn._version import VERSION
+from fastattn.errors import CheckpointError, DownloadError, FastattnError
+from fastattn.shown import shown, without_secrets
+from fastattn.weights import check
+from fastattn.weights.folder import Directory
+from fastattn.weights.marian import find_files
+from fastattn.weights.marian.config import CONFIGURATION, MODEL, VOCABULARY
+from fastattn.weights.marian.text import INFORMATION
+
+# As the hub has it; a path of two parts may look the same.
+NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+# A module of sentence-transformers may have a folder of its own.
+FOLDER = re.compile(r"(\d+_[A-Za-z]+/)?([\w.-]+)", re.ASCII)
+# In the order in which they are preferred: the file, and its shards where NAME.index.json is there in its place.
+WEIGHTS = {
+    "model.safetensors": re.compile(r"model-\d+-of-(\d{1,9})\.safetensors", re.ASCII),
+    "pytorch_model.bin": re.compile(r"pytorch_model-\d+-of-(\d{1,9})\.bin", re.ASCII),
+    "model.bin": None,
+}
+INDEX = ".index.json"
+CARDS = r"README\.md|LICENSE(\.\w+)?"
+OTHERS = re.compile(
+    rf"{CARDS}|config\.json|generation_config\.json|tokenizer\.json|tokenizer_config\.json"
+    r"|vocab\.json|target_vocab\.json|source\.spm|target\.spm|sentencepiece(\.bpe)?\.model"
+    r"|(shared|source|source_1|target)_vocabulary\.(json|txt)|vmap\.txt"
+    r"|modules\.json|sentence_[\w-]+_config\.json|config_sentence_transformers\.json",
+    re.ASCII,
+)
+# What may be Marian's at a repository's top, and what of it is small and names the rest.
+MARIAN = re.compile(r"[\w.+-]+", re.ASCII)
+MARIAN_FIRST = re.compile(rf"{CARDS}|{CONFIGURATION.pattern}|.+\.npz\.yml|{re.escape(INFORMATION)}", re.ASCII)
+PACKAGE = re.compile(r"[\w.-]+\.argosmodel", re.ASCII)
+ANSWER_SECONDS = 30.0  # that the hub has to say which files a model has; huggingface_hub itself would wait for ever
+KNOWN = (
+    f"{', '.join(WEIGHTS)}, a Marian model (.npz, or model*.bin with its config.yml or decoder.yml), one .argosmodel"
+)
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether a string could be the name of a model on the hub."""
+    return NAME.fullmatch(name) is not None and "--" not in name and ".." not in name and not name.endswith(".git")
+
+
+def fetch(name: str, bars: bool = False) -> Path:
+    """The folder of a model in huggingface_hub's cache, brought up to date unless the hub is out of reach.
+
+    bars  show huggingface_hub's own progress
+    Raises CheckpointError where there is no such model or nothing that could be read, DownloadError where it cannot
+    be had.
+    """
+    _check_home(name)
+    import huggingface_hub
+    from huggingface_hub.utils import GatedRepoError, RepositoryNotFoundError
+
+    forbidding = _forbidding()
+    if forbidding:
+        return _cached(name, f"{forbidding} forbids the network; when online, run: fastattn pull {name}")
+    endpoint = without_secrets(huggingface_hub.constants.ENDPOINT)
+    with _bars(bars), _shown_log():
+        try:
+            info = _model_info(name)
+            files = needed(sibling.rfilename for sibling in info.siblings or [])
+            if files:
+                return _download(name, files, info.sha)
+        except FastattnError:
+            raise
+        except GatedRepoError:
+            raise DownloadError(
+                f"{name} is gated: accept its terms at {endpoint}/{name}, then log in with a token (HF_TOKEN)"
+            ) from None
+        except RepositoryNotFoundError:
+            raise CheckpointError(
+                f"no checkpoint {name!r}: no such path, and no such model at {endpoint} (a private one needs HF_TOKEN)"
+            ) from None
+        except Exception as error:  # noqa: BLE001  of several libraries' families, which change from version to version
+            return _cached(name, f"{endpoint} cannot be read: {_reason(error)}")
+    raise CheckpointError(f"{endpoint}/{name} has no weights in a form that is known: {KNOWN}")
+
+
+def _model_info(name: str) -> Any:
+    """What the hub says of a model; one that is busy is asked again, as huggingface_hub does for files alone."""
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError
+
+    from fastattn.weights.download.connections import wait_before  # with the network's modules
+
+    api = huggingface_hub.HfApi(library_name="fastattn", library_version=VERSION)
+    attempt = 0
+    while True:
+        try:
+            return api.model_info(name, timeout=ANSWER_SECONDS)
+        except HfHubHTTPError as error:
+            response = error.response
+            wait = wait_before(attempt, response.status_code, response.headers.get("Retry-After"))
+            if wait is None:
+                raise
+        time.sleep(wait)
+        attempt += 1
+
+
+def _check_home(name: str) -> None:
+    """DownloadError where huggingface_hub would take a folder called "~", here, for the user's own."""
+    named = any(os.environ.get(variable) for variable in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
+    if not named and os.path.expanduser("~").startswith("~"):
+        raise DownloadError(f"{name} needs a place to be kept, and this user has no home folder; HF_HOME names one")
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Those of a model's files that its reader opens.
+
+    first    what is small and describes the model, its tokenizer's files among it
+    weights  the others; of a Marian's any that the first may name
+    """
+
+    kind: str  # "huggingface", whose readers look at the first before the weights, "ctranslate2", "marian" or "argos"
+    first: list[str]
+    weights: list[str]
+
+
+def needed(files: Iterable[str]) -> Needed | None:
+    """What of a repository's files is needed, by their names; None where weights, or what describes them, lack."""
+    names = sorted(files)
+    top = [name for name in names if MARIAN.fullmatch(name)]
+    packages = [name for name in top if PACKAGE.fullmatch(name)]
+    found = _of_hugging_face(names)
+    if found is None and _is_marian(top):
+        first = [name for name in top if MARIAN_FIRST.fullmatch(name)]
+        if not any(map(CONFIGURATION.fullmatch, first)):
+            first += filter(VOCABULARY.fullmatch, top)  # there are some, and they are all that says which
+        found = Needed("marian", first, [name for name in top if name not in first])
+    if found is None and len(packages) == 1:
+        found = Needed("argos", [name for name in top if re.fullmatch(CARDS, name)], packages)
+    return found
+
+
+def _of_hugging_face(files: list[str]) -> Needed | None:
+    """Those of Hugging Face's folders, sentence-transformers', fastattn's own and CTranslate2's."""
+    folders: dict[str, set[str]] = {}
+    for file in files:
+        match = FOLDER.fullmatch(file)
+        if match:
+            folders.setdefault(match[1] or "", set()).add(match[2])
+    first: list[str] = []
+    weights: list[str] = []
+    for folder, names in folders.items():
+        chosen = _weights(names)
+        weights += [folder + name for name in sorted(chosen) if not name.endswith(INDEX)]
+        first += [folder + name for name in sorted(names & chosen) if name.endswith(INDEX)]
+        first += [folder + name for name in sorted(names) if OTHERS.fullmatch(name)]
+    if not weights or not {"config.json", "modules.json"} & set(first):
+        return None
+    return Needed("ctranslate2" if "model.bin" in weights else "huggingface", first, weights)
+
+
+def _weights(names: set[str]) -> set[str]:
+    """One file, or all shards of one with their index, or nothing."""
+    for name, pattern in WEIGHTS.items():
+        if name in names:
+            return {name}
+        shards = [match for match in map(pattern.fullmatch, names) if match] if pattern is not None else []
+        if name + INDEX in names and shards and len(shards) == int(shards[0][1]):
+            return {name + INDEX, *(match[0] for match in shards)}
+    return set()
+
+
+def _is_marian(names: list[str]) -> bool:
+    models = [name for name in names if MODEL.fullmatch(name)]
+    if any(map(CONFIGURATION.fullmatch, names)):
+        return bool(models)
+    return any(name.endswith(".npz") for name in models) and any(map(VOCABULARY.fullmatch, names))
+
+
+def _download(name: str, files: Needed, commit: str | None) -> Path:
+    """What is small first: what the readers refuse for it is refused before the weights are fetched.
+
+    All of it is of one commit, whatever the repository becomes meanwhile.
+    """
+    import huggingface_hub
+
+    def fetched(names: list[str]) -> Path:
+        return Path(
+            huggingface_hub.snapshot_download(
+                name, revision=commit, allow_patterns=names, library_name="fastattn", library_version=VERSION
+            )
+        )
+
+    weights = files.weights
+    known = (huggingface_hub.try_to_load_from_cache(name, weight, revision=commit) for weight in weights)
+    if files.kind == "marian":
+        folder = fetched(files.first)
+        weights = [file for file in find_files(Directory(folder, weights)) if file not in files.first]
+    elif files.kind == "huggingface" and not all(isinstance(path, str) for path in known):
+        check(fetched(files.first), weights)
+    folder = fetched(files.first + weights)
+    if commit is not None:
+        _note_commit(folder, commit)
+    return folder / weights[0] if files.kind == "argos" else folder
+
+
+def _note_commit(folder: Path, commit: str) -> None:
+    """Have the cache know the commit by the branch's name, as it does where none was asked for: offline it is all."""
+    note = folder.parents[1] / "refs" / "main"
+    with contextlib.suppress(OSError):  # a cache for reading alone
+        if not note.is_file() or note.read_text(encoding="ascii") != commit:
+            note.parent.mkdir(exist_ok=True)
+            note.write_text(commit, encoding="ascii")
+
+
+def licence(folder: Path) -> str:
+    """What the model's card says at its head, or an empty string."""
+    try:
+        card = (folder / "README.md").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    head = re.match(r"\ufeff?---\s*\n(.*?)\n---", card, re.DOTALL)
+    found = re.search(r"^license:\s*(\S.*?)\s*$", head[1], re.MULTILINE) if head else None
+    return found[1] if found else ""
+
+
+def _forbidding() -> str:
+    """The variable that forbids the network, or an empty string."""
+    from huggingface_hub import constants
+
+    from fastattn.weights.download.pull import is_offline
+
+    if is_offline():
+        return "FASTATTN_OFFLINE"
+    if not constants.HF_HUB_OFFLINE:
+        return ""
+    return "TRANSFORMERS_OFFLINE" if not os.environ.get("HF_HUB_OFFLINE") else "HF_HUB_OFFLINE"
+
+
+def _cached(name: str, reason: str) -> Path:
+    """The folder that an earlier download left; DownloadError with the ``reason`` for asking where there is none."""
+    import huggingface_hub
+
+    with contextlib.suppress(OSError, ValueError, CheckpointError):  # LocalEntryNotFoundError is one of them
+        found = Path(huggingface_hub.snapshot_download(name, local_files_only=True, allow_patterns=["config.json"]))
+        there = [Path(root, file).relative_to(found) for root, _, names in os.walk(found) for file in names]
+        files = needed(file.as_posix() for file in there)
+        if files and files.kind == "argos":
+            return found / files.weights[0]
+        if files and (files.kind != "marian" or find_files(Directory(found))):  # which raises where one lacks
+            return found
+    raise DownloadError(
+        f"{name} is no path here, the Hugging Face cache ({huggingface_hub.constants.HF_HUB_CACHE}) does not hold the "
+        f"whole of it, and {reason}"
+    )
+
+
+def _reason(error: Exception) -> str:
+    response = getattr(error, "response", None)
+    if response is not None:
+        return f"HTTP {response.status_code}"
+    first = str(error).split("\n")[0].split(". ")[0]  # a sentence: others tell what else was tried
+    return " ".join(first.split()) or type(error).__name__
+
+
+class _Shown(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = shown(record.getMessage()), ()
+        return True
+
+
+@contextlib.contextmanager
+def _shown_log() -> Iterator[None]:
+    """What huggingface_hub logs, a server's own words among it, is fit to be shown."""
+    from huggingface_hub import HfApi  # noqa: F401  with which the library makes its handler
+
+    handlers, fit = logging.getLogger("huggingface_hub").handlers[:], _Shown()
+    for handler in handlers:
+        handler.addFilter(fit)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(fit)
+
+
+@contextlib.contextmanager
+def _bars(shown: bool) -> Iterator[None]:
+    """Without huggingface_hub's progress bars, unless they are asked for, here or by its own setting."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    if shown or constants.HF_HUB_DISABLE_PROGRESS_BARS is not None or are_progress_bars_disabled():
+        yield
+        return
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        enable_progress_bars()

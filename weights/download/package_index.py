@@ -1,0 +1,201 @@
+"""Finds one file of a package in the indexes and directories that pip is configured for.
+
+Listings are PEP 691 (JSON) or PEP 503 (HTML: anchors whose fragment may carry the file's hash); a find-links place may
+also be a directory, a page of links, or the file itself. Nothing is resolved, built or installed.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import unescape
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urldefrag, urljoin, urlsplit
+
+from fastattn.errors import DownloadError
+from fastattn.weights.download.pip_settings import PipSettings
+from fastattn.weights.download.transport import Response, Transport, TransportError, file_path, without_password
+
+# The listing of the largest projects is a few MB; more than this is not a listing.
+LISTING_LIMIT = 64 << 20
+_JSON = "application/vnd.pypi.simple.v1+json"
+_HTML = ("text/html", "application/xhtml+xml", "application/vnd.pypi.simple.v1+html")
+_ACCEPT = f"{_JSON}, {_HTML[2]};q=0.2, {_HTML[0]};q=0.1"
+# Comments, what is no markup, and the beginnings of tags; then each attribute. What is never closed goes to the end of
+# the page, quotes likewise: nothing is tried twice, where Python's own parser takes the square of a page's length.
+_TAG = re.compile(
+    r"<!--(?s:.*?)(?:-->|\Z)|<(?P<raw>script|style)(?=[\s/>])(?s:.*?)(?:</(?P=raw)|\Z)|<(?P<name>[a-z][^\s/>]*)", re.I
+)
+_ATTRIBUTE = re.compile(
+    r"""[\s/]*(?:(?P<name>[^\s/>=]+|=)(?:\s*=\s*(?:"(?P<double>[^"]*)"?|'(?P<single>[^']*)'?|(?P<bare>[^\s>]*)))?)?"""
+)
+_REFERENCE = re.compile(r"&#?\w{1,32};", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Link:
+    """A file in a listing; ``sha256`` (hex) is what the listing says of it, if anything."""
+
+    url: str
+    file: str
+    sha256: str | None = None
+
+
+class PackageIndex:
+    """The indexes and find-links places of one set of settings."""
+
+    def __init__(self, settings: PipSettings) -> None:
+        self._settings = settings
+        self.transport = Transport(settings)
+
+    def find(self, project: str, file: str, failures: list[str]) -> Iterator[Link]:
+        """Every link to that file, find-links first, then the indexes in pip's order; each is asked only when needed.
+
+        A place that cannot be asked or does not have it adds one line to ``failures``.
+        """
+        for place, is_index in self._places(project):
+            try:
+                if not self.transport.is_secure(place):
+                    raise TransportError("plain http from a host that is not among pip's trusted-host")
+                links = self._index_links(place) if is_index else self._place_links(place)
+                found = [link for link in links if link.file == file]
+            except (TransportError, OSError, ValueError) as error:
+                failures.append(f"{without_password(place)}: {error}")
+                continue
+            if not found:
+                failures.append(f"{without_password(place)}: no such file there")
+            for link in found:
+                scheme = urlsplit(link.url).scheme
+                if _is_remote(place) and not _is_remote(link.url):  # a server has no files of this machine read
+                    failures.append(f"{without_password(place)}: a link to {scheme}:, expected http: or https:")
+                else:
+                    yield link
+
+    def _places(self, project: str) -> list[tuple[str, bool]]:
+        settings = self._settings
+        places = [(place, False) for place in settings.find_links]
+        if not settings.no_index:
+            if settings.index_url is None:
+                raise DownloadError(
+                    "no package index: pip is neither configured nor installed; set PIP_INDEX_URL to an index's address"
+                )
+            name = re.sub(r"[-_.]+", "-", project).lower()
+            indexes = (settings.index_url, *settings.extra_index_urls)
+            places += [(f"{_as_url(index).rstrip('/')}/{name}/", True) for index in indexes]
+        if not places:
+            raise DownloadError("no package index: pip is configured with no-index and no find-links")
+        return places
+
+    def _index_links(self, url: str) -> list[Link]:
+        if urlsplit(url).scheme == "file" and file_path(url).is_dir():
+            url = urljoin(url, "index.html")
+        return self._listing(url)
+
+    def _place_links(self, place: str) -> list[Link]:
+        """The links of a find-links place."""
+        url = _as_url(place)
+        link = _link(url)
+        if link.file.endswith((".whl", ".tar.gz", ".zip")):
+            return [link]
+        if urlsplit(url).scheme != "file" or not file_path(url).is_dir():
+            return self._listing(url)
+        links = []
+        for path in sorted(path for path in file_path(url).iterdir() if path.is_file()):
+            if path.suffix in (".html", ".htm"):
+                links += self._listing(path.as_uri())
+            else:
+                links.append(Link(path.as_uri(), path.name))
+        return links
+
+    def _listing(self, url: str) -> list[Link]:
+        with self.transport.open(url, _ACCEPT) as response:
+            return _parse(response, _read_all(response))
+
+
+def _is_remote(url: str) -> bool:
+    return urlsplit(url).scheme in ("http", "https")
+
+
+def _as_url(place: str) -> str:
+    """A find-links place or index that is a path, as pip allows, becomes a file: URL."""
+    if re.match(r"(https?|file):", place, re.IGNORECASE):
+        return place
+    return Path(os.path.abspath(os.path.expanduser(place))).as_uri()
+
+
+def _link(url: str) -> Link:
+    address, fragment = urldefrag(url)
+    hashes = parse_qs(fragment).get("sha256", [])
+    return Link(address, unquote(urlsplit(address).path.rpartition("/")[2]), hashes[0].lower() if hashes else None)
+
+
+def _read_all(response: Response) -> bytes:
+    chunks, size = [], 0
+    while chunk := response.read(1 << 20):
+        size += len(chunk)
+        if size > LISTING_LIMIT:
+            raise TransportError(f"a listing of more than {LISTING_LIMIT} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _parse(response: Response, text: bytes) -> list[Link]:
+    kind = response.content_type
+    if not kind:  # a file: its ending says
+        kind = _JSON if urlsplit(response.url).path.endswith(".json") else _HTML[0]
+    if kind == _JSON or kind == "application/json":
+        return _parse_json(response.url, text)
+    if kind in _HTML:
+        return _parse_html(response, text)
+    raise TransportError(f"expected a listing in HTML or JSON, got {kind}")
+
+
+def _parse_json(url: str, text: bytes) -> list[Link]:
+    try:
+        page = json.loads(text)
+        version = str(page["meta"]["api-version"])
+        files = [
+            (str(file["url"]), str(file["filename"]), file.get("hashes", {}).get("sha256")) for file in page["files"]
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise TransportError("a listing that is not the simple API's JSON") from None
+    if version.partition(".")[0] != "1":
+        raise TransportError(f"expected version 1 of the simple API, got {version}")
+    return [
+        Link(urldefrag(urljoin(url, address))[0], name, str(sha256).lower() if sha256 else None)
+        for address, name, sha256 in files
+    ]
+
+
+def _parse_html(response: Response, text: bytes) -> list[Link]:
+    try:
+        base, addresses = _anchors(text.decode(response.charset, errors="replace"))
+    except LookupError:
+        raise TransportError(f"a listing in an unknown encoding, {response.charset}") from None
+    base = urljoin(response.url, base)
+    links = []
+    for address in addresses:
+        try:
+            links.append(_link(urljoin(base, address)))
+        except ValueError:  # one bad address does not spoil the page
+            continue
+    return links
+
+
+def _anchors(page: str) -> tuple[str, list[str]]:
+    """The address of a page's <base>, and those of its anchors."""
+    base, addresses = "", []
+    position = 0
+    while (tag := _TAG.search(page, position)) is not None:
+        address, position = "", tag.end()
+        while tag["name"] and (attribute := _ATTRIBUTE.match(page, position)) and attribute["name"]:
+            position = attribute.end()
+            if attribute["name"].lower() == "href":
+                address = attribute["double"] or attribute["single"] or attribute["bare"] or ""
+        address = _REFERENCE.sub(lambda reference: unescape(reference[0]), address).strip()
+        if address and tag["name"].lower() == "a":
+            addresses.append(address)
+        elif address and tag["name"].lower() == "base" and not base:
+            base = address
+    return base, addresses

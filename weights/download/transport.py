@@ -1,0 +1,285 @@
+"""Opens http, https and file URLs the way pip would: certificates, proxy, trusted hosts, credentials, timeout."""
+
+import http.client
+import netrc
+import os
+import re
+import ssl
+import stat
+import time
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit, urlunsplit
+
+from fastattn._version import VERSION
+from fastattn.weights.download.connections import HttpConnection, HttpsConnection, StalledError, wait_before
+from fastattn.weights.download.pip_settings import PipSettings
+
+
+class TransportError(Exception):
+    """A URL that could not be opened or read; the message is a short reason without the URL."""
+
+
+class Response:
+    """An open body. ``url`` is where it was found in the end, after redirects; a file has an empty ``content_type``."""
+
+    def __init__(self, url: str, content_type: str, charset: str, body: IO[bytes] | http.client.HTTPResponse) -> None:
+        self.url, self.content_type, self.charset = url, content_type, charset
+        self._body = body
+
+    def read(self, size: int) -> bytes:
+        """At most ``size`` bytes; none at the end. Raises TransportError."""
+        with _as_transport_errors():
+            return self._body.read(size)
+
+
+class Transport:
+    """One set of settings, many requests. Certificates are loaded at the first https request."""
+
+    def __init__(self, settings: PipSettings) -> None:
+        self._settings = settings
+        self._contexts: dict[bool, ssl.SSLContext] = {}
+        self._passwords = _passwords((settings.index_url or "", *settings.extra_index_urls, *settings.find_links))
+        self._opener = urllib.request.OpenerDirector()  # no ftp:, no data:, no file: to be redirected to
+        proxies = {"http": settings.proxy, "https": settings.proxy} if settings.proxy else None
+        for handler in (
+            urllib.request.ProxyHandler(proxies),
+            urllib.request.UnknownHandler(),
+            _HttpHandler(),
+            _HttpsHandler(self._context),
+            urllib.request.HTTPDefaultErrorHandler(),
+            _RedirectHandler(self._authorize),
+            urllib.request.HTTPErrorProcessor(),
+        ):
+            self._opener.add_handler(handler)
+
+    @contextmanager
+    def open(self, url: str, accept: str = "*/*") -> Iterator[Response]:
+        """The body of a URL; raises TransportError where it cannot be opened."""
+        if url.lower().startswith("file:"):
+            with _as_transport_errors():
+                file = _open_regular(file_path(url))
+            with file:
+                yield Response(url, "", "utf-8", file)
+            return
+        with _as_transport_errors():
+            response = self._request(url, accept)
+        with response:
+            headers = response.headers
+            charset = headers.get_content_charset("utf-8")
+            yield Response(response.url, headers.get_content_type(), charset, response)
+
+    def _request(self, url: str, accept: str, attempt: int = 0) -> http.client.HTTPResponse:
+        """The response; a server that is busy is asked again after a while."""
+        headers = {"Accept": accept, "User-Agent": f"fastattn/{VERSION}"}
+        request = urllib.request.Request(_quoted(without_password(url)), headers=headers)
+        self._authorize(request, _userinfo(url))
+        try:
+            return self._opener.open(request, timeout=self._settings.timeout)
+        except urllib.error.HTTPError as error:
+            wait = wait_before(attempt, error.code, error.headers.get("Retry-After"))
+            if wait is None:
+                raise
+            error.close()
+        time.sleep(wait)
+        return self._request(url, accept, attempt + 1)
+
+    def _authorize(self, request: urllib.request.Request, userinfo: str | None = None) -> None:
+        """Adds the credentials of this request's own host, in a header that a redirect does not carry along."""
+        userinfo = userinfo or self._passwords.get(_origin(request.full_url)) or _from_netrc(request.full_url)
+        if userinfo:
+            token = b64encode(userinfo.encode("utf-8")).decode("ascii")
+            request.add_unredirected_header("Authorization", f"Basic {token}")
+
+    def is_secure(self, url: str) -> bool:
+        """Whether pip would take a listing from there: not over plain http, unless from this machine or trusted."""
+        host = urlsplit(url).hostname or ""
+        return urlsplit(url).scheme != "http" or _is_loopback(host) or self._is_trusted(url)
+
+    def _is_trusted(self, url: str) -> bool:
+        host, port = urlsplit(url).hostname or "", urlsplit(url).port
+        for trusted in self._settings.trusted_hosts:
+            parts = urlsplit(f"//{trusted}")
+            if parts.hostname == host and parts.port in (None, port):
+                return True
+        return False
+
+    def _context(self, url: str) -> ssl.SSLContext:
+        trusted = self._is_trusted(url)
+        if trusted not in self._contexts:
+            self._contexts[trusted] = self._make_context(verify=not trusted)
+        return self._contexts[trusted]
+
+    def _make_context(self, verify: bool) -> ssl.SSLContext:
+        variables = os.environ
+        chosen = self._settings.cert or variables.get("REQUESTS_CA_BUNDLE") or variables.get("CURL_CA_BUNDLE")
+        try:
+            if not chosen:
+                context = ssl.create_default_context()
+                if not context.get_ca_certs() and not ssl.get_default_verify_paths().capath:
+                    _add_certifi(context)
+            elif os.path.isdir(chosen):
+                context = ssl.create_default_context(capath=chosen)
+            else:
+                context = ssl.create_default_context(cafile=chosen)
+        except OSError as error:
+            raise TransportError(f"the certificates of {chosen or 'this system'}: {_reason(error)}") from None
+        if not verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self._settings.client_cert:
+            try:
+                context.load_cert_chain(self._settings.client_cert)
+            except OSError as error:
+                raise TransportError(f"client-cert {self._settings.client_cert}: {_reason(error)}") from None
+        return context
+
+
+@contextmanager
+def _as_transport_errors() -> Iterator[None]:
+    try:
+        yield
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise TransportError(f"HTTP {error.code} {_short(error.reason)}") from None
+    except urllib.error.URLError as error:
+        raise TransportError(_reason(error.reason)) from None
+    except (OSError, http.client.HTTPException, ValueError, StalledError) as error:
+        raise TransportError(_reason(error)) from None
+
+
+def _open_regular(path: Path) -> IO[bytes]:
+    """The file, to be read; nothing that could make a reader wait: opening a FIFO does until somebody writes."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise TransportError("not a regular file")
+    return file
+
+
+class _HttpHandler(urllib.request.HTTPHandler):
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(HttpConnection, request)  # type: ignore[return-value]
+
+
+class _HttpsHandler(urllib.request.HTTPSHandler):
+    """Chooses the certificates host by host: a redirect away from a trusted host is verified again."""
+
+    def __init__(self, context_of_url: Callable[[str], ssl.SSLContext]) -> None:
+        super().__init__()
+        self._context_of_url = context_of_url
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        context = self._context_of_url(request.full_url)
+        return self.do_open(HttpsConnection, request, context=context)  # type: ignore[return-value]
+
+
+class _RedirectHandler(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, each with the credentials of the host it leads to and never those of the one before."""
+
+    def __init__(self, authorize: Callable[[urllib.request.Request], None]) -> None:
+        self._authorize = authorize
+
+    def redirect_request(self, *arguments: Any) -> urllib.request.Request | None:
+        request = super().redirect_request(*arguments)
+        if request is not None:
+            self._authorize(request)
+        return request
+
+
+def without_password(url: str) -> str:
+    """The URL without user and password: what may be requested, shown and stored."""
+    return re.sub(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)[^/?#]*@", r"\1", url)  # also of what urlsplit would refuse
+
+
+def file_path(url: str) -> Path:
+    """The path of a file: URL; ValueError for one of another machine."""
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") and os.name != "nt":
+        raise ValueError("a file: URL of another machine")
+    if os.name != "nt":
+        return Path(os.fsdecode(unquote_to_bytes(parts.path)))  # a name is bytes, whatever the locale
+    host = f"//{parts.netloc}" if parts.netloc not in ("", "localhost") else ""
+    return Path(urllib.request.url2pathname(host + parts.path))
+
+
+def _quoted(url: str) -> str:
+    """Characters that HTTP cannot carry (spaces, letters beyond ASCII) as percent escapes; escapes stay."""
+    parts = urlsplit(url)
+    path, query = (quote(part, safe="/%:@!$&'()*+,;=~?") for part in (parts.path, parts.query))
+    return urlunsplit(parts._replace(path=path, query=query, fragment=""))
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc.rpartition("@")[2].lower()
+
+
+def _passwords(urls: Iterable[str]) -> dict[tuple[str, str], str]:
+    """Scheme and host -> credentials, the first URL's first: as in pip, an index's password is its host's too."""
+    found: dict[tuple[str, str], str] = {}
+    for url in urls:
+        try:
+            userinfo, origin = _userinfo(url), _origin(url)
+        except ValueError:  # a malformed URL is reported when its turn comes
+            continue
+        if userinfo:
+            found.setdefault(origin, userinfo)
+    return found
+
+
+def _userinfo(url: str) -> str | None:
+    netloc = urlsplit(url).netloc
+    if "@" not in netloc:
+        return None
+    user, _, password = netloc.rpartition("@")[0].partition(":")
+    return f"{unquote(user)}:{unquote(password)}"
+
+
+def _from_netrc(url: str) -> str | None:
+    named = os.environ.get("NETRC")
+    for file in [named] if named else ["~/.netrc", "~/_netrc"]:
+        try:
+            found = netrc.netrc(os.path.expanduser(file)).authenticators(urlsplit(url).hostname or "")
+        except (OSError, netrc.NetrcParseError):
+            continue
+        if found:
+            return f"{found[0]}:{found[2] or ''}"
+    return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _add_certifi(context: ssl.SSLContext) -> None:
+    """Some Pythons (macOS installers) come without certificates; pip then uses certifi's, its own copy or another."""
+    for module in ("certifi", "pip._vendor.certifi"):
+        try:
+            where = __import__(module, fromlist=["where"]).where()
+        except ImportError:
+            continue
+        context.load_verify_locations(where)
+        return
+
+
+def _reason(error: object) -> str:
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, ssl.SSLError):
+        return error.strerror
+    return _short(error) or type(error).__name__
+
+
+def _short(reason: object) -> str:
+    """A server's words or a library's: on one line, and not a page of them."""
+    return " ".join(str(reason).split())[:300]

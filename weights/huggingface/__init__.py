@@ -1,0 +1,36 @@
+"""Hugging Face directories: config.json says which model it is, and so who reads it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fastattn.errors import CheckpointError
+from fastattn.spec import Checkpoint
+from fastattn.weights.containers.json_file import read_object, shorten
+from fastattn.weights.folder import Directory, Folder
+from fastattn.weights.huggingface import bert, marian
+
+DESCRIPTION = "Hugging Face directory of a BERT or MarianMT model (config.json, model.safetensors or pytorch_model.bin)"
+MODEL_TYPES: dict[str, Callable[[Folder], Checkpoint]] = {
+    "bert": bert.read_encoder,
+    "marian": marian.read_translator,
+}
+
+
+def recognise(path: Path) -> bool:
+    return (path / "config.json").exists()
+
+
+def read(path: Path) -> Checkpoint:
+    """Read a directory; raises CheckpointError for a model type that is not known, and for what its reader refuses."""
+    return read_folder(Directory(path))
+
+
+def read_folder(folder: Folder) -> Checkpoint:
+    """``read`` of files wherever they lie."""
+    config = read_object(folder, "config.json")
+    kind = config.string("model_type")
+    if kind not in MODEL_TYPES:
+        raise CheckpointError(
+            f"{config.where}: model type {shorten(kind)} is not supported; known: {', '.join(MODEL_TYPES)}"
+        )
+    return MODEL_TYPES[kind](folder)

@@ -1,0 +1,145 @@
+"""How a Hugging Face directory wants its model to be searched: generation_config.json -> DecodingSettings.
+
+As transformers' generate follows it; a directory from before that file keeps the same names in config.json.
+"""
+
+import math
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+from fastattn.spec import DecodingSettings
+from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
+from fastattn.weights.folder import Folder
+
+FILE = "generation_config.json"
+# A name of theirs and ours, which mean the same.
+COUNTS = {"num_beams": "beam_size", "no_repeat_ngram_size": "no_repeat_ngram_size"}
+NUMBERS = {"length_penalty": "length_penalty", "repetition_penalty": "repetition_penalty"}
+# Theirs count the start token too.
+LIMITS = {"max_length": ("max_decoding_length", 1), "min_length": ("min_decoding_length", 0)}
+NEW_LIMITS = {"max_new_tokens": ("max_decoding_length", 1), "min_new_tokens": ("min_decoding_length", 0)}
+# Settings that no search here can follow -> the values that are not worth a word: at most of them nothing changes;
+# where transformers is not to stop early, it may still find a better hypothesis after as many have ended as there are
+# beams, where a search here is over.
+HARMLESS: dict[str, tuple[Any, ...]] = {
+    "early_stopping": (False, True),
+    "num_beam_groups": (1,),
+    "diversity_penalty": (0,),
+    "encoder_no_repeat_ngram_size": (0,),
+    "encoder_repetition_penalty": (1,),
+    "num_return_sequences": (1,),
+    "typical_p": (1,),
+    "min_p": (0,),
+    "top_h": (1,),
+    "epsilon_cutoff": (0,),
+    "eta_cutoff": (0,),
+    "penalty_alpha": (0,),
+    "guidance_scale": (1,),
+    "exponential_decay_length_penalty": (),
+    "sequence_bias": (),
+    "force_words_ids": (),
+    "constraints": (),
+    "begin_suppress_tokens": ([],),
+    "forced_decoder_ids": ([],),
+    "watermarking_config": (),
+    "stop_strings": ([],),
+    "max_time": (),
+    "token_healing": (False,),
+}
+# What says how to compute, what to give back, or which ids are special.
+IGNORED = frozenset(
+    "_from_model_config transformers_version trust_remote_code renormalize_logits remove_invalid_values low_memory "
+    "use_cache cache_implementation cache_config return_legacy_cache disable_compile compile_config output_attentions "
+    "output_hidden_states output_scores output_logits return_dict_in_generate pad_token_id bos_token_id eos_token_id "
+    "decoder_start_token_id is_assistant num_assistant_tokens num_assistant_tokens_schedule "
+    "assistant_confidence_threshold assistant_early_exit assistant_lookbehind target_lookbehind "
+    "prompt_lookup_num_tokens max_matching_ngram_size prefill_chunk_size generation_kwargs dola_layers".split()
+)
+# With do_sample alone -> transformers' own default.
+SAMPLING = {
+    "top_k": ("sampling_topk", 50),
+    "top_p": ("sampling_topp", 1.0),
+    "temperature": ("sampling_temperature", 1.0),
+}
+
+
+def generation_values(folder: Folder, config: JsonObject) -> JsonObject:
+    """What the settings are read from: generation_config.json, or, where there is none, config.json."""
+    return read_object(folder, FILE) if folder.contains(FILE) else config
+
+
+def read_settings(values: JsonObject, vocabulary: tuple[str, ...], alone: bool) -> DecodingSettings:
+    """The settings of ``generation_values``.
+
+    vocabulary  the target's tokens, for ids
+    alone       whether the values are about nothing else
+    Raises CheckpointError for values of a wrong type and for ids that are none.
+    """
+    found: dict[str, Any] = {ours: values.integer(name) for name, ours in COUNTS.items() if values.has(name)}
+    found |= {ours: values.number(name) for name, ours in NUMBERS.items() if values.has(name)}
+    for names, special in ((LIMITS, 1), (NEW_LIMITS, 0)):
+        for name, (ours, least) in names.items():
+            if values.has(name):
+                found[ours] = max(least, values.integer(name) - special)
+    not_followed = _not_followed(values, values.values if alone else (*HARMLESS, "forced_eos_token_id"))
+    if values.boolean("do_sample", False):
+        if found.get("beam_size", 1) == 1:
+            found |= {"beam_size": 1} | _sampling(values, len(vocabulary))
+        else:
+            not_followed.append(f"do_sample with num_beams {found['beam_size']}")
+    if found.get("beam_size", 1) > 1 and found.get("repetition_penalty", 1) != 1:
+        # transformers divides a beam's log-probabilities by it, here it is the logits, as CTranslate2 has it.
+        not_followed.append(f"repetition_penalty {found['repetition_penalty']:g} exactly, with num_beams above 1")
+    if found.get("min_decoding_length", 0) > found.get("max_decoding_length", math.inf):
+        found["min_decoding_length"] = found["max_decoding_length"]
+    forced = values.integer("forced_bos_token_id") if values.has("forced_bos_token_id") else None
+    sequences = [sequence for sequence in id_lists(values, "bad_words_ids") if len(sequence) > 1]
+    for number in chain(*sequences, () if forced is None else (forced,)):
+        if not 0 <= number < len(vocabulary) or not vocabulary[number]:
+            raise values.error("forced_bos_token_id or one of bad_words_ids", "the id of a target token", number)
+    return DecodingSettings(
+        **found,
+        suppress_sequences=tuple(map(tuple, sequences)),
+        forced_tokens=() if forced is None else (vocabulary[forced],),
+        not_followed=tuple(not_followed),
+    )
+
+
+def id_lists(values: JsonObject, name: str) -> list[list[int]]:
+    """A list of lists of ids, empty where there is none; CheckpointError for anything else."""
+    lists = values.values.get(name)
+    if lists is None:
+        return []
+    if not isinstance(lists, list) or not all(ids and are_ids(ids) for ids in lists):
+        raise values.error(name, "lists of ids", lists)
+    return lists
+
+
+def are_ids(ids: object) -> bool:
+    return isinstance(ids, list) and all(type(number) is int and number >= 0 for number in ids)
+
+
+def _sampling(values: JsonObject, vocabulary: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, (ours, default) in SAMPLING.items():
+        found[ours] = values.integer(name, default) if isinstance(default, int) else values.number(name, default)
+    found["sampling_topk"] = min(found["sampling_topk"], vocabulary)
+    return found
+
+
+def _not_followed(values: JsonObject, names: Iterable[str]) -> list[str]:
+    """Settings among ``names`` that change what comes out, and those that are not known.
+
+    An end that is forced at the greatest length is none of them: what is cut off there is cut off one token later here.
+    """
+    end = values.values.get("eos_token_id")
+    followed = {*COUNTS, *NUMBERS, *LIMITS, *NEW_LIMITS, *SAMPLING, *IGNORED}
+    followed |= {"do_sample", "bad_words_ids", "suppress_tokens", "forced_bos_token_id"}
+    remarks = []
+    for name in names:
+        value = values.values.get(name)
+        harmless = HARMLESS.get(name, (end,) if name == "forced_eos_token_id" else ())
+        if value is not None and name not in followed and value not in harmless:
+            remarks.append(f"{shorten(name)[1:-1]} {shorten(value)}")
+    return remarks

@@ -1,0 +1,70 @@
+"""The text side of a Hugging Face MarianMT directory: vocab.json, perhaps target_vocab.json, source.spm, target.spm."""
+
+from fastattn.errors import CheckpointError
+from fastattn.spec import ModelSpec, TranslationText
+from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, shorten
+from fastattn.weights.folder import Folder
+
+
+def translation_text(folder: Folder, decoding: JsonObject, spec: ModelSpec) -> TranslationText:
+    """As MarianTokenizer has it: pieces of the .spm files looked up in the vocabularies, then the end token.
+
+    ``decoding`` is the config that generation follows. Raises CheckpointError where its ids and the vocabularies
+    disagree.
+    """
+    assert spec.decoder is not None
+    config = JsonObject({}, folder.where("tokenizer_config.json"))
+    if folder.contains("tokenizer_config.json"):
+        config = read_object(folder, "tokenizer_config.json")
+    unk, end = _token(config, "unk_token", "<unk>"), _token(config, "eos_token", "</s>")
+    source = _read_vocabulary(folder, "vocab.json", spec.encoder.vocabulary)
+    target, target_name = source, "vocab.json"
+    if config.boolean("separate_vocabs", folder.contains("target_vocab.json")):
+        target_name = "target_vocab.json"
+    if target_name != "vocab.json" or spec.decoder.vocabulary != spec.encoder.vocabulary:
+        target = _read_vocabulary(folder, target_name, spec.decoder.vocabulary)
+    for name, tokens in (("vocab.json", source), (target_name, target)):
+        lacking = [token for token in (unk, end) if token not in tokens]
+        if lacking:
+            raise CheckpointError(f"{folder.where(name)}: lacks {', '.join(map(shorten, lacking))}")
+    end_id = decoding.integer("eos_token_id")
+    if target.index(end) != end_id:
+        raise decoding.error("eos_token_id", f"{target.index(end)}, the id of {shorten(end)} in {target_name}", end_id)
+    start_id = decoding.integer("decoder_start_token_id", decoding.integer("pad_token_id"))
+    if start_id >= len(target) or not target[start_id]:
+        raise decoding.error("decoder_start_token_id", f"the id of a token in {target_name}", start_id)
+    return TranslationText(
+        source_vocabulary=source,
+        target_vocabulary=target,
+        unk_token=unk,
+        eos_token=end,
+        decoder_start_token=target[start_id],
+        add_source_eos=True,
+        source_model=bytes(folder.read("source.spm")),
+        target_model=bytes(folder.read("target.spm")),
+        source_language=config.string("source_lang", ""),
+        target_language=config.string("target_lang", ""),
+    )
+
+
+def _token(config: JsonObject, name: str, default: str) -> str:
+    """A special token, which may be written with flags around it."""
+    value = config.values.get(name)
+    return config.nested(name).string("content") if isinstance(value, dict) else config.string(name, default)
+
+
+def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[str, ...]:
+    """Tokens by id; an id that none has, since embeddings may have spare rows, is the empty token."""
+    vocabulary = read_object(folder, name)
+    tokens = [""] * rows
+    for token, index in vocabulary.values.items():
+        if not is_text(token) or type(index) is not int or not 0 <= index < rows:
+            raise CheckpointError(
+                f"{vocabulary.where}: {shorten(token)} should have an id below {rows}, has {shorten(index)}"
+            )
+        if tokens[index]:
+            raise CheckpointError(
+                f"{vocabulary.where}: {shorten(tokens[index])} and {shorten(token)} have the same id {index}"
+            )
+        tokens[index] = token
+    return tuple(tokens)

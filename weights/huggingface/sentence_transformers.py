@@ -1,0 +1,219 @@
+"""sentence-transformers folders: modules.json names a transformer, then pooling, dense layers, normalisation."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.spec import Checkpoint, EncoderText, StackSpec
+from fastattn.weights.containers.json_file import JsonObject, is_text, read_json, read_object, shorten
+from fastattn.weights.folder import Directory, Folder
+from fastattn.weights.huggingface.bert import describe_encoder, read_described
+from fastattn.weights.huggingface.weights import read_weights
+
+DESCRIPTION = "sentence-transformers folder (modules.json)"
+# A module's class has been named by several paths over the years; its last part stayed.
+KNOWN_PATHS = (
+    "sentence_transformers.models.",
+    "sentence_transformers.base.modules.",
+    "sentence_transformers.sentence_transformer.modules.",
+)
+TRANSFORMER_CONFIGS = (
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+)
+# Old booleans -> modes, in the order in which sentence-transformers concatenates them.
+POOLING_FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+POOLING_MODES = tuple(POOLING_FLAGS.values())
+DENSE_ACTIVATIONS = {
+    "torch.nn.modules.linear.Identity": "none",
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.activation.ReLU": "relu",
+    "torch.nn.modules.activation.GELU": "gelu",
+    "torch.nn.modules.activation.SiLU": "swish",
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+}
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+
+
+def recognise(path: Path) -> bool:
+    return (path / "modules.json").exists()
+
+
+def read(path: Path) -> Checkpoint:
+    """Read a folder; raises CheckpointError for a module, or an order of modules, that is not supported."""
+    return read_folder(Directory(path))
+
+
+def read_folder(folder: Folder) -> Checkpoint:
+    """``read`` of files wherever they lie; weights, which may not be there yet (``hub``), come last."""
+    modules = _read_modules(folder)
+    prefix = modules[0][1]
+    config = read_object(folder, prefix + "config.json")
+    spec, text = _describe_transformer(folder, prefix, config)
+    width = spec.width
+    text = _read_prompts(folder, text)
+    for kind, place in modules[1:]:
+        text, width = READERS[kind](folder, place, text, width)
+    checkpoint = read_described(folder, prefix, config, spec, text)
+    checkpoint.format = "sentence-transformers"
+    return checkpoint
+
+
+def _read_modules(folder: Folder) -> list[tuple[str, str]]:
+    """(class, prefix of its files' names) of each module, in an order that an EncoderText can say."""
+    where = folder.where("modules.json")
+    entries = read_json(folder, "modules.json")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise CheckpointError(f"{where}: should hold a list of objects, holds {shorten(entries)}")
+    modules = []
+    for entry in (JsonObject(entry, where) for entry in entries):
+        kind = _module_class(entry)
+        path = PurePosixPath(entry.string("path", ""))
+        if path.is_absolute() or ".." in path.parts or "\\" in str(path) or ":" in str(path):
+            raise entry.error("path", "a folder below this one", str(path))
+        module = (kind, f"{path}/" if path.parts else "")
+        if kind == "Dense" and module in modules:  # each would hold the one's weights again
+            raise CheckpointError(f"{where}: the dense module {shorten(str(path))} is given twice")
+        modules.append(module)
+    kinds = [kind for kind, _ in modules]
+    dense = kinds.count("Dense")
+    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in (
+        ["Dense"] * dense,
+        ["Dense"] * dense + ["Normalize"],
+    ):
+        raise CheckpointError(
+            f"{where}: modules should be Transformer, Pooling, any number of Dense, perhaps Normalize; they are"
+            f" {', '.join(kinds) or 'none'}"
+        )
+    return modules
+
+
+def _module_class(entry: JsonObject) -> str:
+    path = entry.string("type")
+    kind = path.rpartition(".")[2]
+    if not path.startswith(KNOWN_PATHS) or kind not in ("Transformer", *READERS):
+        raise CheckpointError(
+            f"{entry.where}: module {shorten(path)} is not supported; supported: Transformer, {', '.join(READERS)}"
+        )
+    return kind
+
+
+def _describe_transformer(folder: Folder, prefix: str, encoder: JsonObject) -> tuple[StackSpec, EncoderText]:
+    """``encoder`` is its config.json."""
+    name = next((name for name in TRANSFORMER_CONFIGS if folder.contains(prefix + name)), None)
+    if name is None:
+        return describe_encoder(folder, prefix, encoder)
+    config = read_object(folder, prefix + name)
+    task = config.string("transformer_task", "feature-extraction")
+    if task != "feature-extraction":
+        raise CheckpointError(f"{config.where}: transformer_task {shorten(task)} is not supported")
+    if config.string("module_output_name", "token_embeddings") != "token_embeddings":
+        raise config.error("module_output_name", "'token_embeddings'", config.values["module_output_name"])
+    output = config.nested("modality_config").nested("text").string("method_output_name", "last_hidden_state")
+    if output != "last_hidden_state":
+        raise CheckpointError(f"{config.where}: method_output_name should be 'last_hidden_state', is {shorten(output)}")
+    limit = config.integer("max_seq_length", minimum=1) if config.has("max_seq_length") else None
+    spec, text = describe_encoder(folder, prefix, encoder, limit)
+    return spec, dataclasses.replace(text, lowercase=config.boolean("do_lower_case", False))
+
+
+def _read_pooling(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
+    config = read_object(folder, prefix + "config.json")
+    for name in ("embedding_dimension", "word_embedding_dimension"):
+        if config.integer(name, width) != width:
+            raise config.error(name, f"the encoder's width {width}", config.values[name])
+    modes = config.values.get("pooling_mode")
+    if modes is None:
+        modes = [mode for name, mode in POOLING_FLAGS.items() if config.boolean(name, False)] or ["mean"]
+    elif isinstance(modes, str):
+        modes = [modes]
+    if not isinstance(modes, list) or not modes or not all(mode in POOLING_MODES for mode in modes):
+        raise config.error("pooling_mode", f"one or more of {', '.join(POOLING_MODES)}", modes)
+    return (
+        dataclasses.replace(text, pooling=tuple(modes), include_prompt=config.boolean("include_prompt", True)),
+        width * len(modes),
+    )
+
+
+def _read_dense(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
+    config = read_object(folder, prefix + "config.json")
+    _check_names(config)
+    if config.boolean("use_residual", False):
+        raise CheckpointError(f"{config.where}: use_residual is not supported")
+    inputs, outputs = config.integer("in_features", minimum=1), config.integer("out_features", minimum=1)
+    if inputs != width:
+        raise config.error("in_features", f"{width}, what the module before gives", inputs)
+    activation = config.string("activation_function", "torch.nn.modules.activation.Tanh")
+    if activation not in DENSE_ACTIVATIONS:
+        raise config.error("activation_function", f"one of {', '.join(DENSE_ACTIVATIONS)}", activation)
+    stored, where = read_weights(folder, prefix)
+    expected: dict[str, tuple[int, ...]] = {"linear.weight": (outputs, inputs)}
+    if config.boolean("bias", True):
+        expected["linear.bias"] = (outputs,)
+    found = {name: tensor.shape for name, tensor in stored.items()}
+    if found != expected:
+        raise CheckpointError(f"{where}: tensors should be {_shapes(expected)}, are {_shapes(found)}")
+    bias: np.ndarray | None = stored["linear.bias"].float32() if "linear.bias" in stored else None
+    layer = (stored["linear.weight"].float32(), bias, DENSE_ACTIVATIONS[activation])
+    return dataclasses.replace(text, dense=(*text.dense, layer)), outputs
+
+
+def _read_normalize(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
+    # The folder held nothing for years, and so was often lost on the way.
+    if folder.contains(prefix + "config.json"):
+        _check_names(read_object(folder, prefix + "config.json"))
+    return dataclasses.replace(text, normalize=True), width
+
+
+def _check_names(config: JsonObject) -> None:
+    for name in ("module_input_name", "module_output_name"):
+        if config.string(name, "sentence_embedding") != "sentence_embedding":
+            raise config.error(name, "'sentence_embedding'", config.values[name])
+
+
+def _shapes(shapes: dict[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {list(shape)}" for name, shape in sorted(shapes.items()))
+
+
+def _read_prompts(folder: Folder, text: EncoderText) -> EncoderText:
+    """Prompts, the default one and the similarity, from config_sentence_transformers.json where there is one."""
+    if not folder.contains("config_sentence_transformers.json"):
+        return text
+    config = read_object(folder, "config_sentence_transformers.json")
+    kind = config.string("model_type", "SentenceTransformer")
+    if kind != "SentenceTransformer":
+        raise CheckpointError(f"{config.where}: model_type should be 'SentenceTransformer', is {shorten(kind)}")
+    prompts: dict[str, Any] = config.nested("prompts").values
+    prompts = {name: "" if prompt is None else prompt for name, prompt in prompts.items()}
+    if not all(map(is_text, prompts.values())):
+        raise config.error("prompts", "strings by name", prompts)
+    default = config.string("default_prompt_name") if config.has("default_prompt_name") else None
+    if default is not None and default not in prompts:
+        raise config.error("default_prompt_name", f"one of the prompts ({', '.join(prompts) or 'none'})", default)
+    similarity = config.string("similarity_fn_name", "cosine")
+    if similarity not in SIMILARITIES:
+        raise config.error("similarity_fn_name", f"one of {', '.join(SIMILARITIES)}", similarity)
+    return dataclasses.replace(text, prompts=prompts, default_prompt=default, similarity=similarity)
+
+
+READERS: dict[str, Callable[[Folder, str, EncoderText, int], tuple[EncoderText, int]]] = {
+    "Pooling": _read_pooling,
+    "Dense": _read_dense,
+    "Normalize": _read_normalize,
+}

@@ -1,0 +1,92 @@
+"""The weights of a Hugging Face directory, whichever of its files hold them, and what its models' configs share."""
+
+from collections.abc import Callable, Mapping
+
+from fastattn.errors import CheckpointError
+from fastattn.tensors import find_misfits
+from fastattn.weights.containers import pytorch, safetensors
+from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
+from fastattn.weights.containers.safetensors import StoredTensor
+from fastattn.weights.folder import Folder
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "quick_gelu": "gelu_sigmoid",
+    "relu": "relu",
+    "silu": "swish",
+    "swish": "swish",
+    "tanh": "tanh",
+    "sigmoid": "sigmoid",
+}
+Reader = Callable[[Folder, str], dict[str, StoredTensor]]
+# The first that is there is read, as transformers does.
+FILES: dict[str, Reader] = {
+    "model.safetensors": safetensors.read_tensors,
+    "pytorch_model.bin": pytorch.read_tensors,
+}
+INDEX = ".index.json"  # added to a name where the tensors are in several files
+UNSUPPORTED_FILES = ("tf_model.h5", "flax_model.msgpack")
+
+
+def read_weights(folder: Folder, prefix: str = "") -> tuple[dict[str, StoredTensor], str]:
+    """(tensors by name, what errors call their file); the files' names begin with ``prefix``."""
+    for name, reader in FILES.items():
+        if folder.contains(prefix + name):
+            return reader(folder, prefix + name), folder.where(prefix + name)
+        if folder.contains(prefix + name + INDEX):
+            return _read_shards(folder, prefix, name, reader), folder.where(prefix + name + INDEX)
+    for name in UNSUPPORTED_FILES:
+        if folder.contains(prefix + name):
+            raise CheckpointError(f"{folder.where(prefix + name)}: not supported; save the model as safetensors")
+    raise CheckpointError(f"{folder.where(prefix + 'model.safetensors')}: no such file, nor {', '.join([*FILES][1:])}")
+
+
+def _read_shards(folder: Folder, prefix: str, name: str, reader: Reader) -> dict[str, StoredTensor]:
+    """The tensors of the files that an index lists, all of them beside it."""
+    index = read_object(folder, prefix + name + INDEX)
+    ending = "." + name.rpartition(".")[2]
+    files: dict[str, dict[str, StoredTensor]] = {}
+    tensors = {}
+    for tensor, shard in index.nested("weight_map").values.items():
+        if not isinstance(shard, str) or not shard.endswith(ending) or any(c in shard for c in "/\\:"):
+            raise CheckpointError(
+                f"{index.where}: {shorten(tensor)} should be in a {ending} file here, is in {shorten(shard)}"
+            )
+        if shard not in files:
+            files[shard] = reader(folder, prefix + shard)
+        if tensor not in files[shard]:
+            raise CheckpointError(
+                f"{folder.where(prefix + shard)}: lacks {shorten(tensor)}, which its index places there"
+            )
+        tensors[tensor] = files[shard][tensor]
+    return tensors
+
+
+def check_layers(config: JsonObject, name: str, stored: Mapping[str, StoredTensor], where: str) -> None:
+    """More layers in a config than there are tensors would only fill memory with names."""
+    layers = config.integer(name, minimum=1)
+    if layers > len(stored):
+        raise CheckpointError(f"{config.where}: {name} is {layers}, but {where} has {len(stored)} tensors")
+
+
+def check_stored(expected: Mapping[str, tuple[int, ...]], stored: Mapping[str, StoredTensor], where: str) -> None:
+    """Raise one CheckpointError that names, as the file does, everything missing, left over or misshapen."""
+    problems = find_misfits(expected, stored)
+    if problems:
+        raise CheckpointError(f"{where}: tensors do not fit config.json: " + "; ".join(problems))
+
+
+def stored_precision(stored: Mapping[str, StoredTensor]) -> str:
+    """The type that holds most of the weights."""
+    names = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
+    sizes: dict[str, int] = {}
+    for tensor in stored.values():
+        sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + len(tensor.data)
+    most = max(sizes, key=lambda dtype: sizes[dtype], default="F32")
+    return names.get(most, most.lower())

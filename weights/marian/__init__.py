@@ -1,0 +1,103 @@
+"""Marian folders, those of Firefox Translations, Bergamot and OPUS-MT among them -> a Checkpoint.
+
+A model in .npz or .bin, float32, float16 or int8 for intgemm; vocabularies in .spm or .yml; the decoder configuration
+beside them, which names them; perhaps a lexical shortlist. (marian-dev and browsermt/marian-dev.)
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fastattn.errors import CheckpointError
+from fastattn.spec import Checkpoint, Shortlist, TranslationText
+from fastattn.tensors import check_tensors
+from fastattn.weights.containers.shortlist import read_shortlist
+from fastattn.weights.folder import Directory, Folder
+from fastattn.weights.marian import bin_file, npz_file
+from fastattn.weights.marian.config import find_configurations, find_models, read_configuration
+from fastattn.weights.marian.item import SETTINGS, Item
+from fastattn.weights.marian.options import read_architecture
+from fastattn.weights.marian.tensors import read_tensors
+from fastattn.weights.marian.text import INFORMATION, SENTENCEPIECE_FILES, translation_text
+from fastattn.weights.marian.yml import Value, parse_options
+
+DESCRIPTION = "Marian folder (a model in .npz or .bin, its vocabularies, config.yml or decoder.yml)"
+# Files of other formats, whose folders may hold an .npz of anything.
+OTHERS = ("config.json", "model.bin")
+
+
+def recognise(path: Path) -> bool:
+    if not path.is_dir():
+        return False
+    folder = Directory(path)
+    models = find_models(folder)
+    if any(name.endswith(".bin") for name in models):
+        return True
+    return bool(models or find_configurations(folder)) and not any(map(folder.contains, OTHERS))
+
+
+def find_files(folder: Directory) -> list[str]:
+    """The names of the files that ``read`` opens; CheckpointError for a configuration that is not supported."""
+    configuration = read_configuration(folder)
+    found = [*find_configurations(folder), configuration.model + ".yml", INFORMATION, *SENTENCEPIECE_FILES]
+    named = [configuration.model, *configuration.vocabularies, *filter(None, [configuration.shortlist])]
+    return [*filter(folder.contains, found), *dict.fromkeys(named)]
+
+
+def read(path: Path) -> Checkpoint:
+    """Read a folder; raises CheckpointError for what is malformed, incomplete or not supported."""
+    folder = Directory(path)
+    configuration = read_configuration(folder)
+    where = folder.where(configuration.model)
+    items = _read_items(folder, configuration.model)
+    settings = _read_settings(items, where)
+    architecture = read_architecture(settings, items, f"{where}: {SETTINGS}")
+    spec = architecture.model
+    tensors = read_tensors(architecture, items, configuration.alphas, where)
+    check_tensors(spec, tensors, where)
+    text = translation_text(folder, configuration, spec)
+    version = settings.get("version")
+    details = {"Marian version": version} if isinstance(version, str) and version.isprintable() else {}
+    return Checkpoint(
+        spec=spec,
+        tensors=tensors,
+        text=text,
+        precision=_precision(items),
+        format="marian",
+        details=details | configuration.details,
+        shortlist=_read_shortlist(folder, configuration.shortlist, text),
+        files=tuple(folder.used),
+    )
+
+
+def _read_items(folder: Folder, name: str) -> dict[str, Item]:
+    data, where = folder.read(name), folder.where(name)
+    if name.endswith(".npz"):
+        return npz_file.parse(data, where)
+    if name.endswith(".bin"):
+        return bin_file.parse(data, where)
+    raise CheckpointError(f"{where}: a model should be an .npz or a .bin file")
+
+
+def _read_settings(items: Mapping[str, Item], where: str) -> dict[str, Value]:
+    if SETTINGS not in items:
+        raise CheckpointError(f"{where}: {SETTINGS} is missing, where the model's options should be")
+    stored = items[SETTINGS].stored
+    if stored.dtype.name != "int8" or items[SETTINGS].multiplier is not None:
+        raise CheckpointError(f"{where}: {SETTINGS} should be text in int8, is {stored.dtype.name}")
+    return parse_options(stored.tobytes().rstrip(b"\0"), f"{where}: {SETTINGS}")
+
+
+def _read_shortlist(folder: Folder, name: str | None, text: TranslationText) -> Shortlist | None:
+    if name is None:
+        return None
+    source, target = text.source_vocabulary, text.target_vocabulary
+    return read_shortlist(folder, name, source, target, source is target)
+
+
+def _precision(items: Mapping[str, Item]) -> str:
+    """The type that holds most of the weights."""
+    sizes: dict[str, int] = {}
+    for name, item in items.items():
+        if name != SETTINGS:
+            sizes[item.stored.dtype.name] = sizes.get(item.stored.dtype.name, 0) + item.stored.size
+    return max(sizes, key=lambda dtype: sizes[dtype], default="float32")

@@ -1,0 +1,200 @@
+"""Which files of a Marian folder are the model, and how they are meant to be used: its decoder configuration.
+
+config*.yml of Bergamot and Firefox, decoder.yml of OPUS-MT, model.npz.decoder.yml of Marian; without one, the files say
+it themselves where they leave no doubt.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastattn.errors import CheckpointError
+from fastattn.spec import DecodingSettings
+from fastattn.weights.containers.json_file import shorten
+from fastattn.weights.folder import Directory, Folder
+from fastattn.weights.marian.bin_file import is_model
+from fastattn.weights.marian.options import Options
+from fastattn.weights.marian.yml import Value, parse_options
+
+CONFIGURATION = re.compile(r"(config[^/]*|decoder|[^/]+\.decoder)\.ya?ml")
+MODEL = re.compile(r"[^/]+(?<!\.optimizer)\.npz|model[^/]*\.bin")
+VOCABULARY = re.compile(r"(src|trg|)vocab[^/]*\.(spm|ya?ml)")
+# Of the products: with an alpha, inputs are scaled by the numbers that the model's file holds for that.
+GEMM_PRECISIONS = {
+    "float32": "", "int16": "", "int8": "", "int8shift": "", "int8shiftAll": "",
+    "int8Alpha": "alpha", "int8shiftAlpha": "alpha", "int8shiftAlphaAll": "alpha",
+}  # fmt: skip
+HARMLESS: dict[str, tuple[Value, ...]] = {
+    "ignore-model-config": ("false",),
+    "interpolate-env-vars": ("false",),
+    "input-types": ([], ["sequence"], ["sequence", "sequence"]),
+    "input-reorder": ([],),
+    "no-spm-encode": ("false",),
+    "no-spm-decode": ("false",),
+    "clip-gemm": ("0", "0.0"),
+    "force-decode": ("false",),
+    "encryption-key-path": ("",),
+}
+# How the search runs, by DecodingSettings' names.
+SETTINGS = {
+    "beam-size": "beam_size",
+    "normalize": "length_penalty",
+    "word-penalty": "word_penalty",
+    "max-length-factor": "max_length_factor",
+}
+# In what batches the search runs, on what, and what it prints: the caller's choice here, or without effect.
+IGNORED = frozenset(
+    "max-length max-length-crop max-length-break "
+    "allow-special n-best n-best-feature alignment word-scores skip-cost weights output-approx-knn "
+    "mini-batch mini-batch-words maxi-batch maxi-batch-sort data-threads workspace cpu-threads devices num-devices "
+    "model-mmap precision fp16 optimize gemm-type quantize-range use-legacy-batching dump-quantmult seed version "
+    "quiet quiet-translation log log-level log-time-zone stat-freq port input output tsv tsv-fields "
+    "ssplit-mode ssplit-prefix-file cache-size quality build-info check-nan config".split()
+)
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Names of files in the folder.
+
+    alphas    whether the model's scales of inputs are used; None: where they are there
+    unknowns  whether <unk> may be written
+    decoding  how it wants the search to run
+    """
+
+    model: str
+    vocabularies: tuple[str, str]
+    shortlist: str | None = None
+    alphas: bool | None = None
+    unknowns: bool = False
+    decoding: DecodingSettings = DecodingSettings()
+    details: dict[str, str] = field(default_factory=dict)
+
+
+def find_models(folder: Directory) -> list[str]:
+    """The names of a folder's files that are Marian models: a .bin by its first bytes, once it is there."""
+    return [name for name in folder.names() if _is_model(folder, name)]
+
+
+def _is_model(folder: Directory, name: str) -> bool:
+    if not name.endswith(".bin") or name in folder.awaited:
+        return MODEL.fullmatch(name) is not None
+    with (folder.path / name).open("rb") as stream:
+        return is_model(stream.read(8))
+
+
+def find_configurations(folder: Directory) -> list[str]:
+    return [name for name in folder.names() if CONFIGURATION.fullmatch(name)]
+
+
+def read_configuration(folder: Directory) -> Configuration:
+    """The folder's configuration; raises CheckpointError with all that is wrong, unknown or not supported in it."""
+    names = find_configurations(folder)
+    if len(names) > 1:
+        names = [name for name in names if name in ("config.yml", "decoder.yml")] or names
+    if len(names) > 1:
+        raise CheckpointError(f"{folder.where('')}: several configurations, {', '.join(map(ascii, names))}; keep one")
+    if not names:
+        return _guess(folder)
+    return _read(folder, names[0])
+
+
+def _guess(folder: Directory) -> Configuration:
+    models = find_models(folder)
+    if len(models) != 1:
+        found = f"found {', '.join(map(ascii, models))}" if models else "found none"
+        raise CheckpointError(f"{folder.where('')}: without a config.yml there should be one model; {found}")
+    if folder.contains(models[0] + ".yml"):  # of the training
+        values = parse_options(bytes(folder.read(models[0] + ".yml")), folder.where(models[0] + ".yml"))
+        vocabularies = values.get("vocabs")
+        if isinstance(vocabularies, list) and vocabularies:
+            places = [_place(folder, name, False) for name in vocabularies]
+            return Configuration(models[0], (places[0], places[-1]))
+    matches = [match for match in map(VOCABULARY.fullmatch, folder.names()) if match]
+    sides = {match[1]: match[0] for match in matches}
+    if len(matches) == 1 and "" in sides:
+        return Configuration(models[0], (sides[""], sides[""]))
+    if len(matches) == 2 and set(sides) == {"src", "trg"}:
+        return Configuration(models[0], (sides["src"], sides["trg"]))
+    found = ", ".join(ascii(match[0]) for match in matches) or "none"
+    raise CheckpointError(
+        f"{folder.where('')}: without a config.yml there should be one vocab*.spm or vocab*.yml, or srcvocab* and"
+        f" trgvocab*; found {found}"
+    )
+
+
+def _read(folder: Folder, name: str) -> Configuration:
+    where = folder.where(name)
+    values = parse_options(bytes(folder.read(name)), where)
+    options = Options(values, HARMLESS)
+    relative = options.flag("relative-paths")
+    models = options.texts("models") or options.texts("model")
+    vocabularies = options.texts("vocabs")
+    if len(models) != 1:
+        options.problems.append(f"models should be one, are {len(models)}")
+    if not 1 <= len(vocabularies) <= 2:
+        options.problems.append(f"vocabs should be the source's and the target's, are {len(vocabularies)}")
+    shortlist = _shortlist(options)
+    alphas, unknowns = _alphas(options, values), options.flag("allow-unk")
+    decoding = _decoding(options)
+    problems = options.problems + options.unknown(IGNORED)
+    if problems:
+        raise CheckpointError(f"{where}: not supported: {'; '.join(dict.fromkeys(problems))}")
+    places = [_place(folder, vocabulary, relative) for vocabulary in vocabularies]
+    return Configuration(
+        model=_place(folder, models[0], relative),
+        vocabularies=(places[0], places[-1]),
+        shortlist=_place(folder, shortlist, relative) if shortlist else None,
+        alphas=alphas,
+        unknowns=unknowns,
+        decoding=decoding,
+    )
+
+
+def _decoding(options: Options) -> DecodingSettings:
+    """Marian's defaults differ from ours (beams of 12, no normalisation); what is not written is left open."""
+    settings: dict[str, Any] = {}
+    not_followed = []
+    for name, ours in SETTINGS.items():
+        number = options.number(name)
+        if number is not None and ours == "beam_size" and number.is_integer():
+            settings[ours] = int(number)
+        elif number is not None and ours != "beam_size":
+            settings[ours] = number
+        elif options.values.get(name) is not None:
+            not_followed.append(f"{name} {shorten(options.values[name])}")
+    sampling = options.texts("output-sampling")
+    if sampling and sampling != ["false"]:
+        not_followed.append(f"output-sampling {shorten(' '.join(sampling))}")
+    return DecodingSettings(**settings, not_followed=tuple(not_followed))
+
+
+def _shortlist(options: Options) -> str | None:
+    """Its file: alone, or before what a binary one does not need and a text one has by default (100 100 0)."""
+    written = options.texts("shortlist")
+    if written and written[1:] not in ([], ["false"], ["true"], ["100"], ["100", "100"], ["100", "100", "0"]):
+        options.problems.append(f"shortlist {shorten(written)}; the numbers behind the file should be 100 100 0")
+    return written[0] if written and written[0] != "false" else None
+
+
+def _alphas(options: Options, values: Mapping[str, Value]) -> bool | None:
+    precision = options.one_of("gemm-precision", GEMM_PRECISIONS, "float32")
+    flags = [name for name in GEMM_PRECISIONS if options.flag(name)]  # each name is an option of its own too
+    if "gemm-precision" not in values and not flags:
+        return None
+    return bool(precision or any(GEMM_PRECISIONS[name] for name in flags))
+
+
+def _place(folder: Folder, path: str, relative: bool) -> str:
+    """The file in the folder that a path means: an absolute one, or one from elsewhere, by its last part."""
+    parts = path.replace("\\", "/").split("/")
+    if not relative:
+        parts = parts[-1:]
+    parts = [part for part in parts if part != "."]
+    name = "/".join(parts)
+    if not parts or not all(parts) or ".." in parts or ":" in parts[0] or not name.isprintable():
+        raise CheckpointError(f"{folder.where('')}: {shorten(path)} lies outside the folder")
+    if not folder.contains(name):
+        raise CheckpointError(f"{folder.where(name)}: no such file, but the configuration names it")
+    return name

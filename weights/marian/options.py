@@ -1,0 +1,274 @@
+"""What a Marian model's own options (``special:model.yml``) say about its architecture, as a ModelSpec.
+
+Every option is honoured, known to change nothing in a translation, or refused by name; all reasons in one error.
+(marian-dev, src/models/transformer.h, src/models/encoder_decoder.cpp.)
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.spec import ModelSpec, StackSpec
+from fastattn.weights.containers.json_file import shorten
+from fastattn.weights.marian.item import Item
+from fastattn.weights.marian.yml import Value
+
+# Marian's gelu is x sigmoid(1.702 x).
+ACTIVATIONS = {"relu": "relu", "swish": "swish", "gelu": "gelu_sigmoid", "sigmoid": "sigmoid"}
+# transformer-preprocess and -postprocess without dropout -> whether norms come first, and which.
+BLOCKS = {
+    ("", "an"): (False, "layer"),
+    ("n", "a"): (True, "layer"),
+    ("", "ar"): (False, "rms"),
+    ("r", "a"): (True, "rms"),
+}
+NORMS = {"n": "layer", "r": "rms"}
+AUTOREGRESSIONS = {"self-attention": "self-attention", "rnn": "ssru", "average-attention": "average-attention"}
+EPSILON = 1e-6
+# Option -> the values at which it changes nothing; at any other the model is not the one that is computed here.
+HARMLESS: dict[str, tuple[Value, ...]] = {
+    "right-left": ("false",),
+    "ulr": ("false",),
+    "lemma-dim-emb": ("0",),
+    "lemma-dependency": ("",),
+    "factors-dim-emb": ("0",),
+    "input-types": ([], ["sequence"], ["sequence", "sequence"]),
+    "special-vocab": ([],),
+    "transformer-pool": ("false",),
+    "transformer-attention-mask": ("default",),
+    "transformer-alibi-shift": ("false",),
+    "transformer-alibi-trainable": ("false",),
+    "transformer-no-bias": ("false",),
+    "transformer-no-affine": ("false",),
+}
+# Options of recurrent models, of other kinds of model, of training, and Marian's version.
+IGNORED = frozenset(
+    "version skip dim-rnn enc-type enc-cell enc-cell-depth dec-cell-base-depth dec-cell-high-depth separator-symbol "
+    "bert-train-type-embeddings bert-type-vocab-size ulr-dim-emb ulr-trainable-transformation factors-combine "
+    "transformer-depth-scaling".split()
+)
+NUMBER = re.compile(r"[-+]?([0-9]{1,9}(\.[0-9]{0,9})?|\.[0-9]{1,9})")
+TRUE, FALSE = ("true", "yes", "on", "y"), ("false", "no", "off", "n")
+
+
+class Options:
+    """Options asked for by type; what is wrong, unknown or not supported is gathered in ``problems``."""
+
+    def __init__(self, values: Mapping[str, Value], harmless: Mapping[str, tuple[Value, ...]]) -> None:
+        self.values = values
+        self.asked: set[str] = set(harmless)
+        self.problems: list[str] = []
+        for name, known in harmless.items():
+            value = values.get(name)
+            if value is not None and value not in known and not (isinstance(value, str) and value.lower() in known):
+                self.problems.append(f"{name} {shorten(value)}")
+
+    def text(self, name: str, default: str) -> str:
+        value = self._ask(name)
+        if isinstance(value, list):
+            self.problems.append(f"{name} should be one value, is {shorten(value)}")
+            return default
+        return default if value is None else value
+
+    def texts(self, name: str) -> list[str]:
+        value = self._ask(name)
+        return value if isinstance(value, list) else [] if value is None else [value]
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.text(name, "true" if default else "false").lower()
+        if value not in TRUE + FALSE:
+            self.problems.append(f"{name} should be true or false, is {shorten(value)}")
+        return value in TRUE
+
+    def count(self, name: str, default: int | None = None, least: int = 1) -> int:
+        value = self.text(name, "" if default is None else str(default))
+        if not re.fullmatch(r"[0-9]{1,9}", value) or int(value) < least:
+            self.problems.append(
+                f"{name} should be a whole number of at least {least}, is {shorten(value) if value else 'missing'}"
+            )
+            return max(least, default or 1)
+        return int(value)
+
+    def number(self, name: str) -> float | None:
+        """A finite number; None where the option is absent, or is no such number."""
+        value = self._ask(name)
+        return float(value) if isinstance(value, str) and NUMBER.fullmatch(value) else None
+
+    def one_of(self, name: str, known: Mapping[str, str], default: str) -> str:
+        value = self.text(name, default)
+        if value not in known:
+            self.problems.append(f"{name} {shorten(value)} (known: {', '.join(known)})")
+            return known[default]
+        return known[value]
+
+    def unknown(self, ignored: frozenset[str]) -> list[str]:
+        return [f"option {name} is not known" for name in self.values if name not in self.asked and name not in ignored]
+
+    def _ask(self, name: str) -> Value:
+        self.asked.add(name)
+        return self.values.get(name)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A model's spec, and what its file's names depend on beside.
+
+    tied_layers  the number, from 1, by which each decoder layer's tensors are named
+    """
+
+    model: ModelSpec
+    tied_source: bool  # one table of embeddings for both sides
+    tied_output: bool  # the projection is the decoder's table of embeddings
+    projected: bool  # attentions end in a product
+    tied_layers: tuple[int, ...]
+
+
+def read_architecture(values: Mapping[str, Value], items: Mapping[str, Item], where: str) -> Architecture:
+    """The architecture that the options give; raises CheckpointError with all that keeps it from being computed."""
+    options = Options(values, HARMLESS)
+    kind = options.text("type", "")
+    if kind != "transformer":
+        raise CheckpointError(f"{where}: type {shorten(kind)} is not supported; supported: transformer")
+    tied_all = options.flag("tied-embeddings-all")
+    tied_source = options.flag("tied-embeddings-src") or tied_all
+    tied_output = options.flag("tied-embeddings") or tied_all
+    common = _common(options, values)
+    encoder_layers, decoder_layers = options.count("enc-depth"), options.count("dec-depth")
+    for name, layers in (("enc-depth", encoder_layers), ("dec-depth", decoder_layers)):
+        if layers > len(items):
+            options.problems.append(f"{name} is {layers}, but there are {len(items)} arrays")
+    tied_layers = _tied_layers(options, decoder_layers)
+    inner, depth = options.count("transformer-dim-ffn", 2048), options.count("transformer-ffn-depth", 2)
+    decoder_inner = options.count("transformer-decoder-dim-ffn", 0, least=0) or inner
+    decoder_depth = options.count("transformer-decoder-ffn-depth", 0, least=0) or depth
+    if (depth, decoder_depth) != (2, 2):
+        options.problems.append(f"feed-forward layers of other depths than 2 ({depth}, in the decoder {decoder_depth})")
+    rows = options.texts("dim-vocabs")
+    encoder = _rows(options, items, "Wemb" if tied_source else "encoder_Wemb", rows[:1])
+    decoder = _rows(options, items, "Wemb" if tied_source else "decoder_Wemb", rows[1:])
+    decoder_fields = _autoregression(options, common) | _alignment(options, decoder_layers)
+    projection_bias = not options.flag("output-omit-bias")
+    projected = not options.flag("transformer-no-projection")
+    if common["positions"] == "table":
+        common["max_positions"] = items["Wpos"].shape[0] if "Wpos" in items else 1
+    problems = options.problems + options.unknown(IGNORED)
+    if problems:
+        raise CheckpointError(f"{where}: not supported: {'; '.join(dict.fromkeys(problems))}")
+    try:
+        model = ModelSpec(
+            "encoder-decoder",
+            StackSpec(layers=encoder_layers, vocabulary=encoder, inner_width=inner, **common),
+            StackSpec(
+                layers=decoder_layers, vocabulary=decoder, inner_width=decoder_inner, cross_attention=True,
+                start_from_zero_embedding=True, projection_bias=projection_bias, **common | decoder_fields,
+            ),
+        )  # fmt: skip
+    except CheckpointError as error:
+        raise CheckpointError(f"{where}: {error}") from None
+    return Architecture(model, tied_source, tied_output, projected, tied_layers)
+
+
+def _common(options: Options, values: Mapping[str, Value]) -> dict:
+    """The fields of a StackSpec that both stacks share."""
+    width, heads = options.count("dim-emb", 512), options.count("transformer-heads", 8)
+    if width % heads:
+        options.problems.append(f"dim-emb {width} is not a multiple of transformer-heads {heads}")
+    before, after = options.text("transformer-preprocess", ""), options.text("transformer-postprocess", "dan")
+    block = (before.replace("d", ""), after.replace("d", ""))
+    if block not in BLOCKS:
+        options.problems.append(
+            f"transformer-preprocess {shorten(before)} with transformer-postprocess {shorten(after)}"
+        )
+    pre_norm, norm = BLOCKS.get(block, (False, "layer"))
+    if pre_norm and _is_older(values.get("version"), (1, 11)):
+        options.problems.append("norms before each block as Marian before 1.11 had them, not of keys and values")
+    ends = {}
+    for name in ("emb", "top"):
+        steps = options.text(f"transformer-postprocess-{name}", "d" if name == "emb" else "")
+        ends[name] = steps.replace("d", "")
+        if ends[name] and NORMS.get(ends[name]) != norm:
+            options.problems.append(f"transformer-postprocess-{name} {shorten(steps)} with {norm} norms in each block")
+    positions = "sinusoid"
+    if any([options.flag("transformer-train-positions"), options.flag("transformer-train-position-embeddings")]):
+        positions = "table"
+    if options.flag("transformer-disable-position-embeddings"):
+        positions = "none"
+    return {
+        "width": width,
+        "heads": heads,
+        "key_heads": heads,
+        "head_width": max(1, width // heads),
+        "activation": options.one_of("transformer-ffn-activation", ACTIVATIONS, "swish"),
+        "norm": norm,
+        "norm_epsilon": EPSILON,
+        "pre_norm": pre_norm,
+        "final_norm": bool(ends["top"]),
+        "embedding_norm": bool(ends["emb"]),
+        # Embeddings are scaled where sinusoids are added to them, and only there.
+        "embedding_scale": float(np.float32(math.sqrt(width))) if positions == "sinusoid" else 1.0,
+        "positions": positions,
+        "sinusoid_start": 0 if positions == "sinusoid" else 1,
+    }
+
+
+def _is_older(version: Value, than: tuple[int, int]) -> bool:
+    match = re.match(r"v?([0-9]{1,4})\.([0-9]{1,4})\b", version) if isinstance(version, str) else None
+    return match is not None and (int(match[1]), int(match[2])) < than
+
+
+def _tied_layers(options: Options, layers: int) -> tuple[int, ...]:
+    written = options.texts("transformer-tied-layers")
+    if not written:
+        return tuple(range(1, layers + 1)) if not options.problems else ()
+    if len(written) != layers or not all(re.fullmatch("[0-9]{1,9}", number) and int(number) for number in written):
+        options.problems.append(f"transformer-tied-layers should be {layers} numbers from 1, is {shorten(written)}")
+        return ()
+    return tuple(map(int, written))
+
+
+def _rows(options: Options, items: Mapping[str, Item], name: str, stated: list[str]) -> int:
+    """The size of a vocabulary: as many tokens as its table of embeddings has rows."""
+    rows = items[name].shape[0] if name in items and items[name].shape else 1
+    if name in items and stated and stated[0] not in ("0", str(rows)):
+        options.problems.append(f"dim-vocabs says {shorten(stated[0])}, {name} has {rows} rows")
+    return rows
+
+
+def _autoregression(options: Options, common: Mapping) -> dict:
+    kind = options.one_of("transformer-decoder-autoreg", AUTOREGRESSIONS, "self-attention")
+    cell, normalised = options.text("dec-cell", "gru"), options.flag("layer-normalization")
+    projected = options.flag("transformer-rnn-projection")
+    if kind == "ssru":
+        if cell != "ssru":
+            options.problems.append(f"dec-cell {shorten(cell)} (known: ssru)")
+        options.problems += ["layer-normalization in a recurrent decoder"] * normalised
+        options.problems += ["transformer-rnn-projection"] * projected
+    inner, depth = options.count("transformer-dim-aan", 2048), options.count("transformer-aan-depth", 2)
+    activation = options.text("transformer-aan-activation", "swish")
+    gates = not options.flag("transformer-aan-nogate")
+    if kind != "average-attention":
+        return {"autoregression": kind}
+    if depth > 2:
+        options.problems.append(f"transformer-aan-depth {depth} (known: 1, 2)")
+    if activation not in ACTIVATIONS:
+        options.problems.append(f"transformer-aan-activation {shorten(activation)} (known: {', '.join(ACTIVATIONS)})")
+    return {
+        "autoregression": kind,
+        "average_inner_width": inner if depth == 2 else 0,
+        "average_activation": ACTIVATIONS.get(activation, "swish"),
+        "average_gates": gates,
+    }
+
+
+def _alignment(options: Options, layers: int) -> dict:
+    written = options.text("transformer-guided-alignment-layer", "last")
+    if written == "last":
+        return {"alignment_layer": -1}
+    if not re.fullmatch("[0-9]{1,9}", written) or not 1 <= int(written) <= layers:
+        options.problems.append(f"transformer-guided-alignment-layer {shorten(written)} of {layers}")
+        return {}
+    return {"alignment_layer": int(written) - 1}

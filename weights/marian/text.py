@@ -1,0 +1,100 @@
+"""The text side of a Marian folder: .spm files and vocab.yml as vocabularies, and what else tells of the languages."""
+
+import re
+
+from fastattn.errors import CheckpointError, TokenizerError
+from fastattn.spec import ModelSpec, TranslationText
+from fastattn.text.spm_file import read_spm
+from fastattn.weights.containers.json_file import read_object, shorten
+from fastattn.weights.folder import Folder
+from fastattn.weights.marian.config import Configuration
+from fastattn.weights.marian.yml import parse_vocabulary
+
+END, UNKNOWN = "</s>", "<unk>"
+# What Nematus called the first two ids.
+OLD_NAMES = {0: ("eos", END), 1: ("UNK", UNKNOWN)}
+# sentencepiece models that OPUS-MT keeps beside a vocab.yml.
+SENTENCEPIECE_FILES = ("source.spm", "target.spm")
+INFORMATION = "model_info.json"  # of Bergamot
+LANGUAGES = (re.compile(r"([a-z]{2,3})-([a-z]{2,3})\b.*"), re.compile(r"model\.([a-z]{2})([a-z]{2})\..*"))
+
+
+def translation_text(folder: Folder, configuration: Configuration, spec: ModelSpec) -> TranslationText:
+    """Vocabularies as long as the tables of embeddings; one file for both sides is one vocabulary."""
+    assert spec.decoder is not None
+    names = configuration.vocabularies
+    source, source_model = _read_vocabulary(folder, names[0], spec.encoder.vocabulary)
+    target, target_model = source, source_model
+    if names[0] != names[1]:
+        target, target_model = _read_vocabulary(folder, names[1], spec.decoder.vocabulary)
+    elif spec.encoder.vocabulary != spec.decoder.vocabulary:
+        raise CheckpointError(
+            f"{folder.where(names[0])}: one vocabulary for {spec.encoder.vocabulary} source and"
+            f" {spec.decoder.vocabulary} target embeddings"
+        )
+    if source_model is None and target_model is None and all(map(folder.contains, SENTENCEPIECE_FILES)):
+        source_model, target_model = (bytes(folder.read(name)) for name in SENTENCEPIECE_FILES)
+    languages = _languages(folder, configuration)
+    return TranslationText(
+        source_vocabulary=source,
+        target_vocabulary=target,
+        unk_token=UNKNOWN,
+        eos_token=END,
+        add_source_eos=True,
+        source_model=source_model,
+        target_model=target_model,
+        source_language=languages[0],
+        target_language=languages[1],
+        writes_unknowns=configuration.unknowns,
+        single_sentences=True,
+        decoding=configuration.decoding,
+    )
+
+
+def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[tuple[str, ...], bytes | None]:
+    """The tokens, ``rows`` of them, and the .spm file's bytes where it is one. Ids without a token stand for ""."""
+    where = folder.where(name)
+    if name.endswith(".fsv"):
+        raise CheckpointError(f"{where}: factored vocabularies are not supported")
+    model = None
+    if name.endswith(".spm"):
+        model = bytes(folder.read(name))
+        tokens = _pieces(model, where)
+        if len(tokens) > rows:
+            raise CheckpointError(f"{where}: the embedding has {rows} rows, the vocabulary {len(tokens)} pieces")
+    elif name.endswith((".yml", ".yaml", ".json")):
+        by_id = parse_vocabulary(bytes(folder.read(name)), where)
+        # Marian cuts off what a larger file holds.
+        tokens = [by_id.get(index, "") for index in range(min(rows, max(by_id, default=-1) + 1))]
+        for index, (old, new) in OLD_NAMES.items():
+            if index < len(tokens) and tokens[index] in ("", old):
+                tokens[index] = new
+    else:
+        raise CheckpointError(f"{where}: vocabularies of this kind are not supported; supported: .spm, .yml, .json")
+    for token in (END, UNKNOWN):
+        if token not in tokens:
+            raise CheckpointError(f"{where}: the vocabulary lacks {token}")
+    return tuple(tokens + [""] * (rows - len(tokens))), model
+
+
+def _pieces(model: bytes, where: str) -> list[str]:
+    try:
+        return read_spm(model).pieces
+    except TokenizerError as error:
+        raise CheckpointError(f"{where}: {error}") from None
+
+
+def _languages(folder: Folder, configuration: Configuration) -> tuple[str, str]:
+    """Codes of the languages, from INFORMATION ("en-pt-tiny") or the model's name; "" where none is."""
+    known = [configuration.model]
+    if folder.contains(INFORMATION):
+        information = read_object(folder, INFORMATION)
+        known.insert(0, information.string("shortName", ""))
+        for name in ("modelName", "type"):
+            if information.has(name) and len(shorten(information.string(name))) < 80:
+                configuration.details["model name" if name == "modelName" else "size"] = information.string(name)
+    for text, pattern in ((text, pattern) for text in known for pattern in LANGUAGES):
+        match = pattern.fullmatch(text)
+        if match:
+            return match[1], match[2]
+    return "", ""

@@ -1,0 +1,151 @@
+"""The YAML that Marian writes: maps of scalars and lists, and vocabularies of one token a line. Nothing more of YAML.
+
+Values are kept as text, as they are spelled: whoever asks for one says what it should be.
+"""
+
+import re
+from collections.abc import Iterator
+
+from fastattn.errors import CheckpointError
+from fastattn.weights.containers.json_file import is_text, parse_json, shorten
+
+Value = str | list[str] | None
+
+KEY = re.compile(r"([A-Za-z0-9_.-]+)[ \t]*:(?:[ \t]+(.*))?")
+ITEM = re.compile(r"[ \t]*-(?:[ \t]+(.*))?")
+COMMENT = re.compile(r"(?:^|(?<=[ \t]))#")
+QUOTED = r'"(?:[^"\\]|\\.)*"|\'(?:[^\']|\'\')*\''
+QUOTED_VALUE = re.compile(rf"({QUOTED})(?:[ \t]+#.*)?")
+FOREIGN = tuple("&*!|>%@`{}[]\"',")  # a plain value begins with none of these: anchors, tags, blocks and so on
+FLOW_LIST = re.compile(r"\[(.*)\](?:[ \t]+#.*)?")
+# A quote that is never closed is one part too: to try each in vain would take the square of the line's length.
+FLOW_PART = re.compile(r'"(?:[^"\\]|\\.)*"?|\'(?:[^\']|\'\')*\'?|,|[^,"\']+')
+FLOW_ITEM = re.compile(rf"{QUOTED}|[^,&*!|>%@`{{}}\[\]\"'][^{{}}\[\]\"']*")
+LONGEST_LINE = 1 << 16  # bytes
+NULLS = ("", "~", "null", "Null", "NULL")
+
+ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.?))", re.DOTALL)
+ESCAPED = {
+    "0": "\0", "a": "\a", "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b", " ": " ",
+    '"': '"', "/": "/", "\\": "\\", "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029",
+}  # fmt: skip
+
+
+def parse_options(data: bytes, where: str) -> dict[str, Value]:
+    """A map from names to scalars and lists of scalars; raises CheckpointError, with the line, for anything else."""
+    options: dict[str, Value] = {}
+    items: list[str] | None = None  # those of the key before, where it may have some
+    for place, line in _lines(data, where):
+        if line.lstrip().startswith("#"):
+            continue
+        key, item = KEY.fullmatch(line), ITEM.fullmatch(line)
+        if key is not None:
+            name, written = key.groups()
+            if name in options:
+                raise CheckpointError(f"{place}: {name} is given twice")
+            options[name] = _value(written or "", place)
+            items = [] if options[name] is None and not (written or "").startswith(NULLS[1:]) else None
+        elif item is not None and items is not None:
+            items.append(_scalar(item[1] or "", place) or "")
+            options[name] = items
+        else:
+            raise CheckpointError(f"{place}: should be 'name: value' or '- value', is {shorten(line.strip())}")
+    return options
+
+
+def parse_vocabulary(data: bytes, where: str) -> dict[int, str]:
+    """id -> token of a vocab.yml, or of the same as JSON; raises CheckpointError for a line that is no entry."""
+    if data[:1] == b"{":
+        return _json_vocabulary(data, where)
+    tokens: dict[int, str] = {}
+    key = ""  # of an entry in two lines
+    for place, line in _lines(data, where):
+        if not key and line.startswith("? "):
+            key = line[2:]
+            continue
+        token, _, written = (key + line).rpartition(":")
+        written = written.strip(" \t")
+        if not (written.isascii() and written.isdigit() and len(written) < 10):
+            raise CheckpointError(f"{place}: should be 'token: id', is {shorten(line)}")
+        key, index = "", int(written)
+        if index in tokens:
+            raise CheckpointError(f"{place}: id {index} is given twice")
+        tokens[index] = _unquoted(token.rstrip(" \t"), place)
+    return tokens
+
+
+def _json_vocabulary(data: bytes, where: str) -> dict[int, str]:
+    entries = parse_json(data, where)
+    if not all(is_text(token) and type(index) is int and index >= 0 for token, index in entries.items()):
+        raise CheckpointError(f"{where}: should hold a JSON object of tokens and their ids")
+    tokens = {index: token for token, index in entries.items()}
+    if len(tokens) != len(entries):
+        raise CheckpointError(f"{where}: two tokens have the same id")
+    return tokens
+
+
+def _lines(data: bytes, where: str) -> Iterator[tuple[str, str]]:
+    """(what an error calls it, its text) of each line that holds something."""
+    for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        place = f"{where}: line {number}"
+        if len(raw) > LONGEST_LINE:
+            raise CheckpointError(f"{place}: has {len(raw)} bytes, more than {LONGEST_LINE}")
+        try:
+            line = raw.removesuffix(b"\r").decode()
+        except UnicodeDecodeError as error:
+            raise CheckpointError(f"{place}: not UTF-8 at byte {error.start}") from None
+        if line.strip() and line.rstrip() not in ("---", "..."):
+            yield place, line
+
+
+def _value(written: str, place: str) -> Value:
+    flow = FLOW_LIST.fullmatch(written.strip())
+    if flow is None:
+        return _scalar(written, place)
+    items: list[str] = []
+    item: str | None = None
+    for part in FLOW_PART.findall(flow[1] + ("," if flow[1].strip() else "")):
+        part = part.strip()
+        if part == "," and item is not None:
+            items.append(_unquoted(item, place))
+            item = None
+        elif part and (item is not None or FLOW_ITEM.fullmatch(part) is None):
+            raise CheckpointError(f"{place}: should be a list of values, is {shorten(written)}")
+        elif part:
+            item = part
+    return items
+
+
+def _scalar(written: str, place: str) -> str | None:
+    written = written.strip()
+    match = QUOTED_VALUE.fullmatch(written)
+    if match is not None:
+        return _unquoted(match[1], place)
+    plain = COMMENT.split(written, 1)[0].rstrip()
+    if plain.startswith(FOREIGN) or ": " in plain or plain.endswith(":"):
+        raise CheckpointError(f"{place}: should be one value or a list, is {shorten(written)}")
+    return None if plain in NULLS else plain
+
+
+def _unquoted(written: str, place: str) -> str:
+    """A scalar without its quotes and escapes (YAML 1.2, 5.7)."""
+    if len(written) >= 2 and written[0] == written[-1] == "'":
+        return written[1:-1].replace("''", "'")
+    if len(written) < 2 or not written[0] == written[-1] == '"':
+        return written
+    inside = written[1:-1]
+    if "\\" not in inside:
+        return inside
+    try:
+        text = ESCAPE.sub(_escaped, inside)
+        # JSON spells what is beyond 16 bits as two halves.
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16")
+        text.encode()
+    except (KeyError, ValueError, OverflowError):
+        raise CheckpointError(f"{place}: an escape that YAML does not know: {shorten(written)}") from None
+    return text
+
+
+def _escaped(match: re.Match[str]) -> str:
+    number = match[1] or match[2] or match[3]
+    return chr(int(number, 16)) if number else ESCAPED[match[4]]

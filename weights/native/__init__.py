@@ -1,0 +1,179 @@
+"""fastattn's own folder, what ``fastattn convert`` writes: mapped, and float32 and int8 are never copied.
+
+config.json          config.Config as JSON
+model.safetensors    tensors by canonical name; an int8 matrix NAME has its float32 factors, one a row, in
+                     NAME.multiplier, and perhaps the scale of its inputs, float32 [1], in NAME.input_scale, or their
+                     factors, one a column, in NAME.input_factors, see spec.QuantizedTensor;
+                     dense layers after an encoder are dense.N.weight and perhaps dense.N.bias;
+                     a shortlist's arrays are int32, see SHORTLIST
+and those of FILES   that the text needs; what is the same for source and target is there once, as the source's
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Shortlist, Tensor
+from fastattn.tensors import check_tensors
+from fastattn.weights.containers.json_file import is_text, read_json, shorten
+from fastattn.weights.containers.safetensors import StoredTensor, read_tensors
+from fastattn.weights.containers.shortlist import check_shortlist
+from fastattn.weights.folder import Directory, Folder
+from fastattn.weights.native.config import FORMAT, Config, Text, read_config
+
+DESCRIPTION = "fastattn's own folder (written by fastattn convert)"
+WEIGHTS = "model.safetensors"
+MULTIPLIER, INPUT_SCALE, INPUT_FACTORS = ".multiplier", ".input_scale", ".input_factors"
+SHORTLIST = {"shortlist.always": "always", "shortlist.starts": "starts_V1", "shortlist.targets": "targets"}
+
+
+def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
+    """Whether it is a linear weight or an embedding table, which alone are kept at fewer bits."""
+    return name.endswith(".weight") and len(shape) == 2
+
+
+def recognise(path: Path) -> bool:
+    if not (path / "config.json").exists():
+        return False
+    try:
+        config = read_json(Directory(path), "config.json")
+    except CheckpointError:  # for whoever else's config.json it is to complain of
+        return False
+    return isinstance(config, dict) and config.get("format") == FORMAT
+
+
+def read(path: Path) -> Checkpoint:
+    """Read a folder; raises CheckpointError for what is malformed, incomplete, or of another version."""
+    return read_folder(Directory(path))
+
+
+def read_folder(folder: Folder) -> Checkpoint:
+    """``read`` of files wherever they lie."""
+    config, text = read_config(folder)
+    where = folder.where(WEIGHTS)
+    stored = read_tensors(folder, WEIGHTS)
+    for stack in (config.model.encoder, config.model.decoder):
+        if stack is not None and stack.layers > len(stored):
+            raise CheckpointError(f"{folder.where('config.json')}: {stack.layers} layers, but {len(stored)} tensors")
+    dense = _take_dense(stored, config.dense, where)
+    shortlist = _take_shortlist(stored, config, where)
+    tensors = _tensors(stored, config.tied, where)
+    check_tensors(config.model, tensors, where)
+    return Checkpoint(
+        spec=config.model,
+        tensors=tensors,
+        text=_read_text(folder, config, text, dense),
+        precision=config.precision,
+        format=FORMAT,
+        details={"layout version": str(config.version)} | config.details,
+        files=tuple(folder.used),
+        shortlist=shortlist,
+    )
+
+
+def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text:
+    """``text`` with what its files hold."""
+    if isinstance(text, EncoderText):
+        return dataclasses.replace(text, tokenizer=bytes(folder.read(config.files["tokenizer"])), dense=dense)
+    read = {file: _read_file(folder, file) for file in dict.fromkeys(config.files.values())}
+    fields: dict[str, Any] = {field: read[file] for field, file in config.files.items()}
+    assert config.model.decoder is not None
+    for side, rows, tokens in (
+        ("source", config.model.encoder.vocabulary, (text.unk_token,)),
+        ("target", config.model.decoder.vocabulary, (text.unk_token, text.eos_token)),
+    ):
+        where = folder.where(config.files[f"{side}_vocabulary"])
+        vocabulary = fields[f"{side}_vocabulary"]
+        if len(vocabulary) != rows:
+            raise CheckpointError(f"{where}: the embedding has {rows} rows, the vocabulary {len(vocabulary)} tokens")
+        for token in tokens:
+            if token not in vocabulary:
+                raise CheckpointError(f"{where}: the {side} vocabulary lacks {shorten(token)}")
+    ids = [number for sequence in text.decoding.suppress_sequences for number in sequence]
+    if not all(0 <= number < config.model.decoder.vocabulary for number in ids):
+        raise CheckpointError(f"{folder.where('config.json')}: text.decoding.suppress_sequences should hold target ids")
+    return dataclasses.replace(text, **fields)
+
+
+def _read_file(folder: Folder, name: str) -> bytes | tuple[str, ...]:
+    """A .spm file's bytes, or the tokens of a vocabulary."""
+    if not name.endswith(".json"):
+        return bytes(folder.read(name))
+    tokens = read_json(folder, name)
+    if not isinstance(tokens, list) or not all(map(is_text, tokens)):
+        raise CheckpointError(f"{folder.where(name)}: should hold a list of strings")
+    return tuple(tokens)
+
+
+def _take_dense(stored: dict[str, StoredTensor], activations: tuple[str, ...], where: str) -> tuple:
+    """The dense layers, whose tensors are taken out of ``stored``."""
+    layers = []
+    for i, activation in enumerate(activations):
+        weight, bias = stored.pop(f"dense.{i}.weight", None), stored.pop(f"dense.{i}.bias", None)
+        if weight is None or len(weight.shape) != 2 or 0 in weight.shape:
+            raise CheckpointError(f"{where}: dense.{i}.weight should be there, [outputs, inputs]")
+        if bias is not None and bias.shape != weight.shape[:1]:
+            raise CheckpointError(f"{bias.where} should be {list(weight.shape[:1])}, is {list(bias.shape)}")
+        layers.append((weight.float32(), None if bias is None else bias.float32(), activation))
+    return tuple(layers)
+
+
+def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str) -> Shortlist | None:
+    """The shortlist, whose arrays are taken out of ``stored``, where there is one."""
+    found = {name: stored.pop(name) for name in SHORTLIST if name in stored}
+    if not found:
+        return None
+    if config.model.decoder is None:
+        raise CheckpointError(f"{where}: an encoder has no shortlist")
+    for name in SHORTLIST:
+        if name not in found or found[name].dtype != "I32" or len(found[name].shape) != 1:
+            raise CheckpointError(f"{where}: {name} should be there, I32 of one dimension")
+    arrays: dict[str, Any] = {field: found[name].array() for name, field in SHORTLIST.items()}
+    shortlist = Shortlist(**arrays, copied=config.copied)
+    sources, outputs = config.model.encoder.vocabulary, config.model.decoder.vocabulary
+    if len(shortlist.starts_V1) != sources + 1:
+        raise CheckpointError(f"{where}: shortlist.starts should hold {sources + 1} numbers")
+    check_shortlist(shortlist, sources, outputs, where)
+    return shortlist
+
+
+def _tensors(stored: dict[str, StoredTensor], tied: dict[str, str], where: str) -> dict[str, Tensor]:
+    """The canonical tensors; what has no canonical name keeps its own, for check_tensors to report."""
+    quantized = {name for name, tensor in stored.items() if tensor.dtype == "I8" and is_matrix(name, tensor.shape)}
+    parts = {name + suffix for name in quantized for suffix in (MULTIPLIER, INPUT_SCALE, INPUT_FACTORS)}
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in stored.items():
+        if name in quantized:
+            tensors[name] = _quantized(name, stored)
+        elif name not in parts:
+            if tensor.dtype not in ("F32", "BF16"):
+                raise CheckpointError(f"{tensor.where} should be F32 or BF16, is {tensor.dtype}")
+            tensors[name] = tensor.float32()
+    for name, other in tied.items():
+        if other not in stored or other not in tensors or name in stored or not name.isprintable():
+            raise CheckpointError(f"{where}: {shorten(name)} cannot be tied to {shorten(other)}")
+        tensors[name] = tensors[other]
+    return tensors
+
+
+def _quantized(name: str, stored: dict[str, StoredTensor]) -> QuantizedTensor:
+    values, multipliers = stored[name], stored.get(name + MULTIPLIER)
+    rows, columns = values.shape
+    if multipliers is None or multipliers.dtype != "F32" or multipliers.shape != (rows,):
+        raise CheckpointError(f"{values.where}{MULTIPLIER} should be there, F32 [{rows}]")
+    inputs: dict[str, np.ndarray | None] = {}
+    for suffix, count in ((INPUT_SCALE, 1), (INPUT_FACTORS, columns)):
+        tensor = stored.get(name + suffix)
+        if tensor is not None and (tensor.dtype != "F32" or tensor.shape != (count,)):
+            raise CheckpointError(f"{tensor.where} should be F32 [{count}]")
+        inputs[suffix] = None if tensor is None else tensor.float32()
+    scale = inputs[INPUT_SCALE]
+    try:
+        return QuantizedTensor(
+            values.int8(), multipliers.float32(), None if scale is None else scale.item(), inputs[INPUT_FACTORS]
+        )
+    except CheckpointError as error:
+        raise CheckpointError(f"{values.where}: {error}") from None

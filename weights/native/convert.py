@@ -1,0 +1,157 @@
+"""Any Checkpoint -> fastattn's own folder (``native``), its matrices as float32, bfloat16 or int8."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from fastattn.rounding import bfloat16_bits, quantize, row_multipliers
+from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Tensor
+from fastattn.weights.containers.plain_data import to_plain
+from fastattn.weights.containers.safetensors import NewTensor, write_tensors
+from fastattn.weights.native import INPUT_FACTORS, INPUT_SCALE, MULTIPLIER, SHORTLIST, WEIGHTS, is_matrix
+from fastattn.weights.native.config import FILES, FORMAT, KEPT_APART, VERSION, Config, Text
+
+# Bytes of a matrix's element, at all the precisions that checkpoints have.
+WIDTHS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1}
+
+Progress = Callable[[int, int], None]
+
+
+def write(
+    path: Path,
+    checkpoint: Checkpoint,
+    precision: str,
+    progress: Progress | None = None,
+    factors: Mapping[str, np.ndarray] | None = None,
+) -> None:
+    """Write a checkpoint into an empty folder, its matrices at ``precision``, all else as float32.
+
+    int8 rounds each row to multiples of its greatest magnitude / 127; a matrix that is int8 already keeps its numbers.
+    ``factors`` of inputs, by tensor name, are taken out of those columns first, see spec.QuantizedTensor.
+    bfloat16 rounds to nearest, ties to even. The files are on disk when this returns; ``progress`` is called with the
+    bytes of weights written and those in all. Raises CheckpointError for values that are not finite and should be
+    int8; an OSError passes through.
+    """
+    tensors, tied = _weights(checkpoint, precision, factors or {})
+    dense = checkpoint.text.dense if isinstance(checkpoint.text, EncoderText) else ()
+    files, contents = _text_files(checkpoint.text)
+    origin = {"converted from": f"{checkpoint.format or 'memory'}, {checkpoint.precision}"}
+    details = origin | checkpoint.details  # the first origin stays
+    details.pop("layout version", None)
+    config = Config(
+        format=FORMAT,
+        version=VERSION,
+        precision=precision,
+        model=checkpoint.spec,
+        text=to_plain(checkpoint.text, KEPT_APART[type(checkpoint.text)]),
+        files=files,
+        dense=tuple(activation for _, _, activation in dense),
+        tied=tied,
+        copied=checkpoint.shortlist is not None and checkpoint.shortlist.copied,
+        details=details,
+    )
+    contents["config.json"] = json.dumps(to_plain(config), ensure_ascii=False, indent=2).encode()
+    for name, content in contents.items():
+        with open(path / name, "xb") as stream:
+            stream.write(content)
+            _sync(stream)
+    with open(path / WEIGHTS, "xb") as stream:
+        write_tensors(stream, tensors, progress)
+        _sync(stream)
+
+
+def weight_bytes(checkpoint: Checkpoint, precision: str) -> int:
+    """What the weights take in a file of this precision, its header aside; tied ones once."""
+    distinct = {id(tensor): (name, tensor) for name, tensor in checkpoint.tensors.items()}
+    matrices = [tensor for name, tensor in distinct.values() if is_matrix(name, tensor.shape)]
+    rows = sum(tensor.shape[0] for tensor in matrices) if precision == "int8" else 0
+    elements = sum(tensor.size for tensor in matrices)
+    others = sum(tensor.size for _, tensor in distinct.values()) - elements
+    return elements * WIDTHS.get(precision, 4) + 4 * (rows + others)
+
+
+def _sync(stream: BinaryIO) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def _weights(
+    checkpoint: Checkpoint, precision: str, factors: Mapping[str, np.ndarray]
+) -> tuple[dict[str, NewTensor], dict[str, str]]:
+    """(what is stored, name of a tied tensor -> the stored one's)."""
+    first: dict[int, str] = {}
+    tied = {}
+    tensors: dict[str, NewTensor] = {}
+    for name, tensor in checkpoint.tensors.items():
+        if id(tensor) in first:
+            tied[name] = first[id(tensor)]
+            continue
+        first[id(tensor)] = name
+        if not is_matrix(name, tensor.shape) or precision == "float32":
+            tensors[name] = _float32(tensor)
+        elif precision == "bfloat16":
+            tensors[name] = _bfloat16(tensor)
+        else:
+            tensors |= _int8(name, tensor, factors.get(name))
+    dense = checkpoint.text.dense if isinstance(checkpoint.text, EncoderText) else ()
+    for i, (weight_FD, bias_F, _) in enumerate(dense):
+        tensors[f"dense.{i}.weight"] = _float32(weight_FD)
+        if bias_F is not None:
+            tensors[f"dense.{i}.bias"] = _float32(bias_F)
+    if checkpoint.shortlist is not None:
+        for name, field in SHORTLIST.items():
+            ids = getattr(checkpoint.shortlist, field)
+            tensors[name] = NewTensor("I32", ids.shape, partial(np.asarray, ids))
+    return tensors, tied
+
+
+def _as_float32(tensor: Tensor) -> np.ndarray:
+    return tensor.float32() if isinstance(tensor, QuantizedTensor) else tensor
+
+
+def _float32(tensor: Tensor) -> NewTensor:
+    return NewTensor("F32", tensor.shape, lambda: _as_float32(tensor))
+
+
+def _bfloat16(tensor: Tensor) -> NewTensor:
+    return NewTensor("BF16", tensor.shape, lambda: bfloat16_bits(_as_float32(tensor)))
+
+
+def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, NewTensor]:
+    rows, columns = tensor.shape[:1], tensor.shape[1:]
+    if isinstance(tensor, QuantizedTensor):
+        values, multipliers, factors_D = tensor.values_FD, tensor.multipliers_F, tensor.input_factors_D
+        stored = {
+            name: NewTensor("I8", tensor.shape, lambda: values),
+            name + MULTIPLIER: NewTensor("F32", rows, lambda: multipliers),
+        }
+        if tensor.input_scale is not None:
+            input_scale = np.array([tensor.input_scale], np.float32)
+            stored[name + INPUT_SCALE] = NewTensor("F32", (1,), lambda: input_scale)
+    else:
+        # Once for each of the two: they are not written together, and the matrices are not to be in memory at once.
+        stored = {
+            name: NewTensor("I8", tensor.shape, lambda: quantize(tensor, name, factors_D).values_FD),
+            name + MULTIPLIER: NewTensor("F32", rows, lambda: row_multipliers(tensor, name, factors_D)),
+        }
+    if factors_D is not None:
+        stored[name + INPUT_FACTORS] = NewTensor("F32", columns, partial(np.asarray, factors_D))
+    return stored
+
+
+def _text_files(text: Text) -> tuple[dict[str, str], dict[str, bytes]]:
+    """(field of the text -> its file, file -> content); what is there already is not there again."""
+    files: dict[str, str] = {}
+    contents: dict[str, bytes] = {}
+    for field, name in FILES.items():
+        value = getattr(text, field, None)
+        if value is not None:
+            content = value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode()
+            files[field] = next((known for known, other in contents.items() if other == content), name)
+            contents[files[field]] = content
+    return files, contents
