@@ -20,8 +20,8 @@ def search_plan(jobs: Sequence[Job], positions: int) -> Plan:
     """
     check_jobs(jobs)
     jobs = _numbered(jobs)
-    limits = [job.limit(positions) for job in jobs]
-    roomy = [b for b, job in enumerate(jobs) if job.options.return_alternatives and len(job.prefix) < limits[b]]
+    limits = {b: job.limit(positions) for b, job in enumerate(jobs) if job.options.return_alternatives}
+    roomy = [b for b, limit in limits.items() if len(jobs[b].prefix) < limit]
     next_tokens = dict(zip(roomy, (yield [Expansion(jobs[b]) for b in roomy])))
     one_each = _Changed(return_alternatives=False, num_hypotheses=1)
     branches: list[list[Job]] = []

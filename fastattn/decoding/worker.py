@@ -168,8 +168,6 @@ class Worker:
             batch.advance(hidden_RD if len(batches) == 1 else ops.take_rows(hidden_RD, rows_R))
             first += each.slots_BR.size
         self.batches = [batch for batch in batches if batch.beams is not None]
-        if not self.batches:
-            self.cache = None
 
     # what goes before its end
 
@@ -184,5 +182,3 @@ class Worker:
         for batch in self.batches if left else ():
             batch.leave(left)
         self.batches = [batch for batch in self.batches if batch.beams is not None]
-        if not self.batches:
-            self.cache = None

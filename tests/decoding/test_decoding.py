@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from fastattn import kernels, reference
 from fastattn.decoding import capacity
 from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.batch import Batch
+from fastattn.decoding.cache import Cache
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.search import HOPELESS, apply_prefix, best_candidates, keep_beams, normalised
 from fastattn.errors import InputError
@@ -130,13 +132,13 @@ def test_a_beam_of_one_is_greedy_and_greedy_follows_the_best_token(variety, monk
     model = random_model(seed=5, dtype=np.float64, **VARIETIES[variety])
     sources = random_sources(7, seed=6)
     greedy = _decode(model, sources, beam_size=1, max_decoding_length=12)
-    original = Worker.__init__
+    original = Batch.__init__
 
     def with_candidates(self, *arguments):
         original(self, *arguments)
         self.candidates = 2
 
-    monkeypatch.setattr(Worker, "__init__", with_candidates)
+    monkeypatch.setattr(Batch, "__init__", with_candidates)
     assert _plain(greedy) == _plain(_decode(model, sources, beam_size=1, max_decoding_length=12))
     for source, (hypothesis,) in zip(sources, greedy):
         tokens, total = [], 0.0
@@ -182,15 +184,18 @@ def test_freed_places_and_rows_are_used_again(monkeypatch):
     monkeypatch.setattr(capacity, "LIGHT", 1)
     model = random_model(seed=7)
     sources = random_sources(20, seed=8)
-    jobs = [Job(source, [START]) for source in sources]
-    options = DecodingOptions(beam_size=2, max_decoding_length=10)
-    results = [[] for _ in jobs]
-    worker = Worker(model, jobs, options, END, UNK, Waiting(jobs, 1), results, 0, 3)
-    pools = worker.cache.own, worker.cache.memory
-    rows = [pool.rows for pool in pools]
-    worker.run()
-    assert all(results) and sorted(worker.free) == [0, 1, 2] and worker.expected == 0
-    for pool, before in zip(pools, rows, strict=True):
+    kept = []
+    original = Cache.__init__
+
+    def keep(self, *arguments):
+        original(self, *arguments)
+        kept.append((self, self.own.rows, self.memory.rows))
+
+    monkeypatch.setattr(Cache, "__init__", keep)
+    results = _decode(model, sources, beam_size=2, max_decoding_length=10)
+    ((cache, *rows),) = kept
+    assert all(results) and len(cache._free_places) == len(cache._users_P) <= 4
+    for pool, before in zip((cache.own, cache.memory), rows, strict=True):
         assert pool.rows == before, "20 sentences fit into the rows of 3 only if these come back"
         assert len(np.unique(pool.take(pool.rows))) == pool.rows
 

@@ -181,7 +181,7 @@ def test_alternatives_score_as_forced_decoding_does(variety):
     for source, hypotheses in zip(sources, results):
         first_V = next_log_probs(model, source, [START, *prefix], [END])
         assert [h.tokens[3] for h in hypotheses] == np.argsort(-first_V)[:5].tolist()
-        ruled_out = next_log_probs(model, source, [START], prefix)[hypotheses[0].tokens[3]] - first_V.max()
+        ruled_out = next_log_probs(model, source, [START, *prefix])[hypotheses[0].tokens[3]] - first_V.max()
         for h in hypotheses:
             assert h.tokens[:3].tolist() == prefix
             target = np.array([START, *h.tokens] + [END] * (len(h.tokens) < 9), np.int32)
