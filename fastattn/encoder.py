@@ -10,20 +10,18 @@ from importlib import import_module
 import numpy as np
 
 from fastattn.balance import input_factors
+from fastattn.encoding import LEAST_ROWS, MOST_ROWS, Batch, EncodingWorker
 from fastattn.errors import CheckpointError, InputError, TokenizerError, check_bool, check_count
 from fastattn.models.encoder import EncoderModel
 from fastattn.ops import Ops
 from fastattn.progress import Progress
-from fastattn.sharing import share_out
+from fastattn.scheduling.request import Plan
+from fastattn.scheduling.scheduler import Scheduler
 from fastattn.similarity import SIMILARITIES, similarity, unit_length
 from fastattn.spec import ACTIVATIONS, Checkpoint, EncoderText, check_poolings, resolve_precision
 from fastattn.weights import read
 from fastattn.weights.download import catalog
 
-# A batch's rows: enough for the matrix products to run at full speed, few enough to bound memory and for the cores
-# to end together. From 256 to 4096 rows the speed differs by less than its noise (MiniLM, two cores).
-MOST_ROWS = 1024
-LEAST_ROWS = 256
 # Texts that encode_iter reads ahead: few at first, so that the first vectors come soon, then enough for batches of like
 # lengths on every core; fewer where they are so long that they have this many characters in all.
 FIRST_WINDOW, LAST_WINDOW = 32, 1024
@@ -89,6 +87,8 @@ class Encoder:
         self._model = EncoderModel(checkpoint, self._ops, precision, kept, factors)
         if kept is not None:
             kept.save()
+        make_worker = partial(EncodingWorker, self._model)
+        self._scheduler = Scheduler(make_worker, self._threads, ops.use_threads, 2 * LEAST_ROWS, self._threads)
         self._dense = [(self._ops.pack_linear(w, bias), activation) for w, bias, activation in text.dense]
         self._special_ids = _special_ids(text.tokenizer)
         from fastattn.text.huggingface import HuggingFaceTokenizer
@@ -240,28 +240,26 @@ class Encoder:
 
     def _encode(self, texts: list[str], request: "_Request", progress: Progress | None = None) -> np.ndarray:
         """vectors_BE of ``texts``."""
+        return self._scheduler.run(partial(self._plan, texts, request, progress))
+
+    def _plan(self, texts: list[str], request: "_Request", progress: Progress | None) -> Plan:
         if request.prefix:
             texts = [request.prefix + text for text in texts]
         ids_B = self._tokenizer.encode(texts, self._threads)
+        done: list[np.ndarray] = []
 
-        def vectors(batch: list[int]) -> np.ndarray:
-            rows_ND, starts_B1 = self._model.encode([ids_B[b] for b in batch])
-            return self._finish(self._ops.pool(rows_ND, starts_B1, request.modes, request.skip), request)
-
-        vectors_BE = np.zeros((len(texts), request.width), np.float32)
-        # Whole batches to cores, or every batch on all of them.
-        batches, whole = _batches([len(ids) for ids in ids_B], self._threads)
-        workers, threads = (self._threads, 1) if whole else (1, self._threads)
-        finished: list[int] = []
-
-        def work(batch: list[int]) -> None:
-            with self._ops.use_threads(threads):
-                vectors_BE[batch] = vectors(batch)
-            finished.extend(batch)
+        def vectors(rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
+            vectors_BE = self._finish(self._ops.pool(rows_ND, starts_B1, request.modes, request.skip), request)
             if progress is not None:
-                progress.show(f"{len(finished):,} of {len(texts):,} texts")
+                done.extend(vectors_BE)
+                progress.show(f"{len(done):,} of {len(texts):,} texts")
+            return vectors_BE
 
-        share_out(work, batches, workers)
+        # Whole batches to cores, or every batch on all of them.
+        batches, _ = _batches([len(ids) for ids in ids_B], self._threads)
+        vectors_BE = np.zeros((len(texts), request.width), np.float32)
+        for batch, found_BE in zip(batches, (yield [Batch([ids_B[b] for b in batch], vectors) for batch in batches])):
+            vectors_BE[batch] = found_BE
         return vectors_BE
 
     def _encode_windows(self, texts: Iterable[str], request: "_Request") -> Iterator[np.ndarray]:

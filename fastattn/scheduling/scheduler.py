@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import chain
+from time import sleep
 from typing import Any
 
 from fastattn.errors import QueueFullError
@@ -67,10 +68,10 @@ class Scheduler:
         request = self._new_request(make_plan, caller)
         try:
             self._enter(request, request.begin())
-            while not request.done() and (seat := self._sit()) is not None:
-                self._fill_seats()
-                self._compute(seat, request)
-                self._hand_over(seat)
+            while not request.done() and (seats := self._sit_down()):
+                self._start_threads(seats[1:])
+                self._compute(seats[0], request)
+                self._hand_over(seats[0])
             return request.result()
         except Exception:
             request.cancel()
@@ -89,9 +90,10 @@ class Scheduler:
             raise QueueFullError(f"{self._queue.waiting:,} jobs wait already, {MOST_WAITING:,} may")
         try:
             self._enter(request, request.begin())
-            self._fill_seats()
-            if not self._seats and (seat := self._sit()) is not None:  # no thread is to be had
-                self._compute_all(seat)
+            self._start_threads(self._sit_down())
+            if not self._seats:  # no thread is to be had
+                for seat in self._sit_down()[:1]:
+                    self._compute_all(seat)
         except BaseException:
             self._recover(request)
             raise
@@ -101,7 +103,7 @@ class Scheduler:
         """Compute the plan, a step whenever the next is asked for. Of a Scheduler that nobody else uses."""
         request = self._new_request(make_plan, None)
         self._enter(request, request.begin())
-        seat = self._sit()
+        (seat,) = self._sit_down() or (None,)
         while not request.done() and seat is not None:
             with self._use_threads(self._threads):  # what the caller does in between is not to be bound by it
                 self._advance(seat)
@@ -170,7 +172,7 @@ class Scheduler:
             stage_is_done = not ticket.request.left and not ticket.is_over
         if stage_is_done:
             self._enter(ticket.request, ticket.request.go_on())
-            self._fill_seats()
+            self._start_threads(self._sit_down())
 
     def _fail(self, seat: Seat, ticket: Ticket, error: BaseException) -> None:
         ticket.request.fail(error)
@@ -189,36 +191,38 @@ class Scheduler:
     def _wanted_seats(self, tickets: int) -> int:
         return max(1, min(self._most_seats, tickets, self._weight // self._enough))
 
-    def _sit(self) -> Seat | None:
-        """A seat, where there is work for one more."""
+    def _sit_down(self) -> list[Seat]:
+        """As many seats more as there is work for."""
         with self._lock:
-            waiting = self._queue.waiting
             in_progress = sum(len(seat.tickets) for seat in self._seats)
-            if not waiting or len(self._seats) >= self._wanted_seats(waiting + in_progress):
-                return None
-            taken = {seat.line for seat in self._seats}
-            seat = Seat(min(set(range(self._most_seats)) - taken), threading.get_ident())
-            self._seats.append(seat)
-            self._threads_each = self._threads // len(self._seats)
-            return seat
+            wanted = self._wanted_seats(self._queue.waiting + in_progress) if self._queue.waiting else 0
+            lines = sorted(set(range(self._most_seats)) - {seat.line for seat in self._seats})
+            seats = [Seat(line, threading.get_ident()) for line in lines[: max(0, wanted - len(self._seats))]]
+            self._seats += seats
+            self._share_threads()
+            return seats
 
+    def _stand_up(self, seat: Seat) -> None:
+        with self._lock:
+            self._seats.remove(seat)
+            self._share_threads()
+
+    def _share_threads(self) -> None:
+        self._threads_each = self._threads // max(1, len(self._seats))
 
     def _rest(self, seat: Seat) -> bool:
         """Stand up, unless there is something left to do."""
         with self._lock:
             if self._queue.waiting or not seat.is_idle:
                 return False
-            self._seats.remove(seat)
-            self._threads_each = self._threads // max(1, len(self._seats))
+            self._stand_up(seat)
             return True
 
-    def _fill_seats(self) -> None:
-        """Have threads compute at the seats for which there is work, as far as there are threads to be had."""
-        while (seat := self._sit()) is not None:
+    def _start_threads(self, seats: list[Seat]) -> None:
+        """Have threads compute at these seats, as far as there are threads to be had."""
+        for seat in seats:
             if not self._start_thread(seat):
-                with self._lock:
-                    self._seats.remove(seat)
-                return
+                self._stand_up(seat)
 
     def _start_thread(self, seat: Seat) -> bool:
         """Have a thread compute at the seat until nothing is left; False where the system gives none."""
@@ -303,7 +307,7 @@ class Scheduler:
         try:
             request.abandon()
             self._seats = [seat for seat in self._seats if seat.thread != me]
-            self._threads_each = self._threads // max(1, len(self._seats))
+            self._share_threads()
             self._requests = {other: None for other in self._requests if not other.done()}
             self._queue, self._weight = Queue(self._most_seats), 0
             for seat in self._seats:
@@ -329,7 +333,9 @@ class Scheduler:
             self._enter(other, other.begin())
         for other in ready:
             self._enter(other, other.go_on())
-        self._fill_seats()
+        self._start_threads(self._sit_down())
+        while any(ticket.seat in self._seats for ticket in request.tickets):  # until workers have left them
+            sleep(0.001)
 
     def _release(self) -> None:
         """However often this thread has the lock."""

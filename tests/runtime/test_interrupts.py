@@ -11,7 +11,7 @@ from tests.runtime.workload import run_child
 
 # An exception at the n-th line that is run in the files of one part, for every n there is.
 EVERY_LINE = """
-import sys, threading
+import sys, threading, time
 import numpy as np
 from tests.models.tiny_models import random_checkpoint
 from fastattn import Translator, kernels
@@ -44,7 +44,7 @@ def trace(frame, event, argument):
 
 expected = work()
 fresh = "fresh" in sys.argv
-at, step, interrupted = 1, int(sys.argv[2]), 0
+at, step, interrupted, waited = 1, int(sys.argv[2]), 0, 0
 while True:
     if fresh:
         jit._pool = jit.Pool(jit._serve, 2)
@@ -63,6 +63,8 @@ while True:
     if done:
         break
     at += step
+while threading.active_count() > 2 + fresh * (1 + 2 * interrupted) and (waited := waited + 1) < 100:
+    time.sleep(0.01)  # a thread that has done its work is about to end
 print(interrupted, threading.active_count() <= 2 + fresh * (1 + 2 * interrupted))
 """
 
@@ -78,8 +80,9 @@ def run(files: str, step: int, *more: str) -> int:
     ("files", "step", "more"),
     [
         ("runtime/pool.py,runtime/jit.py", 1, ["fresh"]),
-        ("fastattn/sharing.py,decoding/jobs.py", 1, []),
-        ("decoding/scheduler.py", 3, []),
+        ("fastattn/sharing.py,scheduling/request.py,scheduling/queue.py", 1, []),
+        ("scheduling/scheduler.py", 1, []),
+        ("decoding/worker.py,decoding/batch.py,decoding/beginning.py", 3, []),
         ("decoding/cache.py", 1, []),
     ],
 )

@@ -20,12 +20,11 @@ import numpy as np
 from tests.kernels.cases import CASES
 from tests.test_encoder import SPEC, TENSORS, TEXT
 from tests.models.tiny_models import random_checkpoint
-import fastattn.encoder
 from fastattn import Encoder, Translator, kernels
-from fastattn.decoding import scheduler
+from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec import Checkpoint
 
-found, most_batches, most_workers = {}, 0, 0
+found = {}
 
 def keep(name, *arrays):
     found[name] = hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
@@ -46,19 +45,13 @@ choose = random.Random(0)
 words = "the a cat dog sat ran on under mat log".split()
 texts = [" ".join(choose.choices(words, k=choose.randint(1, 60))) for _ in range(1300)]
 sources = [[f"\\u2581w{choose.randrange(16)}" for _ in range(choose.randint(1, 12))] for _ in range(300)]
-share, share_out = scheduler.share, fastattn.encoder.share_out
+share_threads, most_seats = Scheduler._share_threads, {}
 
-def counted_share(work, workers, *rest):
-    global most_workers
-    most_workers = max(most_workers, workers)
-    share(work, workers, *rest)
+def counted(self):
+    most_seats[self] = max(most_seats.get(self, 0), len(self._seats))
+    share_threads(self)
 
-def counted_share_out(function, batches, workers):
-    global most_batches
-    most_batches = max(most_batches, len(batches) if workers > 1 else 1)
-    return share_out(function, batches, workers)
-
-scheduler.share, fastattn.encoder.share_out = counted_share, counted_share_out
+Scheduler._share_threads = counted
 encoder = Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, TEXT), "float32")
 keep("vectors of many", encoder.encode(texts))
 keep("vectors of few", encoder.encode(texts[:3]))
@@ -66,6 +59,7 @@ translator = Translator.from_checkpoint(random_checkpoint(seed=5), "float32")
 for count, beam in ((300, 1), (3, 1), (7, 3)):
     translated = translator.translate_tokens(sources[:count], beam_size=beam, max_decoding_length=12)
     found[f"translations of {count}, beam {beam}"] = repr(translated)
+most_batches, most_workers = most_seats[encoder._scheduler], most_seats[translator._service._scheduler]
 helpers = sum(thread.name.startswith("fastattn") for thread in threading.enumerate())
 json.dump([kernels.thread_limit(), helpers, most_batches, most_workers, found], sys.stdout)
 """
