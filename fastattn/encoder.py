@@ -2,10 +2,12 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -145,6 +147,41 @@ class Encoder:
             return self._encode([texts], request)[0]
         with Progress(show_progress_bar is not None and check_bool("show_progress_bar", show_progress_bar)) as progress:
             return self._encode(_checked_texts(texts), request, progress)
+
+    def submit(
+        self,
+        texts: str | Iterable[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        normalize_embeddings: bool | None = None,
+        truncate_dim: int | None = None,
+        pooling: str | Sequence[str] | None = None,
+        caller: Hashable = None,
+    ) -> "Future[np.ndarray]":
+        """A ``concurrent.futures.Future`` of what ``encode`` returns; nothing is waited for.
+
+        Texts of all callers share passes, each with the bits that it has alone. ``cancel()`` takes back what has not
+        begun.
+        caller  whose they are, anything hashable: callers have equal shares of what there is, however much each asks
+                for; None: this thread
+        Raises as ``encode`` does, and QueueFullError where too much waits.
+        """
+        request = self._request(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
+        listed = _checked_texts([texts] if isinstance(texts, str) else texts)
+
+        def make_plan() -> Plan:
+            vectors_BE = yield from self._plan(listed, request, None)
+            return vectors_BE[0] if isinstance(texts, str) else vectors_BE
+
+        return self._scheduler.submit(make_plan, caller)
+
+    async def encode_async(self, texts: str | Iterable[str], *, caller: Hashable = None, **how: Any) -> np.ndarray:
+        """``encode`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
+        import asyncio  # 25 ms, which whoever awaits has spent already
+
+        caller = asyncio.current_task() if caller is None else caller
+        return await asyncio.wrap_future(self.submit(texts, caller=caller, **how))
 
     def encode_iter(
         self,

@@ -1,7 +1,8 @@
 """Translator: text in, its translation out."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -16,7 +17,6 @@ from fastattn.arguments import (
     check_details,
     check_file_options,
     check_stream,
-    end_ids,
     prefix_of_each,
     text_list,
     token_lists,
@@ -24,8 +24,8 @@ from fastattn.arguments import (
     with_prefixes,
 )
 from fastattn.balance import input_factors
+from fastattn.call_options import CallOptions
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.decoding.resolve import own_settings, resolve_options
 from fastattn.decoding.plans import score_plan
 from fastattn.decoding.service import DecodingService
 from fastattn.errors import CheckpointError, InputError, check_bool, check_count
@@ -34,8 +34,9 @@ from fastattn.models.transformer import EncoderDecoder
 from fastattn.ops import Ops
 from fastattn.pipeline import Pipeline, without_errors
 from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
+from fastattn.scheduling.request import Plan
 from fastattn.spec import Checkpoint, TranslationText, resolve_precision, without_input_scales
-from fastattn.text.translation import SPLITS, TranslationTokenizer
+from fastattn.text.translation import TranslationTokenizer
 from fastattn.weights import read
 from fastattn.weights.download import catalog
 
@@ -88,7 +89,7 @@ class Translator:
         limit = self._ops.thread_limit()
         self._threads = limit if threads is None else min(check_count("threads", threads), limit)
         self._tokenizer = TranslationTokenizer(checkpoint.text)
-        self._settings = own_settings(checkpoint.text)
+        self._options = CallOptions(self._tokenizer)
         variety = ""
         if precision == "intgemm":
             precision, variety = "int8", "-intgemm"
@@ -114,7 +115,7 @@ class Translator:
 
         Its suppress_sequences are ids.
         """
-        return resolve_options(self._settings, {})
+        return self._options.default()
 
     @property
     def max_source_length(self) -> int:
@@ -186,14 +187,63 @@ class Translator:
         The lines of a text are translated one by one and keep their line ends; an empty line stays as it is.
         Raises InputError for options that cannot be followed and for text that is not Unicode.
         """
-        decoding = self._decoding_options(options, self._sequence_of_text)
-        split = self._chosen_split(split)
+        make_plan, decoding = self._planned(texts, target_prefix, split, details, options)
+        return self._pipeline.run(make_plan, decoding)
+
+    def submit(
+        self,
+        texts: str | Iterable[str],
+        *,
+        target_prefix: Prefixes = None,
+        split: str | None = None,
+        details: bool = False,
+        caller: Hashable = None,
+        **options: Any,
+    ) -> "Future[Any]":
+        """A ``concurrent.futures.Future`` of what ``translate`` returns; nothing is waited for.
+
+        Texts of all callers are searched for together, each as alone. ``cancel()`` takes them out of the work at any
+        time; a callback is called by the thread that computes, and what it raises ends this call's texts alone.
+        caller  whose they are, anything hashable: callers have equal shares of what there is, however much each asks
+                for; None: this thread
+        Raises as ``translate`` does, and QueueFullError where too much waits.
+        """
+        make_plan, _ = self._planned(texts, target_prefix, split, details, options)
+        return self._service.submit(make_plan, caller)
+
+    async def translate_async(
+        self,
+        texts: str | Iterable[str],
+        *,
+        target_prefix: Prefixes = None,
+        split: str | None = None,
+        details: bool = False,
+        caller: Hashable = None,
+        **options: Any,
+    ) -> Any:
+        """``translate`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
+        import asyncio  # 25 ms, which whoever awaits has spent already
+
+        caller = asyncio.current_task() if caller is None else caller
+        how: dict[str, Any] = {"target_prefix": target_prefix, "split": split, "details": details, **options}
+        return await asyncio.wrap_future(self.submit(texts, caller=caller, **how))
+
+    def _planned(
+        self, texts: Any, target_prefix: Prefixes, split: str | None, details: bool, options: Mapping[str, Any]
+    ) -> tuple[Callable[[], Plan], DecodingOptions]:
+        """What makes the plan of a ``translate``, whose arguments are checked here, and its options."""
+        decoding = self._options.of_texts(options)
+        split = self._options.split(split)
         check_details(decoding, details)
         listed = [texts] if isinstance(texts, str) else text_list("texts", texts)
         prefixes = prefix_of_each(target_prefix, listed)
         documents = [self._pipeline.read_text(text, prefix, split, decoding) for text, prefix in zip(listed, prefixes)]
-        results = without_errors(self._pipeline.run(partial(self._pipeline.plan, documents, decoding, details), decoding))
-        return results[0] if isinstance(texts, str) else results
+
+        def make_plan() -> Plan:
+            results = without_errors((yield from self._pipeline.plan(documents, decoding, details)))
+            return results[0] if isinstance(texts, str) else results
+
+        return make_plan, decoding
 
     @overload
     def translate_iter(
@@ -241,8 +291,8 @@ class Translator:
         ``target_prefix`` may be an iterable too, which is read alongside. A file's line keeps its end, so that
         ``print(line, end="")`` or ``writelines`` gives the lines of the translation.
         """
-        decoding = self._decoding_options(options, self._sequence_of_text)
-        split = self._chosen_split(split)
+        decoding = self._options.of_texts(options)
+        split = self._options.split(split)
         check_details(decoding, details)
         if isinstance(texts, str):
             raise InputError("texts should be an iterable of str, got one str")
@@ -289,7 +339,7 @@ class Translator:
                        no start token, the first of them is it
         Nothing is split: a source over ``max_source_length`` is an InputError where the model has such a limit.
         """
-        decoding = self._decoding_options(options, self._sequence_of_tokens)
+        decoding = self._options.of_tokens(options)
         listed = self._pipeline.read_tokens(sources, decoding)
         prefixes, places = token_prefixes(target_prefix, len(listed)), [(number, 0) for number in range(len(listed))]
         plan = partial(self._pipeline.plan_parts, listed, prefixes, decoding, places)
@@ -311,11 +361,11 @@ class Translator:
         next token is asked for: to break off is to end it. Raises InputError for what cannot be followed.
         """
         plain = isinstance(source, str)
-        tokens_of = self._sequence_of_text if plain else self._sequence_of_tokens
-        decoding = self._decoding_options({"beam_size": 1} | options, tokens_of)
+        options = {"beam_size": 1} | options
+        decoding = self._options.of_texts(options) if plain else self._options.of_tokens(options)
         check_stream(decoding)
         if isinstance(source, str):
-            document = self._pipeline.read_text(source, target_prefix, self._chosen_split(split), decoding)
+            document = self._pipeline.read_text(source, target_prefix, self._options.split(split), decoding)
             sources, prefixes = [part for line in document.lines for part in line.parts], document.prefixes()
         else:
             sources, prefixes = self._pipeline.read_tokens([source], decoding), token_prefixes([target_prefix], 1)
@@ -366,38 +416,3 @@ class Translator:
             Score(self._tokenizer.target_surfaces(target[1 + first :]), row[first:])
             for target, row in zip(ids, log_probs)
         ]
-
-    def _chosen_split(self, split: str | None) -> str:
-        if split is None:
-            return "sentences" if self._tokenizer.text.single_sentences else "long"
-        if split not in SPLITS:
-            raise InputError(f"unknown split {split!r}; known: {', '.join(SPLITS)}")
-        return split
-
-    def _decoding_options(
-        self, options: Mapping[str, Any], tokens_of: Callable[[Any], Sequence[str]]
-    ) -> DecodingOptions:
-        known = DecodingOptions.__dataclass_fields__
-        unknown = [name for name in options if name not in known]
-        if unknown:
-            raise InputError(f"unknown option {unknown[0]!r}; known: {', '.join(known)}")
-        sequences = options.get("suppress_sequences") or ()
-        if isinstance(sequences, str) or not isinstance(sequences, Iterable):
-            raise InputError(f"suppress_sequences should be a list of what to suppress, got {sequences!r}")
-        chosen: dict[str, Any] = {}
-        if "suppress_sequences" in options:
-            chosen["suppress_sequences"] = [self._tokenizer.known_target_ids(tokens_of(each)) for each in sequences]
-        if "end_token" in options:
-            vocabulary = len(self._tokenizer.text.target_vocabulary)
-            chosen["end_token"] = end_ids(options["end_token"], self._tokenizer.known_target_ids, vocabulary)
-        return resolve_options(self._settings, {**options, **chosen})
-
-    def _sequence_of_text(self, text: Any) -> Sequence[str]:
-        if not isinstance(text, str):
-            raise InputError(f"suppress_sequences should hold texts, got {text!r}")
-        return self._tokenizer.target_tokens(text)
-
-    def _sequence_of_tokens(self, tokens: Any) -> Sequence[str]:
-        if not isinstance(tokens, list | tuple) or not all(isinstance(token, str) for token in tokens):
-            raise InputError(f"suppress_sequences should hold lists of tokens, got {tokens!r}")
-        return tokens

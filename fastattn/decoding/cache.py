@@ -256,8 +256,7 @@ class Cache:
 
     def _shrink_own(self) -> None:
         inside_RS = np.arange(self._history_RS.shape[1]) < self._lengths_R[:, None]
-        begun = [rows_T for rows_T in self._begun.values()]
-        kept_M = np.unique(np.concatenate([self._history_RS[inside_RS], *begun]))
+        kept_M = np.unique(np.concatenate([self._history_RS[inside_RS], *self._begun.values()]))
         rows = max(LEAST_ROWS, 2 * len(kept_M))
         renumbered_M = np.zeros(self.own.rows, np.int32)
         renumbered_M[kept_M] = np.arange(len(kept_M), dtype=np.int32)

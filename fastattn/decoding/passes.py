@@ -78,9 +78,7 @@ class Expansion(Pass):
         one, two = self.job, other.job
         return one.options == two.options and (one.allowed is None) == (two.allowed is None)
 
-    def run(
-        self, model: Model, jobs: Sequence["Expansion"], end_id: int, unk_id: int
-    ) -> list[list[tuple[float, int]]]:
+    def run(self, model: Model, jobs: Sequence["Expansion"], end_id: int, unk_id: int) -> list[list[tuple[float, int]]]:
         sentences = [expansion.job for expansion in jobs]
         options = replace(self.job.options, min_decoding_length=1, sampling_topk=1)
         choice = Candidates(model, options, end_id, unk_id)

@@ -110,8 +110,6 @@ def _gathered(
     if next_tokens is None:
         return hypotheses * job.options.num_hypotheses
     return [
-        replace(
-            rest, log_probability=first + rest.log_probability, length=rest.length + 1, score=first + rest.score
-        )
+        replace(rest, log_probability=first + rest.log_probability, length=rest.length + 1, score=first + rest.score)
         for (first, _), rest in zip(next_tokens, hypotheses)
     ]

@@ -26,7 +26,7 @@ def sentence_key(source: np.ndarray, start: Sequence[int], number: int = 0) -> i
 def uniform(
     seed: int | np.ndarray, keys_R: np.ndarray, hypotheses_R: np.ndarray, positions_R: np.ndarray
 ) -> np.ndarray:
-    """float64 in [0, 1), one for each of (seed, key, hypothesis, position); uint64, of which seed may be one for all."""
+    """float64 in [0, 1), one for each of (seed, key, hypothesis, position), uint64; seed may be one for all."""
     bits_R = _mixed(np.broadcast_to(np.uint64(seed), keys_R.shape))
     for values_R in (keys_R, hypotheses_R, positions_R):
         bits_R = _mixed(bits_R ^ values_R.astype(np.uint64))

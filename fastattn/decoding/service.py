@@ -1,6 +1,6 @@
 """Searches and scores with one model, for many callers at once."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any

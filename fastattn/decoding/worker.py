@@ -93,7 +93,12 @@ class Worker:
                 rows += job.rows
                 return fits
             needed, part = capacity.expected_rows(job), 1 / self._places(job.options.beam_size)
-            if expected and expected + needed > capacity.TOKENS or tokens and tokens + len(job.source) > capacity.ADMITTED:
+            if (
+                expected
+                and expected + needed > capacity.TOKENS
+                or tokens
+                and tokens + len(job.source) > capacity.ADMITTED
+            ):
                 return False
             if used and used + part > (2 if newcomer else 1) + 1e-9 or crowded and not newcomer:
                 return False
@@ -153,7 +158,7 @@ class Worker:
         """One token for every beam of every sentence in progress."""
         ops, cache, batches = self.model.ops, self.cache, self.batches
         assert cache is not None
-        beams = [batch.beams for batch in batches]
+        beams = [batch.beams for batch in batches if batch.beams is not None]
         slots_R = np.concatenate([each.slots_BR.ravel() for each in beams])
         tokens_R = np.concatenate([each.tokens_BR.ravel() for each in beams])
         positions_R = np.concatenate([np.repeat(each.positions_B, each.slots_BR.shape[1]) for each in beams])

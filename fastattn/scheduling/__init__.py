@@ -1,1 +1,1 @@
-"""Who computes what, and when: requests of many callers, a fair queue, seats for as many workers as there are threads."""
+"""Who computes what, and when: requests of many callers, a fair queue, as many seats as there are threads."""

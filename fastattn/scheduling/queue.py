@@ -51,9 +51,7 @@ class Queue:
                 self._callers.move_to_end(caller)
         return taken
 
-    def _take_one(
-        self, caller: Hashable, line: int, has_room: Callable[[Ticket], bool], taken: list[Ticket]
-    ) -> bool:
+    def _take_one(self, caller: Hashable, line: int, has_room: Callable[[Ticket], bool], taken: list[Ticket]) -> bool:
         """Take the caller's next ticket; False where it does not fit."""
         lines = self._callers[caller]
         own = lines[line] or next(filter(None, lines))

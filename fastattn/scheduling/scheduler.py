@@ -290,7 +290,9 @@ class Scheduler:
                 seat.alone.extend(shared.values())
                 seat.tickets.clear()
                 return
-            for request in list(shared or self._requests):  # all, where the failure is nobody's: none shall wait for ever
+            for request in list(
+                shared or self._requests
+            ):  # all, where the failure is nobody's: none shall wait for ever
                 request.fail(error)
                 self._drop(request)
             for ticket in list(seat.tickets):

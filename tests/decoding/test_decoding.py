@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from fastattn import kernels, reference
 from fastattn.decoding import capacity
-from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.batch import Batch
 from fastattn.decoding.cache import Cache
 from fastattn.decoding.jobs import Job
+from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.search import HOPELESS, apply_prefix, best_candidates, keep_beams, normalised
 from fastattn.errors import InputError
 from tests.decoding.searching import decode, score

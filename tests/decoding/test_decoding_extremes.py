@@ -11,7 +11,7 @@ from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError
 from tests.decoding import searching
-from tests.models.tiny_models import END, START, UNK, random_model, random_sources
+from tests.models.tiny_models import START, random_model, random_sources
 
 FIELDS = {field.name: str(field.type) for field in dataclasses.fields(DecodingOptions)}
 NUMBERS = [name for name, kind in FIELDS.items() if "float" in kind]

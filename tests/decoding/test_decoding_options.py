@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import kernels
+from fastattn.decoding.capacity import SENTENCES_A_THREAD
 from fastattn.decoding.constraints import (
     completed_sequences,
     early_ends,
@@ -17,7 +18,6 @@ from fastattn.decoding.constraints import (
 )
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.capacity import SENTENCES_A_THREAD
 from fastattn.decoding.search import biased, coverage
 from fastattn.errors import InputError
 from tests.decoding.searching import decode, score

@@ -14,7 +14,7 @@ from fastattn.decoding.shortlist import allowed_ids
 from fastattn.models.transformer import EncoderDecoder
 from fastattn.spec import Shortlist
 from tests.decoding.searching import decode, score
-from tests.models.tiny_models import END, START, UNK, random_checkpoint, random_sources
+from tests.models.tiny_models import END, START, random_checkpoint, random_sources
 
 WORDS = 60
 
