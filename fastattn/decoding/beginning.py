@@ -33,10 +33,8 @@ def begin(model: Model, cache: Cache, tickets: Sequence[Ticket], batches: Sequen
 
     new = {key: b for b, key in reversed([*enumerate(keys)]) if joined[b] is None}  # the first of each
     firsts = [b for b in range(len(jobs)) if new.get(keys[b]) == b]
-    memory = model.encode([jobs[b].source for b in firsts])
-    places_F, rows_N = cache.add_places(memory.starts_B1)
-    model.keep_memory(cache, rows_N, memory)
-    place_of = {keys[b]: int(place) for b, place in zip(firsts, places_F)}
+    memory, places = _new_places(model, cache, [jobs[b].source for b in firsts])
+    place_of = dict(zip([keys[b] for b in firsts], places))
     sentences = [
         batch.sentence(ticket, place_of[key] if place is None else place)
         for batch, ticket, key, place in zip(batches, tickets, keys, joined)
@@ -48,6 +46,16 @@ def begin(model: Model, cache: Cache, tickets: Sequence[Ticket], batches: Sequen
         batch.begin([sentences[b] for b in chosen], np.array([limits[b] for b in chosen], np.int64), own_BD)
 
 
+def _new_places(model: Model, cache: Cache, sources: list[np.ndarray]) -> tuple[Memory | None, list[int]]:
+    """The memory of the sources, and places that keep it; None where there are none."""
+    if not sources:
+        return None, []
+    memory = model.encode(sources)
+    places_B, rows_N = cache.add_places(memory.starts_B1)
+    model.keep_memory(cache, rows_N, memory)
+    return memory, places_B.tolist()
+
+
 def _fill(
     model: Model,
     cache: Cache,
@@ -56,32 +64,30 @@ def _fill(
     inputs: list[list[int]],
     firsts: list[int],
     keys: list[Any],
-    memory: Memory,
+    memory: Memory | None,
     attention: bool,
 ) -> np.ndarray:
     """hidden_BD: of each sentence's last input. Its slot's history holds all of them."""
-    ops = model.ops
-    hidden_ND = _run(model, cache, [sentences[b] for b in firsts], [heads[b] for b in firsts], attention, memory)
-    ends_F = np.cumsum([len(heads[b]) for b in firsts]) - 1
-    row_of = {keys[b]: int(end) for b, end in zip(firsts, ends_F)}
-    begun = {keys[b]: b for b in firsts}
+    parts: list[np.ndarray] = []
+    rows_B = np.zeros(len(sentences), np.int64)  # where each sentence's last input is in the parts, end to end
+    if memory is not None:
+        begun = [heads[b] for b in firsts]
+        parts.append(_run(model, cache, [sentences[b] for b in firsts], begun, attention, memory))
+        row_of = dict(zip([keys[b] for b in firsts], np.cumsum([*map(len, begun)]) - 1))
+        rows_B[:] = [row_of.get(key, 0) for key in keys]
     several = Counter(keys)
-    for key, b in begun.items():
-        if several[key] > 1 or sentences[b].job.shared:
-            cache.keep_beginning(sentences[b].place, int(sentences[b].slots_R[0]), key)
-    for b, sentence in enumerate(sentences):
-        if begun.get(keys[b]) != b:
-            cache.begin_like(int(sentence.slots_R[0]), sentence.place)
+    for b in firsts:
+        if several[keys[b]] > 1 or sentences[b].job.shared:
+            cache.keep_beginning(sentences[b].place, int(sentences[b].slots_R[0]), keys[b])
+    for b in set(range(len(sentences))) - set(firsts):
+        cache.begin_like(int(sentences[b].slots_R[0]), sentences[b].place)
 
     going_on = [b for b in range(len(sentences)) if len(inputs[b]) > len(heads[b])]
-    if not going_on:
-        return ops.take_rows(hidden_ND, np.array([row_of[key] for key in keys], np.int64))
-    rest = [inputs[b][len(heads[b]) :] for b in going_on]
-    rest_ND = _run(model, cache, [sentences[b] for b in going_on], rest, attention, None)
-    ends = len(hidden_ND) + np.cumsum([*map(len, rest)]) - 1
-    row_of_rest = dict(zip(going_on, ends.tolist()))
-    rows_B = [row_of_rest[b] if b in row_of_rest else row_of[keys[b]] for b in range(len(sentences))]
-    return ops.take_rows(ops.concatenate_rows([hidden_ND, rest_ND]), np.array(rows_B, np.int64))
+    if going_on:
+        rest = [inputs[b][len(heads[b]) :] for b in going_on]
+        rows_B[going_on] = sum(map(len, parts)) + np.cumsum([*map(len, rest)]) - 1
+        parts.append(_run(model, cache, [sentences[b] for b in going_on], rest, attention, None))
+    return model.ops.take_rows(model.ops.concatenate_rows(parts), rows_B)
 
 
 def _run(

@@ -243,21 +243,21 @@ class Cache:
         self.own.give_back(self._written_RS[dead_RS])
         self._written_RS[dead_RS] = -1
 
-    def shrink(self) -> None:
-        """Give memory back where a pool, or a table, is four times as large as what is alive needs."""
-        if self.own.rows > max(LEAST_ROWS, 4 * (self.own.rows - self.own.free)):
+    def shrink(self, rows: int, memory_rows: int) -> None:
+        """Give memory back where a pool is more than four times as large as is expected to be needed."""
+        if self.own.rows > max(LEAST_ROWS, 4 * rows):
             self._collect()
-            self._shrink_own()
-        if self.memory.rows > max(LEAST_ROWS, 4 * (self.memory.rows - self.memory.free)):
+            self._shrink_own(rows)
+        if self.memory.rows > max(LEAST_ROWS, 4 * memory_rows):
             inside_PS = np.arange(self._memory_PS.shape[1]) < self._memory_lengths_P[:, None]
             kept_M = self._memory_PS[inside_PS]
             self._memory_PS[inside_PS] = np.arange(len(kept_M), dtype=np.int32)
-            self.memory.keep_only(kept_M, max(LEAST_ROWS, 2 * len(kept_M)))
+            self.memory.keep_only(kept_M, max(LEAST_ROWS, len(kept_M), memory_rows))
 
-    def _shrink_own(self) -> None:
+    def _shrink_own(self, rows: int) -> None:
         inside_RS = np.arange(self._history_RS.shape[1]) < self._lengths_R[:, None]
         kept_M = np.unique(np.concatenate([self._history_RS[inside_RS], *self._begun.values()]))
-        rows = max(LEAST_ROWS, 2 * len(kept_M))
+        rows = max(LEAST_ROWS, len(kept_M), rows)
         renumbered_M = np.zeros(self.own.rows, np.int32)
         renumbered_M[kept_M] = np.arange(len(kept_M), dtype=np.int32)
         self._history_RS[inside_RS] = renumbered_M[self._history_RS[inside_RS]]

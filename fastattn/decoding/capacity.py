@@ -17,7 +17,8 @@ LIGHT_WEIGHTS = 1 << 22  # of its decoder's layers at most
 TOKENS = 16384
 # Sentences go whole to threads from this many a thread on; below it the threads share each product.
 SENTENCES_A_THREAD = 4
-# Source tokens that are admitted between two looks at who else waits: some 50 ms of a base Transformer's encoder.
+# Source tokens of sentences that enter together: some 50 ms of a base Transformer's encoder. Who waits is looked at
+# between.
 ADMITTED = 1024
 # Rows of a pass over whole sequences; at 65,000 words their log-softmax would fill 500 MB were it ever stored whole.
 PASS_ROWS = 2048
@@ -25,8 +26,17 @@ PASS_ROWS = 2048
 
 def places_for(sizes: DecoderSizes, beam: int) -> int:
     """How many sentences with so many beams a worker has in progress at most."""
-    scale = LIGHT if sizes.layer_weights <= LIGHT_WEIGHTS else 1
+    scale = _scale(sizes)
     return max(1, min(scale * SENTENCES, scale * ROWS // beam))
+
+
+def admitted_at_once(sizes: DecoderSizes) -> int:
+    """How many source tokens are admitted between two looks at who else waits."""
+    return _scale(sizes) * ADMITTED
+
+
+def _scale(sizes: DecoderSizes) -> int:
+    return LIGHT if sizes.layer_weights <= LIGHT_WEIGHTS else 1
 
 
 def expected_rows(job: Job) -> int:

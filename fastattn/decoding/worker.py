@@ -76,14 +76,14 @@ class Worker:
         return came
 
     def _take(self) -> list[Ticket]:
-        """Tickets that there is room for, of about capacity.ADMITTED source tokens together."""
+        """Tickets that there is room for, some at a time."""
         used = sum(len(batch.sentences()) / self._places(batch.beam) for batch in self.batches)
         # Few sentences at a time would make small products; so free places are filled a quarter at a time.
         crowded = used > 0.75
         if crowded and (perf_counter() < self._admitted + PATIENCE or not self.desk.newcomers()):
             return []
         expected = sum(sentence.expected for sentence in self.sentences())
-        tokens = rows = 0
+        tokens, most_tokens, rows = 0, capacity.admitted_at_once(self.model.sizes), 0
 
         def has_room(ticket: Ticket, newcomer: bool) -> bool:
             nonlocal used, expected, tokens, rows
@@ -93,12 +93,7 @@ class Worker:
                 rows += job.rows
                 return fits
             needed, part = capacity.expected_rows(job), 1 / self._places(job.options.beam_size)
-            if (
-                expected
-                and expected + needed > capacity.TOKENS
-                or tokens
-                and tokens + len(job.source) > capacity.ADMITTED
-            ):
+            if expected and expected + needed > capacity.TOKENS or tokens and tokens + len(job.source) > most_tokens:
                 return False
             if used and used + part > (2 if newcomer else 1) + 1e-9 or crowded and not newcomer:
                 return False
@@ -123,26 +118,25 @@ class Worker:
         """Have them in progress."""
         if not tickets:
             return
+        rows, memory_rows = self._expected_rows(tickets)
         if self.cache is None:
-            self.cache = self._new_cache(tickets)
-        elif self.batches:
-            self.cache.shrink()
+            self.cache = Cache(self.model.ops, self.model.sizes, rows, memory_rows)
+        else:
+            self.cache.shrink(rows, memory_rows)
         batches = [self._batch_of(ticket.job) for ticket in tickets]
         begin(self.model, self.cache, tickets, batches)
         self.batches = [batch for batch in self.batches if batch.beams is not None]
 
-    def _new_cache(self, tickets: list[Ticket]) -> Cache:
-        """With room for as many like these as wait, within the budget; memory follows what is written."""
+    def _expected_rows(self, tickets: list[Ticket]) -> tuple[int, int]:
+        """About how many rows the cache and its memory need for what is in progress, these, and more like these."""
         jobs = [ticket.job for ticket in tickets]
-        places = max(len(jobs), min(self._places(jobs[0].options.beam_size), len(jobs) + self.desk.waiting()))
         rows, memory_rows = sum(map(capacity.expected_rows, jobs)), sum(len(job.source) for job in jobs)
-        most, least = min(capacity.TOKENS, rows * places // len(jobs)), min(capacity.TOKENS, rows)
-        return Cache(
-            self.model.ops,
-            self.model.sizes,
-            max(most, least),
-            max(memory_rows, min(capacity.TOKENS, memory_rows * places // len(jobs))),
-        )
+        places = self._places(jobs[0].options.beam_size)
+        alike = max(1, min(places, len(jobs) + self.desk.waiting()) // len(jobs))
+        there = self.sentences()
+        rows = sum(sentence.expected for sentence in there) + max(rows, min(capacity.TOKENS, rows * alike))
+        memory = sum(len(sentence.job.source) for sentence in there)
+        return rows, memory + max(memory_rows, min(capacity.TOKENS, memory_rows * alike))
 
     def _batch_of(self, job: Job) -> Batch:
         for batch in self.batches:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Generator, Hashable
 from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from typing import Any
 
 # A generator that yields lists of jobs, is sent the list of their results, and returns what the caller gets.
@@ -44,6 +45,7 @@ class Request(Future):
         self.left = 0  # of them, that are not done
         self.planner: int | None = None  # the thread that makes the plan go on, while it does
         self._plan: Plan | None = None
+        self._untold = [True]
 
     def begin(self) -> list[Ticket]:
         """The tickets of the first stage, from the plan's beginning; none where it has come to its end."""
@@ -78,10 +80,8 @@ class Request(Future):
         self._settle(self.set_exception, error)
 
     def _settle(self, settle: Callable[[Any], None], outcome: Any) -> None:
-        try:
+        with suppress(InvalidStateError):  # cancelled meanwhile
             settle(outcome)
-        except InvalidStateError:  # cancelled meanwhile
-            pass
 
     def cancel(self) -> bool:
         if not self.abandon():
@@ -93,5 +93,7 @@ class Request(Future):
         """Cancel it, but tell no scheduler."""
         if not super().cancel():
             return False
-        self.set_running_or_notify_cancel()  # which alone tells those who wait by concurrent.futures.wait
+        with suppress(IndexError):
+            self._untold.pop()  # by the first of those who cancel it
+            self.set_running_or_notify_cancel()  # which alone tells those who wait by concurrent.futures.wait
         return True

@@ -138,6 +138,7 @@ class Scheduler:
                 if ticket.seat is not None:
                     ticket.seat.has_over = True
                 elif not ticket.done:
+                    ticket.done = True
                     self._weight -= ticket.job.weight
 
     def _take(self, seat: Seat, has_room: Callable[[Ticket, bool], bool]) -> list[Ticket]:
@@ -161,8 +162,10 @@ class Scheduler:
             return []
         taken = seat.alone.popleft()
         seat.tickets.update(dict.fromkeys(taken))
-        seat.has_over = True
-        return taken
+        for ticket in taken:
+            if ticket.is_over:
+                self._leave(seat, ticket)
+        return list(seat.tickets)
 
     def _finish(self, seat: Seat, ticket: Ticket, result: Any) -> None:
         with self._lock:
@@ -280,8 +283,9 @@ class Scheduler:
         """A step failed: of one request, which ends with the error; of several, which are to be alone from now on."""
         seat.worker = None
         with self._lock:
+            tickets = list(seat.tickets)
             shared: dict[Request, list[Ticket]] = {}
-            for ticket in list(seat.tickets):
+            for ticket in tickets:
                 if ticket.is_over:
                     self._leave(seat, ticket)
                 else:
@@ -290,9 +294,8 @@ class Scheduler:
                 seat.alone.extend(shared.values())
                 seat.tickets.clear()
                 return
-            for request in list(
-                shared or self._requests
-            ):  # all, where the failure is nobody's: none shall wait for ever
+            # All, where nothing was in progress: the fault is ours, and none of them shall wait for ever.
+            for request in list(shared if tickets else self._requests):
                 request.fail(error)
                 self._drop(request)
             for ticket in list(seat.tickets):

@@ -1,0 +1,34 @@
+"""A scheduler without threads, whose seats advance when a test says so."""
+
+from fastattn.scheduling.scheduler import Scheduler
+from fastattn.scheduling.seat import Seat
+
+
+class SchedulerByHand(Scheduler):
+    """Starts no thread: ``tick`` is a step of every seat. ``failures`` are the errors of steps."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.failures: list[Exception] = []
+
+    def _set_apart(self, seat: Seat, error: Exception) -> None:
+        self.failures.append(error)
+        super()._set_apart(seat, error)
+
+    def _start_thread(self, seat: Seat) -> bool:
+        return True
+
+    def tick(self) -> bool:
+        """Whether there was anything to do."""
+        for seat in list(self._seats):
+            if not self._rest(seat):
+                self._advance(seat)
+        return bool(self._seats)
+
+    def finish_all(self) -> None:
+        while self.tick():
+            pass
+
+    @property
+    def is_at_rest(self) -> bool:
+        return not (self._seats or self._requests or self._queue.waiting or self._weight or self._queue.newcomers())

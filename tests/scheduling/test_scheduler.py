@@ -1,0 +1,210 @@
+"""Requests of many callers: who comes when, what an error, a cancellation or an interrupt ends, and what is left."""
+
+import threading
+from concurrent.futures import CancelledError, wait
+from contextlib import nullcontext
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastattn.errors import QueueFullError
+from fastattn.scheduling import scheduler as scheduling
+from fastattn.scheduling.scheduler import Scheduler
+from fastattn.scheduling.seat import Desk
+from tests.scheduling.by_hand import SchedulerByHand
+
+
+class Count:
+    """A job of so many steps; ``fails`` at the last of them."""
+
+    weight = 1
+
+    def __init__(self, steps: int, fails: bool = False, length: int = 1, name: str = ""):
+        self.steps, self.fails, self.length, self.name = steps, fails, length, name
+
+
+class Counter:
+    """A worker that has up to ``places`` jobs in progress, and counts."""
+
+    def __init__(self, desk: Desk, places: int = 4, log: list | None = None):
+        self.desk, self.places, self.log = desk, places, log
+        self.left: dict = {}
+
+    def advance(self) -> bool:
+        room = self.places - len(self.left)
+
+        def has_room(ticket, newcomer):
+            nonlocal room
+            room -= 1
+            return room >= 0 or newcomer
+
+        tickets = self.desk.take(has_room)
+        self.left.update({ticket: ticket.job.steps for ticket in tickets})
+        if self.log is not None:
+            self.log.extend(ticket.job.name for ticket in tickets)
+        if not self.left:
+            return False
+        for ticket in self.left:
+            self.left[ticket] -= 1
+            if not self.left[ticket] and ticket.job.fails:
+                raise ValueError(f"{ticket.job.steps} steps are too many")
+        for ticket in [ticket for ticket, steps in self.left.items() if not steps]:
+            del self.left[ticket]
+            self.desk.finish(ticket, ticket.job.steps)
+        return True
+
+    def drop(self) -> None:
+        for ticket in [ticket for ticket in self.left if ticket.is_over]:
+            del self.left[ticket]
+            self.desk.leave(ticket)
+
+
+def counting(kind=Scheduler, seats: int = 1, log: list | None = None) -> Scheduler:
+    return kind(lambda desk: Counter(desk, log=log), seats, lambda count: nullcontext(), 4, seats)
+
+
+def plan_of(*steps: int, fails: bool = False, stages: int = 1):
+    def make_plan():
+        for _ in range(stages):
+            results = yield [Count(count, fails) for count in steps]
+        return results
+
+    return make_plan
+
+
+def test_results_come_in_the_order_of_the_jobs():
+    assert counting().run(plan_of(3, 1, 2)) == [3, 1, 2]
+    assert counting(seats=3).run(plan_of(*range(1, 40), stages=2)) == [*range(1, 40)]
+    assert counting().run(plan_of()) == []
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.integers(1, 3))
+def test_any_interleaving_of_submissions_cancellations_and_ends(data, seats):
+    scheduler, requests = counting(SchedulerByHand, seats), []
+    for _ in range(data.draw(st.integers(1, 40))):
+        action = data.draw(st.sampled_from(["submit", "cancel", "tick", "tick"]))
+        if action == "submit":
+            steps = data.draw(st.lists(st.integers(1, 6), max_size=6))
+            fails, stages = data.draw(st.integers(0, 9)) == 0, data.draw(st.integers(1, 2))
+            request = scheduler.submit(plan_of(*steps, fails=fails, stages=stages), data.draw(st.integers(0, 3)))
+            requests.append((request, steps, fails and len(steps) > 0))
+        elif action == "cancel" and requests:
+            request = data.draw(st.sampled_from(requests))[0]
+            assert request.cancel() or request.done()
+        else:
+            scheduler.tick()
+    scheduler.finish_all()
+    assert scheduler.is_at_rest
+    for request, steps, fails in requests:
+        if request.cancelled():
+            continue
+        if fails:
+            assert isinstance(request.exception(0), ValueError)
+        else:
+            assert request.result(0) == steps
+
+
+def test_an_error_ends_its_own_request_alone():
+    scheduler = counting(SchedulerByHand)
+    good, bad, other = (scheduler.submit(plan_of(3, fails=n == 1), n) for n in range(3))
+    scheduler.finish_all()
+    assert (good.result(), other.result()) == ([3], [3])
+    with pytest.raises(ValueError, match="3 steps are too many"):
+        bad.result()
+
+
+def test_a_short_job_of_one_caller_does_not_wait_behind_the_many_of_another():
+    log: list = []
+    scheduler = counting(SchedulerByHand, log=log)
+
+    def jobs(count, name, steps):
+        def make_plan():
+            return (yield [Count(steps, name=name) for _ in range(count)])
+
+        return make_plan
+
+    many = scheduler.submit(jobs(100, "many", 50), "one")
+    scheduler.tick()
+    short = scheduler.submit(jobs(1, "short", 2), "other")
+    scheduler.tick()
+    assert log == ["many"] * 4 + ["short"], "it has a place beyond those that there are"
+    scheduler.tick()
+    assert short.done() and not many.done()
+    scheduler.submit(jobs(40, "some", 50), "third")
+    for _ in range(600):
+        scheduler.tick()
+    taken = log[5:65]
+    assert abs(taken.count("many") - taken.count("some")) < 10, "callers take turns"
+
+
+def test_what_waits_is_bounded(monkeypatch):
+    monkeypatch.setattr(scheduling, "MOST_WAITING", 10)
+    scheduler = counting(SchedulerByHand)
+    scheduler.submit(plan_of(*[1] * 12))
+    with pytest.raises(QueueFullError, match="12 jobs wait already, 10 may"):
+        scheduler.submit(plan_of(1))
+    scheduler.finish_all()
+    assert scheduler.submit(plan_of(1)) and scheduler.tick()
+
+
+def test_a_cancelled_request_is_told_of_and_its_jobs_are_gone():
+    scheduler = counting(SchedulerByHand)
+    request, other = scheduler.submit(plan_of(*[9] * 50), "one"), scheduler.submit(plan_of(2), "other")
+    scheduler.tick()
+    assert request.cancel() and request.cancelled()
+    assert wait([request], timeout=0).done == {request}
+    with pytest.raises(CancelledError):
+        request.result()
+    scheduler.tick()
+    scheduler.tick()
+    assert other.result(0) == [2] and not scheduler.tick() and scheduler.is_at_rest
+
+
+def test_two_hundred_threads_at_once():
+    scheduler, results = counting(seats=2), {}
+    start = threading.Barrier(200)
+
+    def call(number):
+        start.wait()
+        steps = [1 + (number + n) % 5 for n in range(number % 4)]
+        found = scheduler.run(plan_of(*steps)) if number % 2 else scheduler.submit(plan_of(*steps)).result()
+        results[number] = found == steps
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(200)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 200 and all(results.values())
+
+
+class Interrupt(BaseException):
+    pass
+
+
+def test_an_interrupt_ends_the_request_it_reaches_and_others_begin_anew():
+    """The main thread computes for all; another waits for what is in progress there."""
+    entered, found = threading.Event(), []
+
+    class Interrupted(Counter):
+        struck = False
+
+        def advance(self):
+            if len(self.left) == 2 and not Interrupted.struck:
+                Interrupted.struck = True
+                raise Interrupt
+            if self.left:
+                entered.set()
+                other.join(0.01)  # it has time to enter
+            return super().advance()
+
+    scheduler = Scheduler(Interrupted, 1, lambda count: nullcontext(), 4, 1)
+    other = threading.Thread(target=lambda: entered.wait() and found.append(scheduler.run(plan_of(5))))
+    other.start()
+    with pytest.raises(Interrupt):
+        scheduler.run(plan_of(1000))
+    other.join(10)
+    assert found == [[5]]
+    assert scheduler.run(plan_of(2)) == [2]
