@@ -29,6 +29,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastattn.errors import CheckpointError
+from fastattn.shown import first_of
 from fastattn.spec import ModelSpec, StackSpec, Tensor
 
 
@@ -107,14 +108,19 @@ def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
 
 
 def find_misfits(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Any]) -> list[str]:
-    """What is missing, left over or misshapen among tensors, anything with a shape, that should be as expected."""
-    problems = [f"missing {name} {list(shape)}" for name, shape in expected.items() if name not in found]
-    problems += [f"unexpected {name} {list(found[name].shape)}" for name in found if name not in expected]
-    return problems + [
+    """What is missing, left over or misshapen among tensors, anything with a shape, that should be as expected.
+
+    Of each the first ones, and how many more there are.
+    """
+    missing = [f"missing {name} {list(shape)}" for name, shape in expected.items() if name not in found]
+    unexpected = [f"unexpected {name} {list(found[name].shape)}" for name in found if name not in expected]
+    misshapen = [
         f"{name} should be {list(shape)}, is {list(found[name].shape)}"
         for name, shape in expected.items()
         if name in found and found[name].shape != shape
     ]
+    kinds = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
+    return [problem for kind, problems in kinds.items() for problem in first_of(problems, kind)]
 
 
 def check_tensors(spec: ModelSpec, tensors: Mapping[str, Tensor], source: str) -> None:

@@ -1,30 +1,33 @@
 """BERT encoders in Hugging Face directories: config.json, weights and tokenizer.json -> a Checkpoint."""
 
-import numpy as np
-
 from fastattn.errors import CheckpointError
 from fastattn.spec import Checkpoint, EncoderText, ModelSpec, StackSpec
-from fastattn.tensors import check_tensors
 from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.weights import (
     ACTIVATIONS,
+    MISFIT,
     check_layers,
-    check_stored,
     read_weights,
     stored_precision,
 )
+from fastattn.weights.plan import FirstRow, Part, of, read_tensors
 
-# Canonical name within a layer -> BERT's; queries, keys and values are joined.
-LAYER_PARTS = {
-    "self_attention.output": "attention.output.dense",
-    "self_attention.norm": "attention.output.LayerNorm",
-    "feed_forward.inner": "intermediate.dense",
-    "feed_forward.outer": "output.dense",
-    "feed_forward.norm": "output.LayerNorm",
+TABLE = {
+    "encoder.embedding.weight": of("embeddings.word_embeddings.weight"),
+    "encoder.embedding_norm.*": of("embeddings.LayerNorm.*"),
+    "encoder.layers.#.self_attention.qkv.*": of(
+        "encoder.layer.#.attention.self.query.*",
+        "encoder.layer.#.attention.self.key.*",
+        "encoder.layer.#.attention.self.value.*",
+    ),
+    "encoder.layers.#.self_attention.output.*": of("encoder.layer.#.attention.output.dense.*"),
+    "encoder.layers.#.self_attention.norm.*": of("encoder.layer.#.attention.output.LayerNorm.*"),
+    "encoder.layers.#.feed_forward.inner.*": of("encoder.layer.#.intermediate.dense.*"),
+    "encoder.layers.#.feed_forward.outer.*": of("encoder.layer.#.output.dense.*"),
+    "encoder.layers.#.feed_forward.norm.*": of("encoder.layer.#.output.LayerNorm.*"),
 }
-JOINED_PARTS = tuple(f"attention.self.{name}" for name in ("query", "key", "value"))
 # What a checkpoint may hold that an encoder's rows do not depend on.
 IGNORED_NAMES = ("embeddings.position_ids", "embeddings.token_type_ids")
 IGNORED_PREFIXES = ("pooler.", "cls.", "classifier.", "qa_outputs.")
@@ -56,13 +59,10 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     stored, where = read_weights(folder, prefix)
     stored = _named_as_today(stored)
     check_layers(config, "num_hidden_layers", stored, where)
-    check_stored(_expected_shapes(spec, config), stored, where)
-    tensors = _tensors(spec, stored)
     model = ModelSpec("encoder", spec)
-    check_tensors(model, tensors, where)
     return Checkpoint(
         spec=model,
-        tensors=tensors,
+        tensors=read_tensors(_table(config), model, stored, where, MISFIT),
         text=text,
         precision=stored_precision(stored),
         format="huggingface",
@@ -122,46 +122,10 @@ def _stack_spec(config: JsonObject) -> StackSpec:
     )
 
 
-def _expected_shapes(spec: StackSpec, config: JsonObject) -> dict[str, tuple[int, ...]]:
-    """BERT's name -> shape of every tensor that the architecture needs."""
-    width, inner = spec.width, spec.inner_width
-    shapes: dict[str, tuple[int, ...]] = {
-        "embeddings.word_embeddings.weight": (spec.vocabulary, width),
-        "embeddings.position_embeddings.weight": (spec.max_positions, width),
-        "embeddings.token_type_embeddings.weight": (config.integer("type_vocab_size", 2, minimum=1), width),
-        "embeddings.LayerNorm.weight": (width,),
-        "embeddings.LayerNorm.bias": (width,),
-    }
-    rows = dict.fromkeys((*JOINED_PARTS, "attention.output.dense"), (width, width))
-    rows |= {"intermediate.dense": (inner, width), "output.dense": (width, inner)}
-    for i in range(spec.layers):
-        for part, shape in rows.items():
-            shapes[f"encoder.layer.{i}.{part}.weight"] = shape
-            shapes[f"encoder.layer.{i}.{part}.bias"] = shape[:1]
-        for part in ("attention.output.LayerNorm", "output.LayerNorm"):
-            shapes[f"encoder.layer.{i}.{part}.weight"] = shapes[f"encoder.layer.{i}.{part}.bias"] = (width,)
-    return shapes
-
-
-# Weights that are not finite, or become so, pass unremarked: they are data.
-@np.errstate(over="ignore", invalid="ignore")
-def _tensors(spec: StackSpec, stored: dict[str, StoredTensor]) -> dict[str, np.ndarray]:
-    tensors = {
-        "encoder.embedding.weight": stored["embeddings.word_embeddings.weight"].float32(),
-        "encoder.embedding_norm.weight": stored["embeddings.LayerNorm.weight"].float32(),
-        "encoder.embedding_norm.bias": stored["embeddings.LayerNorm.bias"].float32(),
-        # All tokens are of type 0, so that type's row joins the positions.
-        "encoder.positions": stored["embeddings.position_embeddings.weight"].float32()
-        + stored["embeddings.token_type_embeddings.weight"].float32()[0],
-    }
-    for i in range(spec.layers):
-        theirs, ours = f"encoder.layer.{i}", f"encoder.layers.{i}"
-        for end in ("weight", "bias"):
-            parts = [stored[f"{theirs}.{part}.{end}"].float32() for part in JOINED_PARTS]
-            tensors[f"{ours}.self_attention.qkv.{end}"] = np.concatenate(parts)
-            for canonical, part in LAYER_PARTS.items():
-                tensors[f"{ours}.{canonical}.{end}"] = stored[f"{theirs}.{part}.{end}"].float32()
-    return tensors
+def _table(config: JsonObject) -> dict[str, Part]:
+    """All tokens are of type 0, so that type's row joins the positions."""
+    types = FirstRow("embeddings.token_type_embeddings.weight", config.integer("type_vocab_size", 2, minimum=1))
+    return TABLE | {"encoder.positions": of("embeddings.position_embeddings.weight", plus=types)}
 
 
 def _read_tokenizer(folder: Folder, prefix: str) -> bytes:

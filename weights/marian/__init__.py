@@ -9,7 +9,6 @@ from pathlib import Path
 
 from fastattn.errors import CheckpointError
 from fastattn.spec import Checkpoint, Shortlist, TranslationText
-from fastattn.tensors import check_tensors
 from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.marian import bin_file, npz_file
@@ -53,7 +52,6 @@ def read(path: Path) -> Checkpoint:
     architecture = read_architecture(settings, items, f"{where}: {SETTINGS}")
     spec = architecture.model
     tensors = read_tensors(architecture, items, configuration.alphas, where)
-    check_tensors(spec, tensors, where)
     text = translation_text(folder, configuration, spec)
     version = settings.get("version")
     details = {"Marian version": version} if isinstance(version, str) and version.isprintable() else {}

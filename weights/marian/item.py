@@ -43,6 +43,9 @@ class Item:
         """The matrix with its columns as rows: a linear weight, [outputs, inputs]."""
         return self._matrix(self.stored.T)
 
+    def matrix(self, turned: bool) -> Tensor:
+        return self.columns if turned else self.rows
+
     def _matrix(self, values: np.ndarray) -> Tensor:
         if self.multiplier is not None:
             return QuantizedTensor(np.ascontiguousarray(values), np.full(len(values), self.multiplier))

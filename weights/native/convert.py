@@ -13,8 +13,10 @@ from fastattn.rounding import bfloat16_bits, quantize, row_multipliers
 from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Tensor
 from fastattn.weights.containers.plain_data import to_plain
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
-from fastattn.weights.native import INPUT_FACTORS, INPUT_SCALE, MULTIPLIER, SHORTLIST, WEIGHTS, is_matrix
+from fastattn.weights.native import SHORTLIST, WEIGHTS
+from fastattn.weights.native.arrays import INPUT_FACTORS, INPUT_SCALE, MULTIPLIER, is_matrix
 from fastattn.weights.native.config import FILES, FORMAT, KEPT_APART, VERSION, Config, Text
+from fastattn.weights.plan import as_float32
 
 # Bytes of a matrix's element, at all the precisions that checkpoints have.
 WIDTHS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1}
@@ -110,16 +112,12 @@ def _weights(
     return tensors, tied
 
 
-def _as_float32(tensor: Tensor) -> np.ndarray:
-    return tensor.float32() if isinstance(tensor, QuantizedTensor) else tensor
-
-
 def _float32(tensor: Tensor) -> NewTensor:
-    return NewTensor("F32", tensor.shape, lambda: _as_float32(tensor))
+    return NewTensor("F32", tensor.shape, lambda: as_float32(tensor))
 
 
 def _bfloat16(tensor: Tensor) -> NewTensor:
-    return NewTensor("BF16", tensor.shape, lambda: bfloat16_bits(_as_float32(tensor)))
+    return NewTensor("BF16", tensor.shape, lambda: bfloat16_bits(as_float32(tensor)))
 
 
 def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, NewTensor]:

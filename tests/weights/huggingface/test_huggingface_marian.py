@@ -14,6 +14,8 @@ from fastattn.errors import CheckpointError
 from fastattn.models.transformer import EncoderDecoder
 from fastattn.spec import Checkpoint, TranslationText
 from fastattn.text.translation import TranslationTokenizer
+from fastattn.weights.huggingface.marian_tensors import TABLE
+from fastattn.weights.plan import plan_tensors
 from tests import GOLDENS
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.containers.safetensors_writer import safetensors_bytes
@@ -292,18 +294,13 @@ def test_a_real_model_rewritten(pulled: Any, tmp_path: Path) -> None:
 
 def as_transformers_names(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     """transformers computes the positions itself; the padding token is one more row, of zeros."""
-    from fastattn.weights.huggingface.marian import PARTS
-
     tensors = {}
+    parts = plan_tensors(TABLE, checkpoint.spec)
     for name, value in checkpoint.tensors.items():
         values = value if isinstance(value, np.ndarray) else value.float32()
-        stack, _, rest = name.partition(".layers.")
-        if rest:
-            number, _, part = rest.partition(".")
-            part, _, end = part.rpartition(".")
-            parts = PARTS[stack][part]
-            for theirs, piece in zip(parts, np.split(values, len(parts))):
-                tensors[f"model.{stack}.layers.{number}.{theirs}.{end}"] = piece
+        if ".layers." in name:
+            theirs = parts[name].names
+            tensors |= {f"model.{part}": piece for part, piece in zip(theirs, np.split(values, len(theirs)))}
     embedding = checkpoint.tensors["decoder.embedding.weight"]
     assert not isinstance(embedding, np.ndarray)
     bias = checkpoint.tensors["decoder.projection.bias"]

@@ -17,7 +17,8 @@ from fastattn.weights import read
 from fastattn.weights.containers.json_file import is_text
 from fastattn.weights.containers.safetensors import ALIGNMENT, NewTensor, read_tensors, write_tensors
 from fastattn.weights.folder import Directory
-from fastattn.weights.native import convert, is_matrix
+from fastattn.weights.native import convert
+from fastattn.weights.native.arrays import is_matrix
 from tests.models.tiny_models import random_checkpoint
 from tests.weights.ctranslate2 import writer
 from tests.weights.mutation_subjects import sentence_transformer_files
