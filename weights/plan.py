@@ -97,7 +97,7 @@ def identity(shape: Shape) -> np.ndarray:
     return np.eye(*shape, dtype=np.float32)
 
 
-def read_tensors(
+def canonical_tensors(
     table: Mapping[str, Part], spec: ModelSpec, stored: Mapping[str, Array], where: str, misfit: str
 ) -> dict[str, Tensor]:
     """The tensors of an architecture by canonical name, see ``check_parts``."""
@@ -116,19 +116,24 @@ def plan_tensors(
     parts = {}
     for name, shape in tensor_shapes(spec).items():
         stack, layer, number, part, end = NAME.fullmatch(name).groups()  # type: ignore[union-attr]
-        place = ".layers.#" if layer else ""
-        places = [f"{scope}{place}.{part}" for scope in (stack, "STACK")]
-        keys = [f"{place}.{last}" for place in places for last in (end, "*")] if end else places
-        entry = next(table[key] for key in keys if key in table)
+        keys = [f"{scope}{'.layers.#' if layer else ''}.{part}" for scope in (stack, "STACK")]
+        if end:
+            keys = [f"{key}.{last}" for key in keys for last in (end, "*")]
+        entry = next((table[key] for key in keys if key in table), None)
+        if entry is None:
+            raise LookupError(f"the table has none of {', '.join(keys)}")
         if number and numbers is not None:
             number = str(numbers[stack][int(number)])
-        last = entry.ends[end == "bias"]
-        filled = [
-            theirs and theirs.replace("STACK", stack).replace("#", number or "#").replace("*", last)
-            for theirs in entry.names
-        ]
-        parts[name] = replace(entry, names=tuple(filled), shape=shape)
+        words = {"STACK": stack, "#": number or "", "*": entry.ends[end == "bias"]}
+        names = tuple(theirs and _filled(theirs, words) for theirs in entry.names)
+        parts[name] = replace(entry, names=names, shape=shape)
     return parts
+
+
+def _filled(pattern: str, words: Mapping[str, str]) -> str:
+    for sign, word in words.items():
+        pattern = pattern.replace(sign, word)
+    return pattern
 
 
 def same_names(spec: ModelSpec) -> dict[str, Part]:

@@ -12,7 +12,7 @@ from fastattn.weights.huggingface.weights import (
     read_weights,
     stored_precision,
 )
-from fastattn.weights.plan import FirstRow, Part, of, read_tensors
+from fastattn.weights.plan import FirstRow, Part, canonical_tensors, of
 
 TABLE = {
     "encoder.embedding.weight": of("embeddings.word_embeddings.weight"),
@@ -62,7 +62,7 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     model = ModelSpec("encoder", spec)
     return Checkpoint(
         spec=model,
-        tensors=read_tensors(_table(config), model, stored, where, MISFIT),
+        tensors=canonical_tensors(_table(config), model, stored, where, MISFIT),
         text=text,
         precision=stored_precision(stored),
         format="huggingface",

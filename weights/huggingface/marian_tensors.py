@@ -5,7 +5,7 @@ import numpy as np
 from fastattn.spec import ModelSpec, Tensor
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.huggingface.weights import MISFIT
-from fastattn.weights.plan import FirstRow, as_float32, of, read_tensors, zeros
+from fastattn.weights.plan import FirstRow, as_float32, canonical_tensors, of, zeros
 
 SHARED, SOURCE, TARGET, HEAD = (
     "shared.weight",
@@ -60,7 +60,7 @@ def read_translator_tensors(
     tied    whether the output layer is the decoder's table
     """
     _tie(stored, shared, tied)
-    return _with_equal_tables_tied(read_tensors(TABLE, spec, stored, where, MISFIT))
+    return _with_equal_tables_tied(canonical_tensors(TABLE, spec, stored, where, MISFIT))
 
 
 def _tie(stored: dict[str, StoredTensor], shared: bool, tied: bool) -> None:

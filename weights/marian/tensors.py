@@ -36,7 +36,7 @@ def read_tensors(
 
 
 def _table(architecture: Architecture, items: Mapping[str, Item]) -> dict[str, Part]:
-    """NORM is ``ln`` or ``rms``, and a norm before its block has another name than one behind it."""
+    """What Marian calls its arrays: a norm's name says of which kind it is, and whether it comes before its block."""
     spec = architecture.model.encoder
     kind, place = "ln" if spec.norm == "layer" else "rms", "_pre" if spec.pre_norm else ""
     linear = partial(of, ends=("W", "b"), turned=True, flat=True)
