@@ -29,7 +29,7 @@ class Pipeline:
     def __init__(self, model: EncoderDecoder, tokenizer: TranslationTokenizer, threads: int):
         self._model, self._tokenizer, self._threads = model, tokenizer, threads
         self._positions = model.spec.encoder.max_positions
-        self._presentation = Presentation(tokenizer, model.positions)
+        self._presentation = Presentation(tokenizer, model.sizes.positions)
 
     @property
     def max_source_length(self) -> int:

@@ -11,13 +11,13 @@ from fastattn.decoding.constraints import (
     without_repeats,
 )
 from fastattn.decoding.jobs import Job
+from fastattn.decoding.model import Model
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.sampling import draw, uniform
 from fastattn.decoding.search import biased
 from fastattn.decoding.shortlist import allowed_ids
 from fastattn.edits import Edits
 from fastattn.errors import InputError
-from fastattn.models.transformer import EncoderDecoder
 from fastattn.ops import Picked
 
 
@@ -43,17 +43,16 @@ class Rows:
 class Candidates:
     """Chooses each row's next tokens under the options. Raises InputError for samples from more than all tokens."""
 
-    def __init__(self, model: EncoderDecoder, options: DecodingOptions, end_id: int, unk_id: int):
-        if options.sampling_topk > model.vocabulary:
-            raise InputError(
-                f"sampling_topk ({options.sampling_topk}) is greater than the vocabulary ({model.vocabulary})"
-            )
+    def __init__(self, model: Model, options: DecodingOptions, end_id: int, unk_id: int):
+        vocabulary = model.sizes.vocabulary
+        if options.sampling_topk > vocabulary:
+            raise InputError(f"sampling_topk ({options.sampling_topk}) is greater than the vocabulary ({vocabulary})")
         self.model, self.options = model, options
         self.end_ids = tuple(options.end_token) or (end_id,)
         self.sequences = [sequence for sequence in options.suppress_sequences if len(sequence) > 1]
         never = {sequence[0] for sequence in options.suppress_sequences if len(sequence) == 1}
         self.never_1J = np.array([sorted(never | ({unk_id} if options.disable_unk else set()))], np.int32)
-        self.shortlist = model.shortlist if options.shortlist else None
+        self.shortlist = model.output.shortlist if options.shortlist else None
         self.needs_past = options.repetition_penalty != 1 or options.no_repeat_ngram_size > 0 or bool(self.sequences)
 
     def picks(self, jobs: Sequence[Job]) -> bool:
@@ -65,10 +64,11 @@ class Candidates:
         if job.allowed is not None:
             # CTranslate2's rule: the prefix's tokens may come again. What ends a hypothesis may always be chosen.
             ids = np.union1d(job.allowed(), [*job.start, *job.wished, *self.end_ids])
-            return self.model.pick(ids.astype(np.int32))
+            return self.model.output.pick(ids.astype(np.int32))
         if self.shortlist is None:
             return None
-        return self.model.pick(allowed_ids(self.shortlist, job.source, self.end_ids, self.model.vocabulary))
+        ids = allowed_ids(self.shortlist, job.source, self.end_ids, self.model.sizes.vocabulary)
+        return self.model.output.pick(ids)
 
     def best(self, hidden_RD: np.ndarray, rows: Rows, count: int, scored: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or the one that is drawn.
@@ -78,14 +78,14 @@ class Candidates:
         edits = self.edits(rows)
         if self.options.sampled:
             return self._drawn(hidden_RD, rows, edits)
-        count, picked_R = min(count, self.model.vocabulary), rows.picked_R
-        log_probs_Rk, ids_Rk = self.model.top_k(
+        count, picked_R = min(count, self.model.sizes.vocabulary), rows.picked_R
+        log_probs_Rk, ids_Rk = self.model.output.top_k(
             hidden_RD, count, edits, picked_R, normalised=scored or edits.suppressed_RJ is not None
         )
         wishing_R = np.flatnonzero(rows.wished_R >= 0)
         if len(wishing_R):
             wished_R = rows.wished_R[wishing_R].astype(np.int32)
-            wished_log_probs_R = self.model.log_probs(
+            wished_log_probs_R = self.model.output.log_probs(
                 self.model.ops.take_rows(hidden_RD, wishing_R),
                 wished_R,
                 edits.of(wishing_R),
@@ -119,9 +119,9 @@ class Candidates:
     def _drawn(self, hidden_RD: np.ndarray, rows: Rows, edits: Edits) -> tuple[np.ndarray, np.ndarray]:
         options = self.options
         if options.sampling_topk:
-            log_probs_Rk, ids_Rk = self.model.top_k(hidden_RD, options.sampling_topk, edits, rows.picked_R)
+            log_probs_Rk, ids_Rk = self.model.output.top_k(hidden_RD, options.sampling_topk, edits, rows.picked_R)
         else:
-            log_probs_Rk = self.model.all_log_probs(hidden_RD, edits, rows.picked_R)
+            log_probs_Rk = self.model.output.all_log_probs(hidden_RD, edits, rows.picked_R)
             ids_Rk = np.broadcast_to(np.arange(log_probs_Rk.shape[1], dtype=np.int32), log_probs_Rk.shape)
         assert options.seed is not None
         uniform_R = uniform(options.seed, rows.keys_R, rows.hypotheses_R, rows.steps_R)

@@ -17,12 +17,13 @@ from fastattn.decoding.beams import Beams
 from fastattn.decoding.cache import Cache, RowPool
 from fastattn.decoding.candidates import Candidates, Rows
 from fastattn.decoding.jobs import Hypothesis, Job, Waiting
+from fastattn.decoding.model import Model
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.sampling import sentence_key
 from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, coverage, keep_beams, normalised
 from fastattn.decoding.timeout import charge, is_over
 from fastattn.errors import InputError
-from fastattn.models.transformer import EncoderDecoder
+from fastattn.models.memory import Memory
 from fastattn.ops import Picked
 from fastattn.sharing import share
 
@@ -59,7 +60,7 @@ class Worker:
 
     def __init__(
         self,
-        model: EncoderDecoder,
+        model: Model,
         jobs: Sequence[Job],
         options: DecodingOptions,
         end_id: int,
@@ -78,9 +79,10 @@ class Worker:
         self.attention = options.needs_attention
         rows = _most_at_once(map(self._expected_rows, jobs), places)
         memory_rows = _most_at_once((len(job.source) for job in jobs), places)
-        own = RowPool(model.ops, model.layers, model.row_width, model.row_dtype, rows)
-        memory = RowPool(model.ops, model.layers, model.memory_width, model.row_dtype, memory_rows)
-        self.cache = Cache(own, memory, places, self.beam, model.dtype if self.attention else None)
+        sizes = model.sizes
+        own = RowPool(model.ops, sizes.layers, sizes.row_width, sizes.row_dtype, rows)
+        memory = RowPool(model.ops, sizes.layers, sizes.memory_width, sizes.row_dtype, memory_rows)
+        self.cache = Cache(own, memory, places, self.beam, sizes.dtype if self.attention else None)
         self.free, self.quarter = list(range(places))[::-1], -(-places // 4)
         self.places: dict[int, Sentence] = {}
         self.expected = 0
@@ -105,7 +107,7 @@ class Worker:
 
     def _limit(self, job: Job) -> int:
         # The first token of an alternative is behind the prefix.
-        return self.options.limit(len(job.source), self.model.positions, (job.context or len(job.start)) - 1)
+        return self.options.limit(len(job.source), self.model.sizes.positions, (job.context or len(job.start)) - 1)
 
     def _expected_rows(self, job: Job) -> int:
         return self.beam * (len(job.source) * 5 // 4 + 16 + len(job.start))
@@ -130,19 +132,18 @@ class Worker:
         if not numbers:
             return bool(taken)
         jobs = [self.jobs[number] for number in numbers]
-        memory_ND, memory_starts_B1 = self.model.encode([job.source for job in jobs])
-        memory = self.model.project_memory(memory_ND)
+        memory = self.model.encode([job.source for job in jobs])
         sentences_B = np.array([self.free.pop() for _ in numbers], np.int64)
         for place, number, job in zip(sentences_B, numbers, jobs):
             key = sentence_key(job.source, job.start, job.number) if self.options.sampled else 0
             picked = self.choice.pick(job)
             self.places[int(place)] = Sentence(number, job, self._expected_rows(job), key, picked)
             self.expected += self._expected_rows(job)
-        self.model.keep_memory(self.cache, self.cache.add_memory(sentences_B, memory_starts_B1), memory)
-        self._start(jobs, sentences_B, memory, memory_starts_B1)
+        self.model.keep_memory(self.cache, self.cache.add_memory(sentences_B, memory.starts_B1), memory)
+        self._start(jobs, sentences_B, memory)
         return True
 
-    def _start(self, jobs: list[Job], sentences_B: np.ndarray, memory: list[np.ndarray], memory_starts_B1: np.ndarray):
+    def _start(self, jobs: list[Job], sentences_B: np.ndarray, memory: Memory) -> None:
         """The first free step, of one row a sentence, at the end of a pass over its start token and prefix."""
         limits_B = np.array([self._limit(job) for job in jobs], np.int64)
         if self.options.callback is not None:
@@ -154,8 +155,8 @@ class Worker:
         starts_B1 = np.zeros(len(jobs) + 1, np.int64)
         np.cumsum([len(tokens) for tokens in inputs], out=starts_B1[1:])
         slots_B, tokens_N = sentences_B * self.beam, np.concatenate(inputs)
-        hidden_ND, attention_NS = self.model.decode_rows(
-            tokens_N, starts_B1, memory, memory_starts_B1, self.attention, self.cache, slots_B
+        hidden_ND, attention_NS = self.model.prefill(
+            tokens_N, starts_B1, memory, attention=self.attention, cache=self.cache, slots_B=slots_B
         )
         lengths_B = np.diff(starts_B1)
         if attention_NS is not None:
@@ -361,7 +362,7 @@ def _most_at_once(rows: Iterable[int], places: int) -> int:
 
 
 def decode(
-    model: EncoderDecoder,
+    model: Model,
     jobs: Sequence[Job],
     options: DecodingOptions,
     end_id: int,
@@ -398,7 +399,7 @@ def check_jobs(jobs: Sequence[Job]) -> None:
             raise InputError("a target should begin with a start token, got none")
 
 
-def places_for(model: EncoderDecoder, jobs: int, options: DecodingOptions, workers: int) -> int:
+def places_for(model: Model, jobs: int, options: DecodingOptions, workers: int) -> int:
     """How many sentences a worker has in progress at most."""
-    scale = LIGHT if model.layer_weights <= LIGHT_WEIGHTS else 1
+    scale = LIGHT if model.sizes.layer_weights <= LIGHT_WEIGHTS else 1
     return max(1, min(scale * SENTENCES, scale * ROWS // options.beam_size, -(-jobs // workers)))

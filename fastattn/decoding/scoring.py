@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.decoding.model import Model
 from fastattn.decoding.scheduler import SENTENCES_A_THREAD
-from fastattn.models.transformer import EncoderDecoder
 from fastattn.sharing import share_out
 
 # Rows of a pass; at 65,000 words their log-softmax would fill 500 MB were it ever stored whole.
@@ -14,7 +14,7 @@ TOKENS = 2048
 
 
 def score(
-    model: EncoderDecoder, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], threads: int = 1
+    model: Model, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], threads: int = 1
 ) -> list[np.ndarray]:
     """Log-probabilities of targets[b][1:], float32, each given the source and the target before it.
 
@@ -32,7 +32,7 @@ def score(
 
 
 def in_batches(
-    model: EncoderDecoder,
+    model: Model,
     chosen: list[int],
     sources: Sequence[np.ndarray],
     targets: Sequence[Sequence[int]] | Sequence[np.ndarray],
@@ -67,12 +67,11 @@ def _batches(order: list[int], sources, targets, workers: int) -> list[list[int]
     return batches
 
 
-def _score_batch(model: EncoderDecoder, sources, targets) -> list[np.ndarray]:
-    memory_ND, memory_starts_B1 = model.encode(sources)
+def _score_batch(model: Model, sources, targets) -> list[np.ndarray]:
     starts_B1 = np.zeros(len(targets) + 1, np.int64)
     np.cumsum([len(target) - 1 for target in targets], out=starts_B1[1:])
     inputs_N = np.concatenate([target[:-1] for target in targets]).astype(np.int32, copy=False)
     outputs_N = np.concatenate([target[1:] for target in targets]).astype(np.int32, copy=False)
-    hidden_ND, _ = model.decode_rows(inputs_N, starts_B1, model.project_memory(memory_ND), memory_starts_B1)
-    log_probs_N = model.log_probs(hidden_ND, outputs_N)
+    hidden_ND, _ = model.prefill(inputs_N, starts_B1, model.encode(sources))
+    log_probs_N = model.output.log_probs(hidden_ND, outputs_N)
     return [log_probs_N[starts_B1[b] : starts_B1[b + 1]] for b in range(len(targets))]

@@ -8,15 +8,15 @@ import numpy as np
 
 from fastattn.decoding.candidates import Candidates, Rows
 from fastattn.decoding.jobs import Hypothesis, Job, Waiting
+from fastattn.decoding.model import Model
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.scheduler import Worker, check_jobs, decode, places_for
 from fastattn.decoding.scoring import in_batches
 from fastattn.decoding.timeout import late_search
-from fastattn.models.transformer import EncoderDecoder
 
 
 def decode_sentences(
-    model: EncoderDecoder,
+    model: Model,
     jobs: Sequence[Job],
     options: DecodingOptions,
     end_id: int,
@@ -39,7 +39,7 @@ def decode_sentences(
 
 
 def stream_sentence(
-    model: EncoderDecoder, job: Job, options: DecodingOptions, end_id: int, unk_id: int, threads: int = 1
+    model: Model, job: Job, options: DecodingOptions, end_id: int, unk_id: int, threads: int = 1
 ) -> Iterator[Step]:
     """The tokens of one sentence's greedy search, or of its samples, each as soon as it is known.
 
@@ -74,7 +74,7 @@ def _seeded(jobs: Sequence[Job], options: DecodingOptions) -> tuple[Sequence[Job
 
 
 def _decode_samples(
-    model: EncoderDecoder, jobs: Sequence[Job], options: DecodingOptions, end_id: int, unk_id: int, threads: int
+    model: Model, jobs: Sequence[Job], options: DecodingOptions, end_id: int, unk_id: int, threads: int
 ) -> list[list[Hypothesis]]:
     """Independent samples of each sentence, by score."""
     count, callback = options.num_hypotheses, options.callback
@@ -96,10 +96,10 @@ def _decode_samples(
 
 
 def _decode_alternatives(
-    model: EncoderDecoder, jobs: Sequence[Job], options: DecodingOptions, end_id: int, unk_id: int, threads: int
+    model: Model, jobs: Sequence[Job], options: DecodingOptions, end_id: int, unk_id: int, threads: int
 ) -> list[list[Hypothesis]]:
     """The continuations of each sentence's most probable next tokens. Where there is no room for one: the prefix."""
-    limits = [options.limit(len(job.source), model.positions, len(job.start) - 1) for job in jobs]
+    limits = [options.limit(len(job.source), model.sizes.positions, len(job.start) - 1) for job in jobs]
     roomy = [b for b, job in enumerate(jobs) if len(job.start) <= limits[b]]
     expanded = _expand(model, jobs, roomy, options, end_id, unk_id, threads)
     branches: list[tuple[int, float]] = []
@@ -130,7 +130,7 @@ def _decode_alternatives(
 
 
 def _expand(
-    model: EncoderDecoder,
+    model: Model,
     jobs: Sequence[Job],
     chosen: list[int],
     options: DecodingOptions,
@@ -143,10 +143,10 @@ def _expand(
     choice = Candidates(model, first, end_id, unk_id)
 
     def run(batch: list[int]) -> list[list[tuple[float, int]]]:
-        memory_ND, memory_starts_B1 = model.encode([jobs[b].source for b in batch])
+        memory = model.encode([jobs[b].source for b in batch])
         starts_B1 = np.cumsum([0, *(len(jobs[b].start) for b in batch)])
         tokens_N = np.concatenate([np.asarray(jobs[b].start, np.int32) for b in batch])
-        hidden_ND, _ = model.decode_rows(tokens_N, starts_B1, model.project_memory(memory_ND), memory_starts_B1)
+        hidden_ND, _ = model.prefill(tokens_N, starts_B1, memory)
         rows = Rows(np.zeros(len(batch), np.int64))
         if choice.picks(jobs):
             rows.picked_R = [choice.pick(jobs[b]) for b in batch]

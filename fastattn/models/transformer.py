@@ -1,18 +1,19 @@
 """The Transformer encoder-decoder (Vaswani 2017): the encoder's stack, and a decoder with a cached step."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
 from typing import Any, Protocol
 
 import numpy as np
 
-from fastattn.edits import NO_EDITS, Edits
 from fastattn.errors import CheckpointError
 from fastattn.layers import AttentionBias, Embedding, FeedForward, Linear, Norm, Parameters
 from fastattn.lazy import lazy
 from fastattn.models.autoregression import AUTOREGRESSIONS
 from fastattn.models.encoder import EncoderStack
-from fastattn.ops import Ops, Picked
+from fastattn.models.memory import Memory
+from fastattn.models.output import Output
+from fastattn.models.sizes import DecoderSizes
+from fastattn.ops import Ops
 from fastattn.position_bias import PositionBias
 from fastattn.spec import Checkpoint, StackSpec
 
@@ -89,74 +90,92 @@ class Heads:
 
 
 class CachedReach:
-    """One new token a slot: sees the slot's history in the cache and its sentence's memory."""
+    """New tokens of slots: each sees its slot's history in the cache, itself included, and its sentence's memory.
 
-    def __init__(self, decoder: "DecoderStack", cache: KeyValueCache, slots_R, tokens_R, positions_R, attention: bool):
+    counts_R  how many of each slot, in order: a chunk of its sequence; None: one, which is a step
+    """
+
+    def __init__(
+        self,
+        decoder: "DecoderStack",
+        cache: KeyValueCache,
+        slots_R: np.ndarray,
+        tokens_N: np.ndarray,
+        positions_N: np.ndarray,
+        attention: bool,
+        counts_R: np.ndarray | None = None,
+    ):
         self.ops, self.heads, self.bias, self.cache = decoder.ops, decoder.heads, decoder.bias, cache
-        self.slots_R, self.positions_R = slots_R, positions_R
-        self.rows_R = cache.append(slots_R, positions_R, tokens_R)
-        self.memory_index_RS, self.memory_lengths_R = cache.memory_index(slots_R)
+        self.slots_R, self.positions_N = slots_R, positions_N
+        # of each token the number of its slot, where that is not its own
+        self.owners_N = None if counts_R is None else np.repeat(np.arange(len(slots_R)), counts_R)
+        self.slots_N = slots_R if self.owners_N is None else slots_R[self.owners_N]
+        self.rows_N = cache.append(self.slots_N, positions_N, tokens_N)
+        self.memory_index_RS, lengths_R = cache.memory_index(slots_R)
+        self.memory_lengths_N = lengths_R if self.owners_N is None else lengths_R[self.owners_N]
         self.wants_attention = attention
-        self.attention_RS: np.ndarray | None = None
+        self.attention_NS: np.ndarray | None = None
 
     @lazy
     def history(self) -> tuple[np.ndarray, np.ndarray, PositionBias | None]:
-        """(index_RS, lengths_R, bias) of what self-attention sees, which alone needs all of it."""
-        lengths_R = self.positions_R.astype(np.int64) + 1
-        index_RS = self.cache.index(self.slots_R, int(lengths_R.max()))
-        return index_RS, lengths_R, self.bias(index_RS.shape[1])
+        """(index_RS, lengths_N, bias) of what self-attention sees, which alone needs all of it."""
+        lengths_N = self.positions_N.astype(np.int64) + 1
+        index_RS = self.cache.index(self.slots_R, int(lengths_N.max()))
+        return index_RS, lengths_N, self.bias(index_RS.shape[1])
 
     @lazy
-    def previous_R(self) -> np.ndarray:
-        return self.cache.previous(self.slots_R, self.positions_R)
+    def previous_N(self) -> np.ndarray:
+        return self.cache.previous(self.slots_N, self.positions_N)
 
     def states(self, layer: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(states_ME, previous_R, rows_R): a table of states, the row that each row continues, and its own."""
-        return self.cache.own.layers[layer], self.previous_R, self.rows_R
+        """(states_ME, previous_N, rows_N): a table of states, the row that each row continues, and its own."""
+        return self.cache.own.layers[layer], self.previous_N, self.rows_N
 
-    def attend(self, layer: int, qkv_RE: np.ndarray) -> np.ndarray:
+    def attend(self, layer: int, qkv_NE: np.ndarray) -> np.ndarray:
         keys_values_ME = self.cache.own.layers[layer]
-        self.ops.write_rows(keys_values_ME, self.rows_R, qkv_RE, self.heads.key_column)
-        index_RS, lengths_R, bias = self.history
+        self.ops.write_rows(keys_values_ME, self.rows_N, qkv_NE, self.heads.key_column)
+        index_RS, lengths_N, bias = self.history
         return self.ops.attention_step(
-            qkv_RE,
+            qkv_NE,
             keys_values_ME,
             keys_values_ME,
             index_RS,
-            lengths_R,
+            lengths_N,
             value_column=self.heads.keys,
+            rows_N=self.owners_N,
             positions=bias,
             **self.heads.shape,
         )
 
-    def attend_memory(self, layer: int, query_RF: np.ndarray) -> np.ndarray:
-        weights_RHS = None
+    def attend_memory(self, layer: int, query_NF: np.ndarray) -> np.ndarray:
+        weights_NHS = None
         if self.wants_attention and layer == self.heads.alignment_layer:
-            R, S = self.memory_index_RS.shape
-            weights_RHS = self.ops.empty((R, self.heads.shape["heads"], S), query_RF.dtype)
+            N, S = len(query_NF), self.memory_index_RS.shape[1]
+            weights_NHS = self.ops.empty((N, self.heads.shape["heads"], S), query_NF.dtype)
         keys_values_ME = self.cache.memory.layers[layer]
-        context_RF = self.ops.attention_step(
-            query_RF,
+        context_NF = self.ops.attention_step(
+            query_NF,
             keys_values_ME,
             keys_values_ME,
             self.memory_index_RS,
-            self.memory_lengths_R,
+            self.memory_lengths_N,
             value_column=self.heads.keys,
-            weights_NHS=weights_RHS,
+            rows_N=self.owners_N,
+            weights_NHS=weights_NHS,
             **self.heads.shape,
         )
-        if weights_RHS is not None:
-            self.attention_RS = np.asarray(self.ops.average_heads(weights_RHS, self.heads.alignment_heads))
-        return context_RF
+        if weights_NHS is not None:
+            self.attention_NS = np.asarray(self.ops.average_heads(weights_NHS, self.heads.alignment_heads))
+        return context_NF
 
 
 class FullReach:
     """Whole target sequences at once: each row sees its own sequence up to itself and its memory."""
 
-    def __init__(self, decoder: "DecoderStack", starts_B1, memory, memory_starts_B1, attention: bool):
+    def __init__(self, decoder: "DecoderStack", starts_B1: np.ndarray, memory: Memory, attention: bool):
         self.ops, self.heads, self.state = decoder.ops, decoder.heads, (decoder.state_width, decoder.embedding.dtype)
         self.rounded = decoder.rounded
-        self.starts_B1, self.memory, self.memory_starts_B1 = starts_B1, memory, memory_starts_B1
+        self.starts_B1, self.memory = starts_B1, memory
         self.bias = decoder.bias(int(np.diff(starts_B1).max(initial=0)))
         self.seen_N2 = self.ops.seen_keys(starts_B1, np.diff(starts_B1), causal=True)
         self.wants_attention = attention
@@ -204,14 +223,14 @@ class FullReach:
         lengths_B = np.diff(self.starts_B1)
         weights_BHTS = None
         if self.wants_attention and layer == self.heads.alignment_layer:
-            T, S = int(lengths_B.max(initial=0)), int(np.diff(self.memory_starts_B1).max(initial=0))
+            T, S = int(lengths_B.max(initial=0)), int(np.diff(self.memory.starts_B1).max(initial=0))
             weights_BHTS = self.ops.empty((len(lengths_B), self.heads.shape["heads"], T, S), query_NF.dtype)
         context_NF = self.ops.attention(
             query_NF,
-            self.memory[layer],
-            self.memory[layer],
+            self.memory.keys_values[layer],
+            self.memory.keys_values[layer],
             self.starts_B1,
-            self.memory_starts_B1,
+            self.memory.starts_B1,
             value_column=self.heads.keys,
             weights_BHTS=weights_BHTS,
             **self.heads.shape,
@@ -223,7 +242,7 @@ class FullReach:
 
 
 class DecoderStack:
-    """Embedding, blocks, final norm, projection; from the tensors ``decoder.*``."""
+    """Embedding, blocks, final norm; from the tensors ``decoder.*``."""
 
     def __init__(self, parameters: Parameters, spec: StackSpec):
         self.ops, self.spec, self.heads = parameters.ops, spec, Heads(spec)
@@ -236,7 +255,6 @@ class DecoderStack:
         self.state_width = autoregression.state_width(spec)
         self.blocks = [DecoderBlock(parameters, i, spec) for i in range(spec.layers)]
         self.final_norm = Norm(parameters, "decoder.final_norm", spec) if spec.final_norm else None
-        self.projection = parameters.packed("decoder.projection")
 
     def __call__(self, tokens_N: np.ndarray, positions_N: np.ndarray, reach: CachedReach | FullReach) -> np.ndarray:
         """hidden_ND, ready for the projection."""
@@ -274,65 +292,61 @@ class EncoderDecoder:
         self.spec, self.ops = checkpoint.spec, ops
         self.encoder = EncoderStack(parameters, checkpoint.spec.encoder)
         self.decoder = DecoderStack(parameters, decoder)
-        self.shortlist = checkpoint.shortlist
-        if self.shortlist is not None or getattr(checkpoint.text, "vocabulary_map", None) is not None:
-            weight_VD = parameters.tensor("decoder.projection.weight")
-            self._rows = cache(partial(ops.pack_rows, weight_VD, self.decoder.projection))  # made when first used
+        pickable = checkpoint.shortlist is not None or getattr(checkpoint.text, "vocabulary_map", None) is not None
+        self.output = Output(parameters, checkpoint.shortlist, pickable)
+        dtype = self.decoder.embedding.dtype
+        self.sizes = DecoderSizes(
+            positions=decoder.max_positions,
+            vocabulary=decoder.vocabulary,
+            layers=decoder.layers,
+            layer_weights=decoder.layers
+            * decoder.width
+            * (2 * decoder.inner_width + 6 * decoder.heads * decoder.head_width),
+            row_width=self.decoder.state_width,
+            memory_width=2 * self.decoder.heads.keys,
+            row_dtype=np.dtype(np.uint16) if self.decoder.rounded else dtype,
+            dtype=dtype,
+        )
 
-    @property
-    def positions(self) -> int:
-        """How many tokens the decoder has positions for; 0: no limit."""
-        return self.decoder.spec.max_positions
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.decoder.embedding.dtype
-
-    @property
-    def layers(self) -> int:
-        return self.decoder.spec.layers
-
-    @property
-    def layer_weights(self) -> int:
-        """About how many weights the decoder's layers have: what a step multiplies each row by, less its projection."""
-        spec = self.decoder.spec
-        return spec.layers * spec.width * (2 * spec.inner_width + 6 * spec.heads * spec.head_width)
-
-    @property
-    def row_width(self) -> int:
-        """E of a cached row: what the decoder keeps of a position."""
-        return self.decoder.state_width
-
-    @property
-    def memory_width(self) -> int:
-        """E of a row of memory: its keys, then its values."""
-        return 2 * self.decoder.heads.keys
-
-    @property
-    def row_dtype(self) -> np.dtype:
-        """uint16, the bits of bfloat16, where products are narrower than float32: a step is bound by reading it."""
-        return np.dtype(np.uint16) if self.decoder.rounded else self.dtype
-
-    @property
-    def vocabulary(self) -> int:
-        return self.decoder.spec.vocabulary
-
-    def encode(self, ids_B: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """(rows_ND, starts_B1) as ``EncoderStack.encode``."""
-        return self.encoder.encode(ids_B)
-
-    def project_memory(self, rows_ND: np.ndarray) -> list[np.ndarray]:
-        """Each layer's keys and values of the encoder's rows, side by side, as they are kept: keys_values_NE."""
-        memory = [block.cross_attention.key_value(rows_ND) for block in self.decoder.blocks]
+    def encode(self, ids_B: Sequence[np.ndarray]) -> Memory:
+        """The sentences' memory; raises as ``EncoderStack.encode``."""
+        rows_ND, starts_B1 = self.encoder.encode(ids_B)
+        keys_values = [block.cross_attention.key_value(rows_ND) for block in self.decoder.blocks]
         if self.decoder.rounded:
-            for keys_values_NE in memory:
+            for keys_values_NE in keys_values:
                 self.ops.round_rows(keys_values_NE, 0)
-        return memory
+        return Memory(rows_ND, starts_B1, keys_values)
 
-    def keep_memory(self, cache: KeyValueCache, rows_N: np.ndarray, memory: list[np.ndarray]) -> None:
-        """Write what ``project_memory`` gave to these rows of the cache's memory."""
-        for keys_values_ME, keys_values_NE in zip(cache.memory.layers, memory):
+    def keep_memory(self, cache: KeyValueCache, rows_N: np.ndarray, memory: Memory) -> None:
+        """Write its keys and values to these rows of the cache's memory."""
+        for keys_values_ME, keys_values_NE in zip(cache.memory.layers, memory.keys_values):
             self.ops.write_rows(keys_values_ME, rows_N, keys_values_NE, 0)
+
+    def prefill(
+        self,
+        tokens_N: np.ndarray,
+        starts_B1: np.ndarray,
+        memory: Memory | None = None,
+        *,
+        attention: bool = False,
+        cache: KeyValueCache | None = None,
+        slots_B: np.ndarray | None = None,
+        firsts_B: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Several tokens of each sequence; see ``fastattn.decoding.model.Model``."""
+        lengths_B = np.diff(starts_B1)
+        begins_B = -starts_B1[:-1] if firsts_B is None else firsts_B - starts_B1[:-1]
+        positions_N = (np.arange(len(tokens_N)) + np.repeat(begins_B, lengths_B)).astype(np.int32)
+        reach: CachedReach | FullReach
+        if firsts_B is not None:
+            assert cache is not None and slots_B is not None
+            reach = CachedReach(self.decoder, cache, slots_B, tokens_N, positions_N, attention, lengths_B)
+        else:
+            assert memory is not None
+            reach = FullReach(self.decoder, starts_B1, memory, attention)
+            if cache is not None and slots_B is not None:
+                reach.keep_in(cache, cache.append(np.repeat(slots_B, lengths_B), positions_N, tokens_N))
+        return self.decoder(tokens_N, positions_N, reach), reach.attention_NS
 
     def step(
         self,
@@ -344,69 +358,4 @@ class EncoderDecoder:
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """One token for each slot: (hidden_RD, attention_RS or None). The cache gains a row a slot."""
         reach = CachedReach(self.decoder, cache, slots_R, tokens_R, positions_R, attention)
-        return self.decoder(tokens_R, positions_R, reach), reach.attention_RS
-
-    def decode_rows(
-        self,
-        tokens_N: np.ndarray,
-        starts_B1: np.ndarray,
-        memory: list[np.ndarray],
-        memory_starts_B1: np.ndarray,
-        attention: bool = False,
-        cache: KeyValueCache | None = None,
-        slots_B: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Whole target sequences, ragged, in one causal pass: (hidden_ND, attention_NS or None).
-
-        With a cache, sequence b starts slot ``slots_B[b]`` and what is kept of it is kept there.
-        """
-        lengths_B = np.diff(starts_B1)
-        positions_N = (np.arange(len(tokens_N)) - np.repeat(starts_B1[:-1], lengths_B)).astype(np.int32)
-        reach = FullReach(self.decoder, starts_B1, memory, memory_starts_B1, attention)
-        if cache is not None and slots_B is not None:
-            reach.keep_in(cache, cache.append(np.repeat(slots_B, lengths_B), positions_N, tokens_N))
-        return self.decoder(tokens_N, positions_N, reach), reach.attention_NS
-
-    def pick(self, ids: np.ndarray) -> Picked:
-        """What a row chooses from that may choose from ``ids`` alone: int32, rising. Of a model with a shortlist or a
-        vocabulary map.
-        """
-        return self.ops.pick(self._rows(), ids)
-
-    def top_k(
-        self,
-        hidden_RD: np.ndarray,
-        k: int,
-        edits: Edits = NO_EDITS,
-        picked_R: Sequence[Picked] | None = None,
-        normalised: bool = True,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The k most probable next tokens: (log_probs_Rk, ids_Rk), best first.
-
-        ``picked_R`` is what each row chooses from, None: all tokens; here and below. Not ``normalised``: logits in
-        place of log-probabilities, where k tokens are sure to be left. Raises CheckpointError where the weights give no
-        numbers.
-        """
-        outputs = self.decoder.projection if picked_R is None else picked_R
-        log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, outputs, k, edits, normalised)
-        # A logit that is no number shows in its row's sum, but among the best only if it is infinite, or all are such.
-        if (np.isnan(log_probs_Rk) if normalised else ~np.isfinite(log_probs_Rk)).any():
-            raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
-        return log_probs_Rk, ids_Rk
-
-    def all_log_probs(
-        self, hidden_RD: np.ndarray, edits: Edits = NO_EDITS, picked_R: Sequence[Picked] | None = None
-    ) -> np.ndarray:
-        """log_probs_RV of every next token."""
-        return self.ops.project_all(hidden_RD, self.decoder.projection if picked_R is None else picked_R, edits)
-
-    def log_probs(
-        self,
-        hidden_ND: np.ndarray,
-        targets_N: np.ndarray,
-        edits: Edits = NO_EDITS,
-        picked_N: Sequence[Picked] | None = None,
-    ) -> np.ndarray:
-        """The log-probability of each row's target token."""
-        outputs = self.decoder.projection if picked_N is None else picked_N
-        return self.ops.log_probs(hidden_ND, outputs, targets_N, edits)
+        return self.decoder(tokens_R, positions_R, reach), reach.attention_NS

@@ -265,15 +265,9 @@ def test_attention_of_the_hypotheses_is_that_of_a_full_pass():
         options = {"beam_size": 3, "num_hypotheses": 3, "max_decoding_length": 8, "return_attention": True}
         for source, hypotheses in zip(sources, _decode(model, sources, [prefix] * 6, **options)):
             for hypothesis in hypotheses:
-                memory_ND, memory_starts_B1 = model.encode([source])
                 inputs = np.array([START, *hypothesis.tokens], np.int32)
-                _, attention_TS = model.decode_rows(
-                    inputs,
-                    np.array([0, len(inputs)], np.int64),
-                    model.project_memory(memory_ND),
-                    memory_starts_B1,
-                    attention=True,
-                )
+                starts = np.array([0, len(inputs)], np.int64)
+                _, attention_TS = model.prefill(inputs, starts, model.encode([source]), attention=True)
                 assert hypothesis.attention_TS.shape == (len(hypothesis.tokens), len(source))
                 np.testing.assert_allclose(hypothesis.attention_TS, attention_TS[: len(hypothesis.tokens)], rtol=1e-9)
 

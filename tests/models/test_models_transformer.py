@@ -2,6 +2,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fastattn import kernels, reference
 from fastattn.decoding.cache import Cache, RowPool
@@ -12,42 +14,42 @@ from tests.models.tiny_models import VARIETIES, random_checkpoint, random_model,
 
 
 def _full(model, sources, targets, attention=False):
-    memory_ND, memory_starts_B1 = model.encode(sources)
-    starts_B1 = np.concatenate([[0], np.cumsum([len(target) for target in targets])]).astype(np.int64)
-    memory = model.project_memory(memory_ND)
-    hidden_ND, attention_NS = model.decode_rows(
-        np.concatenate(targets), starts_B1, memory, memory_starts_B1, attention=attention
+    starts_B1 = _starts(targets)
+    hidden_ND, attention_NS = model.prefill(
+        np.concatenate(targets), starts_B1, model.encode(sources), attention=attention
     )
     return hidden_ND, attention_NS, starts_B1
 
 
+def _starts(targets):
+    return np.cumsum([0, *map(len, targets)], dtype=np.int64)
+
+
+def _cached(model, sources, attention=False):
+    """A cache that holds the sources' memory, the slot of each, and that memory."""
+    beam, sizes = 2, model.sizes
+    own = RowPool(model.ops, sizes.layers, sizes.row_width, sizes.row_dtype, 3)
+    kept = RowPool(model.ops, sizes.layers, sizes.memory_width, sizes.row_dtype, 3)
+    cache = Cache(own, kept, len(sources) + 1, beam, sizes.dtype if attention else None)
+    memory = model.encode(sources)
+    places_B = np.arange(len(sources))[::-1] + 1  # not in order, so that places and rows are told apart
+    model.keep_memory(cache, cache.add_memory(places_B, memory.starts_B1), memory)
+    return cache, places_B * beam, memory
+
+
 def _stepped(model, sources, targets, prefill=0, attention=False):
     """The same, one step at a time after a pass over the first ``prefill`` tokens; sentences of any length at once."""
-    beam = 2
-    own = RowPool(model.ops, model.layers, model.row_width, model.row_dtype, 3)
-    kept = RowPool(model.ops, model.layers, model.memory_width, model.row_dtype, 3)
-    cache = Cache(own, kept, len(sources) + 1, beam, model.dtype if attention else None)
-    memory_ND, memory_starts_B1 = model.encode(sources)
-    memory = model.project_memory(memory_ND)
-    places_B = np.arange(len(sources))[::-1] + 1  # not in order, so that places and rows are told apart
-    model.keep_memory(cache, cache.add_memory(places_B, memory_starts_B1), memory)
+    cache, slots_B, memory = _cached(model, sources, attention)
     hidden = [[] for _ in sources]
     if prefill:
-        starts_B1 = prefill * np.arange(len(sources) + 1, dtype=np.int64)
-        hidden_ND, _ = model.decode_rows(
-            np.concatenate([target[:prefill] for target in targets]),
-            starts_B1,
-            memory,
-            memory_starts_B1,
-            cache=cache,
-            slots_B=places_B * beam,
-        )
+        begun = [target[:prefill] for target in targets]
+        hidden_ND, _ = model.prefill(np.concatenate(begun), _starts(begun), memory, cache=cache, slots_B=slots_B)
         for b in range(len(sources)):
             hidden[b].extend(hidden_ND[prefill * b : prefill * (b + 1)])
     seen = [[] for _ in sources]
     for t in range(prefill, max(len(target) for target in targets)):
         active = [b for b in range(len(sources)) if t < len(targets[b])]
-        slots_R = places_B[active] * beam
+        slots_R = slots_B[active]
         positions_R = np.full(len(active), t, np.int32)
         tokens_R = np.array([targets[b][t] for b in active], np.int32)
         hidden_RD, attention_RS = model.step(cache, slots_R, tokens_R, positions_R, attention)
@@ -68,6 +70,57 @@ def test_a_cached_step_equals_the_full_pass(variety, prefill):
     hidden, _ = _stepped(model, sources, targets, prefill)
     for b, rows_TD in enumerate(hidden):
         np.testing.assert_allclose(rows_TD, hidden_ND[starts_B1[b] : starts_B1[b + 1]], rtol=1e-10, atol=1e-12)
+
+
+CHUNKED = {
+    f"{variety}-{precision}": random_model(2, kernels, precision, **VARIETIES[variety])
+    for variety in ("post-norm", "rotary", "alibi", "relative", "fewer key heads", "recurrent", "average pre-norm")
+    for precision in ("float32", "bfloat16")
+}
+
+
+@pytest.mark.parametrize("model", CHUNKED.values(), ids=CHUNKED)
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 21)), min_size=1, max_size=6), st.data())
+def test_chunks_have_the_bits_of_steps_wherever_a_sequence_is_cut(model, lengths, data):
+    """In company that is cut elsewhere; so do steps that follow, and what was attended to."""
+    sources = [random_sources(1, b, source, source)[0] for b, (source, _) in enumerate(lengths)]
+    targets = [random_sources(1, 20 + b, target, target)[0] for b, (_, target) in enumerate(lengths)]
+    expected, seen = _stepped(model, sources, targets, attention=True)
+    cache, slots_B, _ = _cached(model, sources)
+    done_B, chunked = np.zeros(len(sources), np.int64), [[] for _ in sources]
+    lengths_B = np.array([len(target) for target in targets])
+    while (left_B := lengths_B - done_B).any():
+        counts_B = np.array([data.draw(st.integers(0, int(left))) for left in left_B])
+        if not counts_B.any():
+            counts_B = left_B
+        parts = [targets[b][done_B[b] : done_B[b] + counts_B[b]] for b in range(len(sources))]
+        hidden_ND, attention_NS = model.prefill(
+            np.concatenate(parts), _starts(parts), attention=True, cache=cache, slots_B=slots_B, firsts_B=done_B
+        )
+        for b, start in enumerate(_starts(parts)[:-1]):
+            rows = slice(start, start + counts_B[b])
+            chunked[b] += zip(hidden_ND[rows], attention_NS[rows, : len(sources[b])])
+        done_B = done_B + counts_B
+    for b, rows in enumerate(chunked):
+        for t, (hidden_D, attention_S) in enumerate(rows):
+            np.testing.assert_array_equal(hidden_D, expected[b][t])
+            np.testing.assert_array_equal(attention_S, seen[b][t])
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+def test_a_chunk_behind_a_full_pass_goes_on_as_it_would(variety):
+    model = random_model(seed=1, dtype=np.float64, **VARIETIES[variety])
+    sources, targets = random_sources(4, seed=2), random_sources(4, seed=3, shortest=6, longest=20)
+    hidden_ND, _, starts_B1 = _full(model, sources, targets)
+    cache, slots_B, memory = _cached(model, sources)
+    begun, rest = [target[:4] for target in targets], [target[4:] for target in targets]
+    model.prefill(np.concatenate(begun), _starts(begun), memory, cache=cache, slots_B=slots_B)
+    later_ND, _ = model.prefill(
+        np.concatenate(rest), _starts(rest), cache=cache, slots_B=slots_B, firsts_B=np.full(4, 4)
+    )
+    kept_N = np.arange(len(hidden_ND)) - np.repeat(starts_B1[:-1], np.diff(starts_B1)) >= 4
+    np.testing.assert_allclose(later_ND, hidden_ND[kept_N], rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("variety", VARIETIES)

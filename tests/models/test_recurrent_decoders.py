@@ -137,8 +137,8 @@ def test_beams_score_as_a_full_pass_does(variety):
 
 def test_a_state_takes_the_room_of_a_row_and_not_of_keys_and_values():
     recurrent, attending = random_model(**VARIETIES["recurrent"]), random_model()
-    assert (recurrent.row_width, recurrent.memory_width) == (16, 32)
-    assert (attending.row_width, attending.memory_width) == (32, 32)
+    assert (recurrent.sizes.row_width, recurrent.sizes.memory_width) == (16, 32)
+    assert (attending.sizes.row_width, attending.sizes.memory_width) == (32, 32)
 
 
 @pytest.mark.parametrize(

@@ -109,12 +109,9 @@ def next_log_probs(
     model: EncoderDecoder, source: np.ndarray, tokens: list[int], suppressed=(), penalised=(), penalty=1.0
 ) -> np.ndarray:
     """log_probs_V of the token after ``tokens`` (start token included), with nothing cached."""
-    memory_ND, memory_starts_B1 = model.encode([source])
     starts_B1 = np.array([0, len(tokens)], np.int64)
-    hidden_ND, _ = model.decode_rows(
-        np.array(tokens, np.int32), starts_B1, model.project_memory(memory_ND), memory_starts_B1
-    )
-    logits_1V = reference.linear(hidden_ND[-1:], model.decoder.projection)
+    hidden_ND, _ = model.prefill(np.array(tokens, np.int32), starts_B1, model.encode([source]))
+    logits_1V = reference.linear(hidden_ND[-1:], model.output.projection)
     for token in penalised:
         logits_1V[0, token] *= penalty if logits_1V[0, token] < 0 else 1 / penalty
     logits_1V[:, list(suppressed)] = -np.inf

@@ -58,9 +58,8 @@ def test_logits(model: tuple[str, Path, dict]) -> None:
     forced = np.array(forced_ids(CASES[name]), np.int32)
     starts_B1 = np.array([0, len(forced)], np.int64)
     for ids, expected_TV in zip(golden["source"], GOLDEN[f"{name}.logits"], strict=True):
-        memory_ND, memory_starts_B1 = ours.encode([np.array(ids, np.int32)])
-        hidden_ND, _ = ours.decode_rows(forced, starts_B1, ours.project_memory(memory_ND), memory_starts_B1)
-        logits_TV = reference.linear(hidden_ND, ours.decoder.projection)
+        hidden_ND, _ = ours.prefill(forced, starts_B1, ours.encode([np.array(ids, np.int32)]))
+        logits_TV = reference.linear(hidden_ND, ours.output.projection)
         assert np.isneginf(logits_TV[:, never]).all()
         ordinary = np.arange(logits_TV.shape[1]) != never
         np.testing.assert_allclose(logits_TV[:, ordinary], expected_TV[:, ordinary], rtol=0, atol=1e-4)

@@ -1,0 +1,19 @@
+"""What an encoder leaves for a decoder."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """A batch of encoded sources, for the decoder's attention: sentence b is rows starts[b] .. starts[b + 1].
+
+    rows_ND      the encoder's last hidden states
+    keys_values  each decoder layer's keys and values of these rows, side by side, as they are kept: [N, E] each; none
+                 of a model without a memory
+    """
+
+    rows_ND: np.ndarray
+    starts_B1: np.ndarray
+    keys_values: list[np.ndarray]
