@@ -39,7 +39,7 @@ def _plain(results):
 def _naive_beam(model, source, options, prefix=()):
     """CTranslate2's beam search as one reads it, a sentence at a time with nothing cached or vectorised."""
     R = options.beam_size
-    limit = options.limit(len(source), model.positions)
+    limit = options.limit(len(source), model.sizes.positions)
     beams, finished, top_finished = [(0.0, [])], [], False
     for step in range(limit):
         suppressed = ([END] if step < options.min_decoding_length else []) + ([UNK] if options.disable_unk else [])

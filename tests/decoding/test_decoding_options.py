@@ -120,7 +120,7 @@ def _naive_greedy(model, source, prefix, options):
         suppressed = {UNK} if options.disable_unk else set()
         if len(tokens) < options.min_decoding_length:
             suppressed.add(END)
-        for v in range(model.vocabulary):
+        for v in range(model.sizes.vocabulary):
             run = [*tokens, v]
             if size and any(run[i : i + size] == run[-size:] for i in range(len(run) - size)):
                 suppressed.add(v)
