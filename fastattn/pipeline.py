@@ -8,11 +8,11 @@ from typing import Any
 
 from fastattn.arguments import token_lists
 from fastattn.decoding.jobs import Allowance, Job
+from fastattn.decoding.model import Model
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.sentences import decode_sentences, stream_sentence
 from fastattn.decoding.timeout import late_search
 from fastattn.errors import FastattnError, InputError
-from fastattn.models.transformer import EncoderDecoder
 from fastattn.presentation import Presentation
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines
 
@@ -24,11 +24,11 @@ LAST_WINDOW = 16384
 
 
 class Pipeline:
-    """Of one model and its tokenizer."""
+    """Of one model and its tokenizer; ``positions`` is how many source tokens the model takes, 0: no limit."""
 
-    def __init__(self, model: EncoderDecoder, tokenizer: TranslationTokenizer, threads: int):
+    def __init__(self, model: Model, tokenizer: TranslationTokenizer, positions: int, threads: int):
         self._model, self._tokenizer, self._threads = model, tokenizer, threads
-        self._positions = model.spec.encoder.max_positions
+        self._positions = positions
         self._presentation = Presentation(tokenizer, model.sizes.positions)
 
     @property

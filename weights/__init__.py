@@ -10,8 +10,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from fastattn.cache import cache_root, mark_used
+from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint
 from fastattn.tensors import check_tensors
 from fastattn.weights import ctranslate2, huggingface, marian, native
 from fastattn.weights.containers.unpacking import MOST_SHARING, SMALLEST_SUSPECT

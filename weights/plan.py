@@ -19,7 +19,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import ModelSpec, QuantizedTensor, Tensor
+from fastattn.quantized import QuantizedTensor, Tensor
+from fastattn.spec import ModelSpec
 from fastattn.tensors import find_misfits, tensor_shapes
 
 Shape = tuple[int, ...]

@@ -23,7 +23,7 @@ from tests.models.tiny_models import random_checkpoint
 import fastattn.encoder
 from fastattn import Encoder, Translator, kernels
 from fastattn.decoding import scheduler
-from fastattn.spec import Checkpoint
+from fastattn.checkpoint import Checkpoint
 
 found, most_batches, most_workers = {}, 0, 0
 

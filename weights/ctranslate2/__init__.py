@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, ModelSpec, StackSpec, TranslationText
+from fastattn.spec import ModelSpec, StackSpec
+from fastattn.text_spec import TranslationText
 from fastattn.weights.containers.json_file import JsonObject, read_object
 from fastattn.weights.ctranslate2.file import ModelFile, Variable, link_scales, parse
 from fastattn.weights.ctranslate2.spec import Attributes, find_unsupported, read_stack
@@ -63,6 +65,7 @@ def read_folder(folder: Folder, prefix: str = "") -> Checkpoint:
     attributes = Attributes(file.variables, where)
     spec = _model_spec(file, attributes, config)
     tensors = read_tensors(file.variables, spec, where)
+    assert spec.encoder is not None
     if spec.decoder is None:
         text: object = encoder_text(folder, prefix, spec.encoder)
     else:

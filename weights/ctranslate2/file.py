@@ -11,7 +11,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.lazy import lazy
-from fastattn.spec import QuantizedTensor, Tensor
+from fastattn.quantized import QuantizedTensor, Tensor
 
 NEWEST_VERSION = 6
 LONGEST_NAME = 1024

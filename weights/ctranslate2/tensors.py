@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fastattn.spec import ModelSpec, Tensor
+from fastattn.quantized import Tensor
+from fastattn.spec import ModelSpec
 from fastattn.weights.ctranslate2.file import Variable
 from fastattn.weights.ctranslate2.spec import Attributes
 from fastattn.weights.plan import FirstRow, Part, check_parts, make_tensors, same_names, zeros
@@ -55,6 +56,7 @@ def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str)
             parts[name] = replace(parts[name], offset=1.0)
     types = variables.get(TYPES)
     if types is not None and types.shape[0]:  # all tokens are of type 0, so that type's row joins the positions
+        assert spec.encoder is not None
         row = FirstRow(TYPES, types.shape[0], spec.encoder.embedding_scale)
         parts["encoder.positions"] = replace(parts["encoder.positions"], plus=row)
         named[TYPES] = types

@@ -1,7 +1,9 @@
 """BERT encoders in Hugging Face directories: config.json, weights and tokenizer.json -> a Checkpoint."""
 
+from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, EncoderText, ModelSpec, StackSpec
+from fastattn.spec import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.text_spec import EncoderText
 from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
@@ -51,7 +53,7 @@ def describe_encoder(
     spec = _stack_spec(config)
     tokenizer = _read_tokenizer(folder, prefix)
     length = max_length or _stated_length(folder, prefix, spec)
-    return spec, EncoderText(tokenizer=tokenizer, max_length=min(length, spec.max_positions))
+    return spec, EncoderText(tokenizer=tokenizer, max_length=min(length, spec.positions.limit))
 
 
 def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, text: EncoderText) -> Checkpoint:
@@ -107,18 +109,11 @@ def _stack_spec(config: JsonObject) -> StackSpec:
     return StackSpec(
         layers=config.integer("num_hidden_layers", minimum=1),
         width=width,
-        heads=heads,
-        key_heads=heads,
-        head_width=width // heads,
-        inner_width=config.integer("intermediate_size", minimum=1),
         vocabulary=config.integer("vocab_size", minimum=1),
-        activation=ACTIVATIONS[activation],
-        norm_epsilon=config.number("layer_norm_eps", 1e-12),
-        pre_norm=False,
-        final_norm=False,
-        embedding_norm=True,
-        positions="table",
-        max_positions=config.integer("max_position_embeddings", minimum=1),
+        attention=AttentionSpec(heads, key_heads=heads, head_width=width // heads),
+        feed_forward=FeedForwardSpec(config.integer("intermediate_size", minimum=1), ACTIVATIONS[activation]),
+        norms=NormSpec("layer", config.number("layer_norm_eps", 1e-12), before=False, final=False, embedding=True),
+        positions=PositionSpec("table", limit=config.integer("max_position_embeddings", minimum=1)),
     )
 
 
@@ -141,6 +136,6 @@ def _read_tokenizer(folder: Folder, prefix: str) -> bytes:
 def _stated_length(folder: Folder, prefix: str, spec: StackSpec) -> int:
     """The tokenizer's model_max_length, which is huge where there is no limit."""
     if not folder.contains(prefix + "tokenizer_config.json"):
-        return spec.max_positions
+        return spec.positions.limit
     config = read_object(folder, prefix + "tokenizer_config.json")
-    return config.integer("model_max_length", spec.max_positions, minimum=1)
+    return config.integer("model_max_length", spec.positions.limit, minimum=1)

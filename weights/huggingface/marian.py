@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, ModelSpec, StackSpec
+from fastattn.spec import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
@@ -103,18 +104,15 @@ def _model_spec(config: JsonObject) -> ModelSpec:
             StackSpec(
                 layers=config.integer(f"{name}_layers", minimum=1),
                 width=width,
-                heads=heads,
-                key_heads=heads,
-                head_width=width // heads,
-                inner_width=config.integer(f"{name}_ffn_dim", minimum=1),
                 vocabulary=rows,
-                activation=ACTIVATIONS[config.string("activation_function", "gelu")],
-                norm_epsilon=NORM_EPSILON,
-                pre_norm=False,
-                final_norm=False,
+                attention=AttentionSpec(heads, key_heads=heads, head_width=width // heads),
+                feed_forward=FeedForwardSpec(
+                    config.integer(f"{name}_ffn_dim", minimum=1),
+                    ACTIVATIONS[config.string("activation_function", "gelu")],
+                ),
+                norms=NormSpec("layer", NORM_EPSILON, before=False, final=False),
+                positions=PositionSpec("table", limit=config.integer("max_position_embeddings", minimum=1)),
                 embedding_scale=math.sqrt(width) if config.boolean("scale_embedding", False) else 1.0,
-                positions="table",
-                max_positions=config.integer("max_position_embeddings", minimum=1),
                 cross_attention=name == "decoder",
                 projection_bias=name == "decoder",
             )
@@ -125,7 +123,8 @@ def _model_spec(config: JsonObject) -> ModelSpec:
 def _check_sizes(config: JsonObject, spec: ModelSpec, stored: dict[str, StoredTensor], where: str) -> None:
     for stack in STACKS:
         check_layers(config, f"{stack}_layers", stored, where)
-    positions = spec.encoder.max_positions
+    assert spec.encoder is not None
+    positions = spec.encoder.positions.limit
     if positions > MOST_POSITIONS and any(f"{stack}.embed_positions.weight" not in stored for stack in STACKS):
         raise config.error("max_position_embeddings", f"at most {MOST_POSITIONS}", positions)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.lazy import lazy
-from fastattn.spec import QuantizedTensor, Tensor
+from fastattn.quantized import QuantizedTensor, Tensor
 
 FLOATS = ("float32", "float16")
 SETTINGS = "special:model.yml"

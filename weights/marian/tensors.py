@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from fastattn.errors import CheckpointError
+from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.shown import first_of
-from fastattn.spec import QuantizedTensor, Tensor
 from fastattn.weights.marian.item import SETTINGS, Item
 from fastattn.weights.marian.options import Architecture
 from fastattn.weights.plan import Part, check_parts, identity, make_tensors, of, plan_tensors
@@ -27,7 +27,9 @@ def read_tensors(
     alphas  whether the scales of inputs are used; None: where they are there
     Raises one CheckpointError that names everything missing, left over or misshapen.
     """
-    numbers = {"encoder": range(1, architecture.model.encoder.layers + 1), "decoder": architecture.tied_layers}
+    encoder = architecture.model.encoder
+    assert encoder is not None
+    numbers = {"encoder": range(1, encoder.layers + 1), "decoder": architecture.tied_layers}
     parts = plan_tensors(_table(architecture, items), architecture.model, numbers)
     weights = {name: item for name, item in items.items() if name != SETTINGS and not name.endswith(ALPHA)}
     check_parts(parts, weights, where, "arrays do not fit the model's options")
@@ -37,8 +39,9 @@ def read_tensors(
 
 def _table(architecture: Architecture, items: Mapping[str, Item]) -> dict[str, Part]:
     """What Marian calls its arrays: a norm's name says of which kind it is, and whether it comes before its block."""
-    spec = architecture.model.encoder
-    kind, place = "ln" if spec.norm == "layer" else "rms", "_pre" if spec.pre_norm else ""
+    spec, decoder = architecture.model.encoder, architecture.model.decoder
+    assert spec is not None and decoder is not None
+    kind, place = "ln" if spec.norms.kind == "layer" else "rms", "_pre" if spec.norms.before else ""
     linear = partial(of, ends=("W", "b"), turned=True, flat=True)
     norm = partial(of, ends=("scale", "bias"), flat=True)
     tables = ("Wemb", "Wemb") if architecture.tied_source else ("encoder_Wemb", "decoder_Wemb")
@@ -51,7 +54,7 @@ def _table(architecture: Architecture, items: Mapping[str, Item]) -> dict[str, P
         "STACK.layers.#.self_attention.qkv.*": linear("STACK_l#_self_*q", "STACK_l#_self_*k", "STACK_l#_self_*v"),
         "STACK.layers.#.self_attention.output.*": linear("STACK_l#_self_*o"),
         # The norm before the unit and the one after it are named differently.
-        "decoder.layers.#.ssru.norm.*": norm(f"decoder_l#_rnn{'' if spec.pre_norm else '_ffn'}_{kind}_*{place}"),
+        "decoder.layers.#.ssru.norm.*": norm(f"decoder_l#_rnn{'' if spec.norms.before else '_ffn'}_{kind}_*{place}"),
         "decoder.layers.#.ssru.input.weight": linear("decoder_l#_rnn_W", "decoder_l#_rnn_Wf"),
         "decoder.layers.#.ssru.input.bias": linear(None, "decoder_l#_rnn_bf"),
         "decoder.layers.#.average_attention.norm.*": norm(f"decoder_l#_aan_ffn_{kind}_*{place}"),
@@ -78,8 +81,7 @@ def _table(architecture: Architecture, items: Mapping[str, Item]) -> dict[str, P
         table |= _left_out("STACK.layers.#.self_attention.output") | _left_out(
             "decoder.layers.#.cross_attention.output"
         )
-    decoder = architecture.model.decoder
-    if decoder is not None and decoder.average_inner_width == decoder.width:
+    if decoder.recurrence is not None and decoder.recurrence.inner_width == decoder.width:
         table |= _left_out("decoder.layers.#.average_attention.outer")  # which need not bring rows back to their width
     return table
 

@@ -3,7 +3,7 @@
 config.json          config.Config as JSON
 model.safetensors    tensors by canonical name; an int8 matrix NAME has its float32 factors, one a row, in
                      NAME.multiplier, and perhaps the scale of its inputs, float32 [1], in NAME.input_scale, or their
-                     factors, one a column, in NAME.input_factors, see spec.QuantizedTensor;
+                     factors, one a column, in NAME.input_factors, see quantized.QuantizedTensor;
                      dense layers after an encoder are dense.N.weight and perhaps dense.N.bias;
                      a shortlist's arrays are int32, see SHORTLIST
 and those of FILES   that the text needs; what is the same for source and target is there once, as the source's
@@ -13,8 +13,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from fastattn.checkpoint import Checkpoint, Shortlist
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, EncoderText, Shortlist, Tensor
+from fastattn.quantized import Tensor
+from fastattn.text_spec import EncoderText
 from fastattn.weights.containers.json_file import is_text, read_json, shorten
 from fastattn.weights.containers.safetensors import StoredTensor, read_tensors
 from fastattn.weights.containers.shortlist import check_shortlist
@@ -48,8 +50,8 @@ def read_folder(folder: Folder) -> Checkpoint:
     config, text = read_config(folder)
     where = folder.where(WEIGHTS)
     stored = read_tensors(folder, WEIGHTS)
-    for stack in (config.model.encoder, config.model.decoder):
-        if stack is not None and stack.layers > len(stored):
+    for stack in config.model.stacks.values():
+        if stack.layers > len(stored):
             raise CheckpointError(f"{folder.where('config.json')}: {stack.layers} layers, but {len(stored)} tensors")
     dense = _take_dense(stored, config.dense, where)
     shortlist = _take_shortlist(stored, config, where)
@@ -72,7 +74,7 @@ def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text
         return dataclasses.replace(text, tokenizer=bytes(folder.read(config.files["tokenizer"])), dense=dense)
     read = {file: _read_file(folder, file) for file in dict.fromkeys(config.files.values())}
     fields: dict[str, Any] = {field: read[file] for field, file in config.files.items()}
-    assert config.model.decoder is not None
+    assert config.model.encoder is not None and config.model.decoder is not None
     for side, rows, tokens in (
         ("source", config.model.encoder.vocabulary, (text.unk_token,)),
         ("target", config.model.decoder.vocabulary, (text.unk_token, text.eos_token)),
@@ -118,7 +120,7 @@ def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str)
     found = {name: stored.pop(name) for name in SHORTLIST if name in stored}
     if not found:
         return None
-    if config.model.decoder is None:
+    if config.model.encoder is None or config.model.decoder is None:
         raise CheckpointError(f"{where}: an encoder has no shortlist")
     for name in SHORTLIST:
         if name not in found or found[name].dtype != "I32" or len(found[name].shape) != 1:

@@ -9,8 +9,10 @@ from typing import BinaryIO
 
 import numpy as np
 
+from fastattn.checkpoint import Checkpoint
+from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import bfloat16_bits, quantize, row_multipliers
-from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Tensor
+from fastattn.text_spec import EncoderText
 from fastattn.weights.containers.plain_data import to_plain
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
 from fastattn.weights.native import SHORTLIST, WEIGHTS
@@ -34,7 +36,7 @@ def write(
     """Write a checkpoint into an empty folder, its matrices at ``precision``, all else as float32.
 
     int8 rounds each row to multiples of its greatest magnitude / 127; a matrix that is int8 already keeps its numbers.
-    ``factors`` of inputs, by tensor name, are taken out of those columns first, see spec.QuantizedTensor.
+    ``factors`` of inputs, by tensor name, are taken out of those columns first, see quantized.QuantizedTensor.
     bfloat16 rounds to nearest, ties to even. The files are on disk when this returns; ``progress`` is called with the
     bytes of weights written and those in all. Raises CheckpointError for values that are not finite and should be
     int8; an OSError passes through.
