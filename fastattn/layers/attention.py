@@ -43,17 +43,12 @@ class SelfAttention(Sublayer):
             self.rotary = RotaryPositions(self.ops, spec.attention, rotary, self.norm.weight_D.dtype)
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
-        qkv_NE = self.project(self.norm(x_ND) if self.pre_norm else x_ND, rows.positions_N)
+        qkv_NE = self.qkv(self.norm(x_ND) if self.pre_norm else x_ND)
+        if self.rotary is not None:
+            self.rotary(qkv_NE, rows.positions_N)
         context_NF = self._cached(qkv_NE, rows) if isinstance(rows, CachedRows) else self._whole(qkv_NE, rows)
         y_ND = self.output(context_NF, x_ND)
         return y_ND if self.pre_norm else self.norm(y_ND)
-
-    def project(self, x_ND: np.ndarray, positions_N: np.ndarray) -> np.ndarray:
-        """qkv_NE of the rows: queries, keys, values side by side, rotary positions applied."""
-        qkv_NE = self.qkv(x_ND)
-        if self.rotary is not None:
-            self.rotary(qkv_NE, positions_N)
-        return qkv_NE
 
     def _cached(self, qkv_NE: np.ndarray, rows: CachedRows) -> np.ndarray:
         keys_values_ME = rows.cache.own.layers[self.number]
@@ -112,7 +107,9 @@ class CrossAttention(Sublayer):
     def _cached(self, query_NF: np.ndarray, rows: CachedRows) -> np.ndarray:
         keys_values_ME = rows.cache.memory.layers[self.number]
         index_RS, lengths_N = rows.memory
-        weights_NHS = self._weights(query_NF, rows, len(query_NF), index_RS.shape[1])
+        weights_NHS = None
+        if rows.wants_attention and self.aligned:
+            weights_NHS = self.ops.empty((len(query_NF), self.shape["heads"], index_RS.shape[1]), query_NF.dtype)
         context_NF = self.ops.attention_step(
             query_NF,
             keys_values_ME,
@@ -132,8 +129,10 @@ class CrossAttention(Sublayer):
         memory = rows.memory
         assert memory is not None
         lengths_B, keys_values_NE = np.diff(rows.starts_B1), memory.keys_values[self.number]
-        T, S = int(lengths_B.max(initial=0)), int(np.diff(memory.starts_B1).max(initial=0))
-        weights_BHTS = self._weights(query_NF, rows, len(lengths_B), T, S)
+        weights_BHTS = None
+        if rows.wants_attention and self.aligned:
+            T, S = int(lengths_B.max(initial=0)), int(np.diff(memory.starts_B1).max(initial=0))
+            weights_BHTS = self.ops.empty((len(lengths_B), self.shape["heads"], T, S), query_NF.dtype)
         context_NF = self.ops.attention(
             query_NF,
             keys_values_NE,
@@ -148,9 +147,3 @@ class CrossAttention(Sublayer):
             attention_BTS = np.asarray(self.ops.average_heads(weights_BHTS, self.alignment_heads))
             rows.attention_NS = np.concatenate([attention_BTS[b, :length] for b, length in enumerate(lengths_B)])
         return context_NF
-
-    def _weights(self, query_NF: np.ndarray, rows: Rows, count: int, *axes: int) -> np.ndarray | None:
-        """Room for the softmax weights [count, H, *axes], where they are wanted and this layer's are."""
-        if not (rows.wants_attention and self.aligned):
-            return None
-        return self.ops.empty((count, self.shape["heads"], *axes), query_NF.dtype)

@@ -3,7 +3,6 @@
 import numpy as np
 
 from fastattn.layers.parameters import Parameters
-from fastattn.layers.rows import Rows
 from fastattn.spec import NormSpec
 
 
@@ -38,11 +37,11 @@ def Norm(parameters: Parameters, name: str, spec: NormSpec) -> LayerNorm | RMSNo
 
 
 class Sublayer:
-    """A part of a block, with its norm ``name.norm``: x + f(norm(x)) where norms come before, else norm(x + f(x))."""
+    """A part of a block, with its norm ``name.norm``: x + f(norm(x)) where norms come before, else norm(x + f(x)).
+
+    Each is called with x_ND and what its rows may see: ``fastattn.layers.rows``.
+    """
 
     def __init__(self, parameters: Parameters, name: str, spec: NormSpec):
         self.ops, self.pre_norm = parameters.ops, spec.before
         self.norm = Norm(parameters, f"{name}.norm", spec)
-
-    def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
-        raise NotImplementedError

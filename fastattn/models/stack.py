@@ -1,5 +1,6 @@
 """A stack of blocks, an encoder's or a decoder's, in every variety of a StackSpec."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ from fastattn.layers.attention import CrossAttention, SelfAttention
 from fastattn.layers.attention_positions import AttentionBias
 from fastattn.layers.embedding import Embedding
 from fastattn.layers.linear import FeedForward
-from fastattn.layers.norm import Norm, Sublayer
+from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.recurrence import RECURRENCES, AverageAttention, SimpleRecurrence
 from fastattn.layers.rows import Rows
@@ -34,7 +35,9 @@ class Stack:
         self.embedding = Embedding(parameters, name, spec)
         self.bias = AttentionBias(parameters, name, spec)
         self.blocks = [_block(parameters, f"{name}.layers.{i}", i, spec) for i in range(spec.layers)]
-        self._sublayers: list[Sublayer] = [layer for block in self.blocks for layer in block if layer is not None]
+        self._sublayers: list[Callable[[np.ndarray, Rows], np.ndarray]] = [
+            sublayer for block in self.blocks for sublayer in block if sublayer is not None
+        ]
         self.final_norm = Norm(parameters, f"{name}.final_norm", spec.norms) if spec.norms.final else None
         self.row_width, self.rounded = self.blocks[0].mixer.row_width, self.blocks[0].mixer.rounded
 

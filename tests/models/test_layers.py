@@ -155,8 +155,11 @@ def test_rotary_linear_scaling_divides_positions() -> None:
     x = _drawn(2, 8, seed=3)
     plain = _attention(_spec(positions="rotary", rotary=Rotary(4)))
     scaled = _attention(_spec(positions="rotary", rotary=Rotary(4, scale=4.0)))
-    expected = plain.project(x, np.array([1, 3], np.int32))
-    np.testing.assert_allclose(scaled.project(x, np.array([4, 12], np.int32)), expected, rtol=1e-13)
+    expected, found = plain.qkv(x), scaled.qkv(x)
+    assert plain.rotary is not None and scaled.rotary is not None
+    plain.rotary(expected, np.array([1, 3], np.int32))
+    scaled.rotary(found, np.array([4, 12], np.int32))
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
 
 
 def test_alibi_slopes_of_the_paper() -> None:

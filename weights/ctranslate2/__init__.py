@@ -158,7 +158,7 @@ def _adds_types(attributes: Attributes, stacks: list[StackSpec]) -> bool:
         attributes.integer("encoder/embeddings_merge", 0) == 1
         and "encoder/embeddings_2/weight" not in attributes.variables
         and bool(stacks)
-        and stacks[0].positions == "table"
+        and stacks[0].positions.kind == "table"
         and attributes.shape("encoder/embeddings_1/weight", 2)[1] == stacks[0].width
     )
 
