@@ -24,8 +24,8 @@ class SimpleRecurrence(Sublayer):
         self.input = Linear(parameters, f"{name}.input")
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
-        inputs_NE = self.input(self.norm(x_ND) if self.pre_norm else x_ND)
-        y_ND = self.ops.ssru(inputs_NE, x_ND, *rows.states(self.number, x_ND))
+        states = rows.states(self.number, x_ND)
+        y_ND = self.ops.ssru(self.input(self.norm(x_ND) if self.pre_norm else x_ND), x_ND, *states)
         return y_ND if self.pre_norm else self.norm(y_ND)
 
 
