@@ -14,7 +14,8 @@ from bench.operations.table import WEIGHT_BYTES
 from bench.request import Request
 from bench.sentences import sentences
 from bench.translators import TRANSLATORS
-from fastattn.spec import Checkpoint, StackSpec
+from fastattn.checkpoint import Checkpoint
+from fastattn.spec import StackSpec
 from fastattn.weights import read
 
 TOKENS = "tokens/s"
@@ -64,7 +65,7 @@ def layer_weights(checkpoint: Checkpoint, stack: str, each_token: bool = True) -
 
 
 def _attention_flops(spec: StackSpec, lengths: list[int]) -> float:
-    return 4.0 * spec.layers * spec.heads * spec.head_width * float(np.square(lengths, dtype=np.float64).sum())
+    return 4.0 * spec.layers * spec.attention.query_width * float(np.square(lengths, dtype=np.float64).sum())
 
 
 def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
@@ -82,6 +83,7 @@ def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
 
         lengths = [len(ids) for _, batch in Tokenizer(folder).batches(texts, 1) for ids in batch]
         flops = 2.0 * layer_weights(checkpoint, "encoder") * sum(lengths)
+        assert checkpoint.spec.encoder is not None
         flops += _attention_flops(checkpoint.spec.encoder, lengths)
         agree = largest_difference if request.precision == "float32" else _same_directions
         return Case(name, sum(lengths), TOKENS, _sides(calls, bind), flops, agree=agree, warm=True)

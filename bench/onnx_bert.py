@@ -15,7 +15,11 @@ def bert_model(folder: Path) -> bytes:
     """
     checkpoint = read(folder)
     spec, tensors = checkpoint.spec.encoder, checkpoint.tensors
-    if spec.pre_norm or spec.activation != "gelu" or spec.positions != "table" or not spec.embedding_norm:
+    if (
+        spec is None
+        or (spec.norms.before, spec.norms.embedding) != (False, True)
+        or (spec.feed_forward.activation, spec.positions.kind) != ("gelu", "table")
+    ):
         raise ValueError(f"expected a BERT encoder, got {spec}")
     graph = Graph()
     ids, lengths = graph.input("ids", "int32", ["B", "T"]), graph.input("lengths", "int32", ["B"])
@@ -25,7 +29,7 @@ def bert_model(folder: Path) -> bytes:
 
     def norm(x: str, name: str) -> str:
         weights = [graph.weight(tensors[f"{name}.{part}"]) for part in ("weight", "bias")]
-        return graph.add("LayerNormalization", x, *weights, epsilon=spec.norm_epsilon)
+        return graph.add("LayerNormalization", x, *weights, epsilon=spec.norms.epsilon)
 
     def product(x: str, name: str) -> tuple[str, str]:
         """x W', and the bias that the next operator adds."""
@@ -49,7 +53,7 @@ def bert_model(folder: Path) -> bytes:
             *(graph.weight(array) for array in (qkv[0].T, qkv[1])),
             lengths,
             domain=MICROSOFT,
-            num_heads=spec.heads,
+            num_heads=spec.attention.heads,
         )
         output = added(seen, f"{layer}.self_attention.output")
         x = norm(graph.add("Add", output, x), f"{layer}.self_attention.norm")

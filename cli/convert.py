@@ -11,7 +11,7 @@ from fastattn.cli.progress import Compiling, Progress
 from fastattn.files import open_folder
 
 if TYPE_CHECKING:
-    from fastattn.spec import Checkpoint
+    from fastattn.checkpoint import Checkpoint
 
 
 @click.command(

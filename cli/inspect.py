@@ -13,7 +13,9 @@ from fastattn._version import VERSION
 from fastattn.cli.printing import say
 
 if TYPE_CHECKING:
-    from fastattn.spec import Checkpoint, EncoderText, StackSpec, TranslationText
+    from fastattn.checkpoint import Checkpoint
+    from fastattn.spec import StackSpec
+    from fastattn.text_spec import EncoderText, TranslationText
 
 _NOTABLE = (
     "sse4.2 avx avx2 fma f16c avxvnni avx512f avx512vl avx512bw avx512vnni avx512bf16 avx512fp16 amx-int8 amx-bf16 "
@@ -46,7 +48,7 @@ def _print(facts: _Facts) -> None:
 
 
 def _checkpoint_facts(model: str) -> _Facts:
-    from fastattn.spec import TranslationText
+    from fastattn.text_spec import TranslationText
     from fastattn.weights import read
     from fastattn.weights.download import catalog
 
@@ -57,9 +59,8 @@ def _checkpoint_facts(model: str) -> _Facts:
     yield from _origin_facts(path)
     yield "format", checkpoint.format or "unknown"
     yield "model", f"Transformer {spec.kind}"
-    yield "encoder", _describe_stack(spec.encoder)
-    if spec.decoder is not None:
-        yield "decoder", _describe_stack(spec.decoder)
+    for name, stack in spec.stacks.items():
+        yield name, _describe_stack(stack)
     yield from _weight_facts(checkpoint)
     if isinstance(checkpoint.text, TranslationText):
         yield from _translation_facts(checkpoint.text)
@@ -86,24 +87,25 @@ def _origin_facts(path: Path) -> _Facts:
             yield name, value
 
 
-_AUTOREGRESSIONS = {"ssru": "SSRU in place of self-attention", "average-attention": "average attention"}
+_RECURRENCES = {"ssru": "SSRU in place of self-attention", "average-attention": "average attention"}
 
 
 def _describe_stack(stack: "StackSpec") -> str:
-    heads = f"{stack.heads} heads of {stack.head_width}"
-    if stack.key_heads != stack.heads:
-        heads += f" on {stack.key_heads} key heads"
-    positions = f"{stack.positions} positions"
-    if stack.max_positions:
-        positions += f" (at most {stack.max_positions:,})"
+    attention, inner = stack.attention, stack.feed_forward
+    heads = f"{attention.heads} heads of {attention.head_width}"
+    if attention.key_heads != attention.heads:
+        heads += f" on {attention.key_heads} key heads"
+    positions = f"{stack.positions.kind} positions"
+    if stack.positions.limit:
+        positions += f" (at most {stack.positions.limit:,})"
     return ", ".join(
         [
             f"{stack.layers} layers",
             f"width {stack.width}",
-            *([] if stack.autoregression == "self-attention" else [_AUTOREGRESSIONS[stack.autoregression]]),
+            *([] if stack.recurrence is None else [_RECURRENCES[stack.recurrence.kind]]),
             heads,
-            f"feed-forward {stack.inner_width} ({'gated ' if stack.gated else ''}{stack.activation})",
-            f"{'pre' if stack.pre_norm else 'post'}-norm ({stack.norm})",
+            f"feed-forward {inner.inner_width} ({'gated ' if inner.gated else ''}{inner.activation})",
+            f"{'pre' if stack.norms.before else 'post'}-norm ({stack.norms.kind})",
             positions,
         ]
     )
@@ -113,12 +115,12 @@ _BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 def _weight_facts(checkpoint: "Checkpoint") -> _Facts:
-    from fastattn.spec import resolve_precision
+    from fastattn.precision import resolve_precision
 
     distinct = {id(tensor): tensor for tensor in checkpoint.tensors.values()}  # tied weights count once
     parameters = sum(tensor.size for tensor in distinct.values())
     yield "parameters", f"{parameters:,}"
-    precision = resolve_precision("auto", checkpoint)
+    precision = resolve_precision("auto", checkpoint).name
     size = _size(_BYTES[precision] * parameters)
     held = checkpoint.precision
     if any(getattr(tensor, "input_scale", None) is not None for tensor in distinct.values()):

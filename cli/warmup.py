@@ -10,7 +10,7 @@ from fastattn.cli.progress import Compiling, Progress
 from fastattn.errors import FastattnError
 
 if TYPE_CHECKING:
-    from fastattn.spec import Checkpoint
+    from fastattn.checkpoint import Checkpoint
 
 
 @click.command(
@@ -31,22 +31,28 @@ def warmup() -> None:
         compiling = Compiling(progress)
         from fastattn.encoder import Encoder
         from fastattn.runtime.jit import cache_fault
+        from fastattn.spec import FeedForwardSpec, NormSpec, PositionSpec, RecurrenceSpec, Rotary
         from fastattn.translator import Translator
 
         # Little models run every kernel, one in each precision.
         for precision in ("float32", "bfloat16", "int8"):
             Encoder.from_checkpoint(_encoder_checkpoint(), precision).encode("word " * _LONG)
-        rotary = {"positions": "rotary", "norm": "rms", "pre_norm": True, "gated": True}
-        for precision, variety, quantized, autoregression in (
-            ("float32", {}, False, "self-attention"),
+        rotary = {
+            "positions": PositionSpec("rotary", limit=_LONG, rotary=Rotary(width=8)),
+            "norms": NormSpec("rms", final=False),
+            "feed_forward": FeedForwardSpec(inner_width=64, gated=True),
+        }
+        varieties: tuple[tuple[str, dict[str, Any], bool, str], ...] = (
+            ("float32", {}, False, ""),
             ("float32", rotary, True, "ssru"),
             ("bfloat16", {}, False, "average-attention"),
-            ("bfloat16", {}, False, "self-attention"),
-            ("int8", {}, True, "self-attention"),
-        ):
+            ("bfloat16", {}, False, ""),
+            ("int8", {}, True, ""),
+        )
+        for precision, variety, quantized, recurrence in varieties:
             decoder: dict[str, Any] = {}
-            if autoregression != "self-attention":  # whose decoders take no rotary positions
-                decoder = {"positions": "none", "rotary": None, "autoregression": autoregression}
+            if recurrence:  # such decoders take no rotary positions
+                decoder = {"positions": PositionSpec("none", limit=_LONG), "recurrence": RecurrenceSpec(recurrence)}
             checkpoint = _translation_checkpoint(quantized, decoder, **variety)
             translator = Translator.from_checkpoint(checkpoint, precision)
             for shortlist in (True, False):
@@ -59,19 +65,15 @@ def warmup() -> None:
 
 
 def _stack(**variety: Any) -> Any:
-    from fastattn.spec import Rotary, StackSpec
+    from fastattn.spec import AttentionSpec, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 
-    fields: dict[str, Any] = {
-        "positions": "table",
-        "max_positions": _LONG,
-        "pre_norm": False,
-        "final_norm": False,
-    } | variety
-    if fields["positions"] == "rotary":
-        fields["rotary"] = Rotary(width=8)
-    return StackSpec(
-        layers=1, width=64, heads=2, key_heads=2, head_width=32, inner_width=64, vocabulary=len(_TOKENS), **fields
-    )
+    parts: dict[str, Any] = {
+        "attention": AttentionSpec(heads=2, key_heads=2, head_width=32),
+        "feed_forward": FeedForwardSpec(inner_width=64),
+        "norms": NormSpec(before=False, final=False),
+        "positions": PositionSpec("table", limit=_LONG),
+    }
+    return StackSpec(layers=1, width=64, vocabulary=len(_TOKENS), **parts | variety)
 
 
 # Words enough that kernels which stay on one thread for little work take all of them; too few to be shared out whole.
@@ -80,12 +82,17 @@ _TOKENS = ("<unk>", "<s>", "</s>", "▁word")
 
 
 def _encoder_checkpoint() -> "Checkpoint":
-    from fastattn.spec import EncoderText, ModelSpec
+    from fastattn.spec import FeedForwardSpec, ModelSpec, NormSpec
+    from fastattn.text_spec import EncoderText
 
     model = {"type": "WordLevel", "vocab": {"<unk>": 0, "word": 1}, "unk_token": "<unk>"}
     tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}
     text = EncoderText(tokenizer=json.dumps(tokenizer).encode(), max_length=_LONG)
-    return _checkpoint(ModelSpec("encoder", _stack(activation="gelu", embedding_norm=True)), text)
+    variety = {
+        "feed_forward": FeedForwardSpec(inner_width=64, activation="gelu"),
+        "norms": NormSpec(before=False, final=False, embedding=True),
+    }
+    return _checkpoint(ModelSpec("encoder", _stack(**variety)), text)
 
 
 def _translation_checkpoint(quantized: bool, decoder: dict[str, Any], **variety: Any) -> "Checkpoint":
@@ -93,7 +100,9 @@ def _translation_checkpoint(quantized: bool, decoder: dict[str, Any], **variety:
 
     import numpy as np
 
-    from fastattn.spec import ModelSpec, Shortlist, TranslationText
+    from fastattn.checkpoint import Shortlist
+    from fastattn.spec import ModelSpec
+    from fastattn.text_spec import TranslationText
 
     stack = _stack(**variety)
     spec = ModelSpec("encoder-decoder", stack, dataclasses.replace(stack, cross_attention=True, **decoder))
@@ -106,7 +115,8 @@ def _checkpoint(spec: Any, text: Any, quantized: bool = False) -> "Checkpoint":
     """All weights one, the matrices as int8 where ``quantized``: only the kernels' types and forms matter."""
     import numpy as np
 
-    from fastattn.spec import Checkpoint, QuantizedTensor
+    from fastattn.checkpoint import Checkpoint
+    from fastattn.quantized import QuantizedTensor
     from fastattn.tensors import tensor_shapes
 
     tensors: dict[str, Any] = {}

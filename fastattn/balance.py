@@ -11,10 +11,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from fastattn.layers import Parameters
+from fastattn.checkpoint import Checkpoint
+from fastattn.layers.parameters import Parameters
 from fastattn.models.encoder import EncoderStack
 from fastattn.ops import Ops, PackedLinear
-from fastattn.spec import Checkpoint, QuantizedTensor, StackSpec
+from fastattn.quantized import QuantizedTensor
+from fastattn.spec import StackSpec
 
 # 64 sequences of 32 tokens give no better vectors than these 8, nor does a run in float32, whose kernels a model in
 # int8 does not need otherwise.
@@ -46,13 +48,15 @@ def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
     CheckpointError for weights that are not finite.
     """
     spec = checkpoint.spec.encoder
+    if spec is None:
+        return {}
     layers = [name for name in _behind_norms(spec) if not isinstance(_weight(checkpoint, name), QuantizedTensor)]
     if not layers:
         return {}
     recorder = Recorder(ops)
     parameters = Parameters(checkpoint.tensors, cast(Ops, recorder), "int8")
     stack = EncoderStack(parameters, spec)
-    length = min(LENGTH, spec.max_positions or LENGTH)
+    length = min(LENGTH, spec.positions.limit or LENGTH)
     stack.encode(list(np.random.default_rng(0).integers(0, spec.vocabulary, (SEQUENCES, length), np.int32)))
     peaks = {name: recorder.peaks[id(parameters.packed(name))] for name in layers}
     return {
@@ -63,7 +67,7 @@ def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
 
 
 def _behind_norms(spec: StackSpec) -> list[str]:
-    kinds = ["self_attention.qkv", "feed_forward.inner"] + ["feed_forward.inner_linear"] * spec.gated
+    kinds = ["self_attention.qkv", "feed_forward.inner"] + ["feed_forward.inner_linear"] * spec.feed_forward.gated
     return [f"encoder.layers.{i}.{kind}" for i in range(spec.layers) for kind in kinds]
 
 

@@ -12,15 +12,18 @@ from typing import Any
 import numpy as np
 
 from fastattn.balance import input_factors
+from fastattn.checkpoint import Checkpoint
 from fastattn.encoding import LEAST_ROWS, MOST_ROWS, Batch, EncodingWorker
 from fastattn.errors import CheckpointError, InputError, TokenizerError, check_bool, check_count
-from fastattn.models.encoder import EncoderModel
+from fastattn.models.kinds import build_model
 from fastattn.ops import Ops
+from fastattn.precision import resolve_precision
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.similarity import SIMILARITIES, similarity, unit_length
-from fastattn.spec import ACTIVATIONS, Checkpoint, EncoderText, check_poolings, resolve_precision
+from fastattn.spec import ACTIVATIONS
+from fastattn.text_spec import EncoderText, check_poolings
 from fastattn.weights import read
 from fastattn.weights.download import catalog
 
@@ -68,8 +71,11 @@ class Encoder:
                 f"an encoder's checkpoint is expected, this one is an {checkpoint.spec.kind} model's: "
                 "use Translator, or fastattn translate"
             )
-        precision = resolve_precision(precision, checkpoint).replace("intgemm", "int8")  # it has no scales of inputs
-        self._precision = precision
+        spec = checkpoint.spec.encoder
+        if spec is None or checkpoint.spec.decoder is not None:
+            raise CheckpointError(f"expected an encoder's checkpoint, got {checkpoint.spec.kind!r}")
+        resolved = resolve_precision(precision, checkpoint)
+        self._precision = resolved.name
         if (
             ops is None
         ):  # compiled kernels, like the tokenizers library, are imported only where they are used: it takes a while
@@ -80,13 +86,14 @@ class Encoder:
         limit = self._ops.thread_limit()
         self._threads = limit if threads is None else min(check_count("threads", threads), limit)
         self._text = text
-        self._width = checkpoint.spec.encoder.width
+        self._width = spec.width
         _check_text(text, self._width)
-        positions = checkpoint.spec.encoder.max_positions
+        positions = spec.positions.limit
         self._max_length = min(text.max_length, positions) if positions else text.max_length
-        kept = import_module("fastattn.packed_file").PackedFile(checkpoint.files, precision) if keep else None
+        arithmetic = resolved.arithmetic
+        kept = import_module("fastattn.packed_file").PackedFile(checkpoint.files, arithmetic) if keep else None
         factors = partial(input_factors, checkpoint, self._ops)
-        self._model = EncoderModel(checkpoint, self._ops, precision, kept, factors)
+        self._model = build_model(checkpoint, self._ops, arithmetic, kept, factors)
         if kept is not None:
             kept.save()
         make_worker = partial(EncodingWorker, self._model)

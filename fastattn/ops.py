@@ -27,7 +27,7 @@ import numpy as np
 
 from fastattn.edits import NO_EDITS, Edits
 from fastattn.position_bias import PositionBias
-from fastattn.spec import Tensor
+from fastattn.quantized import Tensor
 
 # What an implementation makes of weights is its own affair, but that PackedLinear has its ``outputs`` and ``inputs``.
 PackedLinear: TypeAlias = Any

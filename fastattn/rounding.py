@@ -3,7 +3,7 @@
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import QuantizedTensor
+from fastattn.quantized import QuantizedTensor
 
 LARGEST = 127  # -128 is not used: a row's range is symmetric
 

@@ -12,11 +12,18 @@ _CREDENTIALS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)[^/?#\s]*@")
 _AUTHORIZATION = re.compile(r"\b(Bearer|Basic) [\w.~+/=-]{16,}")
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _SHORTEST = 4  # characters; what is shorter is no token, and would be found in every other word
+_MOST, _LONGEST = 20, 300  # texts that are shown of a kind, and characters of each
 
 
 def shown(text: str) -> str:
     """``text`` as a terminal may get it: secrets left out, the rest of it ``visible``."""
     return visible(without_secrets(text))
+
+
+def first_of(texts: list[str], kind: str) -> list[str]:
+    """The first of many texts, none of them endless, and how many more of the kind there are."""
+    first = [text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..." for text in texts[:_MOST]]
+    return first if len(texts) <= _MOST else [*first, f"and {len(texts) - _MOST} more {kind}"]
 
 
 def visible(text: str) -> str:

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from time import perf_counter
@@ -25,18 +24,20 @@ from fastattn.arguments import (
 )
 from fastattn.balance import input_factors
 from fastattn.call_options import CallOptions
+from fastattn.checkpoint import Checkpoint
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.plans import score_plan
 from fastattn.decoding.service import DecodingService
 from fastattn.errors import CheckpointError, InputError, check_bool, check_count
 from fastattn.files import open_text, write_translations
-from fastattn.models.transformer import EncoderDecoder
+from fastattn.models.kinds import build_model
 from fastattn.ops import Ops
 from fastattn.pipeline import Pipeline, without_errors
+from fastattn.precision import resolve_precision
 from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
 from fastattn.scheduling.request import Plan
-from fastattn.spec import Checkpoint, TranslationText, resolve_precision, without_input_scales
 from fastattn.text.translation import TranslationTokenizer
+from fastattn.text_spec import TranslationText
 from fastattn.weights import read
 from fastattn.weights.download import catalog
 
@@ -74,12 +75,16 @@ class Translator:
     def _build(
         self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep: bool = False
     ) -> None:
-        if not isinstance(checkpoint.text, TranslationText):
+        text, encoder = checkpoint.text, checkpoint.spec.encoder
+        if not isinstance(text, TranslationText):
             raise CheckpointError(
                 f"a translation model's checkpoint is expected, this one is an {checkpoint.spec.kind} model's: "
                 "use Encoder, or fastattn encode"
             )
-        self._precision = precision = resolve_precision(precision, checkpoint)
+        if encoder is None or checkpoint.spec.decoder is None:
+            raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
+        resolved = resolve_precision(precision, checkpoint)
+        self._precision, checkpoint = resolved.name, resolved.applied(checkpoint)
         # Compiled kernels are imported only where they are used: it takes a while.
         if ops is None:
             from fastattn import kernels
@@ -88,21 +93,17 @@ class Translator:
         self._ops = ops
         limit = self._ops.thread_limit()
         self._threads = limit if threads is None else min(check_count("threads", threads), limit)
-        self._tokenizer = TranslationTokenizer(checkpoint.text)
+        self._tokenizer = TranslationTokenizer(text)
         self._options = CallOptions(self._tokenizer)
-        variety = ""
-        if precision == "intgemm":
-            precision, variety = "int8", "-intgemm"
-        else:
-            checkpoint = replace(checkpoint, tensors=without_input_scales(checkpoint.tensors))
-        kept = import_module("fastattn.packed_file").PackedFile(checkpoint.files, precision, variety) if keep else None
+        packing = resolved.arithmetic, resolved.variety
+        kept = import_module("fastattn.packed_file").PackedFile(checkpoint.files, *packing) if keep else None
         factors = partial(input_factors, checkpoint, self._ops)
-        self._model = EncoderDecoder(checkpoint, self._ops, precision, kept, factors)
+        self._model = build_model(checkpoint, self._ops, resolved.arithmetic, kept, factors)
         if kept is not None:
             kept.save()
         end_id, unk_id = self._tokenizer.end_id, self._tokenizer.unk_id
         self._service = DecodingService(self._model, end_id, unk_id, self._threads)
-        self._pipeline = Pipeline(self._service, self._tokenizer, checkpoint.spec.encoder.max_positions)
+        self._pipeline = Pipeline(self._service, self._tokenizer, encoder.positions.limit)
 
     @property
     def precision(self) -> str:

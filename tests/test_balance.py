@@ -9,14 +9,15 @@ from click.testing import CliRunner
 
 from fastattn import Encoder, kernels, reference
 from fastattn.balance import LEAST, LENGTH, MOST, input_factors
+from fastattn.checkpoint import Checkpoint
 from fastattn.cli.entry import commands
 from fastattn.errors import CheckpointError
-from fastattn.models.encoder import EncoderModel
+from fastattn.models.kinds import build_model
 from fastattn.packed_file import PackedFile
+from fastattn.quantized import QuantizedTensor
 from fastattn.reference.project import log_softmax
 from fastattn.reference.staging import round_to_bfloat16
 from fastattn.rounding import quantize
-from fastattn.spec import Checkpoint, QuantizedTensor
 from fastattn.tensors import check_tensors
 from fastattn.weights import read
 from fastattn.weights.native import convert
@@ -132,7 +133,7 @@ def uneven(case: EncoderCase) -> Checkpoint:
 
 
 def hidden(case: EncoderCase, checkpoint: Checkpoint, precision: str, factors=dict) -> np.ndarray:
-    return EncoderModel(checkpoint, kernels, precision, None, factors).encode(make_ids(case))[0]
+    return build_model(checkpoint, kernels, precision, None, factors).encode(make_ids(case))[0]
 
 
 # Where the norm is last, its columns weigh in the residual too, which no product rounds.
@@ -180,7 +181,7 @@ def test_columns_of_nothing_have_factors_too():
 
 def test_few_positions_are_enough():
     case = CASE["mbart"]
-    assert case.spec.max_positions < LENGTH
+    assert case.spec.positions.limit < LENGTH
     assert input_factors(make_checkpoint(case), kernels)
 
 
@@ -208,7 +209,7 @@ def test_layers_that_are_kept_need_no_factors(tmp_path, monkeypatch):
     rows = []
     for _ in range(2):
         kept = PackedFile([tmp_path / "weights"], "int8")
-        rows.append(EncoderModel(checkpoint, kernels, "int8", kept, factors).encode(make_ids(case))[0])
+        rows.append(build_model(checkpoint, kernels, "int8", kept, factors).encode(make_ids(case))[0])
         kept.save()
         assert len(calls) == 1
     np.testing.assert_array_equal(*rows)

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from fastattn import kernels, reference
+from fastattn.checkpoint import Checkpoint
 from fastattn.encoder import LEAST_ROWS, MOST_ROWS, Encoder, _batches
 from fastattn.errors import CheckpointError, FastattnError, InputError, TokenizerError
-from fastattn.models.encoder import EncoderModel
-from fastattn.spec import Checkpoint, EncoderText, ModelSpec, TranslationText
+from fastattn.models.kinds import build_model
+from fastattn.spec import ModelSpec, PositionSpec
+from fastattn.text_spec import EncoderText, TranslationText
 from tests import ROOT
 from tests.models.encoder_cases import CASES, make_tensors
 
@@ -35,7 +37,7 @@ def _tokenizer() -> bytes:
     return tokenizer.to_str().encode()
 
 
-SPEC = ModelSpec("encoder", replace(CASES[0].spec, max_positions=64))
+SPEC = ModelSpec("encoder", replace(CASES[0].spec, positions=PositionSpec("table", limit=64)))
 TEXT = EncoderText(
     _tokenizer(),
     max_length=64,
@@ -56,7 +58,7 @@ def _rows(text: str) -> np.ndarray:
     """The model's rows of one text, its special tokens included."""
     ids = Tokenizer.from_str(_tokenizer().decode()).encode(text).ids
     checkpoint = Checkpoint(SPEC, TENSORS, TEXT)
-    return EncoderModel(checkpoint, reference).encode([np.array(ids, np.int32)])[0].astype(np.float64)
+    return build_model(checkpoint, reference).encode([np.array(ids, np.int32)])[0].astype(np.float64)
 
 
 def _unit(x: np.ndarray) -> np.ndarray:

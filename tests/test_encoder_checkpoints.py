@@ -11,9 +11,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from fastattn import kernels
+from fastattn.checkpoint import Checkpoint
 from fastattn.encoder import Encoder
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, EncoderText
+from fastattn.text_spec import EncoderText
 from fastattn.weights import read
 from tests import GOLDENS
 from tests.test_encoder import SPEC, TENSORS, TEXT, WIDTH, _encoder, _many_texts
@@ -49,10 +50,10 @@ def _write_folder(folder: Path) -> None:
         "model_type": "bert",
         "hidden_size": WIDTH,
         "num_hidden_layers": spec.layers,
-        "num_attention_heads": spec.heads,
-        "intermediate_size": spec.inner_width,
+        "num_attention_heads": spec.attention.heads,
+        "intermediate_size": spec.feed_forward.inner_width,
         "vocab_size": spec.vocabulary,
-        "max_position_embeddings": spec.max_positions,
+        "max_position_embeddings": spec.positions.limit,
     }
     modules = [
         {"type": "sentence_transformers.models.Transformer", "path": ""},

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fastattn.spec import Checkpoint, TranslationText
+from fastattn.checkpoint import Checkpoint
+from fastattn.text_spec import TranslationText
 from fastattn.translator import Translator
 from fastattn.weights import read
 
@@ -34,7 +35,7 @@ def test_a_firefox_model_translates_as_in_firefox_with_its_scales(pulled, name):
     checkpoint: Checkpoint = read(pulled(name))
     assert isinstance(checkpoint.text, TranslationText) and checkpoint.spec.decoder is not None
     assert f"{checkpoint.text.source_language}-{checkpoint.text.target_language}" == name
-    assert (checkpoint.spec.decoder.autoregression, checkpoint.precision) == ("ssru", "int8")
+    assert (checkpoint.spec.decoder.recurrence.kind, checkpoint.precision) == ("ssru", "int8")
     assert checkpoint.shortlist is not None
     texts = list(EXPECTED[name])
     assert Translator(pulled(name), "intgemm").translate(texts, beam_size=1) == list(EXPECTED[name].values())

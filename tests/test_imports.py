@@ -19,6 +19,10 @@ ABOVE_ALL = {
     "runtime",
     "kernels",
     "spec",
+    "checkpoint",
+    "quantized",
+    "precision",
+    "text_spec",
     "position_bias",
     "ops",
     "reference",
@@ -56,15 +60,20 @@ TABLE = {
     "progress": set(),
     "simd": set(),
     "spec": set(),
+    "text_spec": set(),
+    "quantized": set(),
+    "checkpoint": {"spec", "text_spec", "quantized"},
+    "precision": {"checkpoint", "quantized"},
     "edits": set(),
     "position_bias": set(),
-    "ops": {"spec", "edits", "position_bias"},
-    "tensors": {"spec"},
-    "rounding": {"spec"},
+    "ops": {"quantized", "edits", "position_bias"},
+    "tensors": {"spec", "quantized"},
+    "rounding": {"quantized"},
     "runtime": {"simd", "environment"},
-    "kernels": {"simd", "runtime", "spec", "rounding", "edits", "position_bias"},  # spec for the activations' names
-    "reference": {"spec", "rounding", "edits", "position_bias"},
-    "packed_file": {"kernels", "weights", "spec"},
+    # spec for the activations' names
+    "kernels": {"simd", "runtime", "spec", "quantized", "rounding", "edits", "position_bias"},
+    "reference": {"quantized", "rounding", "edits", "position_bias"},
+    "packed_file": {"kernels", "weights"},
     "results": set(),
     "arguments": {"decoding"},
     "call_options": {"arguments", "decoding", "text"},
@@ -73,17 +82,20 @@ TABLE = {
     "pipeline": {"arguments", "decoding", "presentation", "results", "scheduling", "text"},
     "files": {"results"},
     "similarity": set(),
-    "layers": {"position_bias", "ops", "spec", "rounding"},
-    "balance": {"models", "layers", "ops", "spec"},
-    "models": {"layers", "ops", "spec", "edits", "position_bias"},
-    "decoding": {"models", "scheduling", "ops", "spec", "edits"},
+    "layers": {"position_bias", "ops", "spec", "quantized", "rounding"},
+    "balance": {"models", "layers", "ops", "spec", "checkpoint", "quantized"},
+    "models": {"layers", "ops", "spec", "checkpoint", "edits"},
+    "decoding": {"models", "scheduling", "ops", "checkpoint", "text_spec", "edits"},
     "weights": {
         "spec",
+        "checkpoint",
+        "quantized",
+        "text_spec",
         "tensors",
         "rounding",
         "text",
     },  # text for the pieces of a .spm, which are a Marian's vocabulary
-    "text": {"spec"},
+    "text": {"text_spec"},
     "attention_float64": set(),
     "functional": {"position_bias", "kernels", "runtime", "attention_float64"},
     "translator": ABOVE_ALL,
@@ -98,6 +110,10 @@ TABLE = {
         "weights",
         "balance",
         "spec",
+        "checkpoint",
+        "quantized",
+        "precision",
+        "text_spec",
         "tensors",
         "text",
         "runtime",
@@ -105,6 +121,20 @@ TABLE = {
         "simd",
         "progress",
     },
+}
+# Within weights: room -> the rooms there that it may import, beside itself. An exporter knows no other.
+READING = {"folder", "containers", "plan"}
+EXPORTERS = {"ctranslate2", "huggingface", "marian", "native"}
+WEIGHTS = {
+    "": {"folder", "containers"} | EXPORTERS,
+    "folder": set(),
+    "containers": {"folder"},
+    "plan": set(),
+    "ctranslate2": READING,
+    "huggingface": READING,
+    "marian": READING,
+    "native": READING,
+    "download": {"", "folder", "containers", "marian"},  # of the hub's many files those that the exporters read
 }
 # Room -> the packages from outside that it may import; NumPy and the standard library are everybody's.
 OUTSIDE = {
@@ -126,44 +156,99 @@ def modules():
             yield ".".join([package, *parts]), path
 
 
+NAMES = {name for name, _ in modules()}
+# Modules that import what a variable says, of a table of strings, which is read here as well, or from outside.
+FROM_VARIABLES = {"fastattn", "fastattn.weights.download.transport"}
+
+
 def room_of(module):
     return (module.split(".") + [""])[1]
 
 
-def imports_of(path):
-    """Dotted names of all that a file imports, at the top or inside functions."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def imports_of(source, module):
+    """Dotted names of all that a source imports, at the top or inside functions, or has by name in a string."""
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: a relative import"
+            assert node.level == 0, f"{module}: a relative import"
             # `from fastattn import spec` imports a room; `from fastattn import Encoder` a public name
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}" if node.module == "fastattn" else node.module
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name if name in NAMES else node.module for name in names)
+        elif isinstance(node, ast.Constant) and node.value in NAMES - {"fastattn"}:
+            yield node.value
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
+            if isinstance(node.args[0], ast.Constant):
+                yield node.args[0].value
+            else:
+                assert module in FROM_VARIABLES, f"{module} imports what a variable says"
 
 
-@pytest.mark.parametrize("module, path", list(modules()), ids=lambda value: value if isinstance(value, str) else "")
-def test_imports_only_what_the_table_allows(module, path):
+def forbidden(module, source):
+    """The imports of a module that the tables do not allow."""
     room = room_of(module)
     assert room in TABLE, f"{module} is in no room of the table"
-    for imported in imports_of(path):
+    found = []
+    for imported in imports_of(source, module):
         top = imported.split(".")[0]
         if top == "fastattn":
             target = room_of(imported)
             target = target if target in TABLE else ""  # a public name
-            assert target in {room} | ANYBODY | TABLE[room], f"{module} imports {imported}"
-        elif top not in sys.stdlib_module_names | {"numpy"}:
-            assert top in OUTSIDE.get(room, set()), f"{module} imports {imported}"
+            allowed = target in {room} | ANYBODY | TABLE[room]
+            if room == target == "weights":
+                inner, other = (room_of(name.removeprefix("fastattn.")) for name in (module, imported))
+                allowed = other in {inner} | WEIGHTS[inner]
+        else:
+            allowed = top in sys.stdlib_module_names | {"numpy"} | OUTSIDE.get(room, set())
+        found += [] if allowed else [imported]
+    return found
+
+
+@pytest.mark.parametrize("module, path", list(modules()), ids=lambda value: value if isinstance(value, str) else "")
+def test_imports_only_what_the_table_allows(module, path):
+    assert forbidden(module, path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "module, source",
+    [
+        ("fastattn.models.new", "import fastattn.kernels.matmul"),
+        ("fastattn.models.new", "from fastattn import kernels"),
+        ("fastattn.models.new", "def load():\n    from fastattn.kernels import matmul"),
+        ("fastattn.models.new", "from importlib import import_module\nimport_module('fastattn.kernels.matmul')"),
+        ("fastattn.layers", "HOMES = {'Encoder': ('fastattn.models.encoder', 'Encoder')}"),
+        ("fastattn.spec", "import importlib\nimportlib.import_module('torch')"),
+        ("fastattn.spec", "import torch"),
+        ("fastattn.weights.marian.new", "from fastattn.weights import native"),
+        ("fastattn.weights.marian.new", "from fastattn.weights.native import convert"),
+        ("fastattn.weights.marian.new", "HOMES = {'convert': 'fastattn.weights.native.convert'}"),
+        ("fastattn.weights.huggingface.new", "__import__('fastattn.weights.download.hub')"),
+        ("fastattn.weights.containers.new", "from fastattn.weights.plan import of"),
+        ("fastattn.weights.native", "from fastattn.weights import read"),
+    ],
+)
+def test_an_import_that_the_table_forbids_is_seen(module, source):
+    assert len(forbidden(module, source)) >= 1
+
+
+@pytest.mark.parametrize("source", ["import_module(name)", "importlib.import_module(f'fastattn.{room}')"])
+def test_what_a_variable_says_is_imported_nowhere_else(source):
+    with pytest.raises(AssertionError, match="imports what a variable says"):
+        forbidden("fastattn.models.new", source)
 
 
 def test_table_has_no_room_that_is_gone():
     existing = {room_of(module) for module, _ in modules()}
     assert set(TABLE) <= existing
+    assert set(WEIGHTS) == {room_of(name.removeprefix("fastattn.")) for name in NAMES if room_of(name) == "weights"}
 
 
 def test_kernels_are_imported_by_no_model():
     """The table again, told by its reason: the same model runs on kernels and on reference."""
-    users = {room_of(module) for module, path in modules() if any(".kernels" in name for name in imports_of(path))}
+    texts = {module: path.read_text(encoding="utf-8") for module, path in modules()}
+    users = {
+        room_of(name) for name, text in texts.items() if any(".kernels" in used for used in imports_of(text, name))
+    }
     assert not users & {"layers", "models", "decoding", "reference", "text", "weights"}
 
 

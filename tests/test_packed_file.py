@@ -11,7 +11,7 @@ import pytest
 from fastattn import Encoder, kernels
 from fastattn.cache import cache_root
 from fastattn.packed_file import PackedFile, content_hash
-from fastattn.spec import QuantizedTensor
+from fastattn.quantized import QuantizedTensor
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fastattn.errors import CheckpointError, InputError
-from fastattn.spec import EncoderText
 from fastattn.text.translation import TranslationTokenizer, split_lines
+from fastattn.text_spec import EncoderText
 from fastattn.translator import Translator
 from tests.models.tiny_models import END, START, random_checkpoint, steady_ops
 

@@ -9,7 +9,8 @@ import pytest
 
 from fastattn import Translator
 from fastattn.errors import CheckpointError, InputError
-from fastattn.spec import PRECISIONS, QuantizedTensor
+from fastattn.precision import PRECISIONS
+from fastattn.quantized import QuantizedTensor
 from tests.models.tiny_models import random_checkpoint
 from tests.weights.ctranslate2 import writer
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fastattn import kernels
+from fastattn.checkpoint import Checkpoint
 from fastattn.errors import InputError
-from fastattn.spec import Checkpoint
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.translator import Translator
 from tests.models.tiny_models import END, random_checkpoint, steady_ops

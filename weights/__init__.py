@@ -10,8 +10,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from fastattn.cache import cache_root, mark_used
+from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint
+from fastattn.tensors import check_tensors
 from fastattn.weights import ctranslate2, huggingface, marian, native
 from fastattn.weights.containers.unpacking import MOST_SHARING, SMALLEST_SUSPECT
 from fastattn.weights.ctranslate2 import argos
@@ -43,6 +44,7 @@ def read(path: str | Path) -> Checkpoint:
         exporter = next((module for module in EXPORTERS.values() if module.recognise(path)), None)
         if exporter is not None:
             checkpoint = exporter.read(path)
+            check_tensors(checkpoint.spec, checkpoint.tensors, str(path))
             _check_sharing(checkpoint, path)
             return checkpoint
         raise CheckpointError(_explain(path))

@@ -5,10 +5,10 @@ from typing import Protocol
 
 import numpy as np
 
+from fastattn.layers.rows import KeyValueCache
 from fastattn.models.memory import Memory
 from fastattn.models.output import Output
 from fastattn.models.sizes import DecoderSizes
-from fastattn.models.transformer import KeyValueCache
 from fastattn.ops import Ops
 
 

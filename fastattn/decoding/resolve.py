@@ -6,7 +6,7 @@ from typing import Any
 
 from fastattn.decoding.options import WIDEST_BEAM, DecodingOptions
 from fastattn.errors import CheckpointError, InputError
-from fastattn.spec import TranslationText
+from fastattn.text_spec import TranslationText
 from fastattn.warned import warn
 
 _SAMPLING = ("sampling_topk", "sampling_topp", "sampling_temperature")

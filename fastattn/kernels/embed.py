@@ -5,11 +5,11 @@ from numba import prange
 
 from fastattn.kernels.norm import ROW_BLOCK
 from fastattn.kernels.packing import NR, PackedLinear
+from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.runtime.jit import kernel
 from fastattn.simd.rows import prefetch_row_far
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import fma, load_part, splat, store_part
-from fastattn.spec import QuantizedTensor, Tensor
 
 _NO_TABLE, _NO_POSITIONS = np.empty((0, 0), np.float32), np.empty(0, np.int32)
 _NO_MULTIPLIERS = np.empty(0, np.float32)

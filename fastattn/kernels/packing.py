@@ -11,13 +11,13 @@ import numpy as np
 from numba import prange
 
 from fastattn.lazy import lazy
+from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import bfloat16_bits, quantize
 from fastattn.runtime.jit import kernel
 from fastattn.runtime.parts import make_scratch_parts, take_part
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES, TARGET
-from fastattn.spec import QuantizedTensor, Tensor
 
 NR = TARGET.columns
 COLUMNS = 128  # a multiple of LANES; NR rows of them are 8 KB

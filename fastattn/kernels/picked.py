@@ -31,6 +31,7 @@ from fastattn.kernels.logits import (
 from fastattn.kernels.matmul import skip_columns
 from fastattn.kernels.packing import PackedLinear
 from fastattn.kernels.staging import later, scratch_bytes, stage_rows
+from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import bfloat16_bits, quantize
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import make_scratch_parts, take_part
@@ -38,7 +39,6 @@ from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.dots import linear_dots
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import SIZE, address, load_index, make_scratch, store_index
-from fastattn.spec import QuantizedTensor, Tensor
 
 # Rows with the same words that one task takes: each vector of words is read from memory once for all of them.
 ROWS = 32

@@ -1,1 +1,1 @@
-"""Whole models, one short file an architecture: layers put together as a checkpoint's spec says."""
+"""Whole models, one short file a kind, found by name in ``kinds``: layers put together as a checkpoint's spec says."""

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.reference.packing import PackedLinear
-from fastattn.spec import QuantizedTensor, Tensor
 
 
 def embed(

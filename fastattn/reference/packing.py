@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.reference.staging import quantise_rows, round_to_bfloat16
 from fastattn.rounding import quantize
-from fastattn.spec import QuantizedTensor, Tensor
 
 
 class PackedLinear:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from fastattn.quantized import Tensor
 from fastattn.reference.packing import PackedLinear
-from fastattn.spec import Tensor
 
 
 class Picked:

@@ -9,11 +9,11 @@ import numpy as np
 
 from fastattn.errors import InputError
 from fastattn.lazy import lazy
-from fastattn.spec import TranslationText
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.text.splitting import split_sentences, split_to_fit
 from fastattn.text.unicode import check_text
 from fastattn.text.vocabulary_map import VocabularyMap
+from fastattn.text_spec import TranslationText
 from fastattn.warned import warn
 
 SPLITS = ("long", "sentences", "never")

@@ -12,10 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from fastattn import kernels
+from fastattn.checkpoint import Shortlist
 from fastattn.cli.entry import commands
 from fastattn.cli.loading import loading
+from fastattn.precision import PRECISIONS
 from fastattn.results import Translation
-from fastattn.spec import PRECISIONS, Shortlist
 from fastattn.translator import Translator
 from fastattn.weights import read
 from fastattn.weights.download.catalog import CATALOG

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 
-from fastattn.spec import POOLINGS
+from fastattn.text_spec import POOLINGS
 from tests import ROOT
 from tests.cli.test_cli import fail, run, succeed
 from tests.test_encoder_checkpoints import _write_folder

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 import fastattn
 from fastattn.cli.entry import commands
 from fastattn.decoding.options import DecodingOptions
-from fastattn.spec import DecodingSettings
+from fastattn.text_spec import DecodingSettings
 
 
 def help_of(*command):

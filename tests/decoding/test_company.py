@@ -1,4 +1,4 @@
-"""Sentences of many callers, each with options of its own, come, go and end together: each has the bits it has alone."""
+"""Sentences of many callers, each with options of its own, come, go and end together: each as if alone."""
 
 import asyncio
 import threading
@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import kernels
+from fastattn.checkpoint import Shortlist
 from fastattn.decoding import capacity
 from fastattn.decoding.cache import Cache
 from fastattn.decoding.jobs import Job
@@ -18,7 +19,6 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.plans import score_plan, search_plan
 from fastattn.decoding.worker import Worker
 from fastattn.errors import InputError
-from fastattn.spec import Shortlist
 from fastattn.translator import Translator
 from tests.decoding.searching import decode
 from tests.models.tiny_models import END, START, UNK, random_checkpoint, random_model, random_sources, vocabulary

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import Translator, kernels, reference
+from fastattn.checkpoint import Shortlist
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.shortlist import allowed_ids
-from fastattn.models.transformer import EncoderDecoder
-from fastattn.spec import Shortlist
+from fastattn.models.encoder_decoder import EncoderDecoder
+from fastattn.models.kinds import build_model
 from tests.decoding.searching import decode, score
 from tests.models.tiny_models import END, START, random_checkpoint, random_sources
 
@@ -45,7 +46,7 @@ def build(ops=reference, precision="float32", shortlist=True, seed=0, **changes)
     checkpoint = random_checkpoint(seed, vocabulary=WORDS, sharpness=2.0, **changes)
     if shortlist:
         checkpoint = replace(checkpoint, shortlist=random_shortlist(seed))
-    return EncoderDecoder(checkpoint, ops, precision)
+    return build_model(checkpoint, ops, precision)
 
 
 def run(model, sources, prefixes=None, threads=1, **options):

@@ -37,11 +37,11 @@ def bert(case: EncoderCase, tensors: dict) -> tuple[torch.nn.Module, dict]:
             vocab_size=spec.vocabulary,
             hidden_size=spec.width,
             num_hidden_layers=spec.layers,
-            num_attention_heads=spec.heads,
-            intermediate_size=spec.inner_width,
-            hidden_act=ACTIVATIONS[spec.activation],
-            max_position_embeddings=spec.max_positions,
-            layer_norm_eps=spec.norm_epsilon,
+            num_attention_heads=spec.attention.heads,
+            intermediate_size=spec.feed_forward.inner_width,
+            hidden_act=ACTIVATIONS[spec.feed_forward.activation],
+            max_position_embeddings=spec.positions.limit,
+            layer_norm_eps=spec.norms.epsilon,
         ),
         add_pooling_layer=False,
     )
@@ -72,14 +72,14 @@ def t5(case: EncoderCase, tensors: dict) -> tuple[torch.nn.Module, dict]:
         transformers.T5Config(
             vocab_size=spec.vocabulary,
             d_model=spec.width,
-            d_kv=spec.head_width,
-            d_ff=spec.inner_width,
+            d_kv=spec.attention.head_width,
+            d_ff=spec.feed_forward.inner_width,
             num_layers=spec.layers,
-            num_heads=spec.heads,
-            relative_attention_num_buckets=spec.relative_buckets,
-            relative_attention_max_distance=spec.relative_max_distance,
-            layer_norm_epsilon=spec.norm_epsilon,
-            feed_forward_proj="gated-gelu" if spec.gated else "relu",
+            num_heads=spec.attention.heads,
+            relative_attention_num_buckets=spec.positions.buckets,
+            relative_attention_max_distance=spec.positions.max_distance,
+            layer_norm_epsilon=spec.norms.epsilon,
+            feed_forward_proj="gated-gelu" if spec.feed_forward.gated else "relu",
         )
     )
     bias = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
@@ -92,11 +92,11 @@ def t5(case: EncoderCase, tensors: dict) -> tuple[torch.nn.Module, dict]:
         pairs = {
             f"{ours}.self_attention.output": f"{theirs}.0.SelfAttention.o",
             f"{ours}.self_attention.norm": f"{theirs}.0.layer_norm",
-            f"{ours}.feed_forward.inner": f"{theirs}.1.DenseReluDense.{'wi_0' if spec.gated else 'wi'}",
+            f"{ours}.feed_forward.inner": f"{theirs}.1.DenseReluDense.{'wi_0' if spec.feed_forward.gated else 'wi'}",
             f"{ours}.feed_forward.outer": f"{theirs}.1.DenseReluDense.wo",
             f"{ours}.feed_forward.norm": f"{theirs}.1.layer_norm",
         }
-        if spec.gated:
+        if spec.feed_forward.gated:
             pairs[f"{ours}.feed_forward.inner_linear"] = f"{theirs}.1.DenseReluDense.wi_1"
         state |= _renamed(tensors, pairs, False)
     return model, state
@@ -109,13 +109,13 @@ def mbart(case: EncoderCase, tensors: dict) -> tuple[torch.nn.Module, dict]:
             vocab_size=spec.vocabulary,
             d_model=spec.width,
             encoder_layers=spec.layers,
-            encoder_attention_heads=spec.heads,
-            encoder_ffn_dim=spec.inner_width,
+            encoder_attention_heads=spec.attention.heads,
+            encoder_ffn_dim=spec.feed_forward.inner_width,
             decoder_layers=1,
-            decoder_attention_heads=spec.heads,
-            decoder_ffn_dim=spec.inner_width,
-            activation_function=ACTIVATIONS[spec.activation],
-            max_position_embeddings=spec.max_positions,
+            decoder_attention_heads=spec.attention.heads,
+            decoder_ffn_dim=spec.feed_forward.inner_width,
+            activation_function=ACTIVATIONS[spec.feed_forward.activation],
+            max_position_embeddings=spec.positions.limit,
             scale_embedding=True,
         )
     )

@@ -5,7 +5,7 @@ import pytest
 
 from fastattn import kernels, reference
 from fastattn.kernels.packing import COLUMNS, NR
-from fastattn.spec import QuantizedTensor
+from fastattn.quantized import QuantizedTensor
 
 # (outputs, inputs) around the widths of panels, vectors and blocks; nothing at all.
 SIZES = [(1, 1), (NR - 1, 7), (NR, 8), (NR + 1, 9), (3, 0), (0, 3)]

@@ -8,9 +8,9 @@ from fastattn.edits import NO_EDITS, Edits
 from fastattn.kernels.picked import ROWS
 from fastattn.kernels.project import log_softmax
 from fastattn.kernels.select import CHUNK
+from fastattn.quantized import QuantizedTensor
 from fastattn.rounding import quantize
 from fastattn.simd.target import LANES
-from fastattn.spec import QuantizedTensor
 
 PRECISIONS = ["float32", "bfloat16", "int8"]
 V = 3 * CHUNK + 5

@@ -12,11 +12,11 @@ from fastattn import kernels, reference
 from fastattn.errors import CheckpointError
 from fastattn.kernels.matmul import GROUP, MR
 from fastattn.kernels.packing import NR
+from fastattn.quantized import QuantizedTensor
 from fastattn.simd import target
 from fastattn.simd.arithmetic import BFLOAT16, INT8
 from fastattn.simd.target import Target, choose_target
 from fastattn.simd.tile import tile_assembly
-from fastattn.spec import QuantizedTensor
 
 SHAPES = [
     (1, 1, 1), (1, NR, 4), (2, NR + 1, 5), (3, GROUP * NR, 64), (4, GROUP * NR + 7, 63), (MR - 1, NR - 1, 17),
@@ -161,7 +161,7 @@ CHILD = """
 import json, sys, numpy as np
 from fastattn import kernels
 from fastattn.simd.target import TARGET
-from fastattn.spec import QuantizedTensor
+from fastattn.quantized import QuantizedTensor
 rng = np.random.default_rng(0)
 x, weight = rng.integers(-127, 128, (7, 301)), rng.integers(-127, 128, (150, 301))
 x[:, 0] = 127

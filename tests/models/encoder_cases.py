@@ -4,8 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastattn.spec import Checkpoint, EncoderText, ModelSpec, StackSpec
+from fastattn.checkpoint import Checkpoint
+from fastattn.spec import ModelSpec, StackSpec
 from fastattn.tensors import tensor_shapes
+from fastattn.text_spec import EncoderText
+from tests.models.specs import stack_spec
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,7 @@ class EncoderCase:
 
 
 def _bert(width: int, heads: int, layers: int, inner: int, activation: str = "gelu", positions: int = 40) -> StackSpec:
-    return StackSpec(
+    return stack_spec(
         layers=layers,
         width=width,
         heads=heads,
@@ -37,7 +40,7 @@ def _bert(width: int, heads: int, layers: int, inner: int, activation: str = "ge
 
 
 def _t5(width: int, heads: int, head_width: int, inner: int, gated: bool) -> StackSpec:
-    return StackSpec(
+    return stack_spec(
         layers=2,
         width=width,
         heads=heads,
@@ -70,7 +73,7 @@ CASES = [
     EncoderCase(
         "mbart",
         "mbart",
-        StackSpec(
+        stack_spec(
             layers=2,
             width=36,
             heads=3,

@@ -7,20 +7,17 @@ import pytest
 
 from fastattn import reference
 from fastattn.errors import CheckpointError, InputError
-from fastattn.layers import (
-    AttentionBias,
-    Embedding,
-    FeedForward,
-    Linear,
-    Norm,
-    Parameters,
-    SelfAttention,
-    alibi_slopes,
-    relative_buckets,
-    sinusoid_table,
-)
+from fastattn.layers.attention import SelfAttention
+from fastattn.layers.attention_positions import AttentionBias, alibi_slopes, relative_buckets
+from fastattn.layers.embedding import Embedding, sinusoid_table
+from fastattn.layers.linear import FeedForward, Linear
+from fastattn.layers.norm import Norm
+from fastattn.layers.parameters import Parameters
+from fastattn.layers.rows import WholeRows
+from fastattn.quantized import QuantizedTensor
 from fastattn.reference.attention import position_bias
-from fastattn.spec import Alibi, QuantizedTensor, Rotary, StackSpec
+from fastattn.spec import Alibi, Rotary, StackSpec
+from tests.models.specs import stack_spec
 
 
 def _spec(**changes: object) -> StackSpec:
@@ -34,7 +31,7 @@ def _spec(**changes: object) -> StackSpec:
         "vocabulary": 7,
         "positions": "none",
     }
-    return StackSpec(**fields | changes)
+    return stack_spec(**fields | changes)
 
 
 def _drawn(*shape: int, seed: int = 0) -> np.ndarray:
@@ -83,7 +80,7 @@ def test_one_weight_with_two_biases_is_two_layers() -> None:
 
 @pytest.mark.parametrize("norm, mean, size", [("layer", 2.0, math.sqrt(2 / 3 + 1e-5)), ("rms", 0.0, math.sqrt(14 / 3))])
 def test_norm_is_chosen_by_the_spec(norm: str, mean: float, size: float) -> None:
-    layer = Norm(Parameters({"n.weight": np.ones(3)}, reference), "n", _spec(norm=norm))
+    layer = Norm(Parameters({"n.weight": np.ones(3)}, reference), "n", _spec(norm=norm).norms)
     np.testing.assert_allclose(layer(np.array([[1.0, 2.0, 3.0]])), [[(i - mean) / size for i in (1, 2, 3)]], rtol=1e-5)
 
 
@@ -128,30 +125,41 @@ def test_embedding_scales_the_table_and_not_the_positions() -> None:
         embedding(np.array([0], np.int32), np.array([4], np.int32))
 
 
+def _attention(spec: StackSpec) -> SelfAttention:
+    name = "a.self_attention"
+    tensors = {
+        f"{name}.norm.weight": np.ones(8),
+        f"{name}.qkv.weight": _drawn(16, 8, seed=1),
+        f"{name}.output.weight": _drawn(8, 8, seed=2),
+    }
+    return SelfAttention(Parameters(tensors, reference), "a", 0, spec)
+
+
+def _rows(positions_N: np.ndarray, causal: bool = False) -> WholeRows:
+    """A sequence whose positions are as they are told to be."""
+    return WholeRows(reference, np.array([0, 5]), positions_N.astype(np.int32), lambda longest: None, causal)
+
+
 def test_rotary_scores_depend_on_the_distance_alone() -> None:
     for interleaved in (False, True):
-        spec = _spec(positions="rotary", rotary=Rotary(4, interleaved=interleaved))
-        tensors = {
-            "encoder.embedding.weight": _drawn(7, 8),
-            "a.qkv.weight": _drawn(16, 8, seed=1),
-            "a.output.weight": _drawn(8, 8, seed=2),
-        }
-        attention = SelfAttention(Parameters(tensors, reference), "a", "encoder", spec)
-        x, starts = _drawn(5, 8, seed=3), np.array([0, 5])
-        near = attention(x, starts, np.arange(5, dtype=np.int32))
-        far = attention(x, starts, np.arange(900, 905, dtype=np.int32))
+        attention = _attention(_spec(positions="rotary", rotary=Rotary(4, interleaved=interleaved)))
+        x = _drawn(5, 8, seed=3)
+        near = attention(x, _rows(np.arange(5)))
+        far = attention(x, _rows(np.arange(900, 905)))
         np.testing.assert_allclose(near, far, rtol=1e-9)
-        still = attention(x, starts, np.zeros(5, np.int32))
+        still = attention(x, _rows(np.zeros(5)))
         assert np.abs(near - still).max() > 1e-3
 
 
 def test_rotary_linear_scaling_divides_positions() -> None:
-    tensors = {"encoder.embedding.weight": _drawn(7, 8), "a.qkv.weight": _drawn(16, 8), "a.output.weight": _drawn(8, 8)}
-    parameters, x = Parameters(tensors, reference), _drawn(2, 8, seed=3)
-    plain = SelfAttention(parameters, "a", "encoder", _spec(positions="rotary", rotary=Rotary(4)))
-    scaled = SelfAttention(parameters, "a", "encoder", _spec(positions="rotary", rotary=Rotary(4, scale=4.0)))
-    expected = plain.project(x, np.array([1, 3], np.int32))
-    np.testing.assert_allclose(scaled.project(x, np.array([4, 12], np.int32)), expected, rtol=1e-13)
+    x = _drawn(2, 8, seed=3)
+    plain = _attention(_spec(positions="rotary", rotary=Rotary(4)))
+    scaled = _attention(_spec(positions="rotary", rotary=Rotary(4, scale=4.0)))
+    expected, found = plain.qkv(x), scaled.qkv(x)
+    assert plain.rotary is not None and scaled.rotary is not None
+    plain.rotary(expected, np.array([1, 3], np.int32))
+    scaled.rotary(found, np.array([4, 12], np.int32))
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
 
 
 def test_alibi_slopes_of_the_paper() -> None:
@@ -219,33 +227,42 @@ def test_relative_positions_that_cannot_be_are_a_checkpoint_error(buckets: int, 
 
 
 def test_gated_feed_forward_multiplies_the_activated_half() -> None:
+    name = "f.feed_forward"
     tensors = {
-        "f.inner.weight": _drawn(5, 8),
-        "f.inner_linear.weight": _drawn(5, 8, seed=1),
-        "f.outer.weight": _drawn(8, 5, seed=2),
+        f"{name}.inner.weight": _drawn(5, 8),
+        f"{name}.inner_linear.weight": _drawn(5, 8, seed=1),
+        f"{name}.outer.weight": _drawn(8, 5, seed=2),
+        f"{name}.norm.weight": 1 + _drawn(8, seed=5),
     }
-    x, residual = _drawn(3, 8, seed=3), _drawn(3, 8, seed=4)
-    inner, gate, outer = tensors.values()
+    residual, rows = _drawn(3, 8, seed=4), _rows(np.arange(3))
+    inner, gate, outer, _ = tensors.values()
     parameters = Parameters(tensors, reference)
-    gated = FeedForward(parameters, "f", _spec(gated=True))(x, residual)
+    x = Norm(parameters, f"{name}.norm", _spec().norms)(residual)
+    gated = FeedForward(parameters, "f", _spec(gated=True))(residual, rows)
     np.testing.assert_allclose(gated, (np.maximum(x @ inner.T, 0) * (x @ gate.T)) @ outer.T + residual)
-    plain = FeedForward(parameters, "f", _spec())(x)
-    np.testing.assert_allclose(plain, np.maximum(x @ inner.T, 0) @ outer.T)
+    plain = FeedForward(parameters, "f", _spec())(residual, rows)
+    np.testing.assert_allclose(plain, np.maximum(x @ inner.T, 0) @ outer.T + residual)
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_a_norm_behind_a_sublayer_takes_the_sum(norm: str) -> None:
+    tensors = {
+        "f.feed_forward.inner.weight": _drawn(5, 8),
+        "f.feed_forward.outer.weight": _drawn(8, 5, seed=2),
+        "f.feed_forward.norm.weight": 1 + _drawn(8, seed=5),
+    }
+    inner, outer, _ = tensors.values()
+    parameters, x, spec = Parameters(tensors, reference), _drawn(3, 8, seed=3), _spec(norm=norm, pre_norm=False)
+    found = FeedForward(parameters, "f", spec)(x, _rows(np.arange(3)))
+    expected = Norm(parameters, "f.feed_forward.norm", spec.norms)(x + np.maximum(x @ inner.T, 0) @ outer.T)
+    np.testing.assert_allclose(found, expected)
 
 
 def test_causal_attention_does_not_look_ahead() -> None:
-    tensors = {"encoder.embedding.weight": _drawn(7, 8), "a.qkv.weight": _drawn(16, 8), "a.output.weight": _drawn(8, 8)}
-    layer = SelfAttention(Parameters(tensors, reference), "a", "encoder", _spec())
-    x, starts, positions = _drawn(5, 8, seed=3), np.array([0, 5]), np.arange(5, dtype=np.int32)
+    layer, rows = _attention(_spec()), _rows(np.arange(5), causal=True)
+    x = _drawn(5, 8, seed=3)
     changed = x.copy()
-    changed[3:] += 1
-
-    def attention(x_ND: np.ndarray) -> np.ndarray:
-        seen_N2, qkv_NE = reference.seen_keys(starts, np.diff(starts), causal=True), layer.project(x_ND, positions)
-        columns = {"key_column": layer.key_column, "value_column": layer.value_column}
-        context = reference.attention(qkv_NE, qkv_NE, qkv_NE, starts, starts, seen_N2=seen_N2, **columns, **layer.shape)
-        return layer.output(context)
-
-    before, after = attention(x), attention(changed)
+    changed[3:] += 1 + np.arange(8)  # which its norm does not take away
+    before, after = layer(x, rows), layer(changed, rows)
     np.testing.assert_array_equal(before[:3], after[:3])
     assert np.abs(before[3:] - after[3:]).max() > 1e-3

@@ -9,11 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import kernels, reference
+from fastattn.checkpoint import Checkpoint
 from fastattn.errors import InputError
 from fastattn.models.encoder import EncoderModel
-from fastattn.spec import POSITIONS, Alibi, Checkpoint, Rotary, StackSpec
+from fastattn.models.kinds import build_model
+from fastattn.spec import POSITIONS, Alibi, Rotary, StackSpec
 from tests import GOLDENS
 from tests.models.encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
+from tests.models.specs import stack_spec
 
 OPS = {"kernels": kernels, "reference": reference}
 
@@ -27,14 +30,14 @@ def ops(request: pytest.FixtureRequest) -> ModuleType:
 def test_last_hidden_states_are_those_of_transformers(case: EncoderCase, ops: ModuleType) -> None:
     with np.load(GOLDENS / "encoders.npz") as goldens:
         expected_ND = goldens[case.name]
-    rows_ND, starts_B1 = EncoderModel(make_checkpoint(case), ops).encode(make_ids(case))
+    rows_ND, starts_B1 = build_model(make_checkpoint(case), ops).encode(make_ids(case))
     assert rows_ND.dtype == np.float32
     np.testing.assert_array_equal(np.diff(starts_B1), case.lengths)
     assert np.abs(rows_ND - expected_ND).max() <= 1e-4 * np.abs(expected_ND).max()
 
 
 def _stack(positions: str, pre_norm: bool) -> StackSpec:
-    return StackSpec(
+    return stack_spec(
         layers=2,
         width=20,
         heads=4,
@@ -69,25 +72,25 @@ def _sentences(lengths: list[int], vocabulary: int = 50) -> list[np.ndarray]:
     return [np.random.default_rng(n).integers(0, vocabulary, n).astype(np.int32) for n in lengths]
 
 
-@pytest.mark.parametrize("spec", VARIETIES, ids=lambda spec: f"{spec.positions}-{spec.pre_norm}")
+@pytest.mark.parametrize("spec", VARIETIES, ids=lambda spec: f"{spec.positions.kind}-{spec.norms.before}")
 def test_kernels_agree_with_the_reference_in_float64(spec: StackSpec) -> None:
     checkpoint, ids_B = _checkpoint(spec), _sentences([5, 0, 17, 1])
     oracle = replace(checkpoint, tensors={name: x.astype(np.float64) for name, x in checkpoint.tensors.items()})
-    expected_ND, expected_starts_B1 = EncoderModel(oracle, reference).encode(ids_B)
-    rows_ND, starts_B1 = EncoderModel(checkpoint, kernels).encode(ids_B)
+    expected_ND, expected_starts_B1 = build_model(oracle, reference).encode(ids_B)
+    rows_ND, starts_B1 = build_model(checkpoint, kernels).encode(ids_B)
     np.testing.assert_array_equal(starts_B1, expected_starts_B1)
     assert expected_ND.dtype == np.float64 and rows_ND.dtype == np.float32
     assert np.abs(rows_ND - expected_ND).max() <= 1e-5 * np.abs(expected_ND).max()
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-@pytest.mark.parametrize("spec", VARIETIES, ids=lambda spec: f"{spec.positions}-{spec.pre_norm}")
+@pytest.mark.parametrize("spec", VARIETIES, ids=lambda spec: f"{spec.positions.kind}-{spec.norms.before}")
 def test_kernels_agree_with_the_reference_in_fewer_bits(spec: StackSpec, precision: str) -> None:
     """But for the rare value that two roundings of float32 put on either side of a step."""
     checkpoint, ids_B = _checkpoint(spec), _sentences([5, 0, 17, 1, 9, 30])
-    exact_ND, _ = EncoderModel(checkpoint, reference).encode(ids_B)
-    oracle_ND, _ = EncoderModel(checkpoint, reference, precision).encode(ids_B)
-    rows_ND, _ = EncoderModel(checkpoint, kernels, precision).encode(ids_B)
+    exact_ND, _ = build_model(checkpoint, reference).encode(ids_B)
+    oracle_ND, _ = build_model(checkpoint, reference, precision).encode(ids_B)
+    rows_ND, _ = build_model(checkpoint, kernels, precision).encode(ids_B)
     differences_ND, rounding_ND = np.abs(rows_ND - oracle_ND), np.abs(oracle_ND - exact_ND)
     scale = np.abs(exact_ND).mean()
     assert np.median(differences_ND) < 1e-5 * scale and differences_ND.mean() < rounding_ND.mean() / 8
@@ -96,7 +99,7 @@ def test_kernels_agree_with_the_reference_in_fewer_bits(spec: StackSpec, precisi
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16", "int8"])
 def models(request: pytest.FixtureRequest) -> list[EncoderModel]:
-    return [EncoderModel(_checkpoint(spec), kernels, request.param) for spec in VARIETIES]
+    return [build_model(_checkpoint(spec), kernels, request.param) for spec in VARIETIES]
 
 
 @settings(max_examples=20, deadline=None)
@@ -115,7 +118,7 @@ def test_a_sentence_has_the_same_bits_whatever_its_neighbours(
 
 
 def test_no_sentences_and_empty_ones(ops: ModuleType) -> None:
-    model = EncoderModel(_checkpoint(VARIETIES[0]), ops)
+    model = build_model(_checkpoint(VARIETIES[0]), ops)
     for ids_B in ([], [np.zeros(0, np.int32)] * 3):
         rows_ND, starts_B1 = model.encode(ids_B)
         assert rows_ND.shape == (0, 20)
@@ -123,8 +126,8 @@ def test_no_sentences_and_empty_ones(ops: ModuleType) -> None:
 
 
 def test_what_the_model_cannot_take_is_an_input_error() -> None:
-    table = next(spec for spec in VARIETIES if spec.positions == "table")
-    model = EncoderModel(_checkpoint(table), reference)
+    table = next(spec for spec in VARIETIES if spec.positions.kind == "table")
+    model = build_model(_checkpoint(table), reference)
     with pytest.raises(InputError, match="32 positions, the sequence needs 33"):
         model.encode(_sentences([33]))
     with pytest.raises(InputError, match="token id 50 is outside the vocabulary of 50"):

@@ -9,7 +9,8 @@ from fastattn import kernels, reference
 from fastattn.decoding.cache import Cache, RowPool
 from fastattn.decoding.scoring import score
 from fastattn.errors import CheckpointError, InputError
-from fastattn.models.transformer import EncoderDecoder
+from fastattn.layers.parameters import Parameters
+from fastattn.models.encoder_decoder import EncoderDecoder
 from tests.models.tiny_models import VARIETIES, random_checkpoint, random_model, random_sources
 
 
@@ -142,7 +143,6 @@ def test_later_tokens_and_other_sources_change_nothing_before(variety):
 
 @pytest.mark.parametrize(("layer", "heads"), [(-1, 1), (0, 2), (1, 0)])
 def test_attention_is_the_mean_of_the_alignment_heads(layer, heads):
-    model = random_model(seed=4, dtype=np.float64, alignment_layer=layer, alignment_heads=heads)
     sources, targets = random_sources(3, seed=5, shortest=2), random_sources(3, seed=6, shortest=2)
     calls = []
 
@@ -155,9 +155,9 @@ def test_attention_is_the_mean_of_the_alignment_heads(layer, heads):
             weights_BHTS[...] = full
         return out
 
-    model.decoder.ops = SimpleNamespace(**(vars(reference) | {"attention": spy}))
+    ops = SimpleNamespace(**(vars(reference) | {"attention": spy}))
+    model = random_model(seed=4, ops=ops, dtype=np.float64, alignment_layer=layer, alignment_heads=heads)
     _, attention_NS, starts_B1 = _full(model, sources, targets, attention=True)
-    model.decoder.ops = reference
     expected_BTS = calls[layer][:, : heads or 4].mean(axis=1)
     _, seen = _stepped(model, sources, targets, attention=True)
     for b in range(3):
@@ -211,4 +211,4 @@ def test_an_encoder_is_no_translation_model():
     checkpoint = random_checkpoint()
     checkpoint.spec = type(checkpoint.spec)("encoder", checkpoint.spec.encoder)
     with pytest.raises(CheckpointError, match="encoder-decoder"):
-        EncoderDecoder(checkpoint, reference)
+        EncoderDecoder(checkpoint, Parameters(checkpoint.tensors, reference))

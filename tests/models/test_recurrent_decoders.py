@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from fastattn import kernels, reference
 from fastattn.decoding.scoring import score
 from fastattn.errors import CheckpointError
-from fastattn.spec import StackSpec
 from tests.decoding.test_decoding import _decode, check_company
+from tests.models.specs import stack_spec
 from tests.models.test_models_transformer import _full, _stepped
 from tests.models.tiny_models import BASE, END, START, VARIETIES, random_checkpoint, random_model, random_sources
 
@@ -35,11 +35,11 @@ def _ssru(x_TD, tensors, spec):
     """Kim 2019, equations 1 to 3 with the reset gate left out, token by token."""
     name, cell_D, out = "decoder.layers.1.ssru", np.zeros(spec.width), []
     for x_D in x_TD:
-        inside_D = _norm(x_D, tensors, f"{name}.norm") if spec.pre_norm else x_D
+        inside_D = _norm(x_D, tensors, f"{name}.norm") if spec.norms.before else x_D
         value_D, forget_D = np.split(_product(inside_D, tensors, f"{name}.input"), 2)
         cell_D = _sigmoid(forget_D) * cell_D + (1 - _sigmoid(forget_D)) * value_D
         y_D = x_D + np.maximum(cell_D, 0)
-        out.append(y_D if spec.pre_norm else _norm(y_D, tensors, f"{name}.norm"))
+        out.append(y_D if spec.norms.before else _norm(y_D, tensors, f"{name}.norm"))
     return np.array(out)
 
 
@@ -48,28 +48,28 @@ def _average(x_TD, tensors, spec):
     name, out = "decoder.layers.1.average_attention", []
     for t, x_D in enumerate(x_TD):
         y_D = x_TD[: t + 1].mean(axis=0)
-        if spec.pre_norm:
+        if spec.norms.before:
             y_D = _norm(y_D, tensors, f"{name}.norm")
-        if spec.average_inner_width:
+        if spec.recurrence.inner_width:
             inner_F = _product(y_D, tensors, f"{name}.inner")
             y_D = _product(inner_F * _sigmoid(inner_F), tensors, f"{name}.outer")
-        if spec.average_gates:
+        if spec.recurrence.gates:
             input_gate_D = _sigmoid(_product(x_D, tensors, f"{name}.input_gate"))
             y_D = input_gate_D * x_D + _sigmoid(_product(y_D, tensors, f"{name}.forget_gate")) * y_D
-        out.append(x_D + y_D if spec.pre_norm else _norm(x_D + y_D, tensors, f"{name}.norm"))
+        out.append(x_D + y_D if spec.norms.before else _norm(x_D + y_D, tensors, f"{name}.norm"))
     return np.array(out)
 
 
 class _Positions:
-    """A reach of one sequence of T rows that keeps its states in float64."""
+    """One sequence of T rows, whose states are kept in float64."""
 
     def __init__(self, length, width):
         self.table_TD = np.zeros((length, width))
-        self.rows_T = np.arange(length, dtype=np.int32)
+        self.positions_N = np.arange(length, dtype=np.int32)
 
-    def states(self, layer):
-        assert layer == 1
-        return self.table_TD, self.rows_T - np.int32(1), self.rows_T
+    def states(self, layer, x_TD):
+        assert layer == 1 and x_TD.shape == self.table_TD.shape
+        return self.table_TD, self.positions_N - np.int32(1), self.positions_N
 
 
 @pytest.mark.parametrize("variety", RECURRENT)
@@ -78,9 +78,9 @@ def test_a_layer_is_the_formula_by_hand(variety):
     model = random_model(seed=3, dtype=np.float64, **VARIETIES[variety])
     spec = checkpoint.spec.decoder
     x_TD = np.random.default_rng(0).normal(size=(9, spec.width))
-    by_hand = _ssru if spec.autoregression == "ssru" else _average
-    reach = _Positions(9, spec.width)
-    found_TD = model.decoder.blocks[1].autoregression(x_TD, np.arange(9, dtype=np.int32), reach)
+    by_hand = _ssru if spec.recurrence.kind == "ssru" else _average
+    rows = _Positions(9, spec.width)
+    found_TD = model.decoder.blocks[1].mixer(x_TD, rows)
     expected_TD = by_hand(x_TD, checkpoint.tensors, spec)
     np.testing.assert_allclose(found_TD, expected_TD, rtol=1e-12, atol=1e-12)
     assert np.abs(expected_TD[5:] - by_hand(x_TD[5:], checkpoint.tensors, spec)).max() > 1e-3, "the past should matter"
@@ -144,22 +144,22 @@ def test_a_state_takes_the_room_of_a_row_and_not_of_keys_and_values():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"autoregression": "gru"}, "unknown autoregression 'gru'; known: self-attention, ssru, average-attention"),
-        ({"autoregression": "ssru", "positions": "alibi"}, "alibi positions act inside an attention"),
-        ({"average_inner_width": -1}, "average_inner_width should not be negative, is -1"),
-        ({"sinusoid_start": -2}, "sinusoid_start should not be negative, is -2"),
-        ({"average_activation": "softplus"}, "unknown average_activation 'softplus'"),
+        ({"recurrence": "gru"}, "unknown recurrence 'gru'; known: ssru, average-attention"),
+        ({"recurrence": "ssru", "positions": "alibi"}, "alibi positions act inside an attention"),
+        ({"recurrence": "ssru", "average_inner_width": -1}, "inner_width should not be negative, is -1"),
+        ({"sinusoid_start": -2}, "start should not be negative, is -2"),
+        ({"recurrence": "ssru", "average_activation": "softplus"}, "unknown activation of a recurrence 'softplus'"),
     ],
 )
 def test_stacks_that_cannot_be(changes, message):
     with pytest.raises(CheckpointError, match=message):
-        StackSpec(**(BASE | changes))
+        stack_spec(**(BASE | changes))
 
 
 def test_an_encoder_looks_both_ways():
     spec = random_checkpoint().spec
-    with pytest.raises(CheckpointError, match="an encoder's autoregression is self-attention, not ssru"):
-        type(spec)("encoder", StackSpec(**BASE, autoregression="ssru"))
+    with pytest.raises(CheckpointError, match="an encoder looks both ways by self-attention, not by ssru"):
+        type(spec)("encoder", stack_spec(**BASE, recurrence="ssru"))
 
 
 def test_the_reference_decodes_recurrent_models_too():

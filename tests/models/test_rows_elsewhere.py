@@ -5,7 +5,7 @@ import pytest
 
 from fastattn import Translator, kernels
 from fastattn.models.encoder import CHUNK
-from fastattn.spec import POOLINGS
+from fastattn.text_spec import POOLINGS
 from tests.models.tiny_models import VARIETIES, random_checkpoint
 from tests.test_encoder import WIDTH
 from tests.test_encoder import _encoder as build

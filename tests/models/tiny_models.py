@@ -5,13 +5,17 @@ from types import SimpleNamespace
 import numpy as np
 
 from fastattn import reference
+from fastattn.checkpoint import Checkpoint
 from fastattn.edits import NO_EDITS
-from fastattn.models.transformer import EncoderDecoder
+from fastattn.models.encoder_decoder import EncoderDecoder
+from fastattn.models.kinds import build_model
 from fastattn.reference.activation import ACTIVATIONS
 from fastattn.reference.packing import PackedLinear
 from fastattn.reference.project import log_softmax
-from fastattn.spec import Alibi, Checkpoint, ModelSpec, Rotary, StackSpec, TranslationText
+from fastattn.spec import Alibi, ModelSpec, Rotary
 from fastattn.tensors import tensor_shapes
+from fastattn.text_spec import TranslationText
+from tests.models.specs import stack_spec
 
 UNK, START, END = 0, 1, 2
 
@@ -27,16 +31,16 @@ VARIETIES: dict[str, dict] = {
     "relative": {"positions": "relative", "relative_buckets": 8, "relative_max_distance": 12, "query_scale": 1.0},
     "fewer key heads": {"key_heads": 2, "head_width": 3, "projection_bias": True},
     "zero start": {"start_from_zero_embedding": True, "output_scale": 0.25, "positions": "none"},
-    "recurrent": {"autoregression": "ssru", "pre_norm": False, "final_norm": False, "sinusoid_start": 0},
-    "recurrent pre-norm": {"autoregression": "ssru", "width": 24, "start_from_zero_embedding": True},
-    "average": {"autoregression": "average-attention", "average_inner_width": 40, "pre_norm": False},
-    "average pre-norm": {"autoregression": "average-attention", "average_inner_width": 7},
-    "plain average": {"autoregression": "average-attention", "average_gates": False},
+    "recurrent": {"recurrence": "ssru", "pre_norm": False, "final_norm": False, "sinusoid_start": 0},
+    "recurrent pre-norm": {"recurrence": "ssru", "width": 24, "start_from_zero_embedding": True},
+    "average": {"recurrence": "average-attention", "average_inner_width": 40, "pre_norm": False},
+    "average pre-norm": {"recurrence": "average-attention", "average_inner_width": 7},
+    "plain average": {"recurrence": "average-attention", "average_gates": False},
 }
 
 # What only a decoder has.
 DECODERS = ("projection_bias", "start_from_zero_embedding", "output_scale", "alignment_layer", "alignment_heads")
-DECODERS += ("autoregression", "average_inner_width", "average_activation", "average_gates")
+DECODERS += ("recurrence", "average_inner_width", "average_activation", "average_gates")
 
 
 def _rows_apart(x_ND, packed, activation="none", residual_NF=None, multiply_NF=None):
@@ -81,7 +85,7 @@ def random_checkpoint(seed: int = 0, dtype=np.float32, sharpness: float = 3.0, *
     """A two-layer encoder-decoder; ``sharpness`` spreads its probabilities, ``changes`` go to both stacks."""
     rng = np.random.default_rng(seed)
     encoder = {name: value for name, value in (BASE | changes).items() if name not in DECODERS}
-    spec = ModelSpec("encoder-decoder", StackSpec(**encoder), StackSpec(**(BASE | changes), cross_attention=True))
+    spec = ModelSpec("encoder-decoder", stack_spec(**encoder), stack_spec(**(BASE | changes), cross_attention=True))
     tensors = {}
     for name, shape in tensor_shapes(spec).items():
         if "norm.weight" in name:
@@ -91,12 +95,12 @@ def random_checkpoint(seed: int = 0, dtype=np.float32, sharpness: float = 3.0, *
         else:
             tensors[name] = rng.normal(0, shape[-1] ** -0.5, shape).astype(dtype)
     tensors["decoder.projection.weight"] *= sharpness
-    words = vocabulary(spec.encoder.vocabulary)
+    words = vocabulary((BASE | changes)["vocabulary"])
     return Checkpoint(spec, tensors, TranslationText(words, words))
 
 
 def random_model(seed: int = 0, ops=reference, precision: str = "float32", **changes) -> EncoderDecoder:
-    return EncoderDecoder(random_checkpoint(seed, **changes), ops, precision)
+    return build_model(random_checkpoint(seed, **changes), ops, precision)
 
 
 def random_sources(count: int, seed: int = 0, shortest: int = 1, longest: int = 9, size: int = 19) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ import numpy as np
 from tests.models.encoder_cases import CASES, make_checkpoint, make_ids
 from tests.models.tiny_models import random_checkpoint
 from fastattn import Translator, kernels
-from fastattn.models.encoder import EncoderModel
+from fastattn.models.kinds import build_model
 
 def translate():
     while True:
@@ -22,7 +22,7 @@ def translate():
             translator.translate_tokens([["\\u2581w1", f"\\u2581w{n % 9}"] for n in range(30)], beam_size=2)
 
 def encode():
-    model, ids = EncoderModel(make_checkpoint(CASES[0]), kernels), make_ids(CASES[0])
+    model, ids = build_model(make_checkpoint(CASES[0]), kernels), make_ids(CASES[0])
     with kernels.use_threads(2):
         while True:
             model.encode(ids)

@@ -22,7 +22,7 @@ from tests.test_encoder import SPEC, TENSORS, TEXT
 from tests.models.tiny_models import random_checkpoint
 from fastattn import Encoder, Translator, kernels
 from fastattn.scheduling.scheduler import Scheduler
-from fastattn.spec import Checkpoint
+from fastattn.checkpoint import Checkpoint
 
 found = {}
 

@@ -32,7 +32,7 @@ import numpy as np
 import fastattn
 from fastattn import Encoder, Translator, kernels
 from fastattn.decoding.options import DecodingOptions
-from fastattn.spec import Checkpoint
+from fastattn.checkpoint import Checkpoint
 from tests.kernels.cases import CASES
 from tests.models.tiny_models import random_checkpoint
 from tests.test_encoder import SPEC, TENSORS, TEXT
@@ -53,7 +53,7 @@ for threading_name, threads in (("pool", 2), ("numba", 2), ("numba", 1)):
     for precision in ("float32", "bfloat16", "int8"):
         encoder = Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, TEXT), precision, threads=threads)
         keep(f"encoder {precision}", [encoder.encode(["a cat sat", "the dog ran", "on a mat"] * 9)])
-    for changes in ({}, {"autoregression": "ssru", "positions": "none"}, {"autoregression": "average-attention"}):
+    for changes in ({}, {"recurrence": "ssru", "positions": "none"}, {"recurrence": "average-attention"}):
         translator = Translator.from_checkpoint(random_checkpoint(seed=5, **changes), "int8", threads=threads)
         sources = [["\\u2581w1", "\\u2581w2", f"\\u2581w{n % 9}"] for n in range(30)]
         keep(f"translator {changes}", [np.array(str(translator.translate_tokens(sources, beam_size=3)))])

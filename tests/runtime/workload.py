@@ -8,7 +8,7 @@ import numpy as np
 
 import fastattn
 from fastattn import Translator, kernels
-from fastattn.models.encoder import EncoderModel
+from fastattn.models.kinds import build_model
 from fastattn.runtime import jit
 from fastattn.runtime.pool import TAKEN
 from tests import ROOT
@@ -32,7 +32,7 @@ class Workload:
     def __init__(self) -> None:
         rng = np.random.default_rng(0)
         self._translator = make_translator()
-        self._encoder, self._ids = EncoderModel(make_checkpoint(CASES[0]), kernels), make_ids(CASES[0])
+        self._encoder, self._ids = build_model(make_checkpoint(CASES[0]), kernels), make_ids(CASES[0])
         self._x = rng.standard_normal((300, 64)).astype(np.float32)
         self._weight = rng.standard_normal((200, 64)).astype(np.float32)
         self._query = rng.standard_normal((2, 9, 4, 16)).astype(np.float32)

@@ -6,8 +6,8 @@ import warnings
 import numpy as np
 import pytest
 
-from fastattn.spec import TranslationText
 from fastattn.text.translation import TranslationTokenizer, split_lines
+from fastattn.text_spec import TranslationText
 from fastattn.translator import Translator
 from tests.cli.test_cli import run, succeed
 from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from fastattn.checkpoint import Shortlist
 from fastattn.decoding.shortlist import allowed_ids
 from fastattn.encoder import Encoder
 from fastattn.errors import DownloadError
-from fastattn.spec import Shortlist
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.translator import Translator
 from fastattn.weights import read

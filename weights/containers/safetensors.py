@@ -56,6 +56,15 @@ class StoredTensor:
             return np.left_shift(stored, 16, dtype=np.uint32, order="C").view(np.float32)
         return np.require(stored, np.float32, ["C", "A", "W"])
 
+    @property
+    def vector(self) -> np.ndarray:
+        """The values end to end, float32."""
+        return self.float32().reshape(-1)
+
+    def matrix(self, turned: bool = False) -> np.ndarray:
+        """``float32``; ``turned``: with its columns as rows."""
+        return np.ascontiguousarray(self.float32().T) if turned else self.float32()
+
     def array(self) -> np.ndarray:
         """As it is stored: a type of WRITTEN, over the file's own bytes."""
         if self.dtype not in WRITTEN:

@@ -4,17 +4,18 @@ Transformers of both stacks (TransformerSpec and its forerunners) and encoders a
 What the file says and a StackSpec cannot is refused by name, all of it in one error.
 """
 
-import re
 from pathlib import Path
 
 import numpy as np
 
+from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, ModelSpec, StackSpec, Tensor, TranslationText
-from fastattn.tensors import check_tensors, tensor_shapes
+from fastattn.spec import ModelSpec, StackSpec
+from fastattn.text_spec import TranslationText
 from fastattn.weights.containers.json_file import JsonObject, read_object
 from fastattn.weights.ctranslate2.file import ModelFile, Variable, link_scales, parse
 from fastattn.weights.ctranslate2.spec import Attributes, find_unsupported, read_stack
+from fastattn.weights.ctranslate2.tensors import read_tensors
 from fastattn.weights.ctranslate2.text import encoder_text, translation_text
 from fastattn.weights.folder import Directory, Folder
 
@@ -29,28 +30,6 @@ SPECIFICATIONS = {
 }
 SHARED_ATTRIBUTES = ("num_heads", "pre_norm", "activation", "embeddings_merge", "alignment_layer", "alignment_heads")
 
-NAME = re.compile(r"(encoder|decoder)/(?:(layer)_(\d+)/)?(.+)/(gamma|beta|weight|bias)")
-ENDS = {"gamma": "weight", "beta": "bias", "weight": "weight", "bias": "bias"}
-STACK_PARTS = {
-    "embeddings": "embedding",
-    "embeddings_0": "embedding",
-    "layernorm_embedding": "embedding_norm",
-    "layer_norm": "final_norm",
-    "projection": "projection",
-}
-LAYER_PARTS = {
-    "self_attention/layer_norm": "self_attention.norm",
-    "self_attention/linear_0": "self_attention.qkv",
-    "self_attention/linear_1": "self_attention.output",
-    "attention/layer_norm": "cross_attention.norm",
-    "attention/linear_0": "cross_attention.query",
-    "attention/linear_1": "cross_attention.key_value",
-    "attention/linear_2": "cross_attention.output",
-    "ffn/layer_norm": "feed_forward.norm",
-    "ffn/linear_0": "feed_forward.inner",
-    "ffn/linear_0_noact": "feed_forward.inner_linear",
-    "ffn/linear_1": "feed_forward.outer",
-}
 # OpenNMT-tf's words, which revision 1 kept, in the order in which they are replaced.
 FIRST_REVISION_WORDS = (
     ("transformer/", ""),
@@ -85,8 +64,8 @@ def read_folder(folder: Folder, prefix: str = "") -> Checkpoint:
         raise CheckpointError(f"{config.where}: missing; binary version 6 keeps its special tokens there")
     attributes = Attributes(file.variables, where)
     spec = _model_spec(file, attributes, config)
-    tensors = _tensors(file.variables, spec)
-    check_tensors(spec, tensors, where)
+    tensors = read_tensors(file.variables, spec, where)
+    assert spec.encoder is not None
     if spec.decoder is None:
         text: object = encoder_text(folder, prefix, spec.encoder)
     else:
@@ -179,80 +158,9 @@ def _adds_types(attributes: Attributes, stacks: list[StackSpec]) -> bool:
         attributes.integer("encoder/embeddings_merge", 0) == 1
         and "encoder/embeddings_2/weight" not in attributes.variables
         and bool(stacks)
-        and stacks[0].positions == "table"
+        and stacks[0].positions.kind == "table"
         and attributes.shape("encoder/embeddings_1/weight", 2)[1] == stacks[0].width
     )
-
-
-# Weights that are not finite, or become so, pass unremarked: they are data.
-@np.errstate(over="ignore", invalid="ignore")
-def _tensors(variables: dict[str, Variable], spec: ModelSpec) -> dict[str, Tensor]:
-    """The canonical tensors; what has no canonical name keeps its own, for check_tensors to report."""
-    tensors: dict[str, Tensor] = {}
-    for name, variable in variables.items():
-        if _is_read_elsewhere(name, variable):
-            continue
-        canonical = _canonical_name(name)
-        if canonical is None:
-            tensors[name] = variable.stored
-            continue
-        tensors[canonical] = variable.weight if name.endswith("/weight") else variable.float32
-        residual = variables.get(name.removesuffix("gamma") + "layer_norm_use_residual")
-        if name.endswith("/gamma") and residual is not None and residual.scalar():
-            # RMS norm around one: (1 + gamma).
-            tensors[canonical] = variable.float32 + np.float32(1)
-    _fill_biases(tensors, spec)
-    _join_relative_biases(variables, tensors, spec)
-    types = variables.get("encoder/embeddings_1/weight")
-    if types is not None and types.shape[0]:
-        row = types.float32[0] * np.float32(spec.encoder.embedding_scale)
-        positions = variables["encoder/position_encodings/encodings"].float32
-        tensors["encoder.positions"] = positions + row
-    return tensors
-
-
-def _is_read_elsewhere(name: str, variable: Variable) -> bool:
-    """Attributes, scales, and what an encoder's rows do not need (the pooler)."""
-    last = name.rsplit("/", 1)[-1]
-    return (
-        last in Attributes.NAMES
-        or last == "weight_scale"
-        or last in ("relative_attention_bias", "relative_attention_max_distance")
-        or name.startswith("pooler_")
-        or name == "encoder/embeddings_1/weight"
-    )
-
-
-def _canonical_name(name: str) -> str | None:
-    if name in ("encoder/position_encodings/encodings", "decoder/position_encodings/encodings"):
-        return name.split("/")[0] + ".positions"
-    match = NAME.fullmatch(name)
-    if match is None:
-        return None
-    stack, layer, number, part, end = match.groups()
-    known = LAYER_PARTS if layer else STACK_PARTS
-    if part not in known:
-        return None
-    scope = f"{stack}.layers.{int(number)}" if layer else stack
-    return f"{scope}.{known[part]}.{ENDS[end]}"
-
-
-def _fill_biases(tensors: dict[str, Tensor], spec: ModelSpec) -> None:
-    """Where only some linear layers have a bias, the others get zeros: a StackSpec has one flag for all."""
-    for name, shape in tensor_shapes(spec).items():
-        weight = tensors.get(name.removesuffix("bias") + "weight")
-        # Of a weight that has its own shape alone: another's could ask for more than the file's size.
-        if name.endswith(".bias") and ".layers." in name and not name.endswith(".norm.bias"):
-            if name not in tensors and weight is not None and weight.size and weight.shape[:1] == shape:
-                tensors[name] = np.zeros(shape, np.float32)
-
-
-def _join_relative_biases(variables: dict[str, Variable], tensors: dict[str, Tensor], spec: ModelSpec) -> None:
-    """The first layer's bias table serves all layers, as in T5 and in CTranslate2."""
-    for stack, description in (("encoder", spec.encoder), ("decoder", spec.decoder)):
-        if description is not None and description.positions == "relative":
-            first = variables[f"{stack}/layer_0/self_attention/relative_attention_bias"]
-            tensors[f"{stack}.relative_bias"] = first.float32
 
 
 def _precision(file: ModelFile) -> str:

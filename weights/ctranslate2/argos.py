@@ -5,8 +5,9 @@ import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 
+from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, TranslationText
+from fastattn.text_spec import TranslationText
 from fastattn.weights import ctranslate2
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.containers.unpacking import check_members

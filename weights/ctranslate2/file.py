@@ -11,7 +11,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.lazy import lazy
-from fastattn.spec import QuantizedTensor, Tensor
+from fastattn.quantized import QuantizedTensor, Tensor
 
 NEWEST_VERSION = 6
 LONGEST_NAME = 1024
@@ -56,9 +56,15 @@ class Variable:
         """
         return _to_float32(self)
 
-    @lazy
-    def weight(self) -> Tensor:
-        """``float32``, but an int8 matrix as it is stored."""
+    @property
+    def vector(self) -> np.ndarray:
+        """``float32`` end to end."""
+        return self.float32.reshape(-1)
+
+    def matrix(self, turned: bool = False) -> Tensor:
+        """``float32``, but an int8 matrix as it is stored; ``turned``: with its columns as rows, float32."""
+        if turned:
+            return np.ascontiguousarray(self.float32.T)
         if self.dtype == "int8" and self.stored.ndim == 2:
             return QuantizedTensor(self.stored, _reciprocals(self).ravel())
         return self.float32

@@ -6,7 +6,16 @@ import re
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import Alibi, Rotary, StackSpec
+from fastattn.spec import (
+    Alibi,
+    AlignmentSpec,
+    AttentionSpec,
+    FeedForwardSpec,
+    NormSpec,
+    PositionSpec,
+    Rotary,
+    StackSpec,
+)
 from fastattn.weights.containers.json_file import shorten
 from fastattn.weights.ctranslate2.file import Variable
 
@@ -144,32 +153,38 @@ def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, probl
         raise CheckpointError(f"{prefix}/activation should be one of {sorted(ACTIVATIONS)}, is {activation}")
     query_scale = _uniform(attributes, attentions + crosses, "queries_scale", head_width**-0.5, problems)
     positions = _read_positions(attributes, prefix, attentions, crosses, head_width, problems)
-    if positions["alibi"] is not None and positions["alibi"].scaled and not _close(query_scale, head_width**-0.5):
+    if positions.alibi is not None and positions.alibi.scaled and not _close(query_scale, head_width**-0.5):
         problems.append("scale_alibi with a queries_scale of its own")
     return StackSpec(
         layers=layers,
         width=width,
-        heads=heads,
-        key_heads=_read_key_heads(attributes, attentions + crosses, heads, problems),
-        head_width=head_width,
-        inner_width=attributes.shape(f"{prefix}/layer_0/ffn/linear_0/weight", 2)[0],
         vocabulary=vocabulary,
-        activation=ACTIVATIONS[activation],
-        gated=any("/ffn/linear_0_noact/" in name for name in names),
-        norm=norm,
-        norm_epsilon=epsilon if epsilon is not None else (1e-5 if norm == "layer" else 1e-6),
-        pre_norm=attributes.flag(f"{prefix}/pre_norm", True),
-        final_norm=f"{prefix}/layer_norm/gamma" in variables,
-        embedding_norm=f"{prefix}/layernorm_embedding/gamma" in variables,
+        attention=AttentionSpec(
+            heads,
+            _read_key_heads(attributes, attentions + crosses, heads, problems),
+            head_width,
+            None if _close(query_scale, head_width**-0.5) else query_scale,
+        ),
+        feed_forward=FeedForwardSpec(
+            inner_width=attributes.shape(f"{prefix}/layer_0/ffn/linear_0/weight", 2)[0],
+            activation=ACTIVATIONS[activation],
+            gated=any("/ffn/linear_0_noact/" in name for name in names),
+        ),
+        norms=NormSpec(
+            norm,
+            epsilon if epsilon is not None else (1e-5 if norm == "layer" else 1e-6),
+            before=attributes.flag(f"{prefix}/pre_norm", True),
+            final=f"{prefix}/layer_norm/gamma" in variables,
+            embedding=f"{prefix}/layernorm_embedding/gamma" in variables,
+        ),
+        positions=positions,
         embedding_scale=_read_embedding_scale(attributes, prefix, width),
-        query_scale=None if _close(query_scale, head_width**-0.5) else query_scale,
         biases=any(re.search(r"/linear_\d(_noact)?/bias$", name) for name in names),
         start_from_zero_embedding=attributes.flag(f"{prefix}/start_from_zero_embedding", False),
         cross_attention=prefix == "decoder",
         projection_bias=f"{prefix}/projection/bias" in variables,
         output_scale=attributes.number(f"{prefix}/scale_outputs", 1.0),
-        **positions,
-        **_read_alignment(attributes, prefix, layers, heads),
+        alignment=_read_alignment(attributes, prefix, layers, heads),
     )
 
 
@@ -206,46 +221,44 @@ def _read_embedding_scale(attributes: Attributes, prefix: str, width: int) -> fl
     return square_root
 
 
-def _read_alignment(attributes: Attributes, prefix: str, layers: int, heads: int) -> dict:
+def _read_alignment(attributes: Attributes, prefix: str, layers: int, heads: int) -> AlignmentSpec:
     layer = attributes.integer(f"{prefix}/alignment_layer", -1)
     averaged = attributes.integer(f"{prefix}/alignment_heads", 1)
     if layers and not (-layers <= layer < layers and 0 <= averaged <= heads):
         raise CheckpointError(
             f"{prefix}/alignment_layer {layer} and alignment_heads {averaged} do not fit {layers} layers, {heads} heads"
         )
-    return {"alignment_layer": layer, "alignment_heads": averaged}
+    return AlignmentSpec(layer, averaged)
 
 
 def _read_positions(
     attributes: Attributes, prefix: str, attentions: list[str], crosses: list[str], head_width: int, problems: list[str]
-) -> dict:
-    """The fields of a StackSpec about positions; the first layer decides, as in CTranslate2."""
-    fields: dict = {"positions": "sinusoid", "alibi": None}
+) -> PositionSpec:
+    """The first layer decides, as in CTranslate2."""
+    positions = PositionSpec("sinusoid")
     for name in ("rotary_dim", "relative_attention_bias"):
         holders = {scope for scope in attentions + crosses if f"{scope}/{name}" in attributes.variables}
         if holders and holders != set(attentions):
             problems.append(f"{name} that is not the same in every self-attention layer, and only there")
     table = attributes.variables.get(f"{prefix}/position_encodings/encodings")
     if attributes.flag(f"{prefix}/alibi", False):
-        fields["positions"] = "alibi"
-        fields["alibi"] = Alibi(
+        alibi = Alibi(
             positive_positions=attributes.flag(f"{prefix}/alibi_use_positive_positions", True),
             scaled=attributes.flag(f"{prefix}/scale_alibi", False),
         )
+        positions = PositionSpec("alibi", alibi=alibi)
     if any(f"{scope}/rotary_dim" in attributes.variables for scope in attentions):
-        if fields["alibi"] is not None:
+        if positions.alibi is not None:
             problems.append("rotary positions together with alibi")
-        fields["positions"] = "rotary"
-        fields["rotary"] = _read_rotary(attributes, attentions, head_width, problems)
+        positions = PositionSpec("rotary", rotary=_read_rotary(attributes, attentions, head_width, problems))
     elif any(f"{scope}/relative_attention_bias" in attributes.variables for scope in attentions):
-        if fields["alibi"] is not None:
+        if positions.alibi is not None:
             problems.append("relative attention biases together with alibi")
-        fields["positions"] = "relative"
-        fields |= _read_relative(attributes, attentions, problems)
-    elif fields["alibi"] is None and table is not None:
-        fields["positions"] = "table"
-        fields["max_positions"] = attributes.shape(f"{prefix}/position_encodings/encodings", 2)[0]
-    return fields
+        positions = _read_relative(attributes, attentions, problems)
+    elif positions.alibi is None and table is not None:
+        rows, _ = attributes.shape(f"{prefix}/position_encodings/encodings", 2)
+        positions = PositionSpec("table", limit=rows)
+    return positions
 
 
 def _read_rotary(attributes: Attributes, scopes: list[str], head_width: int, problems: list[str]) -> Rotary:
@@ -269,7 +282,7 @@ def _read_rotary(attributes: Attributes, scopes: list[str], head_width: int, pro
     return Rotary(width, base, bool(_uniform(attributes, scopes, "rotary_interleave", 1, problems)), scale)
 
 
-def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str]) -> dict:
+def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str]) -> PositionSpec:
     first = attributes.variables.get(f"{scopes[0]}/relative_attention_bias")
     for scope in scopes[1:]:
         other = attributes.variables.get(f"{scope}/relative_attention_bias")
@@ -283,4 +296,4 @@ def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str
             f"relative_attention_bias should have at least 4 buckets and relative_attention_max_distance exceed half of"
             f" them, they are {buckets} and {distance}"
         )
-    return {"relative_buckets": buckets, "relative_max_distance": distance}
+    return PositionSpec("relative", buckets=buckets, max_distance=distance)

@@ -1,7 +1,8 @@
 """The text side of a CTranslate2 directory: vocabularies, special tokens, and tokenizer files that lie beside."""
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import EncoderText, ModelSpec, StackSpec, TranslationText
+from fastattn.spec import ModelSpec, StackSpec
+from fastattn.text_spec import EncoderText, TranslationText
 from fastattn.weights.containers.json_file import JsonObject, read_json, read_object, shorten
 from fastattn.weights.ctranslate2.spec import Attributes
 from fastattn.weights.folder import Folder
@@ -60,7 +61,7 @@ def encoder_text(folder: Folder, prefix: str, spec: StackSpec) -> EncoderText:
         raise CheckpointError(
             f"{folder.where(prefix + 'tokenizer.json')}: missing; copy the original model's tokenizer.json there"
         )
-    longest = spec.max_positions or 1 << 30
+    longest = spec.positions.limit or 1 << 30
     if folder.contains(prefix + "tokenizer_config.json"):
         stated = read_object(folder, prefix + "tokenizer_config.json").integer("model_max_length", longest, minimum=1)
         longest = min(longest, stated)
@@ -71,7 +72,7 @@ def _read_vocabularies(
     folder: Folder, prefix: str, unk_token: str, spec: ModelSpec
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Source and target tokens, each as long as its embedding has rows."""
-    assert spec.decoder is not None
+    assert spec.encoder is not None and spec.decoder is not None
     names: tuple[str, str] = ("source_vocabulary", "target_vocabulary")
     if _find(folder, prefix + "shared_vocabulary"):
         names = ("shared_vocabulary", "shared_vocabulary")

@@ -1,30 +1,35 @@
 """BERT encoders in Hugging Face directories: config.json, weights and tokenizer.json -> a Checkpoint."""
 
-import numpy as np
-
+from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, EncoderText, ModelSpec, StackSpec
-from fastattn.tensors import check_tensors
+from fastattn.spec import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.text_spec import EncoderText
 from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.weights import (
     ACTIVATIONS,
+    MISFIT,
     check_layers,
-    check_stored,
     read_weights,
     stored_precision,
 )
+from fastattn.weights.plan import FirstRow, Part, canonical_tensors, of
 
-# Canonical name within a layer -> BERT's; queries, keys and values are joined.
-LAYER_PARTS = {
-    "self_attention.output": "attention.output.dense",
-    "self_attention.norm": "attention.output.LayerNorm",
-    "feed_forward.inner": "intermediate.dense",
-    "feed_forward.outer": "output.dense",
-    "feed_forward.norm": "output.LayerNorm",
+TABLE = {
+    "encoder.embedding.weight": of("embeddings.word_embeddings.weight"),
+    "encoder.embedding_norm.*": of("embeddings.LayerNorm.*"),
+    "encoder.layers.#.self_attention.qkv.*": of(
+        "encoder.layer.#.attention.self.query.*",
+        "encoder.layer.#.attention.self.key.*",
+        "encoder.layer.#.attention.self.value.*",
+    ),
+    "encoder.layers.#.self_attention.output.*": of("encoder.layer.#.attention.output.dense.*"),
+    "encoder.layers.#.self_attention.norm.*": of("encoder.layer.#.attention.output.LayerNorm.*"),
+    "encoder.layers.#.feed_forward.inner.*": of("encoder.layer.#.intermediate.dense.*"),
+    "encoder.layers.#.feed_forward.outer.*": of("encoder.layer.#.output.dense.*"),
+    "encoder.layers.#.feed_forward.norm.*": of("encoder.layer.#.output.LayerNorm.*"),
 }
-JOINED_PARTS = tuple(f"attention.self.{name}" for name in ("query", "key", "value"))
 # What a checkpoint may hold that an encoder's rows do not depend on.
 IGNORED_NAMES = ("embeddings.position_ids", "embeddings.token_type_ids")
 IGNORED_PREFIXES = ("pooler.", "cls.", "classifier.", "qa_outputs.")
@@ -48,7 +53,7 @@ def describe_encoder(
     spec = _stack_spec(config)
     tokenizer = _read_tokenizer(folder, prefix)
     length = max_length or _stated_length(folder, prefix, spec)
-    return spec, EncoderText(tokenizer=tokenizer, max_length=min(length, spec.max_positions))
+    return spec, EncoderText(tokenizer=tokenizer, max_length=min(length, spec.positions.limit))
 
 
 def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, text: EncoderText) -> Checkpoint:
@@ -56,13 +61,10 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     stored, where = read_weights(folder, prefix)
     stored = _named_as_today(stored)
     check_layers(config, "num_hidden_layers", stored, where)
-    check_stored(_expected_shapes(spec, config), stored, where)
-    tensors = _tensors(spec, stored)
     model = ModelSpec("encoder", spec)
-    check_tensors(model, tensors, where)
     return Checkpoint(
         spec=model,
-        tensors=tensors,
+        tensors=canonical_tensors(_table(config), model, stored, where, MISFIT),
         text=text,
         precision=stored_precision(stored),
         format="huggingface",
@@ -107,61 +109,18 @@ def _stack_spec(config: JsonObject) -> StackSpec:
     return StackSpec(
         layers=config.integer("num_hidden_layers", minimum=1),
         width=width,
-        heads=heads,
-        key_heads=heads,
-        head_width=width // heads,
-        inner_width=config.integer("intermediate_size", minimum=1),
         vocabulary=config.integer("vocab_size", minimum=1),
-        activation=ACTIVATIONS[activation],
-        norm_epsilon=config.number("layer_norm_eps", 1e-12),
-        pre_norm=False,
-        final_norm=False,
-        embedding_norm=True,
-        positions="table",
-        max_positions=config.integer("max_position_embeddings", minimum=1),
+        attention=AttentionSpec(heads, key_heads=heads, head_width=width // heads),
+        feed_forward=FeedForwardSpec(config.integer("intermediate_size", minimum=1), ACTIVATIONS[activation]),
+        norms=NormSpec("layer", config.number("layer_norm_eps", 1e-12), before=False, final=False, embedding=True),
+        positions=PositionSpec("table", limit=config.integer("max_position_embeddings", minimum=1)),
     )
 
 
-def _expected_shapes(spec: StackSpec, config: JsonObject) -> dict[str, tuple[int, ...]]:
-    """BERT's name -> shape of every tensor that the architecture needs."""
-    width, inner = spec.width, spec.inner_width
-    shapes: dict[str, tuple[int, ...]] = {
-        "embeddings.word_embeddings.weight": (spec.vocabulary, width),
-        "embeddings.position_embeddings.weight": (spec.max_positions, width),
-        "embeddings.token_type_embeddings.weight": (config.integer("type_vocab_size", 2, minimum=1), width),
-        "embeddings.LayerNorm.weight": (width,),
-        "embeddings.LayerNorm.bias": (width,),
-    }
-    rows = dict.fromkeys((*JOINED_PARTS, "attention.output.dense"), (width, width))
-    rows |= {"intermediate.dense": (inner, width), "output.dense": (width, inner)}
-    for i in range(spec.layers):
-        for part, shape in rows.items():
-            shapes[f"encoder.layer.{i}.{part}.weight"] = shape
-            shapes[f"encoder.layer.{i}.{part}.bias"] = shape[:1]
-        for part in ("attention.output.LayerNorm", "output.LayerNorm"):
-            shapes[f"encoder.layer.{i}.{part}.weight"] = shapes[f"encoder.layer.{i}.{part}.bias"] = (width,)
-    return shapes
-
-
-# Weights that are not finite, or become so, pass unremarked: they are data.
-@np.errstate(over="ignore", invalid="ignore")
-def _tensors(spec: StackSpec, stored: dict[str, StoredTensor]) -> dict[str, np.ndarray]:
-    tensors = {
-        "encoder.embedding.weight": stored["embeddings.word_embeddings.weight"].float32(),
-        "encoder.embedding_norm.weight": stored["embeddings.LayerNorm.weight"].float32(),
-        "encoder.embedding_norm.bias": stored["embeddings.LayerNorm.bias"].float32(),
-        # All tokens are of type 0, so that type's row joins the positions.
-        "encoder.positions": stored["embeddings.position_embeddings.weight"].float32()
-        + stored["embeddings.token_type_embeddings.weight"].float32()[0],
-    }
-    for i in range(spec.layers):
-        theirs, ours = f"encoder.layer.{i}", f"encoder.layers.{i}"
-        for end in ("weight", "bias"):
-            parts = [stored[f"{theirs}.{part}.{end}"].float32() for part in JOINED_PARTS]
-            tensors[f"{ours}.self_attention.qkv.{end}"] = np.concatenate(parts)
-            for canonical, part in LAYER_PARTS.items():
-                tensors[f"{ours}.{canonical}.{end}"] = stored[f"{theirs}.{part}.{end}"].float32()
-    return tensors
+def _table(config: JsonObject) -> dict[str, Part]:
+    """All tokens are of type 0, so that type's row joins the positions."""
+    types = FirstRow("embeddings.token_type_embeddings.weight", config.integer("type_vocab_size", 2, minimum=1))
+    return TABLE | {"encoder.positions": of("embeddings.position_embeddings.weight", plus=types)}
 
 
 def _read_tokenizer(folder: Folder, prefix: str) -> bytes:
@@ -177,6 +136,6 @@ def _read_tokenizer(folder: Folder, prefix: str) -> bytes:
 def _stated_length(folder: Folder, prefix: str, spec: StackSpec) -> int:
     """The tokenizer's model_max_length, which is huge where there is no limit."""
     if not folder.contains(prefix + "tokenizer_config.json"):
-        return spec.max_positions
+        return spec.positions.limit
     config = read_object(folder, prefix + "tokenizer_config.json")
-    return config.integer("model_max_length", spec.max_positions, minimum=1)
+    return config.integer("model_max_length", spec.positions.limit, minimum=1)

@@ -9,18 +9,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, ModelSpec, StackSpec
-from fastattn.tensors import check_tensors
+from fastattn.spec import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.generation import are_ids, generation_values, id_lists, read_settings
+from fastattn.weights.huggingface.marian_tensors import read_translator_tensors
 from fastattn.weights.huggingface.marian_text import translation_text
 from fastattn.weights.huggingface.weights import (
     ACTIVATIONS,
     check_layers,
-    check_stored,
     read_weights,
     stored_precision,
 )
@@ -30,28 +30,7 @@ NORM_EPSILON = 1e-5
 MOST_POSITIONS = 1 << 13
 # Of a vocabulary, which is looked through before there are weights to compare its size with: nothing more either.
 MOST_TOKENS = 1 << 22
-# Canonical name within a layer -> transformers'; several are joined, by their rows.
-ENCODER_PARTS = {
-    "self_attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "self_attention.output": ("self_attn.out_proj",),
-    "self_attention.norm": ("self_attn_layer_norm",),
-    "feed_forward.inner": ("fc1",),
-    "feed_forward.outer": ("fc2",),
-    "feed_forward.norm": ("final_layer_norm",),
-}
-DECODER_PARTS = ENCODER_PARTS | {
-    "cross_attention.query": ("encoder_attn.q_proj",),
-    "cross_attention.key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
-    "cross_attention.output": ("encoder_attn.out_proj",),
-    "cross_attention.norm": ("encoder_attn_layer_norm",),
-}
-PARTS = {"encoder": ENCODER_PARTS, "decoder": DECODER_PARTS}
-SHARED, SOURCE, TARGET, HEAD = (
-    "shared.weight",
-    "encoder.embed_tokens.weight",
-    "decoder.embed_tokens.weight",
-    "lm_head.weight",
-)
+STACKS = ("encoder", "decoder")
 # Flags of config.json -> the one value that this architecture has; early configs were those of BART.
 FLAGS = {
     "is_encoder_decoder": True,
@@ -80,12 +59,9 @@ def read_translator(folder: Folder) -> Checkpoint:
     stored, where = read_weights(folder)
     stored = {name.removeprefix("model."): tensor for name, tensor in stored.items()}
     _check_sizes(config, spec, stored, where)
-    shared = config.boolean("share_encoder_decoder_embeddings", True)
-    _tie(stored, shared, config.boolean("tie_word_embeddings", True))
-    check_stored(_expected_shapes(spec, stored), stored, where)
-    tensors = _tensors(spec, stored)
+    shared, tied = (config.boolean(f"{name}_embeddings", True) for name in ("share_encoder_decoder", "tie_word"))
+    tensors = read_translator_tensors(stored, spec, shared, tied, where)
     tensors["decoder.projection.bias"][never_produced] = -np.inf
-    check_tensors(spec, tensors, where)
     return Checkpoint(
         spec=spec,
         tensors=tensors,
@@ -128,18 +104,15 @@ def _model_spec(config: JsonObject) -> ModelSpec:
             StackSpec(
                 layers=config.integer(f"{name}_layers", minimum=1),
                 width=width,
-                heads=heads,
-                key_heads=heads,
-                head_width=width // heads,
-                inner_width=config.integer(f"{name}_ffn_dim", minimum=1),
                 vocabulary=rows,
-                activation=ACTIVATIONS[config.string("activation_function", "gelu")],
-                norm_epsilon=NORM_EPSILON,
-                pre_norm=False,
-                final_norm=False,
+                attention=AttentionSpec(heads, key_heads=heads, head_width=width // heads),
+                feed_forward=FeedForwardSpec(
+                    config.integer(f"{name}_ffn_dim", minimum=1),
+                    ACTIVATIONS[config.string("activation_function", "gelu")],
+                ),
+                norms=NormSpec("layer", NORM_EPSILON, before=False, final=False),
+                positions=PositionSpec("table", limit=config.integer("max_position_embeddings", minimum=1)),
                 embedding_scale=math.sqrt(width) if config.boolean("scale_embedding", False) else 1.0,
-                positions="table",
-                max_positions=config.integer("max_position_embeddings", minimum=1),
                 cross_attention=name == "decoder",
                 projection_bias=name == "decoder",
             )
@@ -148,10 +121,11 @@ def _model_spec(config: JsonObject) -> ModelSpec:
 
 
 def _check_sizes(config: JsonObject, spec: ModelSpec, stored: dict[str, StoredTensor], where: str) -> None:
-    for stack in PARTS:
+    for stack in STACKS:
         check_layers(config, f"{stack}_layers", stored, where)
-    positions = spec.encoder.max_positions
-    if positions > MOST_POSITIONS and any(f"{stack}.embed_positions.weight" not in stored for stack in PARTS):
+    assert spec.encoder is not None
+    positions = spec.encoder.positions.limit
+    if positions > MOST_POSITIONS and any(f"{stack}.embed_positions.weight" not in stored for stack in STACKS):
         raise config.error("max_position_embeddings", f"at most {MOST_POSITIONS}", positions)
 
 
@@ -186,82 +160,3 @@ def _never_produced(decoding: JsonObject, generation: JsonObject, spec: ModelSpe
                 number,
             )
     return sorted(ids - {decoding.integer("eos_token_id")})
-
-
-def _tie(stored: dict[str, StoredTensor], shared: bool, tied: bool) -> None:
-    """Give the embeddings and the output layer that share a tensor each its own name for it, in place.
-
-    What a file holds under its own name stays that, as in transformers.
-    """
-    names = [name for name, joins in ((SHARED, shared), (TARGET, True), (SOURCE, shared), (HEAD, tied)) if joins]
-    found = next((stored[name] for name in names if name in stored), None)
-    for name in names:
-        if name != SHARED and found is not None:
-            stored.setdefault(name, found)
-    if shared:
-        stored.pop(SHARED, None)
-
-
-def _expected_shapes(spec: ModelSpec, stored: dict[str, StoredTensor]) -> dict[str, tuple[int, ...]]:
-    """transformers' name, without ``model.``, -> shape of every tensor; of those that may be absent only if there."""
-    assert spec.decoder is not None
-    width, target = spec.decoder.width, spec.decoder.vocabulary
-    shapes: dict[str, tuple[int, ...]] = {HEAD: (target, width)}
-    optional = {"final_logits_bias": (1, target)}
-    for stack, described in (("encoder", spec.encoder), ("decoder", spec.decoder)):
-        shapes[f"{stack}.embed_tokens.weight"] = (described.vocabulary, width)
-        optional[f"{stack}.embed_positions.weight"] = (described.max_positions, width)
-        inner = described.inner_width
-        for i in range(described.layers):
-            for part in (part for parts in PARTS[stack].values() for part in parts):
-                rows, columns = {"fc1": (inner, width), "fc2": (width, inner)}.get(part, (width, width))
-                name = f"{stack}.layers.{i}.{part}"
-                shapes[f"{name}.bias"] = (rows,)
-                shapes[f"{name}.weight"] = (rows,) if part.endswith("layer_norm") else (rows, columns)
-    return shapes | {name: shape for name, shape in optional.items() if name in stored}
-
-
-# Weights that are not finite, or become so, pass unremarked: they are data.
-@np.errstate(over="ignore", invalid="ignore")
-def _tensors(spec: ModelSpec, stored: dict[str, StoredTensor]) -> dict[str, np.ndarray]:
-    assert spec.decoder is not None
-    tensors = _embeddings(stored)
-    bias_V = np.zeros(spec.decoder.vocabulary, np.float32)
-    if "final_logits_bias" in stored:
-        bias_V += stored["final_logits_bias"].float32()[0]
-    tensors["decoder.projection.bias"] = bias_V
-    for stack, described in (("encoder", spec.encoder), ("decoder", spec.decoder)):
-        tensors[f"{stack}.positions"] = _positions(described, stored.get(f"{stack}.embed_positions.weight"))
-        for i in range(described.layers):
-            for canonical, parts in PARTS[stack].items():
-                for end in ("weight", "bias"):
-                    arrays = [stored[f"{stack}.layers.{i}.{part}.{end}"].float32() for part in parts]
-                    joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-                    tensors[f"{stack}.layers.{i}.{canonical}.{end}"] = joined
-    return tensors
-
-
-def _embeddings(stored: dict[str, StoredTensor]) -> dict[str, np.ndarray]:
-    """Both embeddings and the output layer; those of the same values, which files may hold apart, are one array."""
-    names = {"decoder.embedding.weight": TARGET, "decoder.projection.weight": HEAD, "encoder.embedding.weight": SOURCE}
-    arrays: dict[str, np.ndarray] = {}
-    for canonical, name in names.items():
-        same = next((other for other in arrays if stored[names[other]] is stored[name]), None)
-        array_VD = arrays[same] if same else stored[name].float32()
-        arrays[canonical] = next((known for known in arrays.values() if np.array_equal(known, array_VD)), array_VD)
-    return arrays
-
-
-def _positions(spec: StackSpec, stored: StoredTensor | None) -> np.ndarray:
-    """The stored table, or sines in the first half of a row and cosines in the second, of p / 10000^(2i/D).
-
-    In float64, then rounded, as transformers computes it.
-    """
-    if stored is not None:
-        return stored.float32()
-    width, half = spec.width, (spec.width + 1) // 2
-    angles_PH = np.arange(spec.max_positions)[:, None] / np.power(10000, 2 * np.arange(half) / width)
-    table_PD = np.empty((spec.max_positions, width), np.float32)
-    table_PD[:, :half] = np.sin(angles_PH)
-    table_PD[:, half:] = np.cos(angles_PH[:, : width - half])
-    return table_PD

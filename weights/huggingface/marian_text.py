@@ -1,7 +1,8 @@
 """The text side of a Hugging Face MarianMT directory: vocab.json, perhaps target_vocab.json, source.spm, target.spm."""
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import ModelSpec, TranslationText
+from fastattn.spec import ModelSpec
+from fastattn.text_spec import TranslationText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, shorten
 from fastattn.weights.folder import Folder
 
@@ -12,7 +13,7 @@ def translation_text(folder: Folder, decoding: JsonObject, spec: ModelSpec) -> T
     ``decoding`` is the config that generation follows. Raises CheckpointError where its ids and the vocabularies
     disagree.
     """
-    assert spec.decoder is not None
+    assert spec.encoder is not None and spec.decoder is not None
     config = JsonObject({}, folder.where("tokenizer_config.json"))
     if folder.contains("tokenizer_config.json"):
         config = read_object(folder, "tokenizer_config.json")

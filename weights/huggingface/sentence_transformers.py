@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, EncoderText, StackSpec
+from fastattn.spec import StackSpec
+from fastattn.text_spec import EncoderText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_json, read_object, shorten
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.huggingface.bert import describe_encoder, read_described

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 
 from fastattn.errors import CheckpointError
-from fastattn.tensors import find_misfits
 from fastattn.weights.containers import pytorch, safetensors
 from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
@@ -32,6 +31,7 @@ FILES: dict[str, Reader] = {
 }
 INDEX = ".index.json"  # added to a name where the tensors are in several files
 UNSUPPORTED_FILES = ("tf_model.h5", "flax_model.msgpack")
+MISFIT = "tensors do not fit config.json"
 
 
 def read_weights(folder: Folder, prefix: str = "") -> tuple[dict[str, StoredTensor], str]:
@@ -73,13 +73,6 @@ def check_layers(config: JsonObject, name: str, stored: Mapping[str, StoredTenso
     layers = config.integer(name, minimum=1)
     if layers > len(stored):
         raise CheckpointError(f"{config.where}: {name} is {layers}, but {where} has {len(stored)} tensors")
-
-
-def check_stored(expected: Mapping[str, tuple[int, ...]], stored: Mapping[str, StoredTensor], where: str) -> None:
-    """Raise one CheckpointError that names, as the file does, everything missing, left over or misshapen."""
-    problems = find_misfits(expected, stored)
-    if problems:
-        raise CheckpointError(f"{where}: tensors do not fit config.json: " + "; ".join(problems))
 
 
 def stored_precision(stored: Mapping[str, StoredTensor]) -> str:

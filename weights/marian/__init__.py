@@ -7,9 +7,9 @@ beside them, which names them; perhaps a lexical shortlist. (marian-dev and brow
 from collections.abc import Mapping
 from pathlib import Path
 
+from fastattn.checkpoint import Checkpoint, Shortlist
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, Shortlist, TranslationText
-from fastattn.tensors import check_tensors
+from fastattn.text_spec import TranslationText
 from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.marian import bin_file, npz_file
@@ -53,7 +53,6 @@ def read(path: Path) -> Checkpoint:
     architecture = read_architecture(settings, items, f"{where}: {SETTINGS}")
     spec = architecture.model
     tensors = read_tensors(architecture, items, configuration.alphas, where)
-    check_tensors(spec, tensors, where)
     text = translation_text(folder, configuration, spec)
     version = settings.get("version")
     details = {"Marian version": version} if isinstance(version, str) and version.isprintable() else {}

@@ -6,7 +6,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.lazy import lazy
-from fastattn.spec import QuantizedTensor, Tensor
+from fastattn.quantized import QuantizedTensor, Tensor
 
 FLOATS = ("float32", "float16")
 SETTINGS = "special:model.yml"
@@ -42,6 +42,9 @@ class Item:
     def columns(self) -> Tensor:
         """The matrix with its columns as rows: a linear weight, [outputs, inputs]."""
         return self._matrix(self.stored.T)
+
+    def matrix(self, turned: bool) -> Tensor:
+        return self.columns if turned else self.rows
 
     def _matrix(self, values: np.ndarray) -> Tensor:
         if self.multiplier is not None:

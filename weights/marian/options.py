@@ -12,7 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import ModelSpec, StackSpec
+from fastattn.spec import (
+    AlignmentSpec,
+    AttentionSpec,
+    FeedForwardSpec,
+    ModelSpec,
+    NormSpec,
+    PositionSpec,
+    RecurrenceSpec,
+    StackSpec,
+)
 from fastattn.weights.containers.json_file import shorten
 from fastattn.weights.marian.item import Item
 from fastattn.weights.marian.yml import Value
@@ -27,7 +36,7 @@ BLOCKS = {
     ("r", "a"): (True, "rms"),
 }
 NORMS = {"n": "layer", "r": "rms"}
-AUTOREGRESSIONS = {"self-attention": "self-attention", "rnn": "ssru", "average-attention": "average-attention"}
+RECURRENCES = {"self-attention": "", "rnn": "ssru", "average-attention": "average-attention"}
 EPSILON = 1e-6
 # Option -> the values at which it changes nothing; at any other the model is not the one that is computed here.
 HARMLESS: dict[str, tuple[Value, ...]] = {
@@ -137,6 +146,7 @@ def read_architecture(values: Mapping[str, Value], items: Mapping[str, Item], wh
     tied_source = options.flag("tied-embeddings-src") or tied_all
     tied_output = options.flag("tied-embeddings") or tied_all
     common = _common(options, values)
+    activation = common.pop("activation")
     encoder_layers, decoder_layers = options.count("enc-depth"), options.count("dec-depth")
     for name, layers in (("enc-depth", encoder_layers), ("dec-depth", decoder_layers)):
         if layers > len(items):
@@ -150,30 +160,42 @@ def read_architecture(values: Mapping[str, Value], items: Mapping[str, Item], wh
     rows = options.texts("dim-vocabs")
     encoder = _rows(options, items, "Wemb" if tied_source else "encoder_Wemb", rows[:1])
     decoder = _rows(options, items, "Wemb" if tied_source else "decoder_Wemb", rows[1:])
-    decoder_fields = _autoregression(options, common) | _alignment(options, decoder_layers)
+    recurrence, alignment = _recurrence(options), _alignment(options, decoder_layers)
     projection_bias = not options.flag("output-omit-bias")
     projected = not options.flag("transformer-no-projection")
-    if common["positions"] == "table":
-        common["max_positions"] = items["Wpos"].shape[0] if "Wpos" in items else 1
+    if common["positions"].kind == "table":
+        common["positions"] = PositionSpec("table", limit=items["Wpos"].shape[0] if "Wpos" in items else 1)
     problems = options.problems + options.unknown(IGNORED)
     if problems:
         raise CheckpointError(f"{where}: not supported: {'; '.join(dict.fromkeys(problems))}")
     try:
         model = ModelSpec(
             "encoder-decoder",
-            StackSpec(layers=encoder_layers, vocabulary=encoder, inner_width=inner, **common),
             StackSpec(
-                layers=decoder_layers, vocabulary=decoder, inner_width=decoder_inner, cross_attention=True,
-                start_from_zero_embedding=True, projection_bias=projection_bias, **common | decoder_fields,
+                layers=encoder_layers,
+                vocabulary=encoder,
+                feed_forward=FeedForwardSpec(inner, activation),
+                **common,
             ),
-        )  # fmt: skip
+            StackSpec(
+                layers=decoder_layers,
+                vocabulary=decoder,
+                feed_forward=FeedForwardSpec(decoder_inner, activation),
+                recurrence=recurrence,
+                alignment=alignment,
+                cross_attention=True,
+                start_from_zero_embedding=True,
+                projection_bias=projection_bias,
+                **common,
+            ),
+        )
     except CheckpointError as error:
         raise CheckpointError(f"{where}: {error}") from None
     return Architecture(model, tied_source, tied_output, projected, tied_layers)
 
 
 def _common(options: Options, values: Mapping[str, Value]) -> dict:
-    """The fields of a StackSpec that both stacks share."""
+    """The fields of a StackSpec that both stacks share, and the feed-forward's activation."""
     width, heads = options.count("dim-emb", 512), options.count("transformer-heads", 8)
     if width % heads:
         options.problems.append(f"dim-emb {width} is not a multiple of transformer-heads {heads}")
@@ -199,19 +221,12 @@ def _common(options: Options, values: Mapping[str, Value]) -> dict:
         positions = "none"
     return {
         "width": width,
-        "heads": heads,
-        "key_heads": heads,
-        "head_width": max(1, width // heads),
+        "attention": AttentionSpec(heads, key_heads=heads, head_width=max(1, width // heads)),
         "activation": options.one_of("transformer-ffn-activation", ACTIVATIONS, "swish"),
-        "norm": norm,
-        "norm_epsilon": EPSILON,
-        "pre_norm": pre_norm,
-        "final_norm": bool(ends["top"]),
-        "embedding_norm": bool(ends["emb"]),
+        "norms": NormSpec(norm, EPSILON, before=pre_norm, final=bool(ends["top"]), embedding=bool(ends["emb"])),
         # Embeddings are scaled where sinusoids are added to them, and only there.
         "embedding_scale": float(np.float32(math.sqrt(width))) if positions == "sinusoid" else 1.0,
-        "positions": positions,
-        "sinusoid_start": 0 if positions == "sinusoid" else 1,
+        "positions": PositionSpec(positions, start=0 if positions == "sinusoid" else 1),
     }
 
 
@@ -238,8 +253,8 @@ def _rows(options: Options, items: Mapping[str, Item], name: str, stated: list[s
     return rows
 
 
-def _autoregression(options: Options, common: Mapping) -> dict:
-    kind = options.one_of("transformer-decoder-autoreg", AUTOREGRESSIONS, "self-attention")
+def _recurrence(options: Options) -> RecurrenceSpec | None:
+    kind = options.one_of("transformer-decoder-autoreg", RECURRENCES, "self-attention")
     cell, normalised = options.text("dec-cell", "gru"), options.flag("layer-normalization")
     projected = options.flag("transformer-rnn-projection")
     if kind == "ssru":
@@ -251,24 +266,19 @@ def _autoregression(options: Options, common: Mapping) -> dict:
     activation = options.text("transformer-aan-activation", "swish")
     gates = not options.flag("transformer-aan-nogate")
     if kind != "average-attention":
-        return {"autoregression": kind}
+        return RecurrenceSpec(kind) if kind else None
     if depth > 2:
         options.problems.append(f"transformer-aan-depth {depth} (known: 1, 2)")
     if activation not in ACTIVATIONS:
         options.problems.append(f"transformer-aan-activation {shorten(activation)} (known: {', '.join(ACTIVATIONS)})")
-    return {
-        "autoregression": kind,
-        "average_inner_width": inner if depth == 2 else 0,
-        "average_activation": ACTIVATIONS.get(activation, "swish"),
-        "average_gates": gates,
-    }
+    return RecurrenceSpec(kind, inner if depth == 2 else 0, ACTIVATIONS.get(activation, "swish"), gates)
 
 
-def _alignment(options: Options, layers: int) -> dict:
+def _alignment(options: Options, layers: int) -> AlignmentSpec:
     written = options.text("transformer-guided-alignment-layer", "last")
     if written == "last":
-        return {"alignment_layer": -1}
+        return AlignmentSpec()
     if not re.fullmatch("[0-9]{1,9}", written) or not 1 <= int(written) <= layers:
         options.problems.append(f"transformer-guided-alignment-layer {shorten(written)} of {layers}")
-        return {}
-    return {"alignment_layer": int(written) - 1}
+        return AlignmentSpec()
+    return AlignmentSpec(int(written) - 1)

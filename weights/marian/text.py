@@ -3,8 +3,9 @@
 import re
 
 from fastattn.errors import CheckpointError, TokenizerError
-from fastattn.spec import ModelSpec, TranslationText
+from fastattn.spec import ModelSpec
 from fastattn.text.spm_file import read_spm
+from fastattn.text_spec import TranslationText
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.folder import Folder
 from fastattn.weights.marian.config import Configuration
@@ -21,7 +22,7 @@ LANGUAGES = (re.compile(r"([a-z]{2,3})-([a-z]{2,3})\b.*"), re.compile(r"model\.(
 
 def translation_text(folder: Folder, configuration: Configuration, spec: ModelSpec) -> TranslationText:
     """Vocabularies as long as the tables of embeddings; one file for both sides is one vocabulary."""
-    assert spec.decoder is not None
+    assert spec.encoder is not None and spec.decoder is not None
     names = configuration.vocabularies
     source, source_model = _read_vocabulary(folder, names[0], spec.encoder.vocabulary)
     target, target_model = source, source_model

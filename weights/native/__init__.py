@@ -3,7 +3,7 @@
 config.json          config.Config as JSON
 model.safetensors    tensors by canonical name; an int8 matrix NAME has its float32 factors, one a row, in
                      NAME.multiplier, and perhaps the scale of its inputs, float32 [1], in NAME.input_scale, or their
-                     factors, one a column, in NAME.input_factors, see spec.QuantizedTensor;
+                     factors, one a column, in NAME.input_factors, see quantized.QuantizedTensor;
                      dense layers after an encoder are dense.N.weight and perhaps dense.N.bias;
                      a shortlist's arrays are int32, see SHORTLIST
 and those of FILES   that the text needs; what is the same for source and target is there once, as the source's
@@ -13,26 +13,21 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from fastattn.checkpoint import Checkpoint, Shortlist
 from fastattn.errors import CheckpointError
-from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Shortlist, Tensor
-from fastattn.tensors import check_tensors
+from fastattn.quantized import Tensor
+from fastattn.text_spec import EncoderText
 from fastattn.weights.containers.json_file import is_text, read_json, shorten
 from fastattn.weights.containers.safetensors import StoredTensor, read_tensors
 from fastattn.weights.containers.shortlist import check_shortlist
 from fastattn.weights.folder import Directory, Folder
+from fastattn.weights.native.arrays import pair
 from fastattn.weights.native.config import FORMAT, Config, Text, read_config
+from fastattn.weights.plan import check_parts, make_tensors, same_names
 
 DESCRIPTION = "fastattn's own folder (written by fastattn convert)"
 WEIGHTS = "model.safetensors"
-MULTIPLIER, INPUT_SCALE, INPUT_FACTORS = ".multiplier", ".input_scale", ".input_factors"
 SHORTLIST = {"shortlist.always": "always", "shortlist.starts": "starts_V1", "shortlist.targets": "targets"}
-
-
-def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether it is a linear weight or an embedding table, which alone are kept at fewer bits."""
-    return name.endswith(".weight") and len(shape) == 2
 
 
 def recognise(path: Path) -> bool:
@@ -55,13 +50,12 @@ def read_folder(folder: Folder) -> Checkpoint:
     config, text = read_config(folder)
     where = folder.where(WEIGHTS)
     stored = read_tensors(folder, WEIGHTS)
-    for stack in (config.model.encoder, config.model.decoder):
-        if stack is not None and stack.layers > len(stored):
+    for stack in config.model.stacks.values():
+        if stack.layers > len(stored):
             raise CheckpointError(f"{folder.where('config.json')}: {stack.layers} layers, but {len(stored)} tensors")
     dense = _take_dense(stored, config.dense, where)
     shortlist = _take_shortlist(stored, config, where)
-    tensors = _tensors(stored, config.tied, where)
-    check_tensors(config.model, tensors, where)
+    tensors = _tensors(stored, config, where)
     return Checkpoint(
         spec=config.model,
         tensors=tensors,
@@ -80,7 +74,7 @@ def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text
         return dataclasses.replace(text, tokenizer=bytes(folder.read(config.files["tokenizer"])), dense=dense)
     read = {file: _read_file(folder, file) for file in dict.fromkeys(config.files.values())}
     fields: dict[str, Any] = {field: read[file] for field, file in config.files.items()}
-    assert config.model.decoder is not None
+    assert config.model.encoder is not None and config.model.decoder is not None
     for side, rows, tokens in (
         ("source", config.model.encoder.vocabulary, (text.unk_token,)),
         ("target", config.model.decoder.vocabulary, (text.unk_token, text.eos_token)),
@@ -126,7 +120,7 @@ def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str)
     found = {name: stored.pop(name) for name in SHORTLIST if name in stored}
     if not found:
         return None
-    if config.model.decoder is None:
+    if config.model.encoder is None or config.model.decoder is None:
         raise CheckpointError(f"{where}: an encoder has no shortlist")
     for name in SHORTLIST:
         if name not in found or found[name].dtype != "I32" or len(found[name].shape) != 1:
@@ -140,40 +134,13 @@ def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str)
     return shortlist
 
 
-def _tensors(stored: dict[str, StoredTensor], tied: dict[str, str], where: str) -> dict[str, Tensor]:
-    """The canonical tensors; what has no canonical name keeps its own, for check_tensors to report."""
-    quantized = {name for name, tensor in stored.items() if tensor.dtype == "I8" and is_matrix(name, tensor.shape)}
-    parts = {name + suffix for name in quantized for suffix in (MULTIPLIER, INPUT_SCALE, INPUT_FACTORS)}
-    tensors: dict[str, Tensor] = {}
-    for name, tensor in stored.items():
-        if name in quantized:
-            tensors[name] = _quantized(name, stored)
-        elif name not in parts:
-            if tensor.dtype not in ("F32", "BF16"):
-                raise CheckpointError(f"{tensor.where} should be F32 or BF16, is {tensor.dtype}")
-            tensors[name] = tensor.float32()
-    for name, other in tied.items():
-        if other not in stored or other not in tensors or name in stored or not name.isprintable():
+def _tensors(stored: dict[str, StoredTensor], config: Config, where: str) -> dict[str, Tensor]:
+    """The canonical tensors; raises one CheckpointError for all that is missing, left over or misshapen."""
+    saved = pair(stored)
+    for name, other in config.tied.items():
+        if other not in saved or name in stored or not name.isprintable():
             raise CheckpointError(f"{where}: {shorten(name)} cannot be tied to {shorten(other)}")
-        tensors[name] = tensors[other]
-    return tensors
-
-
-def _quantized(name: str, stored: dict[str, StoredTensor]) -> QuantizedTensor:
-    values, multipliers = stored[name], stored.get(name + MULTIPLIER)
-    rows, columns = values.shape
-    if multipliers is None or multipliers.dtype != "F32" or multipliers.shape != (rows,):
-        raise CheckpointError(f"{values.where}{MULTIPLIER} should be there, F32 [{rows}]")
-    inputs: dict[str, np.ndarray | None] = {}
-    for suffix, count in ((INPUT_SCALE, 1), (INPUT_FACTORS, columns)):
-        tensor = stored.get(name + suffix)
-        if tensor is not None and (tensor.dtype != "F32" or tensor.shape != (count,)):
-            raise CheckpointError(f"{tensor.where} should be F32 [{count}]")
-        inputs[suffix] = None if tensor is None else tensor.float32()
-    scale = inputs[INPUT_SCALE]
-    try:
-        return QuantizedTensor(
-            values.int8(), multipliers.float32(), None if scale is None else scale.item(), inputs[INPUT_FACTORS]
-        )
-    except CheckpointError as error:
-        raise CheckpointError(f"{values.where}: {error}") from None
+        saved[name] = saved[other]
+    parts = same_names(config.model)
+    check_parts(parts, saved, where, "tensors do not fit the architecture")
+    return make_tensors(parts, saved)

@@ -1,17 +1,51 @@
 """config.json of fastattn's own folder: the ModelSpec, the text settings, which files and tensors stand for others."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import EncoderText, ModelSpec, StackSpec, TranslationText
+from fastattn.spec import ModelSpec, StackSpec
+from fastattn.text_spec import EncoderText, TranslationText
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.containers.plain_data import from_plain
 from fastattn.weights.folder import Folder
 
 FORMAT = "fastattn"
-VERSION = 1
+VERSION = 2
+# What version 1 called the fields of a stack's parts, which lay side by side -> the part, its field. Version 1 also had
+# an autoregression, which is the recurrence's kind unless it is self-attention.
+FIRST_NAMES = {
+    "heads": ("attention", "heads"),
+    "key_heads": ("attention", "key_heads"),
+    "head_width": ("attention", "head_width"),
+    "query_scale": ("attention", "query_scale"),
+    "inner_width": ("feed_forward", "inner_width"),
+    "activation": ("feed_forward", "activation"),
+    "gated": ("feed_forward", "gated"),
+    "norm": ("norms", "kind"),
+    "norm_epsilon": ("norms", "epsilon"),
+    "norm_biases": ("norms", "biases"),
+    "pre_norm": ("norms", "before"),
+    "final_norm": ("norms", "final"),
+    "embedding_norm": ("norms", "embedding"),
+    "positions": ("positions", "kind"),
+    "max_positions": ("positions", "limit"),
+    "sinusoid_start": ("positions", "start"),
+    "rotary": ("positions", "rotary"),
+    "alibi": ("positions", "alibi"),
+    "relative_buckets": ("positions", "buckets"),
+    "relative_max_distance": ("positions", "max_distance"),
+    "autoregression": ("recurrence", "kind"),
+    "average_inner_width": ("recurrence", "inner_width"),
+    "average_activation": ("recurrence", "activation"),
+    "average_gates": ("recurrence", "gates"),
+    "alignment_layer": ("alignment", "layer"),
+    "alignment_heads": ("alignment", "heads"),
+}
+# Kind of model -> its stacks.
+STACKS = {"encoder": ("encoder",), "encoder-decoder": ("encoder", "decoder")}
 PRECISIONS = ("float32", "bfloat16", "int8")
 # Field of a text -> its file; a target's may be its source's.
 FILES = {
@@ -65,10 +99,13 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
     """config.json, and the text as far as it is there; one error holds everything that is wrong."""
     values = read_object(folder, "config.json")
     version = values.integer("version")
-    if version != VERSION:
-        raise CheckpointError(f"{values.where}: version {version} of fastattn's folders is not known; known: {VERSION}")
+    if version not in (1, VERSION):
+        raise CheckpointError(
+            f"{values.where}: version {version} of fastattn's folders is not known; known: 1, {VERSION}"
+        )
     problems: list[str] = []
-    config = from_plain(Config, values.values, "", problems)
+    plain = values.values if version == VERSION else _from_first(values.values)
+    config = from_plain(Config, plain, "", problems)
     kind: type = TranslationText if values.nested("model").has("decoder") else EncoderText
     text = from_plain(kind, values.values.get("text", {}), "text", problems, KEPT_APART[kind])
     if config is not None:
@@ -80,15 +117,35 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
     return config, text
 
 
+def _from_first(config: dict) -> dict:
+    """What version 1 held, as it is now."""
+    model = config.get("model")
+    if not isinstance(model, dict):
+        return config
+    return config | {"model": {name: _in_parts(value) for name, value in model.items()}}
+
+
+def _in_parts(stack: object) -> object:
+    if not isinstance(stack, dict):
+        return stack
+    parts: dict[str, Any] = {}
+    for name, (part, field) in FIRST_NAMES.items():
+        if name in stack:
+            parts.setdefault(part, {})[field] = stack[name]
+    if parts.get("recurrence", {}).get("kind", "self-attention") == "self-attention":
+        parts["recurrence"] = None
+    return {name: value for name, value in stack.items() if name not in FIRST_NAMES} | parts
+
+
 def _faults(config: Config) -> list[str]:
     """What is wrong with a Config whose fields are of the right types."""
     model = config.model
     faults = []
     if config.precision not in PRECISIONS:
         faults.append(f"precision should be one of {', '.join(PRECISIONS)}, is {shorten(config.precision)}")
-    if model.kind != ("encoder" if model.decoder is None else "encoder-decoder"):
+    if STACKS.get(model.kind) != tuple(model.stacks):
         faults.append(f"model.kind {shorten(model.kind)} does not go with its stacks")
-    if model.encoder.cross_attention or (model.decoder is not None and not model.decoder.cross_attention):
+    if any(stack.cross_attention != (name == "decoder") for name, stack in model.stacks.items()):
         faults.append("cross_attention should be the decoder's, and the decoder's alone")
     if config.dense and model.decoder is not None:
         faults.append("dense layers follow an encoder, not an encoder-decoder")
@@ -100,23 +157,24 @@ def _faults(config: Config) -> list[str]:
             faults.append(f"files.{shorten(field)} is unknown")
         elif file not in (FILES[field], FILES[field.replace("target", "source")]):
             faults.append(f"files.{field} should be {FILES[field]!r}, is {shorten(file)}")
-    for name, stack in (("model.encoder", model.encoder), ("model.decoder", model.decoder)):
-        faults += [f"{name}.{fault}" for fault in ([] if stack is None else _stack_faults(stack))]
+    for name, stack in model.stacks.items():
+        faults += [f"model.{name}.{fault}" for fault in _stack_faults(stack)]
     return faults
 
 
 def _stack_faults(stack: StackSpec) -> list[str]:
     """What the shapes of the tensors do not tell of."""
-    counts = ("max_positions", "relative_buckets", "relative_max_distance", "alignment_heads")
-    faults = [f"{name} should not be negative" for name in counts if getattr(stack, name) < 0]
-    if not -stack.layers <= stack.alignment_layer < stack.layers or stack.alignment_heads > stack.heads:
-        faults.append(f"alignment_layer and alignment_heads do not fit {stack.layers} layers of {stack.heads} heads")
-    rotary = stack.rotary
+    positions, alignment, heads = stack.positions, stack.alignment, stack.attention.heads
+    counts = ("limit", "buckets", "max_distance")
+    faults = [f"positions.{name} should not be negative" for name in counts if getattr(positions, name) < 0]
+    if not (-stack.layers <= alignment.layer < stack.layers and 0 <= alignment.heads <= heads):
+        faults.append(f"alignment.layer and alignment.heads do not fit {stack.layers} layers of {heads} heads")
+    rotary, width = positions.rotary, stack.attention.head_width
     if rotary is not None:
-        if rotary.width % 2 or not 2 <= rotary.width <= stack.head_width:
-            faults.append(f"rotary.width should be even, from 2 to the head's {stack.head_width}, is {rotary.width}")
+        if rotary.width % 2 or not 2 <= rotary.width <= width:
+            faults.append(f"positions.rotary.width should be even, from 2 to the head's {width}, is {rotary.width}")
         if not (np.float32(rotary.base) > 0 and np.float32(rotary.scale) > 0):
-            faults.append("rotary.base and rotary.scale should be above zero")
+            faults.append("positions.rotary.base and positions.rotary.scale should be above zero")
     return faults
 
 

@@ -9,12 +9,16 @@ from typing import BinaryIO
 
 import numpy as np
 
+from fastattn.checkpoint import Checkpoint
+from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import bfloat16_bits, quantize, row_multipliers
-from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Tensor
+from fastattn.text_spec import EncoderText
 from fastattn.weights.containers.plain_data import to_plain
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
-from fastattn.weights.native import INPUT_FACTORS, INPUT_SCALE, MULTIPLIER, SHORTLIST, WEIGHTS, is_matrix
+from fastattn.weights.native import SHORTLIST, WEIGHTS
+from fastattn.weights.native.arrays import INPUT_FACTORS, INPUT_SCALE, MULTIPLIER, is_matrix
 from fastattn.weights.native.config import FILES, FORMAT, KEPT_APART, VERSION, Config, Text
+from fastattn.weights.plan import as_float32
 
 # Bytes of a matrix's element, at all the precisions that checkpoints have.
 WIDTHS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1}
@@ -32,7 +36,7 @@ def write(
     """Write a checkpoint into an empty folder, its matrices at ``precision``, all else as float32.
 
     int8 rounds each row to multiples of its greatest magnitude / 127; a matrix that is int8 already keeps its numbers.
-    ``factors`` of inputs, by tensor name, are taken out of those columns first, see spec.QuantizedTensor.
+    ``factors`` of inputs, by tensor name, are taken out of those columns first, see quantized.QuantizedTensor.
     bfloat16 rounds to nearest, ties to even. The files are on disk when this returns; ``progress`` is called with the
     bytes of weights written and those in all. Raises CheckpointError for values that are not finite and should be
     int8; an OSError passes through.
@@ -110,16 +114,12 @@ def _weights(
     return tensors, tied
 
 
-def _as_float32(tensor: Tensor) -> np.ndarray:
-    return tensor.float32() if isinstance(tensor, QuantizedTensor) else tensor
-
-
 def _float32(tensor: Tensor) -> NewTensor:
-    return NewTensor("F32", tensor.shape, lambda: _as_float32(tensor))
+    return NewTensor("F32", tensor.shape, lambda: as_float32(tensor))
 
 
 def _bfloat16(tensor: Tensor) -> NewTensor:
-    return NewTensor("BF16", tensor.shape, lambda: bfloat16_bits(_as_float32(tensor)))
+    return NewTensor("BF16", tensor.shape, lambda: bfloat16_bits(as_float32(tensor)))
 
 
 def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, NewTensor]:

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from fastattn import weights
+from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.spec import Alibi, Checkpoint, EncoderText, QuantizedTensor, Rotary, TranslationText
+from fastattn.quantized import QuantizedTensor
+from fastattn.spec import Alibi, Rotary
+from fastattn.text_spec import EncoderText, TranslationText
 from tests.weights.ctranslate2 import writer
 
 PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int16")
@@ -75,7 +78,7 @@ def test_every_version_and_type_reads_back(
     assert_same(checkpoint, variables, tolerance)
     assert checkpoint.precision == precision
     assert checkpoint.format == "ctranslate2"
-    assert checkpoint.spec.encoder.heads == 8
+    assert checkpoint.spec.encoder.attention.heads == 8
     assert checkpoint.details["binary version"] == str(version)
 
 
@@ -157,7 +160,8 @@ def test_revisions_before_5_share_attributes_between_stacks(tmp_path: Path, rng:
     spec = weights.read(writer.write_folder(tmp_path, kept, version=4, revision=4)).spec
     for stack in (spec.encoder, spec.decoder):
         assert stack is not None
-        assert (stack.heads, stack.pre_norm, stack.activation, stack.final_norm) == (4, False, "swish", False)
+        assert (stack.attention.heads, stack.feed_forward.activation) == (4, "swish")
+        assert (stack.norms.before, stack.norms.final) == (False, False)
 
 
 def test_every_variety_is_honoured(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -175,13 +179,14 @@ def test_every_variety_is_honoured(tmp_path: Path, rng: np.random.Generator) -> 
     encoder, decoder = checkpoint.spec.encoder, checkpoint.spec.decoder
     assert decoder is not None
     for stack in (encoder, decoder):
-        assert (stack.heads, stack.key_heads, stack.head_width) == (4, 2, 3)
-        assert (stack.gated, stack.norm, stack.norm_epsilon, stack.biases) == (True, "rms", 1e-6, False)
-        assert (stack.embedding_norm, stack.activation, stack.embedding_scale) == (True, "gelu_tanh", 1.0)
-        assert stack.positions == "rotary"
-        assert stack.rotary == Rotary(width=2, base=500.0, interleaved=False)
+        assert (stack.attention.heads, stack.attention.key_heads, stack.attention.head_width) == (4, 2, 3)
+        assert (stack.norms.kind, stack.norms.epsilon, stack.norms.embedding) == ("rms", 1e-6, True)
+        assert (stack.feed_forward.gated, stack.feed_forward.activation) == (True, "gelu_tanh")
+        assert (stack.biases, stack.embedding_scale) == (False, 1.0)
+        assert stack.positions.kind == "rotary"
+        assert stack.positions.rotary == Rotary(width=2, base=500.0, interleaved=False)
     assert (decoder.start_from_zero_embedding, encoder.start_from_zero_embedding) == (True, False)
-    assert (decoder.output_scale, decoder.alignment_layer, decoder.alignment_heads) == (0.25, 1, 3)
+    assert (decoder.output_scale, decoder.alignment.layer, decoder.alignment.heads) == (0.25, 1, 3)
     assert decoder.cross_attention and not decoder.projection_bias
 
 
@@ -193,23 +198,23 @@ def test_relative_biases_alibi_tables_and_scales(tmp_path: Path, rng: np.random.
     scopes = {name.rsplit("/", 1)[0] for name in variables if "attention/" in name and "linear_0" in name}
     variables |= {scope.rsplit("/", 1)[0] + "/queries_scale": np.float32(1) for scope in scopes}
     relative = weights.read(writer.write_folder(tmp_path / "relative", variables))
-    assert relative.spec.encoder.positions == "relative"
-    assert (relative.spec.encoder.relative_buckets, relative.spec.encoder.relative_max_distance) == (8, 20)
-    assert relative.spec.encoder.query_scale == 1.0 and relative.spec.encoder.embedding_scale == 2.5
+    assert relative.spec.encoder.positions.kind == "relative"
+    assert (relative.spec.encoder.positions.buckets, relative.spec.encoder.positions.max_distance) == (8, 20)
+    assert relative.spec.encoder.attention.query_scale == 1.0 and relative.spec.encoder.embedding_scale == 2.5
     assert relative.tensors["decoder.relative_bias"].shape == (8, 4)
 
     variables = writer.random_transformer(rng, alibi=True)
     variables["decoder/scale_alibi"] = np.int8(1)
     alibi = weights.read(writer.write_folder(tmp_path / "alibi", variables)).spec
     assert alibi.decoder is not None
-    assert (alibi.encoder.positions, alibi.decoder.positions) == ("sinusoid", "alibi")
-    assert alibi.decoder.alibi == Alibi(positive_positions=False, scaled=True)
+    assert (alibi.encoder.positions.kind, alibi.decoder.positions.kind) == ("sinusoid", "alibi")
+    assert alibi.decoder.positions.alibi == Alibi(positive_positions=False, scaled=True)
 
     table = weights.read(
         writer.write_folder(tmp_path / "table", writer.random_transformer(rng, position_table=31, pre_norm=False))
     )
-    assert (table.spec.encoder.positions, table.spec.encoder.max_positions) == ("table", 31)
-    assert table.spec.encoder.embedding_scale == 4.0 and not table.spec.encoder.final_norm
+    assert (table.spec.encoder.positions.kind, table.spec.encoder.positions.limit) == ("table", 31)
+    assert table.spec.encoder.embedding_scale == 4.0 and not table.spec.encoder.norms.final
     assert table.tensors["encoder.positions"].shape == (31, 16)
 
 
@@ -230,9 +235,9 @@ def test_rms_norms_around_one_are_folded(tmp_path: Path, rng: np.random.Generato
 
 def test_epsilon_from_the_config(tmp_path: Path, rng: np.random.Generator) -> None:
     writer.write_folder(tmp_path, writer.random_transformer(rng))
-    assert weights.read(tmp_path).spec.encoder.norm_epsilon == 1e-5
+    assert weights.read(tmp_path).spec.encoder.norms.epsilon == 1e-5
     writer.write_config(tmp_path, layer_norm_epsilon=3e-4)
-    assert weights.read(tmp_path).spec.encoder.norm_epsilon == 3e-4
+    assert weights.read(tmp_path).spec.encoder.norms.epsilon == 3e-4
 
 
 def test_special_tokens_and_sentencepiece_files(tmp_path: Path, rng: np.random.Generator) -> None:

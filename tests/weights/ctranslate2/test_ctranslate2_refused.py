@@ -89,7 +89,7 @@ def test_relative_buckets_go_beyond_those_of_one_key_each(
             variables[name] = np.int32(distance)
     folder = writer.write_folder(tmp_path, variables)
     if read:
-        assert weights.read(folder).spec.encoder.relative_max_distance == distance
+        assert weights.read(folder).spec.encoder.positions.max_distance == distance
     else:
         with pytest.raises(CheckpointError, match=f"exceed half of them, they are {buckets} and {distance}"):
             weights.read(folder)

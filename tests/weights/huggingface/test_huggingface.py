@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fastattn import weights
 from fastattn.errors import CheckpointError
-from fastattn.spec import EncoderText
+from fastattn.text_spec import EncoderText
 from fastattn.weights.containers.safetensors import parse
 from tests.weights.containers.safetensors_writer import (
     random_bert,
@@ -64,9 +64,9 @@ def test_bert_by_its_canonical_names(tmp_path: Path, rng: np.random.Generator, p
     }.items():
         np.testing.assert_array_equal(ours[canonical], bare[name])
     spec = checkpoint.spec.encoder
-    assert (checkpoint.spec.kind, spec.layers, spec.heads, spec.head_width) == ("encoder", 2, 3, 4)
-    assert (spec.activation, spec.norm_epsilon, spec.pre_norm) == ("gelu_tanh", 1e-7, False)
-    assert (spec.positions, spec.max_positions, spec.embedding_scale) == ("table", 9, 1.0)
+    assert (checkpoint.spec.kind, spec.layers, spec.attention.heads, spec.attention.head_width) == ("encoder", 2, 3, 4)
+    assert (spec.feed_forward.activation, spec.norms.epsilon, spec.norms.before) == ("gelu_tanh", 1e-7, False)
+    assert (spec.positions.kind, spec.positions.limit, spec.embedding_scale) == ("table", 9, 1.0)
     text = checkpoint.text
     assert isinstance(text, EncoderText)
     assert (text.pooling, text.normalize, text.max_length) == (("mean",), False, 9)

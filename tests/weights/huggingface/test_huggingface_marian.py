@@ -10,10 +10,13 @@ import pytest
 from safetensors.numpy import save_file
 
 from fastattn import Translator, reference, weights
+from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.models.transformer import EncoderDecoder
-from fastattn.spec import Checkpoint, TranslationText
+from fastattn.models.kinds import build_model
 from fastattn.text.translation import TranslationTokenizer
+from fastattn.text_spec import TranslationText
+from fastattn.weights.huggingface.marian_tensors import TABLE
+from fastattn.weights.plan import plan_tensors
 from tests import GOLDENS
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.containers.safetensors_writer import safetensors_bytes
@@ -51,7 +54,7 @@ def read_translator(path: Path) -> tuple[Checkpoint, TranslationText]:
 def test_logits(model: tuple[str, Path, dict]) -> None:
     name, path, golden = model
     checkpoint, _ = read_translator(path)
-    ours = EncoderDecoder(checkpoint, reference)
+    ours = build_model(checkpoint, reference)
     never = make_config(CASES[name])["pad_token_id"]
     forced = np.array(forced_ids(CASES[name]), np.int32)
     starts_B1 = np.array([0, len(forced)], np.int64)
@@ -291,18 +294,13 @@ def test_a_real_model_rewritten(pulled: Any, tmp_path: Path) -> None:
 
 def as_transformers_names(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     """transformers computes the positions itself; the padding token is one more row, of zeros."""
-    from fastattn.weights.huggingface.marian import PARTS
-
     tensors = {}
+    parts = plan_tensors(TABLE, checkpoint.spec)
     for name, value in checkpoint.tensors.items():
         values = value if isinstance(value, np.ndarray) else value.float32()
-        stack, _, rest = name.partition(".layers.")
-        if rest:
-            number, _, part = rest.partition(".")
-            part, _, end = part.rpartition(".")
-            parts = PARTS[stack][part]
-            for theirs, piece in zip(parts, np.split(values, len(parts))):
-                tensors[f"model.{stack}.layers.{number}.{theirs}.{end}"] = piece
+        if ".layers." in name:
+            theirs = parts[name].names
+            tensors |= {f"model.{part}": piece for part, piece in zip(theirs, np.split(values, len(theirs)))}
     embedding = checkpoint.tensors["decoder.embedding.weight"]
     assert not isinstance(embedding, np.ndarray)
     bias = checkpoint.tensors["decoder.projection.bias"]
@@ -318,17 +316,17 @@ def write_real_files(folder: Path, checkpoint: Checkpoint, text: TranslationText
         "vocab_size": pad + 1,
         "decoder_vocab_size": pad + 1,
         "d_model": encoder.width,
-        "max_position_embeddings": encoder.max_positions,
+        "max_position_embeddings": encoder.positions.limit,
         "pad_token_id": pad,
         "decoder_start_token_id": pad,
         "bad_words_ids": [[pad]],
         "eos_token_id": text.target_vocabulary.index("</s>"),
         "encoder_layers": encoder.layers,
         "decoder_layers": encoder.layers,
-        "encoder_ffn_dim": encoder.inner_width,
-        "decoder_ffn_dim": encoder.inner_width,
-        "encoder_attention_heads": encoder.heads,
-        "decoder_attention_heads": encoder.heads,
+        "encoder_ffn_dim": encoder.feed_forward.inner_width,
+        "decoder_ffn_dim": encoder.feed_forward.inner_width,
+        "encoder_attention_heads": encoder.attention.heads,
+        "decoder_attention_heads": encoder.attention.heads,
     }
     (folder / "config.json").write_text(json.dumps(config))
     vocabulary = {token: i for i, token in enumerate((*text.target_vocabulary, "<pad>"))}

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastattn.spec import QuantizedTensor, TranslationText
+from fastattn.quantized import QuantizedTensor
+from fastattn.text_spec import TranslationText
 from fastattn.translator import Translator
 from tests import GOLDENS
 from tests.weights.marian import cases, writer

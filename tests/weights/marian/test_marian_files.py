@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from fastattn import weights
-from fastattn.spec import Checkpoint, QuantizedTensor, TranslationText
+from fastattn.checkpoint import Checkpoint
+from fastattn.quantized import QuantizedTensor
+from fastattn.text_spec import TranslationText
 from fastattn.weights.marian import bin_file, npz_file
 from fastattn.weights.marian.yml import parse_options, parse_vocabulary
 from fastattn.weights.native import convert
@@ -52,7 +54,7 @@ def test_a_bin_holds_what_the_npz_holds(tmp_path: Path) -> None:
 def test_the_layer_whose_attention_is_an_alignment(tmp_path: Path, written: object, layer: int) -> None:
     arrays, options = writer.random_model(1, transformer_guided_alignment_layer=written)
     spec = read(tmp_path, arrays, options).spec
-    assert spec.decoder is not None and spec.decoder.alignment_layer == layer
+    assert spec.decoder is not None and spec.decoder.alignment.layer == layer
 
 
 def test_a_deflated_npz_and_float16(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from fastattn import weights
-from fastattn.spec import Checkpoint, TranslationText
+from fastattn.checkpoint import Checkpoint
+from fastattn.spec import PositionSpec
+from fastattn.text_spec import TranslationText
 from fastattn.translator import Translator
 from tests.weights.ctranslate2.writer import as_float32
 from tests.weights.marian import writer
@@ -39,7 +41,11 @@ def as_marian(checkpoint: Checkpoint) -> tuple[writer.Arrays, dict[str, object]]
     tensors = as_float32(checkpoint.tensors)
     arrays["Wemb"] = tensors["decoder.projection.weight"]
     arrays["decoder_ff_logit_out_b"] = tensors["decoder.projection.bias"][None]
-    options = {"dim-emb": spec.width, "transformer-heads": spec.heads, "transformer-dim-ffn": spec.inner_width}
+    options = {
+        "dim-emb": spec.width,
+        "transformer-heads": spec.attention.heads,
+        "transformer-dim-ffn": spec.feed_forward.inner_width,
+    }
     options |= {"enc-depth": checkpoint.spec.encoder.layers, "dec-depth": spec.layers, "dim-vocabs": [0, 0]}
     return arrays, writer.OPTIONS | options
 
@@ -56,9 +62,15 @@ def test_zh_en_as_a_marian_translates_as_from_ctranslate2s_form(pulled, model: s
     contents["vocab.json"] = writer.vocabulary_json(text.source_vocabulary)
     found = weights.read(writer.write(tmp_path, contents))
     # What CTranslate2 leaves of Marian's own: its table of positions and its epsilon are others.
-    fields = {"positions": "sinusoid", "sinusoid_start": 0, "max_positions": 0, "norm_epsilon": 1e-6}
-    stacks = [dataclasses.replace(stack, **fields) for stack in (original.spec.encoder, original.spec.decoder)]
-    assert found.spec == dataclasses.replace(original.spec, encoder=stacks[0], decoder=stacks[1])
+    stacks = {
+        name: dataclasses.replace(
+            stack,
+            positions=PositionSpec("sinusoid", start=0),
+            norms=dataclasses.replace(stack.norms, epsilon=1e-6),
+        )
+        for name, stack in original.spec.stacks.items()
+    }
+    assert found.spec == dataclasses.replace(original.spec, **stacks)
     expected = as_float32(original.tensors)
     for name, tensor in as_float32(found.tensors).items():
         np.testing.assert_array_equal(tensor, expected[name], err_msg=name)

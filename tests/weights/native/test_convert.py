@@ -52,7 +52,7 @@ def test_a_folder_is_made_and_its_sizes_told(model: Path, tmp_path: Path) -> Non
         "target_vocabulary.json",
     ]
     told = CliRunner().invoke(commands, ["inspect", str(out)]).stdout
-    for fact in ("fastattn", "int8 in the file", "converted from ctranslate2, float32", "layout version 1"):
+    for fact in ("fastattn", "int8 in the file", "converted from ctranslate2, float32", "layout version 2"):
         assert fact in told, told
 
 

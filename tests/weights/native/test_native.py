@@ -10,14 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fastattn.checkpoint import Checkpoint, Shortlist
 from fastattn.errors import CheckpointError
+from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import bfloat16_bits
-from fastattn.spec import Checkpoint, EncoderText, QuantizedTensor, Shortlist, Tensor, TranslationText
+from fastattn.text_spec import EncoderText, TranslationText
 from fastattn.weights import read
 from fastattn.weights.containers.json_file import is_text
 from fastattn.weights.containers.safetensors import ALIGNMENT, NewTensor, read_tensors, write_tensors
 from fastattn.weights.folder import Directory
-from fastattn.weights.native import convert, is_matrix
+from fastattn.weights.native import convert
+from fastattn.weights.native.arrays import is_matrix
+from fastattn.weights.native.config import FIRST_NAMES
+from tests.models.specs import PARTS
+from tests.models.tiny_models import VARIETIES as TINY
 from tests.models.tiny_models import random_checkpoint
 from tests.weights.ctranslate2 import writer
 from tests.weights.mutation_subjects import sentence_transformer_files
@@ -104,7 +110,7 @@ def test_a_translation_model_comes_back(tmp_path: Path, variety: str, kept: str,
     original = read(translation_model(tmp_path / "model", kept, **VARIETIES[variety]))
     again = check_same(original, converted(original, tmp_path / "out", precision), precision)
     assert again.text == original.text
-    assert again.details == {"layout version": "1", "converted from": f"ctranslate2, {kept}"} | original.details
+    assert again.details == {"layout version": "2", "converted from": f"ctranslate2, {kept}"} | original.details
 
 
 def shortlisted(path: Path, copied: bool = False) -> Checkpoint:
@@ -201,14 +207,14 @@ def test_numbers_that_are_int8_already_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("autoregression", ["ssru", "average-attention"])
-def test_decoders_without_attention_come_back(tmp_path: Path, precision: str, autoregression: str) -> None:
+@pytest.mark.parametrize("recurrence", ["ssru", "average-attention"])
+def test_decoders_without_attention_come_back(tmp_path: Path, precision: str, recurrence: str) -> None:
     changes = {"average_inner_width": 9, "average_activation": "relu", "sinusoid_start": 0}
-    original = random_checkpoint(autoregression=autoregression, **changes)
+    original = random_checkpoint(recurrence=recurrence, **changes)
     again = check_same(original, converted(original, tmp_path / "out", precision), precision)
     decoder = again.spec.decoder
-    assert decoder is not None
-    assert (decoder.autoregression, decoder.sinusoid_start, decoder.average_inner_width) == (autoregression, 0, 9)
+    assert decoder is not None and decoder.recurrence is not None
+    assert (decoder.recurrence.kind, decoder.positions.start, decoder.recurrence.inner_width) == (recurrence, 0, 9)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -305,8 +311,8 @@ def refusal(folder: Path) -> str:
 
 
 def test_another_version_is_refused(folder: Path) -> None:
-    edit(folder, lambda config: config.update(version=2, new="things"))
-    assert refusal(folder).endswith("config.json: version 2 of fastattn's folders is not known; known: 1")
+    edit(folder, lambda config: config.update(version=3, new="things"))
+    assert refusal(folder).endswith("config.json: version 3 of fastattn's folders is not known; known: 1, 2")
 
 
 def test_a_folder_written_before_the_youngest_fields_loads(folder: Path) -> None:
@@ -315,12 +321,44 @@ def test_a_folder_written_before_the_youngest_fields_loads(folder: Path) -> None
     def change(config: dict) -> None:
         del config["copied"], config["text"]["single_sentences"]
         for stack in ("encoder", "decoder"):
-            for field in ("sinusoid_start", "autoregression", "average_inner_width", "average_gates"):
-                del config["model"][stack][field]
+            del config["model"][stack]["recurrence"], config["model"][stack]["positions"]["start"]
 
     edit(folder, change)
     old = read(folder)
     assert (old.spec, old.text) == (new.spec, new.text)
+
+
+def as_first_version(config: dict) -> None:
+    """The fields of a stack's parts side by side, by the names that they had."""
+    config["version"] = 1
+    for stack in config["model"].values():
+        if isinstance(stack, dict):
+            recurrence = stack.pop("recurrence")
+            stack["autoregression"] = "self-attention" if recurrence is None else recurrence["kind"]
+            fields = {name: stack.pop(name) for name in PARTS if name in stack} | {"recurrence": recurrence or {}}
+            for name, (part, field) in FIRST_NAMES.items():
+                if field in fields[part]:
+                    stack.setdefault(name, fields[part][field])
+
+
+@pytest.mark.parametrize("variety", ["pre-norm", "rotary", "alibi", "relative", "table", "average", "recurrent"])
+def test_a_folder_of_the_first_version_loads(tmp_path: Path, variety: str) -> None:
+    original = random_checkpoint(**TINY[variety], alignment_layer=0, alignment_heads=2)
+    folder = converted(original, tmp_path / "out", "float32")
+    edit(folder, as_first_version)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert config["model"]["decoder"]["heads"] == 4 and "attention" not in config["model"]["decoder"]
+    again = read(folder)
+    assert again.spec == original.spec and again.details["layout version"] == "1"
+
+
+def test_a_damaged_folder_of_the_first_version_is_refused(folder: Path) -> None:
+    edit(folder, as_first_version)
+    edit(folder, lambda config: config["model"]["encoder"].update(heads=True, attention=5))
+    assert "model.encoder.attention.heads should be an integer of 32 bits, is True" in refusal(folder)
+    for wrong in ("x", {"kind": "encoder", "encoder": 3}, None):
+        edit(folder, partial(dict.update, model=wrong))
+        refusal(folder)
 
 
 def test_all_wrong_fields_are_named_at_once(folder: Path) -> None:
@@ -328,8 +366,8 @@ def test_all_wrong_fields_are_named_at_once(folder: Path) -> None:
         del config["details"]
         config["colour"] = "red"
         config["model"]["encoder"]["width"] = "16"
-        config["model"]["encoder"]["heads"] = True
-        config["model"]["decoder"]["norm_epsilon"] = 1e300
+        config["model"]["encoder"]["attention"]["heads"] = True
+        config["model"]["decoder"]["norms"]["epsilon"] = 1e300
         config["text"]["add_source_bos"] = 1
         del config["model"]["decoder"]["layers"]
 
@@ -339,8 +377,8 @@ def test_all_wrong_fields_are_named_at_once(folder: Path) -> None:
         "details is missing",
         "'colour' is unknown",
         "model.encoder.width should be an integer of 32 bits, is '16'",
-        "model.encoder.heads should be an integer of 32 bits, is True",
-        "model.decoder.norm_epsilon should be a number of float32, is 1e+300",
+        "model.encoder.attention.heads should be an integer of 32 bits, is True",
+        "model.decoder.norms.epsilon should be a number of float32, is 1e+300",
         "text.add_source_bos should be true or false, is 1",
         "model.decoder.layers is missing",
     ):
@@ -352,15 +390,19 @@ def test_all_wrong_fields_are_named_at_once(folder: Path) -> None:
     [
         (("precision",), "int4", "precision should be one of float32, bfloat16, int8, is 'int4'"),
         (("model", "kind"), "encoder", "model.kind 'encoder' does not go with its stacks"),
-        (("model", "encoder", "activation"), "step", "unknown activation 'step'; known: relu"),
+        (("model", "encoder", "feed_forward", "activation"), "step", "unknown activation 'step'; known: relu"),
         (("model", "encoder", "layers"), 10**9, "1000000000 layers, but "),
         (("model", "encoder", "layers"), 10**10, "should be an integer of 32 bits"),
         (("model", "encoder", "cross_attention"), True, "cross_attention should be the decoder's"),
-        (("model", "decoder", "alignment_layer"), 7, "model.decoder.alignment_layer and alignment_heads do not fit"),
-        (("model", "decoder", "max_positions"), -1, "model.decoder.max_positions should not be negative"),
-        (("model", "decoder", "rotary"), {"width": 3, "base": 0, "interleaved": False, "scale": 1}, "above zero"),
-        (("model", "decoder", "rotary"), {"base": 2}, "model.decoder.rotary.width is missing"),
-        (("model", "encoder", "inner_width"), 25, "tensors do not fit the architecture"),
+        (("model", "decoder", "alignment", "layer"), 7, "model.decoder.alignment.layer and alignment.heads do not fit"),
+        (("model", "decoder", "positions", "limit"), -1, "model.decoder.positions.limit should not be negative"),
+        (
+            ("model", "decoder", "positions", "rotary"),
+            {"width": 3, "base": 0, "interleaved": False, "scale": 1},
+            "above zero",
+        ),
+        (("model", "decoder", "positions", "rotary"), {"base": 2}, "decoder.positions.rotary.width is missing"),
+        (("model", "encoder", "feed_forward", "inner_width"), 25, "tensors do not fit the architecture"),
         (("files", "source_model"), "../source.spm", "files.source_model should be 'source.spm', is '../source.spm'"),
         (("files", "source_model"), "target.spm", "files.source_model should be 'source.spm', is 'target.spm'"),
         (("files", "source_model"), "/etc/passwd", "files.source_model should be 'source.spm', is '/etc/passwd'"),

@@ -1,0 +1,45 @@
+"""What a loader makes of a file, whatever the exporter."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fastattn.quantized import Tensor
+from fastattn.spec import ModelSpec
+from fastattn.text_spec import EncoderText, TranslationText
+
+
+@dataclass(frozen=True, eq=False)
+class Shortlist:
+    """A lexical shortlist: which target ids a sentence may choose from, by its source ids (int32 ids throughout).
+
+    always     the ids that every sentence may choose
+    starts_V1  where the ids of each source id start in ``targets``; [source vocabulary + 1]
+    targets    the ids that a source id adds
+    copied     whether a sentence may choose the ids of its own source too (a shared vocabulary)
+    """
+
+    always: np.ndarray
+    starts_V1: np.ndarray
+    targets: np.ndarray
+    copied: bool = False
+
+
+@dataclass
+class Checkpoint:
+    """What a loader returns: the architecture, its tensors by canonical name, and what its text side needs.
+
+    ``tensors`` are float32 arrays, linear weights and embedding tables perhaps QuantizedTensors; tied weights are the
+    same object under both names. ``precision`` is how the file stored its weights.
+    """
+
+    spec: ModelSpec
+    tensors: Mapping[str, Tensor]
+    text: TranslationText | EncoderText
+    precision: str = "float32"
+    format: str = ""
+    details: dict[str, str] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()  # that it was read from
+    shortlist: Shortlist | None = None

@@ -1,0 +1,39 @@
+"""Products with weights, and what is made of nothing else."""
+
+import numpy as np
+
+from fastattn.layers.norm import Sublayer
+from fastattn.layers.parameters import Parameters
+from fastattn.layers.rows import Rows
+from fastattn.spec import StackSpec
+
+
+class Linear:
+    """y = activation(x W' + b) [* multiply] [+ residual]; from the tensors ``name.weight`` and ``name.bias``."""
+
+    def __init__(self, parameters: Parameters, name: str, activation: str = "none"):
+        self.ops = parameters.ops
+        self.weights = parameters.packed(name)
+        self.activation = activation
+
+    def __call__(
+        self, x_ND: np.ndarray, residual_NF: np.ndarray | None = None, multiply_NF: np.ndarray | None = None
+    ) -> np.ndarray:
+        return self.ops.linear(x_ND, self.weights, self.activation, residual_NF, multiply_NF)
+
+
+class FeedForward(Sublayer):
+    """outer(activation(inner(x)) [* inner_linear(x)]), from ``layer.feed_forward.{norm,inner,inner_linear,outer}``."""
+
+    def __init__(self, parameters: Parameters, layer: str, spec: StackSpec):
+        name = f"{layer}.feed_forward"
+        super().__init__(parameters, name, spec.norms)
+        self.inner = Linear(parameters, f"{name}.inner", spec.feed_forward.activation)
+        self.gate = Linear(parameters, f"{name}.inner_linear") if spec.feed_forward.gated else None
+        self.outer = Linear(parameters, f"{name}.outer")
+
+    def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
+        inside_ND = self.norm(x_ND) if self.pre_norm else x_ND
+        gate_NF = None if self.gate is None else self.gate(inside_ND)
+        y_ND = self.outer(self.inner(inside_ND, multiply_NF=gate_NF), x_ND)
+        return y_ND if self.pre_norm else self.norm(y_ND)

@@ -1,0 +1,65 @@
+"""A checkpoint's tensors, as layers ask for them."""
+
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from fastattn.ops import Ops, PackedLinear
+from fastattn.quantized import QuantizedTensor, Tensor
+from fastattn.rounding import quantize
+
+
+class Parameters:
+    """A checkpoint's tensors, packed on demand into the operations' layout; tied weights are packed once.
+
+    precision  of the products: "float32", "bfloat16" or "int8"
+    kept       where packed weights are kept for the next process: a PackedFile, or None
+    factors    int8 only: gives input factors by tensor name; asked once, if any layer has to be quantised here
+    """
+
+    def __init__(
+        self,
+        tensors: Mapping[str, Tensor],
+        ops: Ops,
+        precision: str = "float32",
+        kept: Any = None,
+        factors: Callable[[], Mapping[str, np.ndarray]] = dict,
+    ):
+        self.ops, self.precision, self._kept, self._factors = ops, precision, kept, cache(factors)
+        self._tensors = tensors
+        self._packed: dict[tuple[int, int], PackedLinear] = {}
+
+    def tensor(self, name: str) -> Any:
+        """An array; of linear weights and embedding tables perhaps a QuantizedTensor."""
+        return self._tensors[name]
+
+    def optional(self, name: str) -> Any:
+        """``tensor``, or None where there is none of that name."""
+        return self._tensors.get(name)
+
+    def packed(self, name: str) -> PackedLinear:
+        """``name.weight`` and, where there is one, ``name.bias`` as the operations' linear weights."""
+        weight_FD, bias_F = self.tensor(name + ".weight"), self.optional(name + ".bias")
+        key = id(weight_FD), id(bias_F)
+        if key not in self._packed:
+            make = partial(self._pack, f"{name}.weight", bias_F)
+            self._packed[key] = make() if self._kept is None else self._kept.linear(name, weight_FD.shape, make)
+        return self._packed[key]
+
+    def _pack(self, name: str, bias_F: np.ndarray | None) -> PackedLinear:
+        weight_FD = self.tensor(name)
+        if self.precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
+            weight_FD = quantize(weight_FD, name, self._factors().get(name))
+        return self.ops.pack_linear(weight_FD, bias_F, self.precision)
+
+    def table(self, name: str) -> Tensor | PackedLinear:
+        """An embedding's table; where a projection with its very numbers is tied to it, that one's packed weights.
+
+        So the table is held once. An int8 table that is not stays as it is, a view of the file.
+        """
+        table_VD = self.tensor(name)
+        tied = self._tensors.get("decoder.projection.weight") is table_VD
+        same = self.precision == ("int8" if isinstance(table_VD, QuantizedTensor) else "float32")
+        return self.packed("decoder.projection") if tied and same else table_VD

@@ -1,0 +1,149 @@
+"""What the rows of one pass through a stack may see: whole sequences, or what a cache has of theirs.
+
+Plain data for the layers, which do the work. What only some of them need is made when it is first asked for.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from fastattn.lazy import lazy
+from fastattn.ops import Ops
+from fastattn.position_bias import PositionBias
+
+
+class RowPool(Protocol):
+    """Rows of keys and values, or of states, [M, E] a layer, or wider."""
+
+    layers: list[np.ndarray]
+
+
+class KeyValueCache(Protocol):
+    """What layers need of ``fastattn.decoding.cache.Cache``."""
+
+    @property
+    def own(self) -> RowPool: ...
+
+    @property
+    def memory(self) -> RowPool: ...
+
+    def append(self, slots_N: np.ndarray, positions_N: np.ndarray, tokens_N: np.ndarray) -> np.ndarray: ...
+
+    def index(self, slots_R: np.ndarray, longest: int) -> np.ndarray: ...
+
+    def previous(self, slots_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray: ...
+
+    def memory_index(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+class Memory(Protocol):
+    """What layers need of ``fastattn.models.memory.Memory``."""
+
+    @property
+    def starts_B1(self) -> np.ndarray: ...
+
+    @property
+    def keys_values(self) -> list[np.ndarray]: ...
+
+
+class WholeRows:
+    """Sequences end to end, b from row starts[b] to starts[b + 1]: each row sees its own, all of it or up to itself.
+
+    causal     up to itself, and its sentence's ``memory``
+    cache      keeps what is left of row n in its row ``rows_N[n]``; None: nothing is kept
+    attention  whether ``attention_NS`` is wanted: what each row attends to in the memory
+    """
+
+    def __init__(
+        self,
+        ops: Ops,
+        starts_B1: np.ndarray,
+        positions_N: np.ndarray,
+        bias: Callable[[int], PositionBias | None],
+        causal: bool = False,
+        memory: Memory | None = None,
+        cache: KeyValueCache | None = None,
+        rows_N: np.ndarray | None = None,
+        attention: bool = False,
+    ):
+        self.ops, self.starts_B1, self.positions_N = ops, starts_B1, positions_N
+        self.causal, self.memory, self.cache = causal, memory, cache
+        self.rows_N = np.arange(starts_B1[-1], dtype=np.int32) if rows_N is None else rows_N
+        self.wants_attention = attention
+        self.attention_NS: np.ndarray | None = None
+        self._bias = bias
+
+    @lazy
+    def bias(self) -> PositionBias | None:
+        return self._bias(int(np.diff(self.starts_B1).max(initial=0)))
+
+    @lazy
+    def seen_N2(self) -> np.ndarray | None:
+        """As ``Ops.attention`` takes it."""
+        return self.ops.seen_keys(self.starts_B1, np.diff(self.starts_B1), causal=True) if self.causal else None
+
+    @lazy
+    def previous_N(self) -> np.ndarray:
+        """The row before each row; -1 where a sequence begins."""
+        previous_N = np.roll(self.rows_N, 1)
+        previous_N[self.starts_B1[:-1][np.diff(self.starts_B1) > 0]] = -1
+        return previous_N
+
+    def states(self, layer: int, x_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(states_MW, previous_N, rows_N): a table of states like x, the row that each continues, and its own."""
+        cache = self.cache
+        if cache is not None:
+            return cache.own.layers[layer], self.previous_N, self.rows_N
+        return self.ops.empty_table(len(x_ND), x_ND.shape[1], x_ND.dtype), self.previous_N, self.rows_N
+
+
+class CachedRows:
+    """New tokens of slots of a cache: each sees its slot's history, itself included, and its sentence's memory.
+
+    counts_R   how many of each slot, in order: a chunk of its sequence; None: one, which is a step
+    attention  as in WholeRows
+    """
+
+    def __init__(
+        self,
+        cache: KeyValueCache,
+        slots_R: np.ndarray,
+        tokens_N: np.ndarray,
+        positions_N: np.ndarray,
+        bias: Callable[[int], PositionBias | None],
+        counts_R: np.ndarray | None = None,
+        attention: bool = False,
+    ):
+        self.cache, self.slots_R, self.positions_N = cache, slots_R, positions_N
+        # of each token the number of its slot, where that is not its own
+        self.owners_N = None if counts_R is None else np.repeat(np.arange(len(slots_R)), counts_R)
+        self.slots_N = slots_R if self.owners_N is None else slots_R[self.owners_N]
+        self.rows_N = cache.append(self.slots_N, positions_N, tokens_N)
+        self.wants_attention = attention
+        self.attention_NS: np.ndarray | None = None
+        self._bias = bias
+
+    @lazy
+    def history(self) -> tuple[np.ndarray, np.ndarray, PositionBias | None]:
+        """(index_RS, lengths_N, bias) of what self-attention sees."""
+        lengths_N = self.positions_N.astype(np.int64) + 1
+        index_RS = self.cache.index(self.slots_R, int(lengths_N.max()))
+        return index_RS, lengths_N, self._bias(index_RS.shape[1])
+
+    @lazy
+    def memory(self) -> tuple[np.ndarray, np.ndarray]:
+        """(index_RS, lengths_N) of what cross-attention sees."""
+        index_RS, lengths_R = self.cache.memory_index(self.slots_R)
+        return index_RS, lengths_R if self.owners_N is None else lengths_R[self.owners_N]
+
+    @lazy
+    def previous_N(self) -> np.ndarray:
+        return self.cache.previous(self.slots_N, self.positions_N)
+
+    def states(self, layer: int, x_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As WholeRows has them."""
+        return self.cache.own.layers[layer], self.previous_N, self.rows_N
+
+
+Rows = WholeRows | CachedRows

@@ -1,0 +1,38 @@
+"""Every kind of model, by the name that a ModelSpec gives it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fastattn.checkpoint import Checkpoint
+from fastattn.errors import CheckpointError
+from fastattn.layers.parameters import Parameters
+from fastattn.models.encoder import EncoderModel
+from fastattn.models.encoder_decoder import EncoderDecoder
+from fastattn.ops import Ops
+
+# Each is made of a checkpoint and its Parameters. One with a decoder has the members of
+# ``fastattn.decoding.model.Model``, one without has EncoderModel's.
+MODELS: dict[str, Callable[[Checkpoint, Parameters], Any]] = {
+    "encoder": EncoderModel,
+    "encoder-decoder": EncoderDecoder,
+}
+
+
+def build_model(
+    checkpoint: Checkpoint,
+    ops: Ops,
+    precision: str = "float32",
+    kept: Any = None,
+    factors: Callable[[], Mapping[str, np.ndarray]] = dict,
+) -> Any:
+    """The model of a checkpoint; ``ops`` is ``fastattn.kernels``, or another namespace of the same operations.
+
+    precision, kept and factors are those of Parameters. Raises CheckpointError for a kind that is not known,
+    or stacks that do not go with it.
+    """
+    kind = checkpoint.spec.kind
+    if kind not in MODELS:
+        raise CheckpointError(f"unknown kind of model {kind!r}; known: {', '.join(MODELS)}")
+    return MODELS[kind](checkpoint, Parameters(checkpoint.tensors, ops, precision, kept, factors))

@@ -1,0 +1,64 @@
+"""A stack of blocks, an encoder's or a decoder's, in every variety of a StackSpec."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from fastattn.layers.attention import CrossAttention, SelfAttention
+from fastattn.layers.attention_positions import AttentionBias
+from fastattn.layers.embedding import Embedding
+from fastattn.layers.linear import FeedForward
+from fastattn.layers.norm import Norm
+from fastattn.layers.parameters import Parameters
+from fastattn.layers.recurrence import RECURRENCES, AverageAttention, SimpleRecurrence
+from fastattn.layers.rows import Rows
+from fastattn.spec import StackSpec
+
+
+class Block(NamedTuple):
+    """The sublayers of a block (Vaswani 2017, section 3.1); the mixer is what looks at the other rows of a sequence."""
+
+    mixer: SelfAttention | SimpleRecurrence | AverageAttention
+    cross_attention: CrossAttention | None
+    feed_forward: FeedForward
+
+
+class Stack:
+    """Embedding, blocks, final norm; from the tensors ``name.*``.
+
+    row_width, rounded  what a cache keeps of a row, and whether as bfloat16: see SelfAttention
+    """
+
+    def __init__(self, parameters: Parameters, name: str, spec: StackSpec):
+        self.ops, self.spec = parameters.ops, spec
+        self.embedding = Embedding(parameters, name, spec)
+        self.bias = AttentionBias(parameters, name, spec)
+        self.blocks = [_block(parameters, f"{name}.layers.{i}", i, spec) for i in range(spec.layers)]
+        self._sublayers: list[Callable[[np.ndarray, Rows], np.ndarray]] = [
+            sublayer for block in self.blocks for sublayer in block if sublayer is not None
+        ]
+        self.final_norm = Norm(parameters, f"{name}.final_norm", spec.norms) if spec.norms.final else None
+        self.row_width, self.rounded = self.blocks[0].mixer.row_width, self.blocks[0].mixer.rounded
+
+    def __call__(self, ids_N: np.ndarray, rows: Rows) -> np.ndarray:
+        """The last hidden states: x_ND."""
+        if self.spec.start_from_zero_embedding:
+            ids_N = np.where(rows.positions_N == 0, -1, ids_N).astype(np.int32)
+        x_ND = self.embedding(ids_N, rows.positions_N)
+        for sublayer in self._sublayers:
+            x_ND = sublayer(x_ND, rows)
+        if self.final_norm is not None:
+            x_ND = self.final_norm(x_ND)
+        if self.spec.output_scale != 1.0:
+            x_ND = self.ops.scale_rows(x_ND, self.spec.output_scale)
+        return x_ND
+
+
+def _block(parameters: Parameters, layer: str, number: int, spec: StackSpec) -> Block:
+    mixer = SelfAttention if spec.recurrence is None else RECURRENCES[spec.recurrence.kind]
+    return Block(
+        mixer(parameters, layer, number, spec),
+        CrossAttention(parameters, layer, number, spec) if spec.cross_attention else None,
+        FeedForward(parameters, layer, spec),
+    )

@@ -1,0 +1,86 @@
+"""How text becomes ids, and rows vectors, as plain data: what loaders write and the text side reads."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import InputError
+
+# From a sentence's rows to one vector, by sentence-transformers' names; two of them are one.
+POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+
+
+@dataclass(frozen=True)
+class DecodingSettings:
+    """How a checkpoint's own files want it to be searched, by the names of DecodingOptions; None: they do not say.
+
+    suppress_sequences  ids
+    forced_tokens       what every target begins with, behind the start token; they are no part of the translation
+    not_followed        what else the files say and no search here can do, as a reader is to be told of it
+    """
+
+    beam_size: int | None = None
+    length_penalty: float | None = None
+    word_penalty: float | None = None
+    repetition_penalty: float | None = None
+    no_repeat_ngram_size: int | None = None
+    min_decoding_length: int | None = None
+    max_decoding_length: int | None = None
+    max_length_factor: float | None = None
+    sampling_topk: int | None = None
+    sampling_topp: float | None = None
+    sampling_temperature: float | None = None
+    suppress_sequences: tuple[tuple[int, ...], ...] = ()
+    forced_tokens: tuple[str, ...] = ()
+    not_followed: tuple[str, ...] = ()
+
+    def options(self) -> dict[str, Any]:
+        """What the files say, as DecodingOptions takes it."""
+        apart = ("forced_tokens", "not_followed")
+        return {name: value for name, value in vars(self).items() if name not in apart and value not in (None, ())}
+
+
+@dataclass(frozen=True)
+class TranslationText:
+    """How a translation model's text becomes ids: vocabularies by surface, special tokens, sentencepiece files."""
+
+    source_vocabulary: tuple[str, ...]
+    target_vocabulary: tuple[str, ...]
+    unk_token: str = "<unk>"
+    bos_token: str = "<s>"
+    eos_token: str = "</s>"
+    decoder_start_token: str | None = "<s>"  # None: the caller's target prefix begins with it
+    add_source_bos: bool = False
+    add_source_eos: bool = False
+    source_model: bytes | None = None  # a .spm file; None: tokens are separated by spaces
+    target_model: bytes | None = None  # None: pieces are joined by the sentencepiece convention
+    source_language: str = ""
+    target_language: str = ""
+    writes_unknowns: bool = True  # else <unk> is never chosen unless the caller wants it
+    vocabulary_map: bytes | None = None  # CTranslate2's vmap.txt: source n-grams and the target tokens they make likely
+    single_sentences: bool = False  # made for them: longer text is split at sentences unless the caller wants otherwise
+    decoding: DecodingSettings = DecodingSettings()
+
+
+@dataclass(frozen=True)
+class EncoderText:
+    """How an encoder's text becomes ids, and what happens to its rows afterwards (sentence-transformers' modules)."""
+
+    tokenizer: bytes  # tokenizer.json
+    max_length: int  # in ids, special ones included
+    lowercase: bool = False
+    pooling: tuple[str, ...] = ("mean",)  # several are concatenated
+    include_prompt: bool = True  # whether the prompt's ids take part in pooling
+    normalize: bool = False
+    dense: tuple[tuple[np.ndarray, np.ndarray | None, str], ...] = ()  # weight [out, in], bias, activation
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    similarity: str = "cosine"
+
+
+def check_poolings(modes: tuple[str, ...]) -> None:
+    """Raise an InputError that lists the known poolings unless ``modes`` names some of them."""
+    unknown = [mode for mode in modes if mode not in POOLINGS]
+    if unknown or not modes:
+        raise InputError(f"unknown pooling {unknown[0] if unknown else ''!r}; known: {', '.join(POOLINGS)}")

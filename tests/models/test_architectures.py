@@ -1,0 +1,163 @@
+"""An architecture is added as docs/architecture.md says: here one that the engine has not, a decoder on its own."""
+
+import numpy as np
+import pytest
+
+from fastattn import kernels, reference
+from fastattn.checkpoint import Checkpoint
+from fastattn.decoding.jobs import Job
+from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.scheduler import decode
+from fastattn.decoding.scoring import score
+from fastattn.errors import CheckpointError
+from fastattn.models.decoder import Decoder
+from fastattn.models.kinds import MODELS, build_model
+from fastattn.spec import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.tensors import check_tensors, tensor_shapes
+from fastattn.text_spec import TranslationText
+from tests.models.test_models_transformer import _cached, _starts, _stepped
+from tests.models.tiny_models import (
+    END,
+    START,
+    UNK,
+    VARIETIES,
+    random_checkpoint,
+    random_sources,
+    steady_ops,
+    vocabulary,
+)
+
+KIND = "decoder on its own"
+SPEC = StackSpec(
+    layers=2,
+    width=16,
+    vocabulary=19,
+    attention=AttentionSpec(heads=4, key_heads=2, head_width=5),
+    feed_forward=FeedForwardSpec(inner_width=24, activation="swish", gated=True),
+    norms=NormSpec("rms"),
+    positions=PositionSpec("table", limit=40),
+    biases=False,
+)
+NOTHING = np.zeros(0, np.int32)  # a source that there is not
+
+
+@pytest.fixture(autouse=True)
+def added(monkeypatch):
+    monkeypatch.setitem(MODELS, KIND, Decoder)
+
+
+def _checkpoint(dtype=np.float32) -> Checkpoint:
+    rng, spec, words = np.random.default_rng(5), ModelSpec(KIND, decoder=SPEC), vocabulary(SPEC.vocabulary)
+    tensors = {}
+    for name, shape in tensor_shapes(spec).items():
+        drawn = 1 + 0.1 * rng.normal(size=shape) if "norm" in name else rng.normal(0, shape[-1] ** -0.5, shape)
+        tensors[name] = (drawn * (3 if name == "decoder.projection.weight" else 1)).astype(dtype)
+    check_tensors(spec, tensors, "memory")
+    return Checkpoint(spec, tensors, TranslationText(words, words))
+
+
+def _rms(x_TD, weight_D):
+    return x_TD / np.sqrt((x_TD**2).mean(axis=1, keepdims=True) + 1e-5) * weight_D
+
+
+def _formula(tensors, tokens_T):
+    """The log-probabilities of the token behind each, written out; nothing of it is the engine's."""
+    T, attention = len(tokens_T), SPEC.attention
+    x_TD = tensors["decoder.embedding.weight"][tokens_T] + tensors["decoder.positions"][:T]
+    for layer in ("decoder.layers.0", "decoder.layers.1"):
+        weights = {name.removeprefix(layer + "."): value for name, value in tensors.items() if name.startswith(layer)}
+        inside_TD = _rms(x_TD, weights["self_attention.norm.weight"])
+        heads = (inside_TD @ weights["self_attention.qkv.weight"].T).reshape(T, -1, attention.head_width)
+        query_THK, key_TGK, value_TGK = heads[:, :4], heads[:, 4:6], heads[:, 6:]
+        contexts = []
+        for head in range(4):
+            scores_TS = query_THK[:, head] @ key_TGK[:, head // 2].T / np.sqrt(attention.head_width)
+            weights_TS = np.where(np.tri(T, dtype=bool), np.exp(scores_TS), 0)
+            contexts.append(weights_TS @ value_TGK[:, head // 2] / weights_TS.sum(axis=1, keepdims=True))
+        x_TD = x_TD + np.concatenate(contexts, axis=1) @ weights["self_attention.output.weight"].T
+        inside_TD = _rms(x_TD, weights["feed_forward.norm.weight"])
+        inner_TF = inside_TD @ weights["feed_forward.inner.weight"].T
+        gated_TF = inner_TF / (1 + np.exp(-inner_TF)) * (inside_TD @ weights["feed_forward.inner_linear.weight"].T)
+        x_TD = x_TD + gated_TF @ weights["feed_forward.outer.weight"].T
+    logits_TV = _rms(x_TD, tensors["decoder.final_norm.weight"]) @ tensors["decoder.projection.weight"].T
+    return logits_TV - np.log(np.exp(logits_TV).sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize(("ops", "tolerance"), [(reference, 1e-12), (kernels, 1e-5)])
+def test_its_log_probabilities_are_the_formulas(ops, tolerance):
+    checkpoint, targets = _checkpoint(np.float64), random_sources(5, seed=3, shortest=2, longest=30)
+    model = build_model(checkpoint if ops is reference else _checkpoint(), ops)
+    found = score(model, [NOTHING] * 5, targets)
+    for target, log_probs_T in zip(targets, found):
+        expected_TV = _formula(checkpoint.tensors, target[:-1])
+        np.testing.assert_allclose(log_probs_T, expected_TV[np.arange(len(target) - 1), target[1:]], atol=tolerance)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("cut", [1, 4])
+def test_its_steps_chunks_and_passes_agree(precision, cut):
+    model, targets = build_model(_checkpoint(), kernels, precision), random_sources(4, seed=3, shortest=5, longest=20)
+    nothing, starts_B1 = [NOTHING] * 4, _starts(targets)
+    expected, _ = _stepped(model, nothing, targets)
+    cache, slots_B, _ = _cached(model, nothing)
+    assert model.sizes.memory_width == 0 and model.sizes.row_width == 20
+    hidden = []
+    for firsts_B, parts in (
+        (np.zeros(4, np.int64), [target[:cut] for target in targets]),
+        (np.full(4, cut), [target[cut:] for target in targets]),
+    ):
+        rows_ND, _ = model.prefill(
+            np.concatenate(parts), _starts(parts), cache=cache, slots_B=slots_B, firsts_B=firsts_B
+        )
+        hidden.append(np.split(rows_ND, _starts(parts)[1:-1]))
+    whole_ND, _ = model.prefill(np.concatenate(targets), starts_B1)
+    for b, rows_TD in enumerate(expected):
+        np.testing.assert_array_equal(np.concatenate([part[b] for part in hidden]), rows_TD)
+        near = {"float32": 1e-5, "bfloat16": 0.1, "int8": 0.3}[precision]
+        np.testing.assert_allclose(whole_ND[starts_B1[b] : starts_B1[b + 1]], rows_TD, atol=near)
+
+
+@pytest.mark.parametrize("ops", [steady_ops, kernels])
+def test_greedy_search_takes_the_formulas_best(ops):
+    checkpoint = _checkpoint()
+    prompts = [[START, *prompt.tolist()] for prompt in random_sources(9, seed=7, longest=6)]
+    options = DecodingOptions(beam_size=1, min_decoding_length=0, max_decoding_length=12)
+    # The scheduler asks each job for a source, which this model does not look at.
+    jobs = [Job(np.array([START], np.int32), prompt) for prompt in prompts]
+    exact = {name: tensor.astype(np.float64) for name, tensor in checkpoint.tensors.items()}
+    for prompt, (hypothesis,) in zip(prompts, decode(build_model(checkpoint, ops), jobs, options, END, UNK)):
+        tokens = list(prompt)
+        while tokens[-1] != END and len(tokens) - 1 < 12:
+            log_probs_V = _formula(exact, np.array(tokens))[-1]
+            if options.disable_unk:
+                log_probs_V[UNK] = -np.inf
+            tokens.append(int(log_probs_V.argmax()))
+        assert hypothesis.tokens.tolist() == [token for token in tokens[1:] if token != END]
+
+
+def test_an_unknown_kind_names_the_known_ones():
+    checkpoint = _checkpoint()
+    checkpoint.spec = ModelSpec("mamba", decoder=SPEC)
+    with pytest.raises(CheckpointError, match="kind of model 'mamba'; known: encoder, encoder-decoder, decoder on"):
+        build_model(checkpoint, reference)
+
+
+@pytest.mark.parametrize(("kind", "missing"), [("encoder-decoder", "encoder"), (KIND, "decoder")])
+def test_a_kind_needs_its_stacks(kind, missing):
+    checkpoint = random_checkpoint(**VARIETIES["pre-norm"])
+    stacks = {name: stack for name, stack in checkpoint.spec.stacks.items() if name != missing}
+    if kind == "encoder-decoder":
+        stacks = {"decoder": SPEC}
+    checkpoint.spec = ModelSpec(kind, **stacks)
+    with pytest.raises(CheckpointError, match=f"expected a.*{missing}.*got '{kind}'"):
+        build_model(checkpoint, reference)
+
+
+def test_specs_that_cannot_be():
+    crossing = random_checkpoint().spec.decoder
+    for stacks, message in (
+        ({}, "neither an encoder nor a decoder"),
+        ({"decoder": crossing}, "cross-attention needs an encoder"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            ModelSpec("encoder-decoder", **stacks)

@@ -1,0 +1,90 @@
+"""The tensors of a Hugging Face MarianMT model, by canonical name."""
+
+import numpy as np
+
+from fastattn.quantized import Tensor
+from fastattn.spec import ModelSpec
+from fastattn.weights.containers.safetensors import StoredTensor
+from fastattn.weights.huggingface.weights import MISFIT
+from fastattn.weights.plan import FirstRow, as_float32, canonical_tensors, of, zeros
+
+SHARED, SOURCE, TARGET, HEAD = (
+    "shared.weight",
+    "encoder.embed_tokens.weight",
+    "decoder.embed_tokens.weight",
+    "lm_head.weight",
+)
+
+
+def _sinusoids(shape: tuple[int, ...]) -> np.ndarray:
+    """[positions, width]: sines in the first half of a row and cosines in the second, of p / 10000^(2i/D).
+
+    In float64, then rounded, as transformers computes it.
+    """
+    positions, width = shape
+    half = (width + 1) // 2
+    angles_PH = np.arange(positions)[:, None] / np.power(10000, 2 * np.arange(half) / width)
+    table_PD = np.empty((positions, width), np.float32)
+    table_PD[:, :half] = np.sin(angles_PH)
+    table_PD[:, half:] = np.cos(angles_PH[:, : width - half])
+    return table_PD
+
+
+TABLE = {
+    "STACK.embedding.weight": of("STACK.embed_tokens.weight"),
+    "STACK.positions": of("STACK.embed_positions.weight", absent=_sinusoids),
+    "STACK.layers.#.self_attention.qkv.*": of(
+        "STACK.layers.#.self_attn.q_proj.*", "STACK.layers.#.self_attn.k_proj.*", "STACK.layers.#.self_attn.v_proj.*"
+    ),
+    "STACK.layers.#.self_attention.output.*": of("STACK.layers.#.self_attn.out_proj.*"),
+    "STACK.layers.#.self_attention.norm.*": of("STACK.layers.#.self_attn_layer_norm.*"),
+    "decoder.layers.#.cross_attention.query.*": of("decoder.layers.#.encoder_attn.q_proj.*"),
+    "decoder.layers.#.cross_attention.key_value.*": of(
+        "decoder.layers.#.encoder_attn.k_proj.*", "decoder.layers.#.encoder_attn.v_proj.*"
+    ),
+    "decoder.layers.#.cross_attention.output.*": of("decoder.layers.#.encoder_attn.out_proj.*"),
+    "decoder.layers.#.cross_attention.norm.*": of("decoder.layers.#.encoder_attn_layer_norm.*"),
+    "STACK.layers.#.feed_forward.inner.*": of("STACK.layers.#.fc1.*"),
+    "STACK.layers.#.feed_forward.outer.*": of("STACK.layers.#.fc2.*"),
+    "STACK.layers.#.feed_forward.norm.*": of("STACK.layers.#.final_layer_norm.*"),
+    "decoder.projection.weight": of("lm_head.weight"),
+    "decoder.projection.bias": of(None, plus=FirstRow("final_logits_bias", rows=1), absent=zeros),
+}
+
+
+def read_translator_tensors(
+    stored: dict[str, StoredTensor], spec: ModelSpec, shared: bool, tied: bool, where: str
+) -> dict[str, np.ndarray]:
+    """The tensors of a file, its names without ``model.``; those of the same values are one array.
+
+    shared  whether both stacks have one table of embeddings
+    tied    whether the output layer is the decoder's table
+    """
+    _tie(stored, shared, tied)
+    return _with_equal_tables_tied(canonical_tensors(TABLE, spec, stored, where, MISFIT))
+
+
+def _tie(stored: dict[str, StoredTensor], shared: bool, tied: bool) -> None:
+    """Give the embeddings and the output layer that share a tensor each its own name for it, in place.
+
+    What a file holds under its own name stays that, as in transformers.
+    """
+    names = [name for name, joins in ((SHARED, shared), (TARGET, True), (SOURCE, shared), (HEAD, tied)) if joins]
+    found = next((stored[name] for name in names if name in stored), None)
+    for name in names:
+        if name != SHARED and found is not None:
+            stored.setdefault(name, found)
+    if shared:
+        stored.pop(SHARED, None)
+
+
+def _with_equal_tables_tied(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
+    """Embeddings and output layer of the same values, which files may hold apart, are one array."""
+    arrays = {name: as_float32(tensor) for name, tensor in tensors.items()}
+    first, *others = ("decoder.embedding.weight", "decoder.projection.weight", "encoder.embedding.weight")
+    known = [arrays[first]]
+    for name in others:
+        array_VD = arrays[name]
+        arrays[name] = next((one for one in known if one is array_VD or np.array_equal(one, array_VD)), array_VD)
+        known.append(arrays[name])
+    return arrays

@@ -1,0 +1,209 @@
+"""Canonical tensors from a file's arrays: a table of what each is made of, one check of it all, then the tensors.
+
+A table's key is a canonical name of ``fastattn.tensors``, its value is ``of`` the arrays that the tensor is made of. In
+both STACK stands for encoder and decoder, # for a layer's number, * for weight and bias::
+
+    "STACK.embedding.weight": of("STACK.embed_tokens.weight"),
+    "STACK.layers.#.self_attention.qkv.*": of("STACK.#.query.*", "STACK.#.key.*", "STACK.#.value.*"),
+    "STACK.layers.#.feed_forward.inner.*": of("STACK.#.fc1.*", turned=True),
+
+What shapes the arrays should have follows from the canonical ones. An array that needs no change is not copied; arrays
+that a file has once, under whatever names, become one tensor.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.quantized import QuantizedTensor, Tensor
+from fastattn.spec import ModelSpec
+from fastattn.tensors import find_misfits, tensor_shapes
+
+Shape = tuple[int, ...]
+NAME = re.compile(r"(encoder|decoder)(\.layers\.(\d+))?\.(.+?)(?:\.(weight|bias))?")
+
+
+class Array(Protocol):
+    """An array of a file, whichever container it is in; nothing of it is converted before it is asked for."""
+
+    @property
+    def shape(self) -> Shape: ...
+
+    @property
+    def vector(self) -> np.ndarray:
+        """The values end to end, float32."""
+
+    def matrix(self, turned: bool) -> Tensor:
+        """float32, or int8 as it is stored; ``turned``: with its columns as rows."""
+
+
+@dataclass(frozen=True)
+class FirstRow:
+    """The first row of the matrix ``name``, which has so many, times ``scale``."""
+
+    name: str
+    rows: int
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a canonical tensor is made of.
+
+    names   arrays of equal shapes, joined by their rows; None stands for zeros, of a vector
+    ends    what weight and bias are called in the file
+    turned  its matrices are stored as [inputs, outputs]
+    flat    a vector of n numbers may be stored as [1, n]
+    plus    is added to each row
+    offset  is added to each number
+    absent  makes the tensor, of its shape, where the file has none of the arrays; None: they are needed
+    shape   of the canonical tensor
+    """
+
+    names: tuple[str | None, ...]
+    ends: tuple[str, str] = ("weight", "bias")
+    turned: bool = False
+    flat: bool = False
+    plus: FirstRow | None = None
+    offset: float = 0.0
+    absent: Callable[[Shape], np.ndarray] | None = None
+    shape: Shape = ()
+
+    @property
+    def sources(self) -> dict[str, Shape]:
+        """The arrays' names and the shapes that they should have."""
+        rows, *columns = self.shape
+        shape = (rows // max(1, len(self.names)), *columns)
+        shapes = {name: shape[::-1] if self.turned else shape for name in self.names if name is not None}
+        return shapes | ({self.plus.name: (self.plus.rows, self.shape[-1])} if self.plus else {})
+
+    def is_absent(self, stored: Mapping[str, Array]) -> bool:
+        return self.absent is not None and not any(name in stored for name in self.sources)
+
+
+def of(*names: str | None, **more: Any) -> Part:
+    """A table's entry, see Part."""
+    return Part(names, **more)
+
+
+def zeros(shape: Shape) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+def identity(shape: Shape) -> np.ndarray:
+    return np.eye(*shape, dtype=np.float32)
+
+
+def canonical_tensors(
+    table: Mapping[str, Part], spec: ModelSpec, stored: Mapping[str, Array], where: str, misfit: str
+) -> dict[str, Tensor]:
+    """The tensors of an architecture by canonical name, see ``check_parts``."""
+    parts = plan_tensors(table, spec)
+    check_parts(parts, stored, where, misfit)
+    return make_tensors(parts, stored)
+
+
+def plan_tensors(
+    table: Mapping[str, Part], spec: ModelSpec, numbers: Mapping[str, Sequence[int]] | None = None
+) -> dict[str, Part]:
+    """The table's entry for each tensor of the architecture, its names and its shape filled in.
+
+    numbers  of a stack's layers in the file; None: from 0
+    """
+    parts = {}
+    for name, shape in tensor_shapes(spec).items():
+        stack, layer, number, part, end = NAME.fullmatch(name).groups()  # type: ignore[union-attr]
+        keys = [f"{scope}{'.layers.#' if layer else ''}.{part}" for scope in (stack, "STACK")]
+        if end:
+            keys = [f"{key}.{last}" for key in keys for last in (end, "*")]
+        entry = next((table[key] for key in keys if key in table), None)
+        if entry is None:
+            raise LookupError(f"the table has none of {', '.join(keys)}")
+        if number and numbers is not None:
+            number = str(numbers[stack][int(number)])
+        words = {"STACK": stack, "#": number or "", "*": entry.ends[end == "bias"]}
+        names = tuple(theirs and _filled(theirs, words) for theirs in entry.names)
+        parts[name] = replace(entry, names=names, shape=shape)
+    return parts
+
+
+def _filled(pattern: str, words: Mapping[str, str]) -> str:
+    for sign, word in words.items():
+        pattern = pattern.replace(sign, word)
+    return pattern
+
+
+def same_names(spec: ModelSpec) -> dict[str, Part]:
+    """The plan of a file that has each tensor under its canonical name."""
+    return {name: Part((name,), shape=shape) for name, shape in tensor_shapes(spec).items()}
+
+
+def check_parts(parts: Mapping[str, Part], stored: Mapping[str, Array], where: str, misfit: str) -> None:
+    """Raise one CheckpointError that names, as the file does, what is missing, left over or misshapen.
+
+    where   what errors call the file
+    misfit  what does not fit what: the beginning of the message
+    """
+    expected: dict[str, Shape] = {}
+    for part in parts.values():
+        if not part.is_absent(stored):
+            for name, shape in part.sources.items():
+                flat = part.flat and name in stored and stored[name].shape == (1, *shape)
+                expected[name] = (1, *shape) if flat else shape
+    problems = find_misfits(expected, stored)
+    if problems:
+        raise CheckpointError(f"{where}: {misfit}: {'; '.join(problems)}")
+
+
+# Weights that are not finite, or become so, pass unremarked: they are data.
+@np.errstate(over="ignore", invalid="ignore")
+def make_tensors(parts: Mapping[str, Part], stored: Mapping[str, Array]) -> dict[str, Tensor]:
+    """The tensors of a plan that was checked."""
+    made: dict[tuple, Tensor] = {}
+    tensors = {}
+    for name, part in parts.items():
+        arrays = tuple(id(stored[theirs]) if theirs and theirs in stored else theirs for theirs in part.names)
+        key = (arrays, part.shape, part.turned, part.plus, part.offset, part.absent)
+        if key not in made:
+            made[key] = _make(part, stored, name.endswith(".weight"))
+        tensors[name] = made[key]
+    return tensors
+
+
+def as_float32(tensor: Tensor) -> np.ndarray:
+    return tensor.float32() if isinstance(tensor, QuantizedTensor) else tensor
+
+
+def _make(part: Part, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
+    if part.absent is not None and part.is_absent(stored):
+        return part.absent(part.shape)
+    made: Tensor
+    if len(part.shape) == 1:
+        size = part.shape[0] // len(part.names)
+        vectors = [zeros((size,)) if name is None else stored[name].vector for name in part.names]
+        made = _joined(vectors)
+    else:
+        made = _joined([stored[name].matrix(part.turned) for name in part.names if name is not None])
+        if not is_weight:
+            made = as_float32(made)
+    if part.plus is not None:
+        row_D = as_float32(stored[part.plus.name].matrix(turned=False))[0]
+        made = as_float32(made) + row_D * np.float32(part.plus.scale)
+    if part.offset:
+        made = as_float32(made) + np.float32(part.offset)
+    return made
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    """End to end along their rows; int8 where all of them are."""
+    if len(tensors) == 1:
+        return tensors[0]
+    quantized = [tensor for tensor in tensors if isinstance(tensor, QuantizedTensor)]
+    if len(quantized) < len(tensors):
+        return np.concatenate([as_float32(tensor) for tensor in tensors])
+    values = np.concatenate([tensor.values_FD for tensor in quantized])
+    return QuantizedTensor(values, np.concatenate([tensor.multipliers_F for tensor in quantized]))
