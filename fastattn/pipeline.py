@@ -32,8 +32,7 @@ class Pipeline:
 
     def __init__(self, service: DecodingService, tokenizer: TranslationTokenizer, positions: int):
         self._service, self._tokenizer, self._positions = service, tokenizer, positions
-        self._target_positions = service.model.sizes.positions
-        self._presentation = Presentation(tokenizer, self._target_positions)
+        self._presentation = Presentation(tokenizer, service.model.sizes.positions)
 
     @property
     def max_source_length(self) -> int:
@@ -167,7 +166,7 @@ class Pipeline:
         if options.callback is not None:
             options = replace(options, callback=self._shown(options.callback, [places[b] for b in chosen]))
         jobs = [self._job(sources[b], starts[b], options, allowances.get(places[b][0])) for b in chosen]
-        decoded = dict(zip(chosen, (yield from search_plan(jobs, self._target_positions))))
+        decoded = dict(zip(chosen, (yield from search_plan(jobs, self._service.model.sizes))))
         results: list[Any] = []
         for b, source in enumerate(sources):
             if b not in decoded:

@@ -85,7 +85,7 @@ TABLE = {
     "layers": {"position_bias", "ops", "spec", "quantized", "rounding"},
     "balance": {"models", "layers", "ops", "spec", "checkpoint", "quantized"},
     "models": {"layers", "ops", "spec", "checkpoint", "edits"},
-    "decoding": {"models", "scheduling", "ops", "checkpoint", "text_spec", "edits"},
+    "decoding": {"models", "layers", "scheduling", "ops", "checkpoint", "text_spec", "edits"},
     "weights": {
         "spec",
         "checkpoint",

@@ -7,6 +7,7 @@ import numpy as np
 
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError
+from fastattn.models.sizes import DecoderSizes
 
 
 class Allowance:
@@ -80,10 +81,10 @@ class Hypothesis:
     attention_TS: np.ndarray | None = None
 
 
-def check_jobs(jobs: Sequence[Job], has_memory: bool = True) -> None:
+def check_jobs(jobs: Sequence[Job], sizes: DecoderSizes) -> None:
     """Raise InputError for a source that is empty, where the model has an encoder, or a target without a start."""
     for job in jobs:
-        if has_memory and not len(job.source):
+        if sizes.memory_width and not len(job.source):
             raise InputError("a source should have at least one token, got none")
         if not len(job.start):
             raise InputError("a target should begin with a start token, got none")

@@ -9,18 +9,18 @@ import numpy as np
 from fastattn.decoding.jobs import Hypothesis, Job, check_jobs
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.passes import Expansion, Scoring
+from fastattn.models.sizes import DecoderSizes
 from fastattn.scheduling.request import Plan
 
 
-def search_plan(jobs: Sequence[Job], positions: int) -> Plan:
+def search_plan(jobs: Sequence[Job], sizes: DecoderSizes) -> Plan:
     """A list of hypotheses for each sentence, best first; none for one whose text's time was over.
 
-    positions  of the decoder; 0: no limit
-    Raises InputError for a source that is empty, or a target without a start token.
+    Raises InputError for a source that is empty, where the model has an encoder, or a target without a start token.
     """
-    check_jobs(jobs)
+    check_jobs(jobs, sizes)
     jobs = _numbered(jobs)
-    limits = {b: job.limit(positions) for b, job in enumerate(jobs) if job.options.return_alternatives}
+    limits = {b: job.limit(sizes.positions) for b, job in enumerate(jobs) if job.options.return_alternatives}
     roomy = [b for b, limit in limits.items() if len(jobs[b].prefix) < limit]
     next_tokens = dict(zip(roomy, (yield [Expansion(jobs[b]) for b in roomy])))
     one_each = _Changed(return_alternatives=False, num_hypotheses=1)
@@ -50,9 +50,9 @@ def score_plan(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> 
     return [scored.get(b, np.zeros(0, np.float32)) for b in range(len(sources))]
 
 
-def stream_plan(job: Job) -> Plan:
+def stream_plan(job: Job, sizes: DecoderSizes) -> Plan:
     """Whether each of a sentence's samples, or its one greedy search, came to its end in time; callbacks see them."""
-    check_jobs([job])
+    check_jobs([job], sizes)
     (job,) = _numbered([job])
     count = job.options.num_hypotheses if job.options.sampled else 1
     one = replace(job, options=replace(job.options, num_hypotheses=1))

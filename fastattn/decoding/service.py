@@ -54,7 +54,7 @@ class DecodingService:
 
         def plan() -> Plan:
             nonlocal in_time
-            in_time = yield from stream_plan(job)
+            in_time = yield from stream_plan(job, self.model.sizes)
 
         for _ in self._make_scheduler(1).steps(plan):
             yield from steps

@@ -43,7 +43,7 @@ class SelfAttention(Sublayer):
             self.rotary = RotaryPositions(self.ops, spec.attention, rotary, self.norm.weight_D.dtype)
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
-        # No names for what comes between: rows that are let go leave their place, still in the CPU's caches, to the next.
+        # No names for what comes between: rows that are let go leave their place, still in the caches, to the next.
         # MiniLM in int8 takes 5 to 10% longer where queries and keys stay until the norm is done.
         y_ND = self.output(self._context(self.qkv(self.norm(x_ND) if self.pre_norm else x_ND), rows), x_ND)
         return y_ND if self.pre_norm else self.norm(y_ND)

@@ -17,7 +17,7 @@ def decode(model, jobs: Sequence[Job], options: DecodingOptions, threads: int = 
     """The hypotheses of each job, all searched for with these options."""
     jobs = [replace(job, options=options) for job in jobs]
     service = DecodingService(model, END, UNK, threads)
-    return service.run(partial(search_plan, jobs, model.sizes.positions), apart=options.callback is not None)
+    return service.run(partial(search_plan, jobs, model.sizes), apart=options.callback is not None)
 
 
 def score(model, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]:

@@ -19,6 +19,7 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.plans import score_plan, search_plan
 from fastattn.decoding.worker import Worker
 from fastattn.errors import InputError
+from fastattn.models.kinds import build_model
 from fastattn.translator import Translator
 from tests.decoding.searching import decode
 from tests.models.tiny_models import END, START, UNK, random_checkpoint, random_model, random_sources, vocabulary
@@ -49,15 +50,17 @@ def with_shortlist(precision: str):
     words, ids = 19, np.arange(19, dtype=np.int32)
     shortlist = Shortlist(ids[:6], np.arange(words + 1, dtype=np.int32) * 3, np.tile(ids[6:9], words))
     checkpoint = replace(random_checkpoint(seed=7, sharpness=4.0), shortlist=shortlist)
-    return type(random_model())(checkpoint, kernels, precision)
+    return build_model(checkpoint, kernels, precision)
 
 
 MODELS = {
     "transformer, int8": random_model(seed=7, ops=kernels, precision="int8", sharpness=4.0),
     "transformer, float32": random_model(seed=7, ops=kernels, sharpness=4.0),
-    "recurrent": random_model(seed=7, ops=kernels, sharpness=4.0, autoregression="ssru"),
+    "recurrent": random_model(seed=7, ops=kernels, sharpness=4.0, recurrence="ssru"),
     "shortlist": with_shortlist("float32"),
 }
+
+SIZES = MODELS["recurrent"].sizes
 
 
 def plain(results):
@@ -110,7 +113,7 @@ def test_any_interleaving_of_any_options(name, data, seats):
                     st.lists(st.tuples(st.integers(0, 23), st.integers(0, len(OPTIONS) - 1)), min_size=1, max_size=4)
                 )
                 jobs = [job_of(*each) for each in which]
-                plan = partial(search_plan, jobs, model.sizes.positions)
+                plan = partial(search_plan, jobs, model.sizes)
                 requests.append((scheduler.submit(plan, data.draw(st.integers(0, 2))), which))
             elif action == "cancel" and requests:
                 data.draw(st.sampled_from(requests))[0].cancel()
@@ -129,7 +132,7 @@ def test_all_options_at_once():
         which = [(n % 24, n % len(OPTIONS)) for n in range(3 * len(OPTIONS))]
         for seats in (1, 2):
             scheduler = by_hand(model, seats)
-            request = scheduler.submit(partial(search_plan, [job_of(*each) for each in which], model.sizes.positions))
+            request = scheduler.submit(partial(search_plan, [job_of(*each) for each in which], model.sizes))
             scheduler.finish_all()
             assert not scheduler.failures
             assert [plain([found]) for found in request.result(0)] == [alone(name, *each) for each in which]
@@ -138,8 +141,8 @@ def test_all_options_at_once():
 def test_searches_scores_and_failures_share_a_worker():
     model = MODELS["transformer, float32"]
     scheduler = by_hand(model, 1)
-    good = scheduler.submit(partial(search_plan, [job_of(3, 2)], 0), "good")
-    bad = scheduler.submit(partial(search_plan, [Job(np.array([999], np.int32), [START])], 0), "bad")
+    good = scheduler.submit(partial(search_plan, [job_of(3, 2)], SIZES), "good")
+    bad = scheduler.submit(partial(search_plan, [Job(np.array([999], np.int32), [START])], SIZES), "bad")
     targets = [np.array([START, 5, 6, END], np.int32)]
     scored = scheduler.submit(partial(score_plan, SOURCES[:1], targets), "scored")
     scheduler.finish_all()
@@ -159,9 +162,9 @@ def test_a_callback_that_raises_ends_its_own_job_alone():
 
     scheduler = by_hand(model, 1)
     options = DecodingOptions(beam_size=1, min_decoding_length=8, max_decoding_length=10)
-    others = [scheduler.submit(partial(search_plan, [job_of(n, 0)], 0), n) for n in range(4)]
+    others = [scheduler.submit(partial(search_plan, [job_of(n, 0)], SIZES), n) for n in range(4)]
     failing = Job(SOURCES[5], [START], (), replace(options, callback=fail))
-    request = scheduler.submit(partial(search_plan, [failing], 0), "failing")
+    request = scheduler.submit(partial(search_plan, [failing], SIZES), "failing")
     scheduler.finish_all()
     with pytest.raises(RuntimeError, match="enough"):
         request.result(0)
@@ -194,7 +197,9 @@ def caches(monkeypatch):
 def test_everything_is_given_back(caches):
     model = MODELS["transformer, int8"]
     scheduler = by_hand(model, 1)
-    requests = [scheduler.submit(partial(search_plan, [job_of(n % 24, n % len(OPTIONS))], 0), n % 3) for n in range(60)]
+    requests = [
+        scheduler.submit(partial(search_plan, [job_of(n % 24, n % len(OPTIONS))], SIZES), n % 3) for n in range(60)
+    ]
     for _ in range(4):
         scheduler.tick()
     for request in requests[::3]:
@@ -210,7 +215,7 @@ def test_what_is_cancelled_is_free_after_a_step(caches):
     scheduler = by_hand(model, 1)
     options = DecodingOptions(beam_size=4, min_decoding_length=40, max_decoding_length=40)
     long, short = (
-        scheduler.submit(partial(search_plan, [Job(source, [START], (), options) for source in sources], 0), n)
+        scheduler.submit(partial(search_plan, [Job(source, [START], (), options) for source in sources], SIZES), n)
         for n, sources in enumerate((SOURCES[:8], SOURCES[8:9]))
     )
     for _ in range(10):
@@ -243,12 +248,12 @@ def test_pools_shrink_when_fewer_sentences_come(caches):
     few = DecodingOptions(beam_size=2, min_decoding_length=60, max_decoding_length=60, return_attention=True)
     requests = [(0, few), *((n, many) for n in range(1, 24))]
     for n, options in requests:
-        results.append(scheduler.submit(partial(search_plan, [Job(SOURCES[n], [START], (), options)], 0), n))
+        results.append(scheduler.submit(partial(search_plan, [Job(SOURCES[n], [START], (), options)], SIZES), n))
     for _ in range(35):
         scheduler.tick()
     (cache,) = caches
     before = cache.own.rows, cache.memory.rows
-    results.append(scheduler.submit(partial(search_plan, [Job(SOURCES[5], [START], (), few)], 0), "last"))
+    results.append(scheduler.submit(partial(search_plan, [Job(SOURCES[5], [START], (), few)], SIZES), "last"))
     scheduler.tick()
     assert cache.own.rows < before[0] / 3
     scheduler.finish_all()
@@ -279,12 +284,12 @@ def test_a_shared_beginning_is_kept_once_and_changes_nothing(name, caches):
     single = [plain(decode(model, [job], options)) for job in jobs]
     caches.clear()
     scheduler = by_hand(model, 1)
-    requests = [scheduler.submit(partial(search_plan, [job], 0), n) for n, job in enumerate(jobs[:3])]
+    requests = [scheduler.submit(partial(search_plan, [job], SIZES), n) for n, job in enumerate(jobs[:3])]
     scheduler.tick()
     (cache,) = caches
     assert rows_in_use(cache)[1] == len(SOURCES[0]), "one memory"
     assert len({tuple(cache._history_RS[r, :6]) for r in range(len(cache._lengths_R)) if cache._lengths_R[r]}) == 1
-    requests.append(scheduler.submit(partial(search_plan, jobs[3:], 0), 3))
+    requests.append(scheduler.submit(partial(search_plan, jobs[3:], SIZES), 3))
     scheduler.tick()
     assert rows_in_use(cache)[1] == len(SOURCES[0]), "one that comes later has the same"
     scheduler.finish_all()
@@ -296,7 +301,7 @@ def test_samples_of_a_sentence_share_its_memory(caches):
     model = MODELS["transformer, float32"]
     options = DecodingOptions(beam_size=1, sampling_topk=0, num_hypotheses=20, seed=1, max_decoding_length=9)
     scheduler = by_hand(model, 1)
-    scheduler.submit(partial(search_plan, [Job(SOURCES[2], [START], [5, 6], options)], 0))
+    scheduler.submit(partial(search_plan, [Job(SOURCES[2], [START], [5, 6], options)], SIZES))
     scheduler.tick()
     (cache,) = caches
     assert rows_in_use(cache)[1] == len(SOURCES[2])

@@ -7,14 +7,13 @@ from fastattn import kernels, reference
 from fastattn.checkpoint import Checkpoint
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.scheduler import decode
-from fastattn.decoding.scoring import score
 from fastattn.errors import CheckpointError
 from fastattn.models.decoder import Decoder
 from fastattn.models.kinds import MODELS, build_model
 from fastattn.spec import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.tensors import check_tensors, tensor_shapes
 from fastattn.text_spec import TranslationText
+from tests.decoding.searching import decode, score
 from tests.models.test_models_transformer import _cached, _starts, _stepped
 from tests.models.tiny_models import (
     END,
@@ -122,10 +121,9 @@ def test_greedy_search_takes_the_formulas_best(ops):
     checkpoint = _checkpoint()
     prompts = [[START, *prompt.tolist()] for prompt in random_sources(9, seed=7, longest=6)]
     options = DecodingOptions(beam_size=1, min_decoding_length=0, max_decoding_length=12)
-    # The scheduler asks each job for a source, which this model does not look at.
-    jobs = [Job(np.array([START], np.int32), prompt) for prompt in prompts]
+    jobs = [Job(NOTHING, [START], prompt[1:]) for prompt in prompts]
     exact = {name: tensor.astype(np.float64) for name, tensor in checkpoint.tensors.items()}
-    for prompt, (hypothesis,) in zip(prompts, decode(build_model(checkpoint, ops), jobs, options, END, UNK)):
+    for prompt, (hypothesis,) in zip(prompts, decode(build_model(checkpoint, ops), jobs, options)):
         tokens = list(prompt)
         while tokens[-1] != END and len(tokens) - 1 < 12:
             log_probs_V = _formula(exact, np.array(tokens))[-1]

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import kernels, reference
-from fastattn.decoding.cache import Cache, RowPool
-from fastattn.decoding.scoring import score
+from fastattn.decoding.cache import Cache
 from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.parameters import Parameters
 from fastattn.models.encoder_decoder import EncoderDecoder
+from tests.decoding.searching import score
 from tests.models.tiny_models import VARIETIES, random_checkpoint, random_model, random_sources
 
 
@@ -28,14 +28,13 @@ def _starts(targets):
 
 def _cached(model, sources, attention=False):
     """A cache that holds the sources' memory, the slot of each, and that memory."""
-    beam, sizes = 2, model.sizes
-    own = RowPool(model.ops, sizes.layers, sizes.row_width, sizes.row_dtype, 3)
-    kept = RowPool(model.ops, sizes.layers, sizes.memory_width, sizes.row_dtype, 3)
-    cache = Cache(own, kept, len(sources) + 1, beam, sizes.dtype if attention else None)
+    cache = Cache(model.ops, model.sizes, 3, 3)
     memory = model.encode(sources)
-    places_B = np.arange(len(sources))[::-1] + 1  # not in order, so that places and rows are told apart
-    model.keep_memory(cache, cache.add_memory(places_B, memory.starts_B1), memory)
-    return cache, places_B * beam, memory
+    places_B, rows_N = cache.add_places(memory.starts_B1)
+    model.keep_memory(cache, rows_N, memory)
+    # Others between, and not in order, so that slots, places and rows are told apart.
+    slots = {int(place): cache.add_slots(int(place), 2)[0] for place in places_B[::-1]}
+    return cache, np.array([slots[int(place)] for place in places_B]), memory
 
 
 def _stepped(model, sources, targets, prefill=0, attention=False):

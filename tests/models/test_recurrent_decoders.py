@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import kernels, reference
-from fastattn.decoding.scoring import score
 from fastattn.errors import CheckpointError
+from tests.decoding.searching import score
 from tests.decoding.test_decoding import _decode, check_company
 from tests.models.specs import stack_spec
 from tests.models.test_models_transformer import _full, _stepped
