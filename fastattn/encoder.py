@@ -151,9 +151,9 @@ class Encoder:
         if not check_bool("convert_to_numpy", convert_to_numpy):
             raise InputError("convert_to_numpy must be True: vectors are NumPy arrays")
         if isinstance(texts, str):
-            return self._encode([texts], request)[0]
+            return self._scheduler.run(partial(self._plan, [texts], request))[0]
         with Progress(show_progress_bar is not None and check_bool("show_progress_bar", show_progress_bar)) as progress:
-            return self._encode(_checked_texts(texts), request, progress)
+            return self._scheduler.run(partial(self._plan, _checked_texts(texts), request, progress))
 
     def submit(
         self,
@@ -178,7 +178,7 @@ class Encoder:
         listed = _checked_texts([texts] if isinstance(texts, str) else texts)
 
         def make_plan() -> Plan:
-            vectors_BE = yield from self._plan(listed, request, None)
+            vectors_BE = yield from self._plan(listed, request)
             return vectors_BE[0] if isinstance(texts, str) else vectors_BE
 
         return self._scheduler.submit(make_plan, caller)
@@ -282,11 +282,8 @@ class Encoder:
         ids = self._tokenizer.encode([prefix])[0]
         return len(ids) - (len(ids) > 0 and int(ids[-1]) in self._special_ids)
 
-    def _encode(self, texts: list[str], request: "_Request", progress: Progress | None = None) -> np.ndarray:
-        """vectors_BE of ``texts``."""
-        return self._scheduler.run(partial(self._plan, texts, request, progress))
-
-    def _plan(self, texts: list[str], request: "_Request", progress: Progress | None) -> Plan:
+    def _plan(self, texts: list[str], request: "_Request", progress: Progress | None = None) -> Plan:
+        """vectors_BE of the texts."""
         if request.prefix:
             texts = [request.prefix + text for text in texts]
         ids_B = self._tokenizer.encode(texts, self._threads)
@@ -312,7 +309,7 @@ class Encoder:
         while failure is None:
             window, failure = _read_window(numbered, most)
             # Copies: one that is kept shall not keep its whole window.
-            yield from map(np.copy, self._encode(window, request))
+            yield from map(np.copy, self._scheduler.run(partial(self._plan, window, request)))
             most = min(2 * most, LAST_WINDOW)
         if not isinstance(failure, StopIteration):
             raise failure

@@ -78,7 +78,8 @@ class Pipeline:
         window, done, failure = FIRST_WINDOW, 0, None
         while failure is None:
             documents, failure = self._read_window(pairs, window, split, options, return_exceptions)
-            for result in self.run(partial(self.plan, documents, options, details, done), options):
+            plan = partial(self.plan, documents, options, details, done)
+            for result in self._service.scheduler(options).run(plan):
                 if isinstance(result, FastattnError) and not return_exceptions:
                     raise result
                 yield result
@@ -113,10 +114,6 @@ class Pipeline:
                 documents.append(document)
                 tokens += sum(len(part) for line in document.lines for part in line.parts)
         return documents, None
-
-    def run(self, make_plan: Callable[[], Plan], options: DecodingOptions) -> Any:
-        """What the plan returns; a callback is called by this thread."""
-        return self._service.run(make_plan, apart=options.callback is not None)
 
     def plan(
         self, documents: Sequence[Document | FastattnError], options: DecodingOptions, details: bool, first: int = 0

@@ -189,7 +189,7 @@ class Translator:
         Raises InputError for options that cannot be followed and for text that is not Unicode.
         """
         make_plan, decoding = self._planned(texts, target_prefix, split, details, options)
-        return self._pipeline.run(make_plan, decoding)
+        return self._service.scheduler(decoding).run(make_plan)
 
     def submit(
         self,
@@ -210,7 +210,7 @@ class Translator:
         Raises as ``translate`` does, and QueueFullError where too much waits.
         """
         make_plan, _ = self._planned(texts, target_prefix, split, details, options)
-        return self._service.submit(make_plan, caller)
+        return self._service.scheduler().submit(make_plan, caller)
 
     async def translate_async(
         self,
@@ -344,7 +344,7 @@ class Translator:
         listed = self._pipeline.read_tokens(sources, decoding)
         prefixes, places = token_prefixes(target_prefix, len(listed)), [(number, 0) for number in range(len(listed))]
         plan = partial(self._pipeline.plan_parts, listed, prefixes, decoding, places)
-        return without_errors(self._pipeline.run(plan, decoding))
+        return without_errors(self._service.scheduler(decoding).run(plan))
 
     def generate_tokens(
         self,
@@ -409,7 +409,7 @@ class Translator:
         log_probs = [np.zeros(len(target) - 1, np.float32) for target in ids]
         chosen = [b for b in range(len(listed)) if len(source_ids[b])]
         given = [source_ids[b] for b in chosen], [np.array(ids[b], np.int32) for b in chosen]
-        scored = self._service.run(partial(score_plan, *given))
+        scored = self._service.scheduler().run(partial(score_plan, *given))
         for b, log_probs_T in zip(chosen, scored):
             log_probs[b] = log_probs_T
         first = self._tokenizer.forced  # what is forced has no probability of its own

@@ -30,6 +30,7 @@ class Batch:
         self.end_ids = self.choice.end_ids
         self.beam = self.options.beam_size
         self.candidates = 1 if self.options.greedy else 2 * self.beam
+        self.wants_attention = self.options.needs_attention
         self.beams: Beams | None = None
         self._alike = self.options  # the last that were found to be as these
         self._calls_back = False
@@ -42,6 +43,11 @@ class Batch:
             self._alike = job.options
         return self.has_lists == (job.allowed is not None)
 
+    @property
+    def rows(self) -> int:
+        """How many a step has of it."""
+        return 0 if self.beams is None else self.beams.slots_BR.size
+
     def sentences(self) -> list[Sentence]:
         """Those that are in progress."""
         return [] if self.beams is None else self.beams.sentences_B.tolist()
@@ -53,6 +59,12 @@ class Batch:
         return Sentence(ticket, place, self.cache.add_slots(place, self.beam), key, self.choice.pick(job))
 
     # steps
+
+    def inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(slots_R, tokens_R, positions_R int32) of the next step."""
+        assert self.beams is not None
+        positions_R = np.repeat(self.beams.positions_B, self.beam).astype(np.int32)
+        return self.beams.slots_BR.ravel(), self.beams.tokens_BR.ravel(), positions_R
 
     def begin(self, sentences: list[Sentence], limits_B: np.ndarray, hidden_BD: np.ndarray) -> None:
         """The first free step, of one row a sentence, from the last row of its start and prefix."""
@@ -195,7 +207,7 @@ class Batch:
             log_probability = math.nan
         counted = len(tokens) - sentence.job.context
         score = normalised(log_probability, counted, options.length_penalty, options.word_penalty)
-        attention_TS = self.cache.attention(slot, sentence.before, end) if options.needs_attention else None
+        attention_TS = self.cache.attention(slot, sentence.before, end) if self.wants_attention else None
         if attention_TS is not None and options.coverage_penalty and counted:
             score += options.coverage_penalty * coverage(attention_TS[-counted:])
         kept = len(tokens)

@@ -33,8 +33,12 @@ def begin(model: Model, cache: Cache, tickets: Sequence[Ticket], batches: Sequen
 
     new = {key: b for b, key in reversed([*enumerate(keys)]) if joined[b] is None}  # the first of each
     firsts = [b for b in range(len(jobs)) if new.get(keys[b]) == b]
-    memory, places = _new_places(model, cache, [jobs[b].source for b in firsts])
-    place_of = dict(zip([keys[b] for b in firsts], places))
+    memory, place_of = None, {}
+    if firsts:
+        memory = model.encode([jobs[b].source for b in firsts])
+        places_F, rows_N = cache.add_places(memory.starts_B1)
+        model.keep_memory(cache, rows_N, memory)
+        place_of = dict(zip([keys[b] for b in firsts], places_F.tolist()))
     sentences = [
         batch.sentence(ticket, place_of[key] if place is None else place)
         for batch, ticket, key, place in zip(batches, tickets, keys, joined)
@@ -44,16 +48,6 @@ def begin(model: Model, cache: Cache, tickets: Sequence[Ticket], batches: Sequen
         chosen = [b for b in range(len(jobs)) if batches[b] is batch]
         own_BD = hidden_BD if len(chosen) == len(jobs) else model.ops.take_rows(hidden_BD, np.array(chosen))
         batch.begin([sentences[b] for b in chosen], np.array([limits[b] for b in chosen], np.int64), own_BD)
-
-
-def _new_places(model: Model, cache: Cache, sources: list[np.ndarray]) -> tuple[Memory | None, list[int]]:
-    """The memory of the sources, and places that keep it; None where there are none."""
-    if not sources:
-        return None, []
-    memory = model.encode(sources)
-    places_B, rows_N = cache.add_places(memory.starts_B1)
-    model.keep_memory(cache, rows_N, memory)
-    return memory, places_B.tolist()
 
 
 def _fill(

@@ -1,18 +1,17 @@
 """Searches and scores with one model, for many callers at once."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from fastattn.decoding import capacity
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.model import Model
-from fastattn.decoding.options import Step
+from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.plans import stream_plan
 from fastattn.decoding.timeout import late_search
 from fastattn.decoding.worker import Worker
-from fastattn.scheduling.request import Plan, Request
+from fastattn.scheduling.request import Plan
 from fastattn.scheduling.scheduler import Scheduler
 
 
@@ -33,14 +32,9 @@ class DecodingService:
         enough = capacity.SENTENCES_A_THREAD
         return Scheduler(self._make_worker, self._threads, self.model.ops.use_threads, enough, seats)
 
-    def run(self, make_plan: Callable[[], Plan], apart: bool = False) -> Any:
-        """What the plan returns. Apart: computed by this thread alone, which so is the one that calls back."""
-        scheduler = self._make_scheduler(1) if apart else self._scheduler
-        return scheduler.run(make_plan)
-
-    def submit(self, make_plan: Callable[[], Plan], caller: Hashable = None) -> Request:
-        """As Scheduler.submit."""
-        return self._scheduler.submit(make_plan, caller)
+    def scheduler(self, options: DecodingOptions | None = None) -> Scheduler:
+        """What runs a call with these options: one apart where there is a callback, which this thread is to call."""
+        return self._scheduler if options is None or options.callback is None else self._make_scheduler(1)
 
     def stream(self, job: Job) -> Iterator[Step]:
         """The tokens of one sentence's greedy search, or of its samples, each as soon as it is known.

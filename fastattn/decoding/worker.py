@@ -5,6 +5,8 @@ then on it takes part in every step until it ends, and frees what it held for on
 position, and each batch its own options, so sentences of any age and any wish share a step.
 """
 
+from collections.abc import Iterator
+from itertools import accumulate
 from time import monotonic, perf_counter
 
 import numpy as np
@@ -39,11 +41,17 @@ class Worker:
         self.batches: list[Batch] = []
         self.cache: Cache | None = None
         self._admitted = 0.0  # when sentences came in last
+        self._is_timed = False  # whether some may have an allowance
 
     def advance(self) -> bool:
         """One token for all that are in progress, and room for those that wait; False where there was nothing."""
         start = monotonic()
-        came = self.desk.waiting() > 0 and self._admit()
+        came = False
+        for tickets in self._arrivals() if self.desk.waiting() else ():
+            came = True
+            if tickets:
+                begin(self.model, self._cache_for(tickets), tickets, [self._batch_of(ticket.job) for ticket in tickets])
+                self._leave_empty()
         if not self.batches:
             return came
         self._step()
@@ -60,20 +68,20 @@ class Worker:
 
     # what comes in
 
-    def _admit(self) -> bool:
-        """Take what waits, some at a time, as far as there is room; whether anything came."""
-        came, start = False, perf_counter()
-        while tickets := self._take():
-            came, self._admitted = True, perf_counter()
+    def _arrivals(self) -> Iterator[list[Ticket]]:
+        """The sentences that wait, some at a time, as far as there is room; passes that wait are done at once."""
+        start = perf_counter()
+        while self.desk.waiting() and (tickets := self._take()):
+            self._admitted = perf_counter()
             self._do_passes([ticket for ticket in tickets if isinstance(ticket.job, Pass)])
             searches = [ticket for ticket in tickets if isinstance(ticket.job, Job)]
             for ticket in searches:
                 if is_over(ticket.job):
                     self.desk.finish(ticket, [])
-            self._begin([ticket for ticket in searches if not is_over(ticket.job)])
+            self._is_timed |= any(ticket.job.allowance is not None for ticket in searches)
+            yield [ticket for ticket in searches if not ticket.done]
             if self._admitted > start + TURN and len({s.ticket.request.caller for s in self.sentences()}) > 1:
                 break
-        return came
 
     def _take(self) -> list[Ticket]:
         """Tickets that there is room for, some at a time."""
@@ -114,18 +122,14 @@ class Worker:
                 self.desk.finish(ticket, result)
             tickets = [ticket for ticket in tickets if ticket not in alike]
 
-    def _begin(self, tickets: list[Ticket]) -> None:
-        """Have them in progress."""
-        if not tickets:
-            return
+    def _cache_for(self, tickets: list[Ticket]) -> Cache:
+        """The cache, of about the size that they and the others need."""
         rows, memory_rows = self._expected_rows(tickets)
         if self.cache is None:
             self.cache = Cache(self.model.ops, self.model.sizes, rows, memory_rows)
         else:
             self.cache.shrink(rows, memory_rows)
-        batches = [self._batch_of(ticket.job) for ticket in tickets]
-        begin(self.model, self.cache, tickets, batches)
-        self.batches = [batch for batch in self.batches if batch.beams is not None]
+        return self.cache
 
     def _expected_rows(self, tickets: list[Ticket]) -> tuple[int, int]:
         """About how many rows the cache and its memory need for what is in progress, these, and more like these."""
@@ -150,34 +154,38 @@ class Worker:
 
     def _step(self) -> None:
         """One token for every beam of every sentence in progress."""
-        ops, cache, batches = self.model.ops, self.cache, self.batches
+        cache, batches = self.cache, self.batches
         assert cache is not None
-        beams = [batch.beams for batch in batches if batch.beams is not None]
-        slots_R = np.concatenate([each.slots_BR.ravel() for each in beams])
-        tokens_R = np.concatenate([each.tokens_BR.ravel() for each in beams])
-        positions_R = np.concatenate([np.repeat(each.positions_B, each.slots_BR.shape[1]) for each in beams])
-        positions_R = positions_R.astype(np.int32)
-        wants_attention = any(batch.options.needs_attention for batch in batches)
+        slots_R, tokens_R, positions_R = (_end_to_end(parts) for parts in zip(*(batch.inputs() for batch in batches)))
+        wants_attention = any(batch.wants_attention for batch in batches)
         hidden_RD, attention_RS = self.model.step(cache, slots_R, tokens_R, positions_R, wants_attention)
         if attention_RS is not None:
             cache.keep_attention(slots_R, positions_R, attention_RS)
-        first = 0
-        for batch, each in zip(batches, beams):
-            rows_R = np.arange(first, first + each.slots_BR.size)
-            batch.advance(hidden_RD if len(batches) == 1 else ops.take_rows(hidden_RD, rows_R))
-            first += each.slots_BR.size
-        self.batches = [batch for batch in batches if batch.beams is not None]
+        ends = [0, *accumulate(batch.rows for batch in batches)]
+        for batch, first, end in zip(batches, ends, ends[1:]):
+            rows_RD = hidden_RD if len(batches) == 1 else self.model.ops.take_rows(hidden_RD, np.arange(first, end))
+            batch.advance(rows_RD)
+        self._leave_empty()
 
     # what goes before its end
 
     def _give_up_late(self, start: float) -> None:
         """Share the time since ``start`` among the sentences; close, with no hypotheses, those that have none left."""
-        sentences = self.sentences()
-        if any(sentence.job.allowance is not None for sentence in sentences):
+        if self._is_timed:
+            sentences = self.sentences()
+            self._is_timed = any(sentence.job.allowance is not None for sentence in sentences)
             charge([sentence.job for sentence in sentences], monotonic() - start)
             self._leave({sentence for sentence in sentences if is_over(sentence.job)})
 
     def _leave(self, left: set[Sentence]) -> None:
         for batch in self.batches if left else ():
             batch.leave(left)
-        self.batches = [batch for batch in self.batches if batch.beams is not None]
+        self._leave_empty()
+
+    def _leave_empty(self) -> None:
+        if any(batch.beams is None for batch in self.batches):
+            self.batches = [batch for batch in self.batches if batch.beams is not None]
+
+
+def _end_to_end(parts: tuple[np.ndarray, ...]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

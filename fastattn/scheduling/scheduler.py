@@ -106,7 +106,7 @@ class Scheduler:
         (seat,) = self._sit_down() or (None,)
         while not request.done() and seat is not None:
             with self._use_threads(self._threads):  # what the caller does in between is not to be bound by it
-                self._advance(seat)
+                self._worker(seat).advance()
             yield
         request.result()
 
@@ -256,26 +256,25 @@ class Scheduler:
 
     def _compute(self, seat: Seat, request: Request | None = None) -> None:
         """Have the seat's worker advance until the request is done, or nothing is left to do."""
-        while True:
+        busy = True
+        while busy:
             threads = self._threads_each
             with self._use_threads(max(1, threads)):
-                while threads == self._threads_each:
-                    if request is not None and request.done():
-                        return
-                    if not self._advance(seat):
-                        return
+                while busy and threads == self._threads_each and (request is None or not request.done()):
+                    try:
+                        busy = self._worker(seat).advance() or bool(seat.alone)
+                    except Exception as error:  # noqa: BLE001  a request's
+                        self._set_apart(seat, error)
+            busy = busy and (request is None or not request.done())
 
-    def _advance(self, seat: Seat) -> bool:
-        try:
-            if seat.worker is None:
-                seat.worker = self._make_worker(_SeatDesk(self, seat))
-            if seat.has_over:
-                seat.has_over = False
-                seat.worker.drop()
-            return seat.worker.advance() or bool(seat.alone)
-        except Exception as error:  # noqa: BLE001  a request's
-            self._set_apart(seat, error)
-            return True
+    def _worker(self, seat: Seat) -> Worker:
+        """The seat's, which has left what is over."""
+        if seat.worker is None:
+            seat.worker = self._make_worker(_SeatDesk(self, seat))
+        if seat.has_over:
+            seat.has_over = False
+            seat.worker.drop()
+        return seat.worker
 
     # what went wrong
 

@@ -17,9 +17,9 @@ def decode(model, jobs: Sequence[Job], options: DecodingOptions, threads: int = 
     """The hypotheses of each job, all searched for with these options."""
     jobs = [replace(job, options=options) for job in jobs]
     service = DecodingService(model, END, UNK, threads)
-    return service.run(partial(search_plan, jobs, model.sizes), apart=options.callback is not None)
+    return service.scheduler(options).run(partial(search_plan, jobs, model.sizes))
 
 
 def score(model, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]:
     """The log-probabilities of each target's tokens behind its first."""
-    return DecodingService(model, END, UNK, threads).run(partial(score_plan, sources, targets))
+    return DecodingService(model, END, UNK, threads).scheduler().run(partial(score_plan, sources, targets))

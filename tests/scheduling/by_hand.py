@@ -22,7 +22,10 @@ class SchedulerByHand(Scheduler):
         """Whether there was anything to do."""
         for seat in list(self._seats):
             if not self._rest(seat):
-                self._advance(seat)
+                try:
+                    self._worker(seat).advance()
+                except Exception as error:  # noqa: BLE001  as in _compute
+                    self._set_apart(seat, error)
         return bool(self._seats)
 
     def finish_all(self) -> None:
