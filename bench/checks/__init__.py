@@ -83,6 +83,7 @@ class Findings:
 from bench.checks import (  # noqa: E402, F401
     attention,
     bergamot,
+    callers,
     encoding,
     precision_memory,
     precision_quality,
