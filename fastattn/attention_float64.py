@@ -15,8 +15,10 @@ ORDINARY = 1e4
 CHUNK = 1 << 20  # scores at a time
 
 
-def scale_is_extreme(scale: float, query: np.ndarray, key: np.ndarray) -> bool:
-    """Whether float32 cannot hold the scale, or the scores that it leads to on the way."""
+def is_extreme(scale: float, softcap: float, query: np.ndarray, key: np.ndarray) -> bool:
+    """Whether float32 cannot hold the scale, or the scores that it leads to on the way, or the cap or its inverse."""
+    if softcap != 0 and not 1 / LARGE < softcap < LARGE:
+        return True
     if scale == 0 or 1 / LARGE < abs(scale) < ORDINARY:
         return False
     query_most, key_most = (float(np.fmax.reduce(np.abs(array), axis=None, initial=0)) for array in (query, key))
@@ -32,6 +34,7 @@ def mend_rows(
     lengths_B: np.ndarray,
     offset_B: np.ndarray | None,
     scale: float,
+    softcap: float,
     bias_BHTS: np.ndarray | None,
     every: bool = False,
 ) -> None:
@@ -39,10 +42,9 @@ def mend_rows(
 
     What holds NaN or infinite numbers, but for a bias of -inf, stays as it is.
     """
-    suspect_BTH = np.abs(out_BTHK[..., 0]) > 0  # neither 0 nor NaN
     B, T, H, _ = query.shape
     S, group = key.shape[1], H // key.shape[2]
-    suspect_BTH = ~suspect_BTH | every
+    suspect_BTH = every | ~(np.abs(out_BTHK[..., 0]) > 0)  # 0 or NaN
     for b, h in zip(*np.nonzero(suspect_BTH.any(axis=1))):
         head = _Head(
             query[b, :, h],
@@ -50,6 +52,7 @@ def mend_rows(
             value[b, : lengths_B[b], h // group],
             None if offset_B is None else int(offset_B[b]),
             scale,
+            softcap,
             None if bias_BHTS is None else np.broadcast_to(bias_BHTS, (B, H, T, S))[b, h, :, : lengths_B[b]],
         )
         weights_TS = None if weights_BHTS is None else weights_BHTS[b, h, :, : lengths_B[b]]
@@ -67,6 +70,7 @@ class _Head:
     value_SK: np.ndarray
     offset: int | None
     scale: float
+    softcap: float
     bias_TS: np.ndarray | None
 
     def mend(self, rows_R: np.ndarray, out_TK: np.ndarray, weights_TS: np.ndarray | None, every: bool) -> None:
@@ -94,6 +98,8 @@ class _Head:
     def _weights(self, rows_R: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
             scores_RS = self.query_TK[rows_R].astype(np.float64) @ self.key_SK.astype(np.float64).T * self.scale
+            if self.softcap:
+                scores_RS = np.tanh(scores_RS / self.softcap) * self.softcap
             if self.bias_TS is not None:
                 scores_RS += self.bias_TS[rows_R]
             scores_RS[self._hidden(rows_R)] = -np.inf

@@ -8,10 +8,10 @@ from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 
-from fastattn.attention_float64 import mend_rows, scale_is_extreme
+from fastattn.attention_float64 import is_extreme, mend_rows
 from fastattn.errors import InputError, check_bool
+from fastattn.heads import Heads
 from fastattn.kernels.attention import attend_counting, seen_keys
-from fastattn.position_bias import PositionBias
 from fastattn.runtime.threads import use_threads
 
 MAX_HEAD_WIDTH = 4096
@@ -29,6 +29,7 @@ def attention(
     causal: bool = False,
     offset: Integers | None = None,
     scale: float | None = None,
+    softcap: float = 0.0,
     bias: np.ndarray | None = None,
     return_weights: Literal[False] = False,
     threads: int | None = None,
@@ -45,6 +46,7 @@ def attention(
     causal: bool = False,
     offset: Integers | None = None,
     scale: float | None = None,
+    softcap: float = 0.0,
     bias: np.ndarray | None = None,
     return_weights: Literal[True],
     threads: int | None = None,
@@ -60,6 +62,7 @@ def attention(
     causal: bool = False,
     offset: Integers | None = None,
     scale: float | None = None,
+    softcap: float = 0.0,
     bias: np.ndarray | None = None,
     return_weights: bool = False,
     threads: int | None = None,
@@ -71,7 +74,8 @@ def attention(
     lengths  integers [B]: keys at or past a sentence's length are padding; None: all S are keys
     causal   query t sees keys s <= t + offset; offset is an integer or integers [B], None: 0
     scale    of the scores; None: 1 / sqrt(K)
-    bias     float32, broadcast to (B, H, T, S), added after the scale; -inf hides a key
+    softcap  a scaled score s becomes softcap * tanh(s / softcap), as in Gemma 2; 0: it stays
+    bias     float32, broadcast to (B, H, T, S), added after scale and cap; -inf hides a key
     threads  how many to use; None: those of ``use_threads``, else as many as the process may
     InputError where shapes or types do not fit. No scores are stored, but for the weights (Dao 2023).
     PyTorch's scaled_dot_product_attention takes (B, H, T, K), calls bias attn_mask, causal is_causal, G < H enable_gqa.
@@ -96,7 +100,10 @@ def attention(
         raise InputError(f"key: expected a number of heads that divides the query's {H}, got {G}")
     if not 1 <= K <= MAX_HEAD_WIDTH:
         raise InputError(f"query: expected a head width of 1 to {MAX_HEAD_WIDTH}, got {K}")
-    scale = K**-0.5 if scale is None else _scale(scale)
+    scale = K**-0.5 if scale is None else _number("scale", scale)
+    softcap = _number("softcap", softcap)
+    if softcap < 0:
+        raise InputError(f"softcap: expected a number above 0, or 0 for none, got {softcap}")
     lengths_B = _integers("lengths", S if lengths is None else lengths, B)
     if B and not 0 <= int(lengths_B.min()) <= int(lengths_B.max()) <= S:
         raise InputError(f"lengths: expected 0 to {S}, the number of keys, got {lengths_B.tolist()}")
@@ -107,23 +114,22 @@ def attention(
     offset_B = np.clip(_integers("offset", 0 if offset is None else offset, B), -T, S)
     bias_BHTS = None if bias is None else _bias(bias, (B, H, T, S))
     weights_BHTS = np.empty((B, H, T, S), np.float32) if check_bool("return_weights", return_weights) else None
-    extreme = scale_is_extreme(scale, query, key)
+    extreme = is_extreme(scale, softcap, query, key)
 
     rows = tuple(_usable(array).reshape(-1, array.shape[2] * array.shape[3]) for array in arrays.values())
     starts = np.arange(B + 1) * T, np.arange(B + 1) * S
     seen_N2 = None
     if B and (causal or lengths is not None):
         seen_N2 = seen_keys(starts[0], np.ascontiguousarray(lengths_B), causal, np.ascontiguousarray(offset_B))
-    # a scale that float32 cannot hold is left to the formula in float64
+    # what float32 cannot hold is left to the formula in float64
+    heads = Heads(H, G, K, V, scale=1.0 if extreme else scale, softcap=0.0 if extreme else softcap)
     with nullcontext() if threads is None else use_threads(threads):
-        out_NF, odd = attend_counting(
-            rows, starts, (H, G, K, V), (0, 0, 0), (seen_N2, 0), 1.0 if extreme else scale,
-            (bias_BHTS, PositionBias()), weights_BHTS,
-        )  # fmt: skip
+        out_NF, odd = attend_counting(rows, starts, heads, (seen_N2, 0), (bias_BHTS, None), weights_BHTS)
     out_BTHK = out_NF.reshape(B, T, H, V)
     if odd or extreme:
         seen_from_B = offset_B if causal else None
-        mend_rows(out_BTHK, weights_BHTS, query, key, value, lengths_B, seen_from_B, scale, bias_BHTS, extreme)
+        given = query, key, value, lengths_B, seen_from_B, scale, softcap, bias_BHTS
+        mend_rows(out_BTHK, weights_BHTS, *given, every=extreme)
     return out_BTHK if weights_BHTS is None else (out_BTHK, weights_BHTS)
 
 
@@ -138,17 +144,17 @@ def _usable(array: np.ndarray) -> np.ndarray:
     return np.require(array, requirements=("C", "W"))
 
 
-def _scale(scale: Any) -> float:
-    if isinstance(scale, np.ndarray) and scale.ndim == 0:
-        scale = scale[()]
-    if isinstance(scale, bool) or not isinstance(scale, Real):
-        raise InputError(f"scale: expected a finite number, got {type(scale).__name__}")
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InputError(f"{name}: expected a finite number, got {type(value).__name__}")
     try:
-        number = float(scale)
+        number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise InputError(f"scale: expected a finite number, got {number}")
+        raise InputError(f"{name}: expected a finite number, got {number}")
     return number
 
 

@@ -26,6 +26,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from fastattn.edits import NO_EDITS, Edits
+from fastattn.heads import Heads
 from fastattn.position_bias import PositionBias
 from fastattn.quantized import Tensor
 
@@ -127,17 +128,10 @@ class Ops(Protocol):
         value_ME: np.ndarray,
         query_starts_B1: np.ndarray,
         key_starts_B1: np.ndarray,
+        heads: Heads,
         *,
-        heads: int,
-        key_heads: int,
-        head_width: int,
-        value_width: int = 0,
-        query_column: int = 0,
-        key_column: int = 0,
-        value_column: int = 0,
         seen_N2: np.ndarray | None = None,
         sinks: int = 0,
-        scale: float | None = None,
         bias_BHTS: np.ndarray | None = None,
         positions: PositionBias | None = None,
         weights_BHTS: np.ndarray | None = None,
@@ -150,17 +144,10 @@ class Ops(Protocol):
         value_ME: np.ndarray,
         index_RS: np.ndarray,
         stops_N: np.ndarray,
+        heads: Heads,
         *,
-        heads: int,
-        key_heads: int,
-        head_width: int,
-        value_width: int = 0,
-        query_column: int = 0,
-        key_column: int = 0,
-        value_column: int = 0,
         rows_N: np.ndarray | None = None,
         firsts_N: np.ndarray | None = None,
-        scale: float | None = None,
         bias_NHS: np.ndarray | None = None,
         positions: PositionBias | None = None,
         weights_NHS: np.ndarray | None = None,

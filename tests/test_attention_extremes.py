@@ -82,6 +82,31 @@ def test_a_scale_of_any_size(scale):
         np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
 
 
+@pytest.mark.parametrize("softcap", [1e-300, 1e-40, 1e-29, 9e29, 3e38, 1e300])
+@pytest.mark.parametrize("scale", [1.0, 1e36])
+@pytest.mark.filterwarnings("error")
+def test_a_cap_of_any_size(scale, softcap):
+    options = {"scale": scale, "softcap": softcap, "lengths": [9, 0], "bias": normal(5, 9)}
+    expected, expected_weights = attend(*arrays(), **options)
+    out, weights = fastattn.attention(*arrays(), **options, return_weights=True)
+    np.testing.assert_allclose(out, expected, atol=2e-6)
+    np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_that_overflow_are_capped_all_the_same():
+    """Products of both signs, whose sum is no number in float32, and a bias beyond what it can be multiplied by."""
+    query, key, value = arrays()
+    query[1, 3], key[1, 4, 0] = np.resize(np.float32([1e25, -1e25]), 8), 1e20
+    bias = normal(5, 9)
+    bias[2] = 3e38
+    for more in ({}, {"bias": bias}):
+        out, weights = fastattn.attention(query, key, value, softcap=30.0, **more, return_weights=True)
+        expected, expected_weights = attend(query, key, value, softcap=30.0, **more)
+        np.testing.assert_allclose(out, expected, atol=2e-5)
+        np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
+
+
 def test_a_scale_that_brings_large_queries_back():
     query, key, value = arrays()
     query, key = query * np.float32(1e22), key * np.float32(1e22)

@@ -1,4 +1,4 @@
-"""A checkpoint's files by name, wherever they lie: in a directory here, in an archive in ``ctranslate2/argos.py``."""
+"""A checkpoint's files by name, wherever they lie: in a directory here, in an archive in ``containers.zip_folder``."""
 
 import errno
 import mmap

@@ -152,8 +152,8 @@ def check_parts(parts: Mapping[str, Part], stored: Mapping[str, Array], where: s
     for part in parts.values():
         if not part.is_absent(stored):
             for name, shape in part.sources.items():
-                flat = part.flat and name in stored and stored[name].shape == (1, *shape)
-                expected[name] = (1, *shape) if flat else shape
+                is_row = part.flat and len(shape) == 1 and name in stored and stored[name].shape == (1, *shape)
+                expected[name] = (1, *shape) if is_row else shape
     problems = find_misfits(expected, stored)
     if problems:
         raise CheckpointError(f"{where}: {misfit}: {'; '.join(problems)}")
@@ -167,9 +167,10 @@ def make_tensors(parts: Mapping[str, Part], stored: Mapping[str, Array]) -> dict
     tensors = {}
     for name, part in parts.items():
         arrays = tuple(id(stored[theirs]) if theirs and theirs in stored else theirs for theirs in part.names)
-        key = (arrays, part.shape, part.turned, part.plus, part.offset, part.absent)
+        is_weight = name.endswith(".weight")  # which alone may be int8
+        key = (arrays, is_weight, part.shape, part.turned, part.plus, part.offset, part.absent)
         if key not in made:
-            made[key] = _make(part, stored, name.endswith(".weight"))
+            made[key] = _make(part, stored, is_weight)
         tensors[name] = made[key]
     return tensors
 

@@ -81,7 +81,9 @@ def _behind(translator: Translator, long: list[str], after: float) -> tuple[floa
     time.sleep(after)
     first: list[float] = []
     start = time.perf_counter()
-    short = translator.submit("你好。", caller="other", beam_size=1, callback=lambda step: first.append(_now()) or False)
+    short = translator.submit(
+        "你好。", caller="other", beam_size=1, callback=lambda step: first.append(_now()) or False
+    )
     short.result()
     end, left = time.perf_counter(), sum(not other.done() for other in others)
     for other in others:

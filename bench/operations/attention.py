@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from bench.operations.table import FLOAT, Arrays, Operation, Problem, Size, Work, normal, starts_of
+from fastattn.heads import Heads
 from fastattn.position_bias import PositionBias
 from fastattn.rounding import bfloat16_bits
 
@@ -36,6 +37,7 @@ def attention(
     sinks: int = 0,
     value_width: int = 0,
     positions: str = "",
+    softcap: float = 0.0,
 ) -> Problem:
     """bias: whether its batch axis and its query axis are of full length; hidden: the share of it that is -inf.
 
@@ -64,15 +66,15 @@ def attention(
         arrays["bias"] = normal(rng, *shape)
         arrays["bias"][rng.random(shape) < hidden] = -np.inf
     form = {"heads": heads, "key_heads": key_heads, "head_width": head_width, "causal": causal}
-    shape_of = {name: value for name, value in form.items() if name != "causal"} | {"value_width": value_width}
-    columns = {"query_column": 2, "key_column": 1, "value_column": 1 + key_width} if fused else {}
+    columns = (2, 1, 1 + key_width) if fused else (0, 0, 0)
+    laid_out = Heads(heads, key_heads, head_width, value_width, *columns, softcap=softcap)
 
     def bind(ops: Any, a: Arrays) -> Any:
-        rows = a["query"], a["key"], a["value"], a["query_starts"], a["key_starts"]
+        rows = a["query"], a["key"], a["value"], a["query_starts"], a["key_starts"], laid_out
         lengths = np.diff(a["key_starts"])
         seen = ops.seen_keys(a["query_starts"], lengths, causal, a.get("offset"), window) if causal or window else None
-        more = {"seen_N2": seen, "sinks": sinks, "positions": _position_bias(a, positions), "bias_BHTS": a.get("bias")}
-        common = {**shape_of, **columns, **more}
+        added = {"positions": _position_bias(a, positions), "bias_BHTS": a.get("bias")}
+        common = {"seen_N2": seen, "sinks": sinks, **added}
 
         def call() -> tuple[np.ndarray, ...]:
             plain = ops.attention(*rows, **common)
@@ -86,6 +88,8 @@ def attention(
     name = f"{queries}-{keys}-{heads}/{key_heads}x{head_width}-{causal}-{offset}-{bias}-{hidden}-{size}"
     if window or value_width or positions:
         name += f"-{window}-{sinks}-{value_width}-{positions}"
+    if softcap:
+        name += f"-softcap{softcap}"
     work = Work(
         f"attention ({len(queries)}, {heads}, {longest_query}, {head_width})" + (", causal" if causal else ""),
         FLOAT * 2.0 * (width * sum(queries) + key_width * sum(keys)),
@@ -117,6 +121,7 @@ def attention_step(
     window: int = 0,
     value_width: int = 0,
     positions: str = "",
+    softcap: float = 0.0,
 ) -> Problem:
     """One position for each row, or the last few, their keys and values found through a table.
 
@@ -147,13 +152,13 @@ def attention_step(
     if narrow:
         arrays["key_value"] = bfloat16_bits(arrays["key_value"])
     form = {"heads": heads, "key_heads": key_heads, "head_width": head_width}
-    margin = {"query_column": 2, "key_column": 1} if shared else {}
+    columns = (2, 1, 1 + key_width) if shared else (0, 0, key_width)
+    laid_out = Heads(heads, key_heads, head_width, value_width, *columns, softcap=softcap)
 
     def bind(ops: Any, a: Arrays) -> Any:
-        inputs = a["query"], a["key_value"], a["key_value"], a["index"], a["stops"]
-        listed = {"rows_N": a.get("rows"), "firsts_N": a.get("firsts"), "value_width": value_width}
-        more = {"bias_NHS": a.get("bias"), "positions": _position_bias(a, positions)}
-        common = {**form, **margin, **listed, **more, "value_column": bool(shared) + key_width}
+        inputs = a["query"], a["key_value"], a["key_value"], a["index"], a["stops"], laid_out
+        listed = {"rows_N": a.get("rows"), "firsts_N": a.get("firsts")}
+        common = {**listed, "bias_NHS": a.get("bias"), "positions": _position_bias(a, positions)}
 
         def call() -> tuple[np.ndarray, ...]:
             plain = ops.attention_step(*inputs, **common)
@@ -167,6 +172,8 @@ def attention_step(
     name = f"attention_step-{lengths}-{heads}/{key_heads}x{head_width}-{bias}-{size}-{narrow}".replace(" ", "")
     if chunk > 1 or window or value_width or positions:
         name += f"-{chunk}-{window}-{value_width}-{positions}"
+    if softcap:
+        name += f"-softcap{softcap}"
     work = Work(
         f"attention_step ({rows}, {heads}, {longest}, {head_width})",
         FLOAT * 2.0 * width * (sum(lengths) + rows),
@@ -207,6 +214,13 @@ TABLE = {
                 Size((290,), (290,), 2, 2, 8, causal=True, window=100, sinks=2, positions=form)
                 for form in ("slopes", "from start", "table")
             ),
+            Size((33, 2), (65, 64), 2, 1, 24, softcap=0.5),
+            Size(
+                (9, 17), (300, 17), 2, 2, 40, causal=True, offset=(290, 0), bias=(True, True), hidden=0.3, softcap=5.0
+            ),
+            Size((40,), (40,), 4, 2, 16, causal=True, window=9, sinks=2, positions="slopes", softcap=50.0, size=5.0),
+            Size((6, 19), (6, 19), 2, 2, 64, softcap=30.0, size=1e4),
+            Size((2, 3), (0, 7), 2, 1, 7, softcap=2.0),
         ],
         large=[
             equal_lengths(8, 12, 512, 64, scaling=True),
@@ -233,6 +247,9 @@ TABLE = {
             Size((64, 1, 65), 2, 1, 8, window=20),
             Size((40, 35), 2, 2, 16, chunk=5, window=9, value_width=33, positions="table"),
             *(Size((31, 0, 33), 4, 2, 24, positions=form) for form in ("slopes", "from start", "table")),
+            Size((31, 0, 33, 1), 4, 2, 24, softcap=0.5),
+            Size((33, 18), 2, 2, 24, bias=True, chunk=17, narrow=True, positions="table", softcap=5.0),
+            Size((9, 16), 2, 2, 64, softcap=30.0, size=1e4),
         ],
         large=[Size((64,) * 256, 8, 8, 64, shared=0)],
         toy=[Size((5,) * 4, 2, 2, 8, shared=0)],

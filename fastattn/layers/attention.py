@@ -1,9 +1,8 @@
 """Multi-head attention with its projections: over keys of whole sequences, or over those that a cache holds."""
 
-from typing import Any
-
 import numpy as np
 
+from fastattn.heads import Heads
 from fastattn.layers.attention_positions import RotaryPositions
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Sublayer
@@ -12,14 +11,15 @@ from fastattn.layers.rows import Rows, WholeRows
 from fastattn.spec import AttentionSpec, Rotary, StackSpec
 
 
-def _shape(spec: AttentionSpec) -> dict[str, Any]:
-    """What the operations want to know of the heads."""
-    return {
-        "heads": spec.heads,
-        "key_heads": spec.key_heads,
-        "head_width": spec.head_width,
-        "scale": spec.query_scale,
-    }
+def kept_heads(spec: AttentionSpec) -> Heads:
+    """Over tables of keys and values side by side; queries are rows of their own, or come first in fused ones."""
+    return Heads(spec.heads, spec.key_heads, spec.head_width, value_column=spec.key_width, scale=spec.query_scale)
+
+
+def fused_heads(spec: AttentionSpec) -> Heads:
+    """Where a fused projection leaves them: queries, keys, values side by side."""
+    value_column = spec.query_width + spec.key_width
+    return kept_heads(spec)._replace(key_column=spec.query_width, value_column=value_column)
 
 
 class SelfAttention(Sublayer):
@@ -34,16 +34,15 @@ class SelfAttention(Sublayer):
         super().__init__(parameters, name, spec.norms)
         self.number, self.rounded = number, parameters.precision != "float32"
         self.qkv, self.output = Linear(parameters, f"{name}.qkv"), Linear(parameters, f"{name}.output")
-        self.shape = _shape(spec.attention)
-        self.key_column, self.key_width = spec.attention.query_width, spec.attention.key_width
-        self.row_width = 2 * self.key_width
+        self.fused, self.kept = fused_heads(spec.attention), kept_heads(spec.attention)
+        self.row_width = 2 * spec.attention.key_width
         self.rotary = None
         if spec.positions.kind == "rotary":
             rotary = spec.positions.rotary or Rotary(spec.attention.head_width)
             self.rotary = RotaryPositions(self.ops, spec.attention, rotary, self.norm.weight_D.dtype)
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
-        # No names for what comes between: rows that are let go leave their place, still in the caches, to the next.
+        # No names for what comes between: rows that are let go leave their place, still in the CPU's caches, to others.
         # MiniLM in int8 takes 5 to 10% longer where queries and keys stay until the norm is done.
         y_ND = self.output(self._context(self.qkv(self.norm(x_ND) if self.pre_norm else x_ND), rows), x_ND)
         return y_ND if self.pre_norm else self.norm(y_ND)
@@ -54,7 +53,7 @@ class SelfAttention(Sublayer):
         if isinstance(rows, WholeRows):
             return self._whole(qkv_NE, rows)
         keys_values_ME = rows.cache.own.layers[self.number]
-        self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, self.key_column)
+        self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, self.fused.key_column)
         index_RS, lengths_N, bias = rows.history
         return self.ops.attention_step(
             qkv_NE,
@@ -62,28 +61,25 @@ class SelfAttention(Sublayer):
             keys_values_ME,
             index_RS,
             lengths_N,
-            value_column=self.key_width,
+            self.kept,
             rows_N=rows.owners_N,
             positions=bias,
-            **self.shape,
         )
 
     def _whole(self, qkv_NE: np.ndarray, rows: WholeRows) -> np.ndarray:
         if self.rounded and rows.causal:  # as a later step finds them
-            self.ops.round_rows(qkv_NE, self.key_column)
+            self.ops.round_rows(qkv_NE, self.fused.key_column)
         if rows.cache is not None:
-            self.ops.write_rows(rows.cache.own.layers[self.number], rows.rows_N, qkv_NE, self.key_column)
+            self.ops.write_rows(rows.cache.own.layers[self.number], rows.rows_N, qkv_NE, self.fused.key_column)
         return self.ops.attention(
             qkv_NE,
             qkv_NE,
             qkv_NE,
             rows.starts_B1,
             rows.starts_B1,
-            key_column=self.key_column,
-            value_column=self.key_column + self.key_width,
+            self.fused,
             seen_N2=rows.seen_N2,
             positions=rows.bias,
-            **self.shape,
         )
 
 
@@ -96,7 +92,7 @@ class CrossAttention(Sublayer):
         self.number = number
         self.query, self.output = Linear(parameters, f"{name}.query"), Linear(parameters, f"{name}.output")
         self.key_value = Linear(parameters, f"{name}.key_value")
-        self.shape, self.key_width = _shape(spec.attention), spec.attention.key_width
+        self.heads = kept_heads(spec.attention)
         self.aligned = number == spec.alignment.layer % spec.layers
         self.alignment_heads = spec.alignment.heads or spec.attention.heads
 
@@ -111,17 +107,16 @@ class CrossAttention(Sublayer):
         index_RS, lengths_N = rows.memory
         weights_NHS = None
         if rows.wants_attention and self.aligned:
-            weights_NHS = self.ops.empty((len(query_NF), self.shape["heads"], index_RS.shape[1]), query_NF.dtype)
+            weights_NHS = self.ops.empty((len(query_NF), self.heads.query_heads, index_RS.shape[1]), query_NF.dtype)
         context_NF = self.ops.attention_step(
             query_NF,
             keys_values_ME,
             keys_values_ME,
             index_RS,
             lengths_N,
-            value_column=self.key_width,
+            self.heads,
             rows_N=rows.owners_N,
             weights_NHS=weights_NHS,
-            **self.shape,
         )
         if weights_NHS is not None:
             rows.attention_NS = np.asarray(self.ops.average_heads(weights_NHS, self.alignment_heads))
@@ -134,16 +129,15 @@ class CrossAttention(Sublayer):
         weights_BHTS = None
         if rows.wants_attention and self.aligned:
             T, S = int(lengths_B.max(initial=0)), int(np.diff(memory.starts_B1).max(initial=0))
-            weights_BHTS = self.ops.empty((len(lengths_B), self.shape["heads"], T, S), query_NF.dtype)
+            weights_BHTS = self.ops.empty((len(lengths_B), self.heads.query_heads, T, S), query_NF.dtype)
         context_NF = self.ops.attention(
             query_NF,
             keys_values_NE,
             keys_values_NE,
             rows.starts_B1,
             memory.starts_B1,
-            value_column=self.key_width,
+            self.heads,
             weights_BHTS=weights_BHTS,
-            **self.shape,
         )
         if weights_BHTS is not None:
             attention_BTS = np.asarray(self.ops.average_heads(weights_BHTS, self.alignment_heads))

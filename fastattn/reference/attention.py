@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fastattn.heads import Heads
 from fastattn.position_bias import PositionBias
 from fastattn.rounding import as_floats
 
@@ -16,6 +17,16 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     total[total == 0] = 1
     scores /= total
     return scores
+
+
+def scores_of(query_GJTK: np.ndarray, key_GSK: np.ndarray, heads: Heads) -> np.ndarray:
+    """scores_HTS of the queries of each key head, J heads of them: scaled and capped."""
+    G, J, T, K = query_GJTK.shape
+    scores_HTS = (query_GJTK @ key_GSK[:, None].swapaxes(2, 3)).reshape(G * J, T, key_GSK.shape[1])
+    scores_HTS *= K**-0.5 if heads.scale is None else heads.scale
+    if heads.softcap:
+        scores_HTS = np.tanh(scores_HTS / heads.softcap) * heads.softcap
+    return scores_HTS
 
 
 def _heads_first(x_NE: np.ndarray, column: int, heads: int, head_width: int) -> np.ndarray:
@@ -62,25 +73,17 @@ def attention(
     value_ME: np.ndarray,
     query_starts_B1: np.ndarray,
     key_starts_B1: np.ndarray,
+    heads: Heads,
     *,
-    heads: int,
-    key_heads: int,
-    head_width: int,
-    value_width: int = 0,
-    query_column: int = 0,
-    key_column: int = 0,
-    value_column: int = 0,
     seen_N2: np.ndarray | None = None,
     sinks: int = 0,
-    scale: float | None = None,
     bias_BHTS: np.ndarray | None = None,
     positions: PositionBias | None = None,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Multi-head attention (Vaswani 2017) over a ragged batch, a sentence at a time: out_NF, F = heads * value_width.
+    """Multi-head attention (Vaswani 2017) over a ragged batch, a sentence at a time: out_NF, F = heads * value width.
 
-    Head h of query row n is query[n, query_column + h K : + K]; its keys are of key head h // (heads // key_heads).
-    Values are of ``value_width``, 0: of head_width.
+    Head h of query row n is query[n, query_column + h K : + K].
     seen_N2       row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence, and those before that are below
                   ``sinks`` (Xiao 2023) if it sees any; None: all keys.
     bias_BHTS     broadcast to (B, H, T, S), added after the scale; -inf hides a key.
@@ -88,20 +91,18 @@ def attention(
     weights_BHTS  written where given: the softmax weights, 0 where a key is hidden.
     A query that sees no key yields zeros.
     """
-    scale, value_width = head_width**-0.5 if scale is None else scale, value_width or head_width
-    out_NF = np.empty((len(query_NE), heads * value_width), query_NE.dtype)
+    H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width
+    out_NF = np.empty((len(query_NE), H * V), query_NE.dtype)
     if weights_BHTS is not None:
         weights_BHTS[...] = 0
     for b in range(len(query_starts_B1) - 1):
         rows = slice(query_starts_B1[b], query_starts_B1[b + 1])
         keys = slice(key_starts_B1[b], key_starts_B1[b + 1])
-        query_HTK = _heads_first(query_NE[rows], query_column, heads, head_width)
-        key_GSK = _heads_first(key_ME[keys], key_column, key_heads, head_width)
-        value_GSV = _heads_first(value_ME[keys], value_column, key_heads, value_width)
+        query_HTK = _heads_first(query_NE[rows], heads.query_column, H, K)
+        key_GSK = _heads_first(key_ME[keys], heads.key_column, G, K)
+        value_GSV = _heads_first(value_ME[keys], heads.value_column, G, V)
         T, S = query_HTK.shape[1], key_GSK.shape[1]
-        query_GJTK = query_HTK.reshape(key_heads, heads // key_heads, T, head_width)
-        scores_HTS = (query_GJTK @ key_GSK[:, None].swapaxes(2, 3)).reshape(heads, T, S)
-        scores_HTS *= scale
+        scores_HTS = scores_of(query_HTK.reshape(G, H // G, T, K), key_GSK, heads)
         if bias_BHTS is not None:
             bias_HTS = bias_BHTS[b if bias_BHTS.shape[0] > 1 else 0]
             # An axis of length one is broadcast; the slice leaves it alone.
@@ -116,8 +117,8 @@ def attention(
         softmax(scores_HTS)
         if weights_BHTS is not None:
             weights_BHTS[b, :, :T, :S] = scores_HTS
-        out_GJTV = scores_HTS.reshape(key_heads, heads // key_heads, T, S) @ value_GSV[:, None]
-        out_NF[rows] = out_GJTV.reshape(heads, T, value_width).transpose(1, 0, 2).reshape(T, heads * value_width)
+        out_HTV = (scores_HTS.reshape(G, H // G, T, S) @ value_GSV[:, None]).reshape(H, T, V)
+        out_NF[rows] = out_HTV.transpose(1, 0, 2).reshape(T, H * V)
     return out_NF
 
 
@@ -127,17 +128,10 @@ def attention_step(
     value_ME: np.ndarray,
     index_RS: np.ndarray,
     stops_N: np.ndarray,
+    heads: Heads,
     *,
-    heads: int,
-    key_heads: int,
-    head_width: int,
-    value_width: int = 0,
-    query_column: int = 0,
-    key_column: int = 0,
-    value_column: int = 0,
     rows_N: np.ndarray | None = None,
     firsts_N: np.ndarray | None = None,
-    scale: float | None = None,
     bias_NHS: np.ndarray | None = None,
     positions: PositionBias | None = None,
     weights_NHS: np.ndarray | None = None,
@@ -148,20 +142,18 @@ def attention_step(
     is of row n, and sees keys from the first on, where rows_N and firsts_N are None. A query's position is that of the
     last key before its stop. ``bias_NHS`` and ``weights_NHS`` as in ``attention``, without the query axis.
     """
-    scale, value_width = head_width**-0.5 if scale is None else scale, value_width or head_width
-    out_NF = np.empty((len(query_NE), heads * value_width), query_NE.dtype)
+    H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width
+    out_NF = np.empty((len(query_NE), H * V), query_NE.dtype)
     if weights_NHS is not None:
         weights_NHS[...] = 0
     for n in range(len(query_NE)):
         first, stop = 0 if firsts_N is None else firsts_N[n], stops_N[n]
         index_S = index_RS[n if rows_N is None else rows_N[n], first:stop]
-        query_GJK = query_NE[n, query_column : query_column + heads * head_width].reshape(
-            key_heads, heads // key_heads, head_width
-        )
-        key_GSK = _heads_first(as_floats(key_ME[index_S]), key_column, key_heads, head_width)
-        value_GSV = _heads_first(as_floats(value_ME[index_S]), value_column, key_heads, value_width)
-        scores_HS = (query_GJK @ key_GSK.swapaxes(1, 2)).reshape(heads, len(index_S))
-        scores_HS *= scale
+        query_HK = query_NE[n, heads.query_column : heads.query_column + H * K]
+        key_GSK = _heads_first(as_floats(key_ME[index_S]), heads.key_column, G, K)
+        value_GSV = _heads_first(as_floats(value_ME[index_S]), heads.value_column, G, V)
+        # those that share a key head stand for so many queries of it
+        scores_HS = scores_of(query_HK.reshape(G, 1, H // G, K), key_GSK, heads).reshape(H, len(index_S))
         if bias_NHS is not None:
             scores_HS += bias_NHS[n if bias_NHS.shape[0] > 1 else 0, :, first:stop]
         if positions is not None and len(index_S):
@@ -169,5 +161,5 @@ def attention_step(
         softmax(scores_HS)
         if weights_NHS is not None:
             weights_NHS[n, :, first:stop] = scores_HS
-        out_NF[n] = (scores_HS.reshape(key_heads, heads // key_heads, len(index_S)) @ value_GSV).reshape(-1)
+        out_NF[n] = (scores_HS.reshape(G, H // G, len(index_S)) @ value_GSV).reshape(-1)
     return out_NF

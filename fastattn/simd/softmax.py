@@ -1,4 +1,4 @@
-"""The two loops of a softmax over scores in memory: the largest of each row, and the exponentials with their sum."""
+"""The loops of a softmax over scores in memory: the cap, the largest of each row, the exponentials with their sum."""
 
 from numba import types
 from numba.extending import intrinsic
@@ -36,6 +36,34 @@ def make_row_maxima(rows: int):
         return types.void(*[types.intp] * 4), generate
 
     return row_maxima
+
+
+@intrinsic
+def cap_scores(typing_context, x, size, cap):
+    """x = cap tanh(x / cap) on ``size`` bytes, whole vectors, at the address x.
+
+    NaN where x is, or is infinite: what float32 could not hold on its way shall be seen, as it is without a cap.
+    """
+
+    def generate(context, builder, kind, arguments):
+        Emitter(builder, TARGET).call_once("fastattn.cap_scores", arguments, _emit_capped)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.float32), generate
+
+
+def _emit_capped(emitter: Emitter, x, size, cap):
+    most, zero = emitter.splat(cap), emitter.constant(0.0)
+    inverse = emitter.divide(emitter.constant(1.0), most)
+
+    def body(offset, none):
+        place = emitter.builder.add(x, offset)
+        value = emitter.load(place)
+        capped = emitter.multiply(most, emitter.tanh(emitter.multiply(value, inverse)))
+        emitter.store(emitter.fma(value, zero, capped), place)
+        return none
+
+    emitter.loop(size, SIZE, [], body)
 
 
 @intrinsic

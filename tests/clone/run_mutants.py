@@ -66,6 +66,7 @@ NEAREST = {
     "weights/containers/shortlist": "shortlist_file",
     "weights/containers/torch_pickle": "pytorch",
     "weights/containers/unpacking": "hostile argos",
+    "weights/containers/zip_folder": "argos",
     "weights/ctranslate2/argos": "argos",
     "weights/ctranslate2/": "ctranslate2 ctranslate2_refused ctranslate2_damage",
     "weights/download/catalog": "catalog pull",

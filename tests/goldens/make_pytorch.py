@@ -1,4 +1,4 @@
-"""Makes pytorch_{zip,zip4,stream}.bin: what torch.save writes of the tensors that tests/test_pytorch_file.py expects.
+"""Makes pytorch_{zip,zip4,stream}.bin: what torch.save writes of the tensors that containers/test_pytorch.py expects.
 
 Run where torch is installed, from the repository's root: python -m tests.goldens.make_pytorch
 """

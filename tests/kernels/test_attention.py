@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import typing
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import fastattn
 from bench.operations.attention import attention
 from fastattn import kernels, reference
 from fastattn.errors import InputError
+from fastattn.heads import Heads
 from fastattn.kernels.attention.sentences import attend as attend_kernel
 from fastattn.kernels.attention.tiles import COLUMNS, KEYS, ROWS
 from fastattn.reference.attention import softmax
@@ -36,6 +38,9 @@ def attend(query_BTHK, key_BSHK, value_BSHK, **options):
     S, G = key_BSHK.shape[1:3]
     key_BSHK, value_BSHK = (np.repeat(x, H // G, axis=2).astype(np.float64) for x in (key_BSHK, value_BSHK))
     scores = np.einsum("bthk,bshk->bhts", query_BTHK.astype(np.float64), key_BSHK) * options.get("scale", K**-0.5)
+    if options.get("softcap"):
+        with np.errstate(over="ignore"):
+            scores = options["softcap"] * np.tanh(scores / options["softcap"])
     if options.get("bias") is not None:
         scores = scores + options["bias"]
     if options.get("causal"):
@@ -73,15 +78,15 @@ def test_scores_of_any_size():
 def test_bias_that_hides_whole_blocks_of_keys():
     query_NE, key_ME = normal(1, 7, 16), normal(2, 2 * KEYS + 5, 16)
     starts = np.array([0, 7], np.int64), np.array([0, len(key_ME)], np.int64)
-    shape = {"heads": 1, "key_heads": 1, "head_width": 16}
+    heads = Heads(1, 1, 16)
     for first, last in ((0, KEYS + 3), (5, 2 * KEYS + 5), (KEYS, 2 * KEYS)):
         bias = np.zeros((1, 1, 1, len(key_ME)), np.float32)
         bias[..., first:last] = -np.inf
         seen = np.isfinite(bias[0, 0, 0])
-        got = kernels.attention(query_NE, key_ME, key_ME, *starts, **shape, bias_BHTS=bias)
+        got = kernels.attention(query_NE, key_ME, key_ME, *starts, heads, bias_BHTS=bias)
         few = np.array([0, seen.sum()], np.int64)
         expected = reference.attention(
-            query_NE.astype(float), key_ME[seen].astype(float), key_ME[seen].astype(float), starts[0], few, **shape
+            query_NE.astype(float), key_ME[seen].astype(float), key_ME[seen].astype(float), starts[0], few, heads
         )
         np.testing.assert_allclose(got, expected, atol=2e-6)
 
@@ -97,9 +102,11 @@ def test_scores_that_grow_and_fall_along_the_keys():
 
 def test_nan_is_not_swallowed():
     query, key = normal(4, 1, 8, 1, 8), normal(5, 1, 20, 1, 8)
-    query[0, 3] = np.nan
-    out = fastattn.attention(query, key, key)[0, :, 0]
-    assert np.isnan(out[3]).all() and np.isfinite(np.delete(out, 3, axis=0)).all()
+    for number in (np.nan, np.inf):
+        query[0, 3] = number
+        for softcap in (0.0, 2.0):
+            out = fastattn.attention(query, key, key, softcap=softcap)[0, :, 0]
+            assert np.isnan(out[3]).all() and np.isfinite(np.delete(out, 3, axis=0)).all()
 
 
 ragged = st.lists(st.integers(0, 40), min_size=1, max_size=4)
@@ -111,10 +118,11 @@ def test_blocks_of_keys_that_no_row_sees_are_not_read():
     query, rows = normal(1, T, 24), normal(2, S, 48)
     starts = np.array([0, T]), np.array([0, S])
     seen_N2 = kernels.seen_keys(starts[0], np.array([S]), True, np.array([S - T]), window)
-    form = {"heads": 2, "key_heads": 2, "head_width": 12, "value_column": 24, "seen_N2": seen_N2, "sinks": sinks}
-    expected = kernels.attention(query, rows, rows, *starts, **form)
+    form = Heads(2, 2, 12, value_column=24)
+    expected = kernels.attention(query, rows, rows, *starts, form, seen_N2=seen_N2, sinks=sinks)
     rows[KEYS : 3 * KEYS] = np.nan
-    np.testing.assert_array_equal(kernels.attention(query, rows, rows, *starts, **form), expected)
+    got = kernels.attention(query, rows, rows, *starts, form, seen_N2=seen_N2, sinks=sinks)
+    np.testing.assert_array_equal(got, expected)
 
 
 @settings(max_examples=25, deadline=None)
@@ -122,12 +130,13 @@ def test_blocks_of_keys_that_no_row_sees_are_not_read():
     lengths=ragged,
     causal=st.booleans(),
     window=st.sampled_from([0, 1, 40]),
+    softcap=st.sampled_from([0.0, 1.5]),
     threads=st.integers(1, 2),
     data=st.data(),
 )
-def test_a_sentence_has_the_same_bits_in_any_batch(lengths, causal, window, threads, data):
+def test_a_sentence_has_the_same_bits_in_any_batch(lengths, causal, window, softcap, threads, data):
     order = data.draw(st.permutations(range(len(lengths))))
-    shape = {"heads": 4, "key_heads": 2, "head_width": 12, "key_column": 48, "value_column": 72}
+    heads = Heads(4, 2, 12, key_column=48, value_column=72, softcap=softcap)
     sentences = [normal(n, length, 96) for n, length in enumerate(lengths)]
 
     def run(chosen):
@@ -135,9 +144,8 @@ def test_a_sentence_has_the_same_bits_in_any_batch(lengths, causal, window, thre
         starts = np.concatenate([[0], np.cumsum([lengths[n] for n in chosen])]).astype(np.int64)
         seen_N2 = kernels.seen_keys(starts, np.diff(starts), causal, None, window)
         with kernels.use_threads(threads):
-            return np.split(
-                kernels.attention(rows, rows, rows, starts, starts, seen_N2=seen_N2, sinks=2, **shape), starts[1:-1]
-            )
+            out = kernels.attention(rows, rows, rows, starts, starts, heads, seen_N2=seen_N2, sinks=2)
+            return np.split(out, starts[1:-1])
 
     together = run(order)
     with kernels.use_threads(1):
@@ -146,25 +154,33 @@ def test_a_sentence_has_the_same_bits_in_any_batch(lengths, causal, window, thre
 
 
 @settings(max_examples=25, deadline=None)
-@given(length=st.integers(1, KEYS + 40), extra=st.integers(1, 60), seed=st.integers(0, 9))
-def test_later_keys_and_queries_change_no_bit_of_causal_attention(length, extra, seed):
+@given(
+    length=st.integers(1, KEYS + 40), extra=st.integers(1, 60), seed=st.integers(0, 9), cap=st.sampled_from([0.0, 2.0])
+)
+def test_later_keys_and_queries_change_no_bit_of_causal_attention(length, extra, seed, cap):
     rows = normal(seed, 1, length + extra, 3, 8)
-    shorter = fastattn.attention(*[rows[:, :length]] * 3, causal=True)
-    np.testing.assert_array_equal(fastattn.attention(*[rows] * 3, causal=True)[:, :length], shorter)
+    attention = partial(fastattn.attention, causal=True, softcap=cap)
+    shorter = attention(*[rows[:, :length]] * 3)
+    np.testing.assert_array_equal(attention(*[rows] * 3)[:, :length], shorter)
     # a cached step: the last query alone, at its offset
-    step = fastattn.attention(rows[:, length - 1 : length], rows, rows, causal=True, offset=length - 1)
+    step = attention(rows[:, length - 1 : length], rows, rows, offset=length - 1)
     np.testing.assert_array_equal(step[:, 0], shorter[:, -1])
 
 
 @settings(max_examples=25, deadline=None)
-@given(lengths=st.lists(st.integers(0, 50), min_size=1, max_size=3), seed=st.integers(0, 9))
-def test_padding_changes_no_bit(lengths, seed):
+@given(
+    lengths=st.lists(st.integers(0, 50), min_size=1, max_size=3),
+    seed=st.integers(0, 9),
+    softcap=st.sampled_from([0.0, 0.7]),
+)
+def test_padding_changes_no_bit(lengths, seed, softcap):
     query, key = normal(seed, len(lengths), 9, 2, 16), normal(seed + 1, len(lengths), 50, 2, 16)
     padded = key.copy()
     for b, length in enumerate(lengths):
         padded[b, length:] = np.nan
+    options = {"lengths": lengths, "softcap": softcap}
     np.testing.assert_array_equal(
-        fastattn.attention(query, padded, padded, lengths=lengths), fastattn.attention(query, key, key, lengths=lengths)
+        fastattn.attention(query, padded, padded, **options), fastattn.attention(query, key, key, **options)
     )
 
 
@@ -190,6 +206,13 @@ OPTIONS = {
     "bias_keys": {"bias": normal(8, 11)},
     "bias_heads": {"bias": normal(9, 4, 1, 1), "scale": -0.5},
     "bias_rows": {"bias": normal(10, 7, 1)},
+    "softcap": {"softcap": 0.8, "scale": 2.0},
+    "softcap_hiding": {
+        "softcap": 1.5,
+        "causal": True,
+        "lengths": [11, 0, 4],
+        "bias": np.where(normal(11, 3, 4, 7, 11) > 0, normal(7, 3, 4, 7, 11), -np.inf).astype(np.float32),
+    },
     "bias_hiding": {"bias": np.where(normal(11, 3, 1, 7, 11) > 0, 0, -np.inf).astype(np.float32), "causal": True},
 }
 
@@ -206,6 +229,30 @@ def test_function_agrees_with_the_formula(name):
     np.testing.assert_allclose(out, expected_out, atol=2e-6)
     np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
     np.testing.assert_array_equal(fastattn.attention(query, key, value, **options), out)
+
+
+def test_a_cap_far_beyond_the_scores_changes_little():
+    arrays = normal(30, 2, 9, 4, 16), normal(31, 2, 300, 4, 16), normal(32, 2, 300, 4, 16)
+    expected = fastattn.attention(*arrays)
+    for softcap in (1e5, 9e29):
+        np.testing.assert_allclose(fastattn.attention(*arrays, softcap=softcap), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_cap_far_below_the_scores_leaves_their_sign():
+    """All keys with products above zero share the weight, whatever these are."""
+    key = np.array([1e30, -3.0, 12.0, 1e5, -1.0, 7.0], np.float32)[None, :, None, None]
+    query = np.ones((1, 1, 1, 1), np.float32)
+    _, weights = fastattn.attention(query, key, np.ones_like(key), scale=100.0, softcap=50.0, return_weights=True)
+    np.testing.assert_allclose(weights[0, 0, 0], np.array([1, 0, 1, 1, 0, 1]) / 4, atol=1e-6)
+
+
+def test_a_hidden_key_stays_hidden_under_a_cap():
+    """A mask that was capped too would become a score like others (ONNX's Attention once did that)."""
+    arrays = normal(33, 1, 5, 1, 8), normal(34, 1, 40, 1, 8), normal(35, 1, 40, 1, 8)
+    bias = np.where(np.arange(40) % 3, 0, -np.inf).astype(np.float32)
+    _, weights = fastattn.attention(*arrays, bias=bias, softcap=1.0, causal=True, offset=20, return_weights=True)
+    hidden = np.isinf(bias) | (np.arange(40) > np.arange(5)[:, None] + 20)
+    assert not weights[0, 0][hidden].any() and weights[0, 0][~hidden].all()
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 2, 8), (2, 0, 2, 8)])
@@ -257,6 +304,9 @@ X = np.zeros((2, 3, 4, 8), np.float32)
         ({"scale": 10**400}, "scale: expected a finite number, got inf"),
         ({"scale": "0.5"}, "scale: expected a finite number, got str"),
         ({"scale": True}, "scale: expected a finite number, got bool"),
+        ({"softcap": -1}, "softcap: expected a number above 0, or 0 for none, got -1.0"),
+        ({"softcap": float("nan")}, "softcap: expected a finite number, got nan"),
+        ({"softcap": None}, "softcap: expected a finite number, got NoneType"),
         ({"query": X[:, :, :0]}, "query: expected at least one head, got none"),
         ({"bias": np.zeros((2, 4, 3, 4), np.float32)}, "bias: expected a shape that broadcasts to (2, 4, 3, 3)"),
         ({"bias": np.zeros((1, 2, 4, 3, 3), np.float32)}, "bias: expected a shape that broadcasts"),
@@ -286,8 +336,8 @@ from tests.kernels.cases import check
 from fastattn import kernels
 from fastattn.simd.target import TARGET
 with kernels.use_threads(1):
-    check(attention((7, 30), (300, 21), 4, 2, 19, causal=True, offset=(280, 0), bias=(True, True)), kernels)
-    check(attention_step((31, 2, 9), 4, 2, 21, bias=True), kernels)
+    check(attention((7, 30), (300, 21), 4, 2, 19, True, (280, 0), (True, True), softcap=2.0), kernels)
+    check(attention_step((31, 2, 9), 4, 2, 21, bias=True, softcap=2.0), kernels)
 print(TARGET.name)
 """
 

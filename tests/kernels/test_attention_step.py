@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 
 from bench.operations.attention import attention_step
 from fastattn import kernels, reference
+from fastattn.heads import Heads
 from fastattn.kernels.attention.step import GRAIN, TOGETHER, VALUE_KEYS
 from fastattn.simd.target import LANES
 from tests.kernels.cases import check
 
 EDGES = sorted({0, 1, LANES - 1, LANES, LANES + 1, VALUE_KEYS - 1, VALUE_KEYS, VALUE_KEYS + 1, 131})
-SHAPE = {"heads": 4, "key_heads": 2, "head_width": 11, "value_column": 22}
+HEADS = Heads(4, 2, 11, value_column=22)
 
 
 def normal(seed, *shape):
@@ -41,23 +42,27 @@ def test_many_rows_on_one_thread_and_two():
     index_RS = np.arange(rows * 200, dtype=np.int32).reshape(rows, 200) // 2 % 200
     lengths_R = np.resize(np.array([200, 1, 70], np.int64), rows)
     with kernels.use_threads(1):
-        serial = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, **SHAPE)
+        serial = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, HEADS)
     with kernels.use_threads(2):
-        shared = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, **SHAPE)
+        shared = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, HEADS)
     np.testing.assert_array_equal(serial, shared)
 
 
 @settings(max_examples=25, deadline=None)
-@given(lengths=st.lists(st.integers(0, 40), min_size=1, max_size=5), seed=st.integers(0, 99))
-def test_neither_places_nor_neighbours_change_a_bit(lengths, seed):
+@given(
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=5),
+    seed=st.integers(0, 99),
+    softcap=st.sampled_from([0.0, 0.9]),
+)
+def test_neither_places_nor_neighbours_change_a_bit(lengths, seed, softcap):
     """The same keys in shuffled rows of a larger cache, other rows around, and garbage past each row's length."""
     rng = np.random.default_rng(seed)
     rows, longest = len(lengths), max(lengths)
     query_RE, cache_ME = normal(seed, rows, 44), normal(seed + 1, 60, 44)
     index_RS = rng.integers(0, 60, (rows, longest)).astype(np.int32)
     bias_RHS = normal(seed + 2, rows, 4, longest)
-    lengths_R = np.array(lengths, np.int64)
-    out_RF = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, bias_NHS=bias_RHS, **SHAPE)
+    lengths_R, heads = np.array(lengths, np.int64), HEADS._replace(softcap=softcap)
+    out_RF = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, heads, bias_NHS=bias_RHS)
 
     places = rng.permutation(90)[:60].astype(np.int32)
     elsewhere_ME = np.full((90, 44), np.nan, np.float32)
@@ -70,8 +75,8 @@ def test_neither_places_nor_neighbours_change_a_bit(lengths, seed):
     for r in range(rows):
         alone = slice(r, r + 1)
         got = kernels.attention_step(
-            query_RE[alone], elsewhere_ME, elsewhere_ME, moved_RS[alone], lengths_R[alone],
-            bias_NHS=longer_RHS[alone], **SHAPE,
+            query_RE[alone], elsewhere_ME, elsewhere_ME, moved_RS[alone], lengths_R[alone], heads,
+            bias_NHS=longer_RHS[alone],
         )  # fmt: skip
         np.testing.assert_array_equal(got[0], out_RF[r])
 
@@ -92,18 +97,18 @@ def test_rows_that_share_keys_give_what_they_give_alone(parents, width, seed, da
         index_RS[r, :shared] = index_RS[parent % r, :shared]
         if shared == longest:
             lengths_R[r] = lengths_R[parent % r]
-    shape = {"heads": 4, "key_heads": 2, "head_width": width, "value_column": 2 * width}
+    heads = Heads(4, 2, width, value_column=2 * width)
     query_RE, cache_ME = normal(seed, rows, 4 * width), normal(seed + 1, rows * longest, 4 * width)
     bias_RHS, weights_RHS = normal(seed + 2, rows, 4, longest), np.empty((rows, 4, longest), np.float32)
     out_RF = kernels.attention_step(
-        query_RE, cache_ME, cache_ME, index_RS, lengths_R, bias_NHS=bias_RHS, weights_NHS=weights_RHS, **shape
+        query_RE, cache_ME, cache_ME, index_RS, lengths_R, heads, bias_NHS=bias_RHS, weights_NHS=weights_RHS
     )
     for r in range(rows):
         alone = slice(r, r + 1)
         weights_1HS = np.empty((1, 4, longest), np.float32)
         got = kernels.attention_step(
-            query_RE[alone], cache_ME, cache_ME, index_RS[alone], lengths_R[alone],
-            bias_NHS=bias_RHS[alone], weights_NHS=weights_1HS, **shape,
+            query_RE[alone], cache_ME, cache_ME, index_RS[alone], lengths_R[alone], heads,
+            bias_NHS=bias_RHS[alone], weights_NHS=weights_1HS,
         )  # fmt: skip
         np.testing.assert_array_equal(got[0], out_RF[r])
         np.testing.assert_array_equal(weights_1HS[0], weights_RHS[r])
@@ -114,10 +119,8 @@ def test_rows_that_see_the_same_memory(rows):
     index_RS = np.tile(np.arange(30, dtype=np.int32)[::-1], (rows, 1))
     query_RE, cache_ME, lengths_R = normal(1, rows, 44), normal(2, 30, 44), np.full(rows, 29, np.int64)
     inputs = query_RE, cache_ME, cache_ME, index_RS, lengths_R
-    expected = reference.attention_step(
-        *(a.astype(np.float64) if a.dtype == np.float32 else a for a in inputs), **SHAPE
-    )
-    np.testing.assert_allclose(kernels.attention_step(*inputs, **SHAPE), expected, atol=1e-5)
+    expected = reference.attention_step(*(a.astype(np.float64) if a.dtype == np.float32 else a for a in inputs), HEADS)
+    np.testing.assert_allclose(kernels.attention_step(*inputs, HEADS), expected, atol=1e-5)
 
 
 def test_a_row_that_sees_no_key_gives_zeros():
@@ -125,7 +128,7 @@ def test_a_row_that_sees_no_key_gives_zeros():
     bias_RHS = np.full((1, 1, 5), -np.inf, np.float32)
     weights_RHS = np.full((2, 4, 5), 7, np.float32)
     out = kernels.attention_step(
-        query_RE, cache_ME, cache_ME, np.zeros((2, 5), np.int32), np.array([5, 0], np.int64), **SHAPE,
+        query_RE, cache_ME, cache_ME, np.zeros((2, 5), np.int32), np.array([5, 0], np.int64), HEADS,
         bias_NHS=bias_RHS, weights_NHS=weights_RHS,
     )  # fmt: skip
     assert not out.any() and not weights_RHS.any()
@@ -134,18 +137,18 @@ def test_a_row_that_sees_no_key_gives_zeros():
 def test_a_step_is_the_last_row_of_causal_attention():
     rows_NE = normal(3, 37, 88)
     starts = np.array([0, 37], np.int64)
-    columns = {**SHAPE, "key_column": 44, "value_column": 66}
+    heads = HEADS._replace(key_column=44, value_column=66)
     whole = kernels.attention(
         rows_NE,
         rows_NE,
         rows_NE,
         starts,
         starts,
+        heads,
         seen_N2=kernels.seen_keys(starts, np.diff(starts), causal=True),
-        **columns,
     )
     index_RS = np.broadcast_to(np.arange(37, dtype=np.int32), (37, 37)).copy()
-    step = kernels.attention_step(rows_NE, rows_NE, rows_NE, index_RS, np.arange(1, 38), **columns)
+    step = kernels.attention_step(rows_NE, rows_NE, rows_NE, index_RS, np.arange(1, 38), heads)
     np.testing.assert_allclose(step, whole, atol=2e-6)
 
 
@@ -162,11 +165,11 @@ def test_a_chunk_of_queries_has_the_bits_of_so_many_steps(before, chunk, threads
     rows_N = np.repeat([0, 1], chunk)
     with kernels.use_threads(threads):
         out_NF = kernels.attention_step(
-            query_NE, cache_ME, cache_ME, index_RS, stops_N, rows_N=rows_N, firsts_N=firsts_N, **SHAPE
+            query_NE, cache_ME, cache_ME, index_RS, stops_N, HEADS, rows_N=rows_N, firsts_N=firsts_N
         )
     for n in range(2 * chunk):
         one = slice(n, n + 1)
         first = 0 if firsts_N is None else firsts_N[n]
         seen_1S = np.ascontiguousarray(index_RS[rows_N[one], first:])
-        step = kernels.attention_step(query_NE[one], cache_ME, cache_ME, seen_1S, stops_N[one] - first, **SHAPE)
+        step = kernels.attention_step(query_NE[one], cache_ME, cache_ME, seen_1S, stops_N[one] - first, HEADS)
         np.testing.assert_array_equal(out_NF[n], step[0])

@@ -7,6 +7,7 @@ import pytest
 
 from fastattn import reference
 from fastattn.errors import CheckpointError, InputError
+from fastattn.heads import Heads
 from fastattn.layers.attention import SelfAttention
 from fastattn.layers.attention_positions import AttentionBias, alibi_slopes, relative_buckets
 from fastattn.layers.embedding import Embedding, sinusoid_table
@@ -197,15 +198,15 @@ def test_relative_buckets_of_known_distances() -> None:
 def test_bias_of_a_step_is_a_row_of_the_full_bias(positions: str, stack: str) -> None:
     spec = _spec(positions=positions, relative_buckets=8, relative_max_distance=20)
     bias = _bias(spec, stack, relative_bias=_drawn(8, 2, seed=1))
-    rows_NE, starts, shape = _drawn(30, 16), np.array([0, 30]), {"heads": 2, "key_heads": 2, "head_width": 8}
+    rows_NE, starts, heads = _drawn(30, 16), np.array([0, 30]), Heads(2, 2, 8)
     full = reference.attention(
-        rows_NE, rows_NE, rows_NE, starts, starts, seen_N2=reference.seen_keys(starts, np.array([30]), causal=True),
-        positions=bias(30), **shape,
+        rows_NE, rows_NE, rows_NE, starts, starts, heads,
+        seen_N2=reference.seen_keys(starts, np.array([30]), causal=True), positions=bias(30),
     )  # fmt: skip
     index_RS = np.tile(np.arange(30, dtype=np.int32), (3, 1))
     last = [29, 0, 7]
     step = reference.attention_step(
-        rows_NE[last], rows_NE, rows_NE, index_RS, np.array(last) + 1, positions=bias(30), **shape
+        rows_NE[last], rows_NE, rows_NE, index_RS, np.array(last) + 1, heads, positions=bias(30)
     )
     np.testing.assert_allclose(step, full[last], rtol=1e-12)
     dense = position_bias(bias(30), np.arange(30), 30)

@@ -8,6 +8,7 @@ import pytest
 from bench.operations.table import Problem, starts_of
 from fastattn import reference
 from fastattn.edits import Edits
+from fastattn.heads import Heads
 from fastattn.reference.activation import erf
 from fastattn.spec import ACTIVATIONS
 from tests.kernels.cases import CASES, check
@@ -113,9 +114,14 @@ def test_rotate_turns_each_pair_as_a_complex_number(interleaved: bool) -> None:
     np.testing.assert_array_equal(got[:, 0], x[:, 0])
 
 
-def _attend_by_hand(query, keys, values, seen, scale, bias):
+def _attend_by_hand(query, keys, values, seen, scale, bias, softcap):
     """One query over the keys for which ``seen`` holds, number by number."""
-    scores = {s: sum(q * k for q, k in zip(query, keys[s])) * scale + bias[s] for s in range(len(keys)) if seen[s]}
+
+    def score(key):
+        scaled = sum(q * k for q, k in zip(query, key)) * scale
+        return softcap * math.tanh(scaled / softcap) if softcap else scaled
+
+    scores = {s: score(keys[s]) + bias[s] for s in range(len(keys)) if seen[s]}
     scores = {s: score for s, score in scores.items() if score != -math.inf}
     total = sum(math.exp(score) for score in scores.values())
     weights = [math.exp(scores[s]) / total if s in scores else 0.0 for s in range(len(keys))]
@@ -124,7 +130,8 @@ def _attend_by_hand(query, keys, values, seen, scale, bias):
 
 @pytest.mark.parametrize("causal, offset", [(False, None), (True, None), (True, (1, -2, 0))])
 @pytest.mark.parametrize("full_bias", [False, True])
-def test_attention_by_hand(causal: bool, offset: tuple | None, full_bias: bool) -> None:
+@pytest.mark.parametrize("softcap", [0.0, 1.25])
+def test_attention_by_hand(causal: bool, offset: tuple | None, full_bias: bool, softcap: float) -> None:
     rng = np.random.default_rng(1)
     heads, key_heads, width, queries, keys = 4, 2, 3, (2, 3, 0), (3, 2, 1)
     query = rng.standard_normal((5, 1 + heads * width))
@@ -139,15 +146,10 @@ def test_attention_by_hand(causal: bool, offset: tuple | None, full_bias: bool) 
         value,
         query_starts,
         key_starts,
-        heads=heads,
-        key_heads=key_heads,
-        head_width=width,
-        query_column=1,
-        key_column=2,
+        Heads(heads, key_heads, width, query_column=1, key_column=2, scale=0.7, softcap=softcap),
         seen_N2=reference.seen_keys(
             query_starts, np.diff(key_starts), causal, None if offset is None else np.array(offset)
         ),
-        scale=0.7,
         bias_BHTS=bias,
         weights_BHTS=weights,
     )
@@ -166,6 +168,7 @@ def test_attention_by_hand(causal: bool, offset: tuple | None, full_bias: bool) 
                     [not causal or s <= t + shift for s in range(keys[b])],
                     0.7,
                     full[b, h, t],
+                    softcap,
                 )
                 np.testing.assert_allclose(got[row, h * width : (h + 1) * width], expected, rtol=1e-12, atol=1e-14)
                 np.testing.assert_allclose(weights[b, h, t, : keys[b]], expected_weights, rtol=1e-12, atol=1e-14)
@@ -180,8 +183,8 @@ def test_attention_step_is_attention_of_one_query_over_gathered_keys() -> None:
     index = np.array([[8, 1, 1, 4], [0, 2, 0, 0], [5, 5, 5, 5]], np.int32)
     lengths, bias = np.array([4, 2, 0], np.int32), rng.standard_normal((3, heads, 4))
     weights = np.full((3, heads, 4), np.nan)
-    shape = {"heads": heads, "key_heads": key_heads, "head_width": width, "value_column": 6}
-    got = reference.attention_step(query, cache, cache, index, lengths, **shape, bias_NHS=bias, weights_NHS=weights)
+    form = Heads(heads, key_heads, width, value_column=6, softcap=0.9)
+    got = reference.attention_step(query, cache, cache, index, lengths, form, bias_NHS=bias, weights_NHS=weights)
     for r in range(3):
         gathered = cache[index[r, : lengths[r]]]
         one = np.full((1, heads, 1, max(int(lengths[r]), 1)), np.nan)
@@ -191,7 +194,7 @@ def test_attention_step_is_attention_of_one_query_over_gathered_keys() -> None:
             gathered,
             np.array([0, 1]),
             np.array([0, lengths[r]]),
-            **shape,
+            form,
             bias_BHTS=bias[None, r, :, None],
             weights_BHTS=one,
         )

@@ -35,6 +35,7 @@ from fastattn.kernels.attention.tiles import (
 )
 from fastattn.runtime.jit import inner
 from fastattn.simd.rows import copy_floats
+from fastattn.simd.softmax import cap_scores
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import SIZE, load_integer, load_scalar, splat, store, store_integer, store_scalar
 
@@ -124,8 +125,9 @@ def seen_by_tile(ranges, i, s, here, sinks):
 
 
 @inner
-def finish_scores(i, s, here, span, queries, block, biases, weight, sinks, places):
-    """A tile's products become scores: what is added to them is, what a row does not see is hidden, weights are kept.
+def finish_scores(i, s, here, span, queries, block, form, weight, sinks, places):
+    """A tile's products become scores: capped, what is added to them is, what a row does not see is hidden, weights
+    are kept.
 
     span     the tile's scores, in whole panels and vectors, that are there at all
     queries  of each head; a query's position is its number
@@ -134,11 +136,14 @@ def finish_scores(i, s, here, span, queries, block, biases, weight, sinks, place
     front, whole = span
     first, count = block
     weights, weight_head, weight_row = weight
+    _, softcap, biases = form
     added = biases[0] != 0 or biases[4] != 0 or biases[5] != 0
     for n in range(i, i + ROWS):
         row = scores + (n - i) * KEYS * 4
         stop = max(seen_here(ranges, n, s, here, sinks)[1], 0)
         own, h, t = load_integer(ranges + n * 16) - s, 0, 0
+        if softcap != np.float32(0):
+            cap_scores(row + front * 4, (whole - front) * 4, softcap)
         if added or weights != 0:  # a division, of which a short sentence would notice one a row
             h, t = divmod(first + min(n, count - 1), queries)
         if added:
@@ -162,7 +167,7 @@ def keep_scores(row, line, sinks, own, stop):
 
 
 @inner
-def attend_tile(i, s, here, sentence, block, biases, weight, sinks, places):
+def attend_tile(i, s, here, sentence, block, form, weight, sinks, places):
     """A tile's rows over the packed keys and values, which begin with key s: their sums and totals go on."""
     keys, values, scores, totals, sums, rows, ranges, tops, fresh = places
     front, stop = seen_by_tile(ranges, i, s, here, sinks)
@@ -172,7 +177,7 @@ def attend_tile(i, s, here, sentence, block, biases, weight, sinks, places):
     front -= front % COLUMNS
     whole, columns = (stop + LANES - 1) // LANES * LANES, columns_of(value_width)
     multiply_keys(rows + i * width * 4, keys, width, front, stop, scores)
-    finish_scores(i, s, here, (front, whole), queries, block, biases, weight, sinks, places)
+    finish_scores(i, s, here, (front, whole), queries, block, form, weight, sinks, places)
     for n in range(ROWS):
         store_scalar(load_scalar(tops + (i + n) * 4), fresh + n * 4)
     line, size, mine = scores + front * 4, (whole - front) * 4, sums + i * columns * 4
@@ -222,14 +227,13 @@ def attend_block(query, key, value, out, sentence, block, mask, form, weight, pl
     """All of a block; how many of its rows are odd, see finish_block.
 
     mask      see seen_by; sinks
-    form      what scores are multiplied by; see add_biases
+    form      what products are multiplied by, where they are capped, 0: nowhere; see add_biases
     weight    address, distances of heads and rows; address 0: no weights are wanted
     """
     queries, keys, width, value_width = sentence
-    factor, biases = form
     seen, sinks = mask
     padded = (block[1] + ROWS - 1) // ROWS * ROWS
-    least, last = start_rows(query, sentence, block, seen, factor, places)
+    least, last = start_rows(query, sentence, block, seen, form[0], places)
     for k in range(0, padded * columns_of(value_width), LANES):
         store(splat(np.float32(0)), places[4] + k * 4)
     for s in range(0, last, KEYS):
@@ -241,5 +245,5 @@ def attend_block(query, key, value, out, sentence, block, mask, form, weight, pl
         for i in range(0, padded, ROWS):
             if s + KEYS >= last:
                 ask_ahead(i, query, key, value, out, sentence, padded)
-            attend_tile(i, s, here, sentence, block, biases, weight, sinks, places)
+            attend_tile(i, s, here, sentence, block, form, weight, sinks, places)
     return finish_block(out, sentence, block, weight, sinks, places)

@@ -1,8 +1,9 @@
 """What a score is made of, and what becomes of it: in both attention kernels, for one row of one head.
 
-score = (q k' scale + bias(h, t, s) + slope(h) (s - p) + table(h, s - p)) log2(e), -inf where the key is hidden; then
-the softmax, whose sums are divided at the end. Addresses are in bytes; scores lie in scratch that may be written to a
-multiple of LANES. What is added travels as a tuple of addresses, 0 where there is none:
+score = (cap(q k' scale) + bias(h, t, s) + slope(h) (s - p) + table(h, s - p)) log2(e), -inf where the key is hidden;
+cap(x) = softcap tanh(x / softcap). Then the softmax, whose sums are divided at the end. Addresses are in bytes; scores
+lie in scratch that may be written to a multiple of LANES. What is added travels as a tuple of addresses, 0 where there
+is none:
 
 biases  (bias, its head's, row's and key's distance, the last in floats, 0 or 1; slopes of the heads; tables, of which
         the address is that of distance 0, and the distance from one head's to the next; whether p is 0 for all rows)
@@ -10,10 +11,13 @@ biases  (bias, its head's, row's and key's distance, the last in floats, 0 or 1;
 
 import numpy as np
 
+from fastattn.heads import Heads
+from fastattn.position_bias import PositionBias
 from fastattn.runtime.jit import inner
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (
     LOG2_E,
+    address,
     count_lanes,
     exp2,
     fma,
@@ -26,11 +30,53 @@ from fastattn.simd.vector import (
     sum_lanes,
 )
 
+_NO_BIAS, _NO_TABLE = np.empty((0, 0, 0, 0), np.float32), np.empty((0, 1), np.float32)
+_NO_SLOPES = np.empty(0, np.float32)
+
+
+def score_form(heads: Heads, bias_BHTS: np.ndarray | None, positions: PositionBias | None) -> tuple:
+    """What kernels take: by what products are multiplied, where they are capped, bias_BHTS, slopes_H, table_HL, each
+    perhaps empty, and whether positions count from the start."""
+    scale = heads.width**-0.5 if heads.scale is None else heads.scale
+    positions = positions or PositionBias()
+    return (
+        np.float32(scale * LOG2_E),
+        np.float32(heads.softcap * LOG2_E),
+        _NO_BIAS if bias_BHTS is None else np.ascontiguousarray(bias_BHTS),
+        _NO_SLOPES if positions.slopes_H is None else positions.slopes_H,
+        _NO_TABLE if positions.table_HL is None else positions.table_HL,
+        int(positions.from_start),
+    )
+
 
 @inner
-def aligned(address):
+def strides(array_BHTS):
+    """Distances in floats along batch, head and row, 0 along an axis of length one, and along the last axis."""
+    B, H, T, S = array_BHTS.shape
+    return (
+        H * T * S if B > 1 else 0,
+        T * S if H > 1 else 0,
+        S if T > 1 else 0,
+        1 if S > 1 else 0,
+    )
+
+
+@inner
+def biases_of(form, b, h):
+    """What ``add_biases`` takes of a ``score_form``, for a sentence's heads from h on."""
+    _, _, bias_BHTS, slopes_H, table_HL, from_start = form
+    batch, head, row, step = strides(bias_BHTS)
+    bias = address(bias_BHTS) + (b * batch + h * head) * 4 if bias_BHTS.size > 0 else 0
+    slopes = address(slopes_H) + h * 4 if slopes_H.size > 0 else 0
+    L = table_HL.shape[1]
+    table = address(table_HL) + (h * L + L // 2) * 4 if table_HL.size > 0 else 0
+    return bias, head * 4, row * 4, step, slopes, table, L * 4, from_start
+
+
+@inner
+def aligned(place):
     """The next start of a cache line."""
-    return (address + 63) & -64
+    return (place + 63) & -64
 
 
 @inner

@@ -21,14 +21,15 @@ No gain: prefetching the next keys of a long sentence, blocks of 1024 rows.
 import numpy as np
 from numba import prange
 
+from fastattn.heads import Heads
 from fastattn.kernels.attention.blocks import attend_block, cut_scratch, scratch_size, seen_by
-from fastattn.kernels.attention.scores import aligned
+from fastattn.kernels.attention.scores import aligned, biases_of, score_form, strides
 from fastattn.kernels.attention.tiles import ROWS
 from fastattn.position_bias import PositionBias
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
 from fastattn.runtime.threads import current_threads
-from fastattn.simd.vector import LOG2_E, address
+from fastattn.simd.vector import address
 
 # The keys are packed once for so many query rows of width 64: 1% of the work there; the block's queries and sums
 # take 256 KiB, whatever the length of the sentence.
@@ -45,33 +46,9 @@ def block_cost(first, count, queries, keys, seen):
 
 
 @inner
-def strides(array_BHTS):
-    """Distances in floats along batch, head and row, 0 along an axis of length one, and along the last axis."""
-    B, H, T, S = array_BHTS.shape
-    return (
-        H * T * S if B > 1 else 0,
-        T * S if H > 1 else 0,
-        S if T > 1 else 0,
-        1 if S > 1 else 0,
-    )
-
-
-@inner
 def place_of(array, row, column):
     """Address of a number in an array of rows, and the distance to the next row."""
     return address(array) + (row * array.shape[1] + column) * array.itemsize, array.shape[1] * array.itemsize
-
-
-@inner
-def biases_of(biases, b, h):
-    """What ``add_biases`` takes of the arrays, for a sentence's heads from h on."""
-    bias_BHTS, slopes_H, table_HL, from_start = biases
-    batch, head, row, step = strides(bias_BHTS)
-    bias = address(bias_BHTS) + (b * batch + h * head) * 4 if bias_BHTS.size > 0 else 0
-    slopes = address(slopes_H) + h * 4 if slopes_H.size > 0 else 0
-    L = table_HL.shape[1]
-    table = address(table_HL) + (h * L + L // 2) * 4 if table_HL.size > 0 else 0
-    return bias, head * 4, row * 4, step, slopes, table, L * 4, from_start
 
 
 @inner
@@ -101,7 +78,6 @@ def attend_share(rows, starts, shape, columns, mask, form, weights_BHTS, share, 
     query_starts_B1, key_starts_B1 = starts
     heads, key_heads, width, value_width, limit = shape
     seen_N2, sinks = mask
-    factor, bias_BHTS, slopes_H, table_HL, from_start = form
     part, parts, everything = share
     group, places = heads // key_heads, cut_scratch(aligned(scratch), limit, width, value_width)
     weight_batch, weight_head, weight_row, _ = strides(weights_BHTS)
@@ -127,7 +103,7 @@ def attend_share(rows, starts, shape, columns, mask, form, weights_BHTS, share, 
                     (queries, keys, width, value_width),
                     (first, count),
                     (seen, sinks),
-                    (factor, biases_of((bias_BHTS, slopes_H, table_HL, from_start), b, h)),
+                    (form[0], form[1], biases_of(form, b, h)),
                     (weight if weights_BHTS.size > 0 else 0, weight_head * 4, weight_row * 4),
                     places,
                 )
@@ -143,7 +119,7 @@ def attend(rows, starts, shape, columns, mask, form, weights_BHTS, scratch_PN, o
     shape    heads, key heads, widths of keys and values, limit
     columns  of the first query, key and value
     mask     seen_N2, empty: all keys; sinks
-    form     by what scores are multiplied; bias_BHTS, slopes_H and table_HL, each perhaps empty; from_start
+    form     see score_form
     weights_BHTS  empty: none are wanted
     odd_P    how many rows of each part have a total that is 0 or no number
     """
@@ -194,11 +170,7 @@ def seen_keys(
 
 
 _NO_OFFSET, _NO_KEYS = np.zeros(1, np.int64), np.empty((0, 2), np.int64)
-_NO_BIAS, _NO_TABLE, _NO_SLOPES = (
-    np.empty((0, 0, 0, 0), np.float32),
-    np.empty((0, 1), np.float32),
-    np.empty(0, np.float32),
-)
+_NO_WEIGHTS = np.empty((0, 0, 0, 0), np.float32)
 
 
 def attention(
@@ -207,71 +179,51 @@ def attention(
     value_ME: np.ndarray,
     query_starts_B1: np.ndarray,
     key_starts_B1: np.ndarray,
+    heads: Heads,
     *,
-    heads: int,
-    key_heads: int,
-    head_width: int,
-    value_width: int = 0,
-    query_column: int = 0,
-    key_column: int = 0,
-    value_column: int = 0,
     seen_N2: np.ndarray | None = None,
     sinks: int = 0,
-    scale: float | None = None,
     bias_BHTS: np.ndarray | None = None,
     positions: PositionBias | None = None,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = heads * value_width.
+    """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = query heads * value width.
 
     Sentence b has query rows query_starts[b] .. query_starts[b + 1], likewise keys; starts are int64. Head h of query
-    row n is query[n, query_column + h K : + K]; its keys are of key head h // (heads // key_heads). Values are of
-    ``value_width``, 0: of head_width.
+    row n is query[n, query_column + h K : + K].
     seen_N2       int64: row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence (see seen_keys), and those before
                   that are below ``sinks`` (Xiao 2023) if it sees any; None: all keys.
-    scale         of the scores, 1 / sqrt(head_width) where none is given.
     bias_BHTS     added after the scale; axes of length one are broadcast; -inf hides a key.
     positions     added too; a query's position is its place in its sentence. Arrays are C-contiguous.
     weights_BHTS  written where given, float32 and C-contiguous: the softmax weights, 0 where a key is hidden.
     A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
     """
-    given = (query_NE, key_ME, value_ME), (query_starts_B1, key_starts_B1)
-    shape = heads, key_heads, head_width, value_width or head_width
-    columns = query_column, key_column, value_column
-    biases = bias_BHTS, positions or PositionBias()
-    return attend_counting(*given, shape, columns, (seen_N2, sinks), scale, biases, weights_BHTS)[0]
+    rows, starts = (query_NE, key_ME, value_ME), (query_starts_B1, key_starts_B1)
+    return attend_counting(rows, starts, heads, (seen_N2, sinks), (bias_BHTS, positions), weights_BHTS)[0]
 
 
 def attend_counting(
     rows: tuple[np.ndarray, ...],
     starts: tuple[np.ndarray, ...],
-    shape: tuple[int, ...],
-    columns: tuple[int, ...],
+    heads: Heads,
     mask: tuple[np.ndarray | None, int],
-    scale: float | None,
-    biases: tuple[np.ndarray | None, PositionBias],
+    biases: tuple[np.ndarray | None, PositionBias | None],
     weights_BHTS: np.ndarray | None,
 ) -> tuple[np.ndarray, int]:
     """``attention``, and how many rows of a head have no softmax: they see no key, or their scores overflowed."""
-    heads, key_heads, width, value_width = shape
+    value_width = heads.value_width or heads.width
     parts, N = current_threads(), len(rows[0])
-    limit = block_rows(N, heads, key_heads, width, parts)
-    out_NF, odd_P = np.empty((N, heads * value_width), np.float32), np.empty(parts, np.int64)
-    scratch_PN = np.empty((parts, scratch_size(limit, width, value_width)), np.float32)
-    factor = np.float32((width**-0.5 if scale is None else scale) * LOG2_E)
+    limit = block_rows(N, heads.query_heads, heads.key_heads, heads.width, parts)
+    out_NF, odd_P = np.empty((N, heads.query_heads * value_width), np.float32), np.empty(parts, np.int64)
+    scratch_PN = np.empty((parts, scratch_size(limit, heads.width, value_width)), np.float32)
+    shape = heads.query_heads, heads.key_heads, heads.width, value_width, limit
+    columns = heads.query_column, heads.key_column, heads.value_column
     seen_N2, sinks = mask
-    bias_BHTS, positions = biases
+    seen = (_NO_KEYS if seen_N2 is None else seen_N2), sinks
     if weights_BHTS is None:
-        weights_BHTS = _NO_BIAS
+        weights_BHTS = _NO_WEIGHTS
     else:
         weights_BHTS.fill(0)
-    form = (
-        factor,
-        _NO_BIAS if bias_BHTS is None else np.ascontiguousarray(bias_BHTS),
-        _NO_SLOPES if positions.slopes_H is None else positions.slopes_H,
-        _NO_TABLE if positions.table_HL is None else positions.table_HL,
-        int(positions.from_start),
-    )
-    seen = (_NO_KEYS if seen_N2 is None else seen_N2), sinks
-    attend((*rows, out_NF), starts, (*shape, limit), columns, seen, form, weights_BHTS, scratch_PN, odd_P)
+    form = score_form(heads, *biases)
+    attend((*rows, out_NF), starts, shape, columns, seen, form, weights_BHTS, scratch_PN, odd_P)
     return out_NF, int(odd_P.sum())

@@ -20,22 +20,24 @@ No gain: asking for the next head's or the next keys' memory ahead of its use.
 import numpy as np
 from numba import prange
 
+from fastattn.heads import Heads
 from fastattn.kernels.attention.scores import (
     add_biases,
     aligned,
+    biases_of,
     finish_row,
     finite,
     hide_from,
     multiply_row,
+    score_form,
 )
 from fastattn.position_bias import PositionBias
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import make_scratch_parts, take_part
 from fastattn.simd.rows import copy_floats, make_add_rows, make_dot_rows, prefetch_row_far
-from fastattn.simd.softmax import exponentials, make_row_maxima
+from fastattn.simd.softmax import cap_scores, exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.vector import (
-    LOG2_E,
     SIZE,
     address,
     load,
@@ -128,14 +130,16 @@ def add_values(table, together, score, sums, slot, value, index, span, heads, ah
 
 
 @inner
-def take_softmax(score, keys, biases, head, row, top, total):
-    """A head's scores become exponentials against their maximum, and ``total`` lane by lane their sum.
+def take_softmax(score, keys, softcap, biases, head, top, total):
+    """A head's products become exponentials of scores against their maximum, and ``total`` lane by lane their sum.
 
     keys  the first that is scored, and the stop
     """
     count = keys[1] - keys[0]
     whole = (count + LANES - 1) // LANES * LANES
-    add_biases(score, biases, head, row, keys[1] - 1, keys[0], count)
+    if softcap != np.float32(0):
+        cap_scores(score, whole * 4, softcap)
+    add_biases(score, biases, head, 0, keys[1] - 1, keys[0], count)
     if count < whole:
         hide_from(score, count, whole)
     store_scalar(np.float32(-np.inf), top)
@@ -163,18 +167,19 @@ def own_keys(keys, n):
 
 
 @inner
-def attend_together(table, query, key, value, out, keys, rows, heads, form, scratch):
+def attend_together(table, query, key, value, out, keys, rows, heads, form, weight, scratch):
     """Some heads of a few rows, whose first ``shared`` keys are the same.
 
     query, key, value, out  address of the first column, and the distance of rows; ``table`` is of the keys' type
     keys     see own_keys
     rows     first, end, shared
     heads    first, last, all, query heads a key head, widths of keys and values, floats between two heads' scores
-    form     by what scores are multiplied; see add_biases; address and distance of the rows' and heads' weights
+    form     see score_form, a query being a sentence there
+    weight   address, 0: none are wanted; distances of rows and heads
     """
     first, end, shared = rows
     first_head, last_head, every, group, width, value_width, stride = heads
-    factor, biases, weight, weight_row, weight_head = form
+    weights, weight_row, weight_head = weight
     total, sums, queries, slot = slot_layout(every, width, value_width, stride)
     tail = scratch + TOGETHER * slot
     top = tail + SIZE
@@ -183,7 +188,7 @@ def attend_together(table, query, key, value, out, keys, rows, heads, form, scra
     for i in range(TOGETHER if shared > 0 else end - first):
         line, place = query[0] + min(first + i, end - 1) * query[1], scratch + i * slot
         at = first_head * width * 4
-        multiply_row(line + at, factor, place + queries + at, (last_head - first_head) * width)
+        multiply_row(line + at, form[0], place + queries + at, (last_head - first_head) * width)
         for k in range(first_head * sums_head, last_head * sums_head, SIZE):
             store(splat(np.float32(0)), place + sums + k)
 
@@ -203,9 +208,10 @@ def attend_together(table, query, key, value, out, keys, rows, heads, form, scra
     for i in range(end - first):
         place = scratch + i * slot
         _, begin, stop = own_keys(keys, first + i)
+        biases = biases_of(form, first + i, 0)
         for h in range(first_head, last_head):
             score, mine = place + h * stride * 4, place + total + h * SIZE
-            take_softmax(score, (begin, stop), biases, h, first + i, top, mine)
+            take_softmax(score, (begin, stop), form[1], biases, h, top, mine)
     for i in range(-1, end - first):
         together, place = i < 0, scratch + max(i, 0) * slot
         index, begin, stop = own_keys(keys, first + max(i, 0))
@@ -214,12 +220,12 @@ def attend_together(table, query, key, value, out, keys, rows, heads, form, scra
     for i in range(end - first):
         place = scratch + i * slot
         _, begin, stop = own_keys(keys, first + i)
-        line = weight + (first + i) * weight_row + begin * 4
+        line = weights + (first + i) * weight_row + begin * 4
         for h in range(first_head, last_head):
             finish_head(
                 place + h * stride * 4, stop - begin, place + sums + h * sums_head, place + total + h * SIZE,
                 value_width, out[0] + (first + i) * out[1] + h * value_width * 4,
-                line + h * weight_head if weight != 0 else 0,
+                line + h * weight_head if weights != 0 else 0,
             )  # fmt: skip
 
 
@@ -255,24 +261,6 @@ def count_shared(keys, first, end):
 
 
 @inner
-def step_biases(form):
-    """What ``add_biases`` takes of the arrays; the row is the query's number."""
-    _, bias_NHS, slopes_H, table_HL, from_start = form
-    rows, heads, S = bias_NHS.shape
-    L = table_HL.shape[1]
-    return (
-        address(bias_NHS) if bias_NHS.size > 0 else 0,
-        S * 4 if heads > 1 else 0,
-        heads * S * 4 if rows > 1 else 0,
-        1,
-        address(slopes_H) if slopes_H.size > 0 else 0,
-        address(table_HL) + L // 2 * 4 if table_HL.size > 0 else 0,
-        L * 4,
-        from_start,
-    )
-
-
-@inner
 def step_places(rows, columns):
     """What ``attend_together`` takes of the arrays: addresses of their first columns, and the distances of rows."""
     query_NE, key_ME, value_ME, out_NF = rows
@@ -300,8 +288,7 @@ def attend_share(rows, keys, shape, columns, form, weights_NHS, share, scratch, 
     heads, group, width, value_width = shape
     query, key, value, out = step_places(rows, columns)
     weight_head = weights_NHS.shape[2] * 4
-    weight = address(weights_NHS) if weights_NHS.size > 0 else 0
-    wants = form[0], step_biases(form), weight, weights_NHS.shape[1] * weight_head, weight_head
+    weight = address(weights_NHS) if weights_NHS.size > 0 else 0, weights_NHS.shape[1] * weight_head, weight_head
     done = first = 0
     while first < len(keys[3]):
         end = find_end(keys, first)
@@ -313,7 +300,7 @@ def attend_share(rows, keys, shape, columns, form, weights_NHS, share, scratch, 
         if first_head < last_head:
             together = first, end, count_shared(keys, first, end)
             mine = first_head, last_head, heads, group, width, value_width, stride
-            attend_together(rows[1], query, key, value, out, keys, together, mine, wants, aligned(scratch))
+            attend_together(rows[1], query, key, value, out, keys, together, mine, form, weight, aligned(scratch))
         first = end
 
 
@@ -325,7 +312,7 @@ def attend_rows(rows, keys, shape, columns, form, weights_NHS, scratch_PN, strid
     keys     index_RS, rows_N, firsts_N, stops_N; the second and the third perhaps empty
     shape    heads, query heads a key head, widths of keys and values
     columns  of the first query, key and value
-    form     as ``attend``'s, with bias_NHS
+    form     see score_form; the bias has a sentence for each query
     """
     _, _, _, stops_N = keys
     everything = cost_of(keys, 0, len(stops_N)) * shape[0]
@@ -334,8 +321,7 @@ def attend_rows(rows, keys, shape, columns, form, weights_NHS, scratch_PN, strid
         attend_share(rows, keys, shape, columns, form, weights_NHS, (start, stop), scratch, stride)
 
 
-_NO_BIAS, _NO_TABLE, _NO_SLOPES = np.empty((0, 0, 0), np.float32), np.empty((0, 1), np.float32), np.empty(0, np.float32)
-_NOTHING = np.empty(0, np.int64)
+_NOTHING, _NO_WEIGHTS = np.empty(0, np.int64), np.empty((0, 0, 0), np.float32)
 
 
 def attention_step(
@@ -344,17 +330,10 @@ def attention_step(
     value_ME: np.ndarray,
     index_RS: np.ndarray,
     stops_N: np.ndarray,
+    heads: Heads,
     *,
-    heads: int,
-    key_heads: int,
-    head_width: int,
-    value_width: int = 0,
-    query_column: int = 0,
-    key_column: int = 0,
-    value_column: int = 0,
     rows_N: np.ndarray | None = None,
     firsts_N: np.ndarray | None = None,
-    scale: float | None = None,
     bias_NHS: np.ndarray | None = None,
     positions: PositionBias | None = None,
     weights_NHS: np.ndarray | None = None,
@@ -363,7 +342,7 @@ def attention_step(
 
     One query a row of the index is a step; several, with stops that rise, are the next chunk of a prefill, each with
     the bits that it has as a step. Beams share and reorder their history through ``index_RS`` (int32 row numbers, also
-    into the values); the keys are never copied. Heads, widths, columns and scale as in ``attention``.
+    into the values); the keys are never copied.
     rows_N, firsts_N, stops_N   int64; query n is of row n, and from the first key on, where none are given.
     bias_NHS     added after the scale; rows and heads of length one are broadcast; -inf hides a key.
     positions    added too; a query's position is that of the last key before its stop.
@@ -371,25 +350,20 @@ def attention_step(
     A query that sees no key yields zeros. Fastest where rows with the same keys lie side by side. Arrays are float32,
     keys and values perhaps uint16, the bits of bfloat16, and C-contiguous; nothing is checked here.
     """
-    scale, value_width = head_width**-0.5 if scale is None else scale, value_width or head_width
-    longest, N, positions = index_RS.shape[1], len(query_NE), positions or PositionBias()
-    products = N * longest * heads * head_width
-    out_NF = np.empty((N, heads * value_width), np.float32)
-    if weights_NHS is not None:
+    value_width = heads.value_width or heads.width
+    shape = heads.query_heads, heads.query_heads // heads.key_heads, heads.width, value_width
+    columns = heads.query_column, heads.key_column, heads.value_column
+    longest, N = index_RS.shape[1], len(query_NE)
+    products = N * longest * heads.query_heads * heads.width
+    out_NF = np.empty((N, heads.query_heads * value_width), np.float32)
+    if weights_NHS is None:
+        weights_NHS = _NO_WEIGHTS
+    else:
         weights_NHS.fill(0)
     stride = (longest // LANES + 2) * LANES  # what is scored a few keys at a time may end LANES - 1 too late
-    scratch_size = TOGETHER * _slot(heads, head_width, value_width, stride)[-1] // 4 + 2 * LANES + 16
-    form = (
-        np.float32(scale * LOG2_E),
-        _NO_BIAS if bias_NHS is None else np.ascontiguousarray(bias_NHS),
-        _NO_SLOPES if positions.slopes_H is None else positions.slopes_H,
-        _NO_TABLE if positions.table_HL is None else positions.table_HL,
-        int(positions.from_start),
-    )
+    scratch_size = TOGETHER * _slot(heads.query_heads, heads.width, value_width, stride)[-1] // 4 + 2 * LANES + 16
+    scratch_PN = make_scratch_parts(products // GRAIN + 1, scratch_size, dtype=np.float32)
     keys = index_RS, _NOTHING if rows_N is None else rows_N, _NOTHING if firsts_N is None else firsts_N, stops_N
-    attend_rows(
-        (query_NE, key_ME, value_ME, out_NF), keys, (heads, heads // key_heads, head_width, value_width),
-        (query_column, key_column, value_column), form, _NO_BIAS if weights_NHS is None else weights_NHS,
-        make_scratch_parts(products // GRAIN + 1, scratch_size, dtype=np.float32), stride,
-    )  # fmt: skip
+    form = score_form(heads, None if bias_NHS is None else bias_NHS[:, :, None], positions)
+    attend_rows((query_NE, key_ME, value_ME, out_NF), keys, shape, columns, form, weights_NHS, scratch_PN, stride)
     return out_NF

@@ -95,7 +95,7 @@ def test_members_given_twice_and_too_many(package: Path, monkeypatch: pytest.Mon
         archive.writestr("translate-ar_en/README.md", "again")
     with pytest.raises(CheckpointError, match="is given twice"):
         weights.read(path)
-    monkeypatch.setattr("fastattn.weights.ctranslate2.argos.MOST_MEMBERS", 4)
+    monkeypatch.setattr("fastattn.weights.containers.zip_folder.MOST_MEMBERS", 4)
     with pytest.raises(CheckpointError, match="should have at most 4 members"):
         weights.read(path)
 

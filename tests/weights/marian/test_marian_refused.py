@@ -100,6 +100,8 @@ def test_arrays_that_do_not_fit_are_named_all_at_once(tmp_path: Path) -> None:
     ):
         assert reason in message
     assert "QuantMultA" not in message
+    deep = ARRAYS | {"decoder_l1_ffn_W1": ARRAYS["decoder_l1_ffn_W1"][None]}
+    assert "decoder_l1_ffn_W1 should be [16, 24], is [1, 16, 24]" in refusal_of(tmp_path / "deep", deep)
     assert "missing Wpos" in refusal_of(tmp_path / "trained", transformer_train_position_embeddings=True)
 
 

@@ -502,6 +502,17 @@ def test_positions_are_never_int8(tmp_path: Path) -> None:
     assert "encoder.positions should be F32 or BF16, is I8" in refusal(folder)
 
 
+def test_positions_that_are_tied_to_an_int8_table_are_its_numbers(tmp_path: Path) -> None:
+    rows = 19  # of the table of the decoder's embeddings
+    folder = converted(read(translation_model(tmp_path / "model", position_table=rows)), tmp_path / "out", "int8")
+    rewrite(folder, lambda tensors: tensors.pop("decoder.positions"))
+    edit(folder, lambda config: config["tied"].update({"decoder.positions": "decoder.embedding.weight"}))
+    tensors = read(folder).tensors
+    table = tensors["decoder.embedding.weight"]
+    assert isinstance(table, QuantizedTensor)
+    np.testing.assert_array_equal(tensors["decoder.positions"], table.float32())
+
+
 def test_dense_layers_that_do_not_fit_are_named(tmp_path: Path) -> None:
     original = read(encoder_model(tmp_path / "model"))
     for number, (changes, fault) in enumerate(

@@ -1,0 +1,215 @@
+"""Plans of tensors: what a table's entries make of arrays, what is copied, and a report of all that does not fit."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastattn import weights
+from fastattn.errors import CheckpointError
+from fastattn.quantized import QuantizedTensor
+from fastattn.spec import ModelSpec
+from fastattn.tensors import tensor_shapes
+from fastattn.weights.containers.safetensors import StoredTensor
+from fastattn.weights.ctranslate2.file import Variable
+from fastattn.weights.marian.item import Item
+from fastattn.weights.native.arrays import MULTIPLIER, SavedTensor
+from fastattn.weights.plan import (
+    FirstRow,
+    Part,
+    check_parts,
+    identity,
+    make_tensors,
+    of,
+    plan_tensors,
+    same_names,
+    zeros,
+)
+from tests.models.tiny_models import random_checkpoint
+from tests.weights.containers.safetensors_writer import random_bert, write_bert
+
+
+@dataclass(frozen=True)
+class Plain:
+    stored: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.stored.shape
+
+    @property
+    def vector(self) -> np.ndarray:
+        return self.stored.reshape(-1)
+
+    def matrix(self, turned: bool) -> np.ndarray:
+        return self.stored.T if turned else self.stored
+
+
+def counting(*shape: int, start: int = 0) -> Plain:
+    return Plain(np.arange(start, start + np.prod(shape), dtype=np.float32).reshape(shape))
+
+
+def int8(rows: int, columns: int, multiplier: float) -> Item:
+    stored = np.arange(rows * columns, dtype=np.int8).reshape(rows, columns)
+    return Item("here", stored, np.float32(multiplier))
+
+
+A, B = counting(2, 3), counting(2, 3, start=10)
+ROW = counting(4, 3, start=100)
+VECTOR = counting(2, start=7)
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        (of("a", shape=(2, 3)), A.stored),
+        (of("a", "b", shape=(4, 3)), np.concatenate([A.stored, B.stored])),
+        (of("a", "b", turned=True, shape=(6, 2)), np.concatenate([A.stored.T, B.stored.T])),
+        (of("a", offset=1.0, shape=(2, 3)), A.stored + 1),
+        (of("a", plus=FirstRow("row", 4), shape=(2, 3)), A.stored + ROW.stored[0]),
+        (of("a", plus=FirstRow("row", 4, scale=0.5), shape=(2, 3)), A.stored + ROW.stored[0] / 2),
+        (of("v", shape=(2,)), VECTOR.stored),
+        (of(None, "v", shape=(4,)), np.array([0, 0, 7, 8])),
+        (of("flat", flat=True, shape=(3,)), np.arange(3)),
+        (of("nothing", absent=zeros, shape=(2, 3)), np.zeros((2, 3))),
+        (of("a", absent=zeros, shape=(2, 3)), A.stored),
+        (of(absent=identity, shape=(3, 3)), np.eye(3)),
+    ],
+)
+def test_what_an_entry_makes_of_arrays(part: Part, expected: np.ndarray) -> None:
+    everything = {"a": A, "b": B, "row": ROW, "v": VECTOR, "flat": counting(1, 3)}
+    stored = {name: array for name, array in everything.items() if name in part.sources}
+    check_parts({"x.weight": part}, stored, "here", "misfit")
+    (made,) = make_tensors({"x.weight": part}, stored).values()
+    np.testing.assert_array_equal(made, expected)
+    assert made.dtype == np.float32 and made.shape == part.shape
+
+
+def test_int8_stays_so_where_all_that_is_joined_is_int8_and_a_weight() -> None:
+    stored = {"a": int8(2, 3, 0.5), "b": int8(2, 3, 2.0), "f": A}
+    parts = {
+        "both.weight": of("a", "b", shape=(4, 3)),
+        "turned.weight": of("a", turned=True, shape=(3, 2)),
+        "mixed.weight": of("a", "f", shape=(4, 3)),
+        "a.weight": of("a", shape=(2, 3)),
+        "positions": of("a", shape=(2, 3)),
+    }
+    made = make_tensors(parts, stored)
+    both, turned = made["both.weight"], made["turned.weight"]
+    assert isinstance(both, QuantizedTensor) and both.multipliers_F.tolist() == [0.5, 0.5, 2, 2]
+    assert both.values_FD.tolist() == [[0, 1, 2], [3, 4, 5]] * 2
+    assert isinstance(turned, QuantizedTensor) and turned.values_FD.tolist() == [[0, 3], [1, 4], [2, 5]]
+    half = np.arange(6, dtype=np.float32).reshape(2, 3) / 2
+    np.testing.assert_array_equal(made["mixed.weight"], np.concatenate([half, A.stored]))
+    np.testing.assert_array_equal(made["positions"], half)
+
+
+def test_an_array_is_not_copied_and_made_once_whatever_its_names() -> None:
+    stored = {"a": A, "alias": A, "b": B, "q": int8(2, 3, 0.5)}
+    names = {"one": "a", "two": "alias", "other": "b"}
+    parts = {f"{ours}.weight": of(theirs, shape=(2, 3)) for ours, theirs in names.items()}
+    parts |= {f"joined{i}.weight": of("a", "b", shape=(4, 3)) for i in range(2)} | {"q.weight": of("q", shape=(2, 3))}
+    made = make_tensors(parts, stored)
+    assert made["one.weight"] is A.stored and made["other.weight"] is B.stored
+    assert made["one.weight"] is made["two.weight"] and made["joined0.weight"] is made["joined1.weight"]
+    quantized = made["q.weight"]
+    assert isinstance(quantized, QuantizedTensor) and np.shares_memory(quantized.values_FD, stored["q"].stored)
+
+
+BYTES = np.arange(6, dtype=np.int8)
+FLOATS = memoryview(np.arange(6, dtype=np.float32).tobytes())  # type: ignore[arg-type]
+MULTIPLIERS = StoredTensor("F32", (2,), memoryview(np.full(2, 0.5, np.float32).tobytes()), "m")
+SAVED_INT8 = StoredTensor("I8", (2, 3), memoryview(BYTES.tobytes()), "i")
+CONTAINERS = {
+    "safetensors": StoredTensor("F32", (2, 3), FLOATS, "s"),
+    "bfloat16": StoredTensor("BF16", (2, 3), memoryview((A.stored.view(np.uint32) >> 16).astype("<u2").tobytes()), "b"),
+    "ctranslate2": Variable("v", "float32", A.stored),
+    "marian": Item("i", A.stored),
+    "fastattn": SavedTensor(StoredTensor("F32", (2, 3), FLOATS, "s")),
+}
+INT8 = {
+    "ctranslate2": Variable("v", "int8", BYTES.reshape(2, 3), Variable("v_scale", "float32", np.full(2, 2, "<f4"))),
+    "marian": Item("i", BYTES.reshape(2, 3), np.float32(0.5)),
+    "fastattn": SavedTensor(SAVED_INT8, {MULTIPLIER: MULTIPLIERS}),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_every_containers_arrays_can_be_read_and_turned(name: str) -> None:
+    array = CONTAINERS[name]
+    assert array.shape == (2, 3)
+    np.testing.assert_array_equal(array.vector, np.arange(6))
+    np.testing.assert_array_equal(array.matrix(turned=False), A.stored)
+    turned = array.matrix(turned=True)
+    assert isinstance(turned, np.ndarray) and turned.flags.c_contiguous
+    np.testing.assert_array_equal(turned, A.stored.T)
+
+
+@pytest.mark.parametrize("name", INT8)
+def test_every_containers_int8_stays_so(name: str) -> None:
+    kept, turned = INT8[name].matrix(turned=False), INT8[name].matrix(turned=True)
+    assert isinstance(kept, QuantizedTensor)
+    np.testing.assert_array_equal(kept.float32(), A.stored / 2)
+    np.testing.assert_array_equal(turned.float32() if isinstance(turned, QuantizedTensor) else turned, A.stored.T / 2)
+
+
+def model(**changes) -> ModelSpec:
+    return random_checkpoint(**changes).spec
+
+
+def test_signs_are_filled_in_and_the_nearest_key_is_taken() -> None:
+    table = {
+        "STACK.embedding.weight": of("STACK-words"),
+        "encoder.embedding.weight": of("source"),
+        "STACK.layers.#.self_attention.qkv.*": of("STACK-#-q-*", "STACK-#-k-*", "STACK-#-v-*", ends=("w", "b")),
+        "STACK.layers.#.self_attention.qkv.bias": of("STACK-bias-#"),
+        "STACK.layers.#.self_attention.norm.*": of("#/*"),
+    }
+    spec = model()
+    rest = {re.sub(r"\d", "#", name): of("rest") for name in tensor_shapes(spec)}
+    told = ("embedding.weight", "self_attention.qkv.", "self_attention.norm.")
+    rest = {name: entry for name, entry in rest.items() if not any(part in name for part in told)}
+    parts = plan_tensors(table | rest, spec, {"encoder": (1, 2), "decoder": (7, 7)})
+    assert parts["encoder.embedding.weight"].names == ("source",)
+    assert parts["decoder.embedding.weight"].names == ("decoder-words",)
+    qkv = parts["decoder.layers.1.self_attention.qkv.weight"]
+    assert qkv.sources == dict.fromkeys(("decoder-7-q-w", "decoder-7-k-w", "decoder-7-v-w"), (16, 16))
+    assert parts["encoder.layers.1.self_attention.qkv.bias"].sources == {"encoder-bias-2": (48,)}
+    assert parts["encoder.layers.0.self_attention.norm.bias"].names == ("1/bias",)
+    assert list(parts) == list(tensor_shapes(spec))
+
+
+def test_a_table_without_a_tensor_that_a_model_has_is_at_fault() -> None:
+    with pytest.raises(LookupError, match=r"none of encoder.embedding.weight, encoder.embedding.\*, STACK.embedding.w"):
+        plan_tensors({}, model())
+
+
+def test_a_report_tells_of_each_kind_and_ends(tmp_path: Path) -> None:
+    """Of files with thousands of arrays too, whose names may have any length."""
+    parts = same_names(model(layers=30))
+    fitting = {name: Plain(np.zeros(part.shape, np.float32)) for name, part in parts.items()}
+    stored: dict = {f"strange{'e' * 10_000}{i}": counting(2, 3) for i in range(5000)}
+    stored |= {name: counting(1, 1, 1) for name in list(fitting)[100:200]} | dict(list(fitting.items())[200:])
+    with pytest.raises(CheckpointError) as caught:
+        check_parts(parts, stored, "here", "tensors do not fit")
+    message = str(caught.value)
+    assert message.startswith("here: tensors do not fit: missing encoder.embedding.weight [19, 16]; missing")
+    for part in ("and 80 more missing; unexpected strange", "and 4980 more unexpected; encoder.", "80 more misshapen"):
+        assert part in message
+    assert len(message) < 20_000
+
+
+def test_a_checkpoint_of_thousands_of_layers_gets_a_report_that_ends(tmp_path: Path) -> None:
+    tensors = random_bert(np.random.default_rng(0))
+    more = {f"spare{'.' * 5000}{i}": np.zeros(1, np.float32) for i in range(300)}
+    write_bert(tmp_path, tensors | more)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 300}), encoding="utf-8")
+    with pytest.raises(
+        CheckpointError, match="and 4748 more missing; unexpected spare.*; and 280 more unexpected"
+    ) as caught:
+        weights.read(tmp_path)
+    assert len(str(caught.value)) < 20_000

@@ -1,0 +1,108 @@
+"""An exporter as docs/architecture.md has one added, of a format made up for it: toy.json and toy.floats.
+
+toy.json says the sizes, the words, and the name and shape of each array; toy.floats has their float32 end to end, as
+[inputs, outputs] where they are weights, queries, keys and values apart.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fastattn.checkpoint import Checkpoint
+from fastattn.errors import CheckpointError
+from fastattn.spec import AttentionSpec, FeedForwardSpec, ModelSpec, StackSpec
+from fastattn.text_spec import TranslationText
+from fastattn.weights.containers.json_file import JsonObject, is_text, read_object
+from fastattn.weights.folder import Directory
+from fastattn.weights.plan import canonical_tensors, of
+
+SPECIAL = {"<unk>", "</s>"}
+DESCRIPTION = "toy folder (toy.json, toy.floats)"
+TABLE = {
+    "STACK.embedding.weight": of("STACK/words"),
+    "STACK.layers.#.self_attention.norm.*": of("STACK/#/look/norm/*", ends=("scale", "shift")),
+    "STACK.layers.#.self_attention.qkv.*": of("STACK/#/look/q/*", "STACK/#/look/k/*", "STACK/#/look/v/*", turned=True),
+    "STACK.layers.#.self_attention.output.*": of("STACK/#/look/out/*", turned=True),
+    "decoder.layers.#.cross_attention.norm.*": of("decoder/#/read/norm/*", ends=("scale", "shift")),
+    "decoder.layers.#.cross_attention.query.*": of("decoder/#/read/q/*", turned=True),
+    "decoder.layers.#.cross_attention.key_value.*": of("decoder/#/read/k/*", "decoder/#/read/v/*", turned=True),
+    "decoder.layers.#.cross_attention.output.*": of("decoder/#/read/out/*", turned=True),
+    "STACK.layers.#.feed_forward.norm.*": of("STACK/#/think/norm/*", ends=("scale", "shift")),
+    "STACK.layers.#.feed_forward.inner.*": of("STACK/#/think/in/*", turned=True),
+    "STACK.layers.#.feed_forward.outer.*": of("STACK/#/think/out/*", turned=True),
+    "STACK.final_norm.*": of("STACK/norm/*", ends=("scale", "shift")),
+    "decoder.projection.*": of("decoder/say/*", turned=True),
+}
+
+
+@dataclass(frozen=True)
+class Floats:
+    """An array over the bytes of toy.floats."""
+
+    stored: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.stored.shape
+
+    @property
+    def vector(self) -> np.ndarray:
+        return self.stored.reshape(-1)
+
+    def matrix(self, turned: bool) -> np.ndarray:
+        return np.ascontiguousarray(self.stored.T) if turned else self.stored
+
+
+def recognise(path: Path) -> bool:
+    return (path / "toy.json").exists()
+
+
+def read(path: Path) -> Checkpoint:
+    """Read a folder; raises CheckpointError for what is malformed, incomplete or not supported."""
+    folder = Directory(path)
+    config, where = read_object(folder, "toy.json"), folder.where("toy.floats")
+    spec, words = _spec(config), _words(config)
+    arrays = _arrays(config.nested("arrays"), folder.read("toy.floats"), where)
+    if spec.encoder.layers > len(arrays):
+        raise CheckpointError(f"{config.where}: {spec.encoder.layers} layers, but {len(arrays)} arrays")
+    tensors = canonical_tensors(TABLE, spec, arrays, where, "arrays do not fit toy.json")
+    return Checkpoint(spec, tensors, TranslationText(words, words), format="toy", files=tuple(folder.used))
+
+
+def _spec(config: JsonObject) -> ModelSpec:
+    names = ("layers", "width", "heads", "inner_width")
+    sizes = {name: config.integer(name, minimum=1) for name in names}
+    if sizes["width"] % sizes["heads"]:
+        raise config.error("width", f"a multiple of heads {sizes['heads']}", sizes["width"])
+    stack = StackSpec(
+        layers=sizes["layers"],
+        width=sizes["width"],
+        vocabulary=len(_words(config)),
+        attention=AttentionSpec(sizes["heads"], sizes["heads"], sizes["width"] // sizes["heads"]),
+        feed_forward=FeedForwardSpec(sizes["inner_width"]),
+    )
+    return ModelSpec("encoder-decoder", stack, replace(stack, cross_attention=True, projection_bias=True))
+
+
+def _words(config: JsonObject) -> tuple[str, ...]:
+    words = config.values.get("words")
+    if not isinstance(words, list) or not all(map(is_text, words)) or not SPECIAL <= set(words):
+        raise config.error("words", f"strings, {' and '.join(sorted(SPECIAL))} among them", words)
+    return tuple(words)
+
+
+def _arrays(shapes: JsonObject, data: memoryview, where: str) -> dict[str, Floats]:
+    arrays, begin = {}, 0
+    for name, shape in shapes.values.items():
+        if not isinstance(shape, list) or not all(type(size) is int and 0 < size < 1 << 31 for size in shape[:2]):
+            raise shapes.error(name, "one size or two", shape)
+        end = begin + 4 * math.prod(shape)
+        if len(shape) > 2 or end > len(data):
+            raise CheckpointError(f"{where}: {name} {shape} ends at byte {end}, the file at {len(data)}")
+        arrays[name] = Floats(np.ndarray(shape, "<f4", data[begin:end]))
+        begin = end
+    if begin != len(data):
+        raise CheckpointError(f"{where}: the arrays take {begin} bytes, the file has {len(data)}")
+    return arrays
