@@ -10,7 +10,7 @@ import numpy as np
 from bench.checks import Data, Findings, check
 from bench.checks.compare import THREADS, plural
 from bench.timing import alternate
-from fastattn import Translator
+from fastattn import Step, Translator
 
 SENTENCES = 64
 LONG, TRIALS = 500, 7
@@ -18,8 +18,8 @@ LONG, TRIALS = 500, 7
 
 @check(
     "callers-together",
-    f"{SENTENCES} callers with a sentence each at once, zh-en int8, as threads and as asyncio's tasks, on one thread and "
-    "two: at most 1.15 of the time of one call with the list",
+    f"{SENTENCES} callers with a sentence each at once, zh-en int8, as threads and as tasks, on one thread and two: at "
+    "most 1.15 of the time of one call with the list",
 )
 def together(data: Data) -> tuple[bool, str]:
     texts, findings = data.flores("zh")[:SENTENCES], Findings()
@@ -81,15 +81,12 @@ def _behind(translator: Translator, long: list[str], after: float) -> tuple[floa
     time.sleep(after)
     first: list[float] = []
     start = time.perf_counter()
-    short = translator.submit(
-        "你好。", caller="other", beam_size=1, callback=lambda step: first.append(_now()) or False
-    )
-    short.result()
+
+    def see(step: Step) -> None:
+        first.append(time.perf_counter())
+
+    translator.submit("你好。", caller="other", beam_size=1, callback=see).result()
     end, left = time.perf_counter(), sum(not other.done() for other in others)
     for other in others:
         other.cancel()
     return first[0] - start, end - start, left
-
-
-def _now() -> float:
-    return time.perf_counter()

@@ -1,4 +1,4 @@
-"""Tables that keep rows by number, made and extended."""
+"""Tables that keep rows by number, made, extended and gathered."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from bench.operations.table import Arrays, Operation, Problem, Size, normal
 
 
 def empty_table(rows: int, width: int, more: int) -> Problem:
-    """What is written to a table is there after it has grown, and after it has grown again."""
+    """What is written to a table is there after it has grown, after it has grown again, and where rows are gathered."""
     rng = np.random.default_rng(rows * 31 + width)
     arrays = {"x": normal(rng, rows + more, width), "order": rng.permutation(rows + more).astype(np.int32)}
 
@@ -20,11 +20,12 @@ def empty_table(rows: int, width: int, more: int) -> Problem:
             table = ops.extend_table(table, rows + more)
             ops.write_rows(table, rest, a["x"][rows:], 0)
             longer = ops.extend_table(table, 2 * (rows + more) + 1)
-            return table[:, :width], longer[: rows + more, :width]
+            gathered = ops.gather_table(longer, rest, more + 2)
+            return table[:, :width], longer[: rows + more, :width], gathered[:more, :width]
 
         return call
 
-    return Problem(f"empty_table-{rows}x{width}+{more}", "empty_table", arrays, bind, exact=(0, 1))
+    return Problem(f"empty_table-{rows}x{width}+{more}", "empty_table", arrays, bind, exact=(0, 1, 2))
 
 
 TABLE = {
