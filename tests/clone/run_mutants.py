@@ -58,6 +58,7 @@ NEAREST = {
     "fastattn/text/": "text_sentencepiece",
     "weights/__init__": "ctranslate2_refused huggingface native",
     "weights/folder": "argos huggingface",
+    "weights/plan": "plan toy",
     "weights/containers/archive": "archive pull",
     "weights/containers/json_file": "native ctranslate2_refused huggingface",
     "weights/containers/plain_data": "native",
@@ -82,7 +83,7 @@ NEAREST = {
     "weights/huggingface/": "huggingface encoder_checkpoints",
     "weights/marian/": "marian marian_files marian_refused own_settings",
     "weights/native/convert": "convert native",
-    "weights/native/": "native",
+    "weights/native/": "native plan",
 }
 
 OTHERS: dict[type, type] = {

@@ -88,6 +88,16 @@ def test_what_an_entry_makes_of_arrays(part: Part, expected: np.ndarray) -> None
     assert made.dtype == np.float32 and made.shape == part.shape
 
 
+def test_a_vector_is_no_row_unless_it_may_be_one() -> None:
+    stored = {"row": counting(1, 3), "matrix": Plain(np.zeros((1, 2, 3), np.float32))}
+    check_parts({"x": of("row", flat=True, shape=(3,))}, {"row": stored["row"]}, "here", "misfit")
+    parts = {"x": of("row", shape=(3,)), "y": of("matrix", flat=True, shape=(2, 3))}
+    with pytest.raises(
+        CheckpointError, match=r"row should be \[3\], is \[1, 3\]; matrix should be \[2, 3\], is \[1, 2, 3\]"
+    ):
+        check_parts(parts, stored, "here", "misfit")
+
+
 def test_int8_stays_so_where_all_that_is_joined_is_int8_and_a_weight() -> None:
     stored = {"a": int8(2, 3, 0.5), "b": int8(2, 3, 2.0), "f": A}
     parts = {
