@@ -76,9 +76,8 @@ class Encoder:
             raise CheckpointError(f"expected an encoder's checkpoint, got {checkpoint.spec.kind!r}")
         resolved = resolve_precision(precision, checkpoint)
         self._precision = resolved.name
-        if (
-            ops is None
-        ):  # compiled kernels, like the tokenizers library, are imported only where they are used: it takes a while
+        # Compiled kernels, like the tokenizers library, are imported only where they are used: it takes a while.
+        if ops is None:
             from fastattn import kernels
 
             ops = kernels

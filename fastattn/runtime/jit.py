@@ -161,15 +161,6 @@ def _cache_folder() -> Path:
     return folder
 
 
-if internals is not None:
-    _folder = CodeFolder(_cache_folder)
-    _launch, _serve = (numba.njit(**FLAGS)(function) for function in (launch, serve))
-    for _compiled, _function in ((_launch, launch), (_serve, serve)):
-        _keep_code(_compiled, _function, "pool")
-    _LAUNCH_TYPES = (numba.int64,) * 5
-    _pool = Pool(_serve, thread_limit())
-
-
 def _end() -> None:
     """Wait for the kernel that a daemon thread compiles, since LLVM's own state goes with the process; begin none.
 
@@ -188,11 +179,17 @@ def _after_fork_in_child() -> None:
 
 
 if internals is not None:
+    _folder = CodeFolder(_cache_folder)
+    _launch, _serve = (numba.njit(**FLAGS)(function) for function in (launch, serve))
+    for _compiled, _function in ((_launch, launch), (_serve, serve)):
+        _keep_code(_compiled, _function, "pool")
+    _LAUNCH_TYPES = (numba.int64,) * 5
+    _pool = Pool(_serve, thread_limit())
     atexit.register(_end)
-if hasattr(os, "register_at_fork") and internals is not None:
-    # Forked while another thread compiles or loads a kernel, a child would inherit Numba's lock and wait for ever.
-    os.register_at_fork(
-        before=internals.global_compiler_lock.acquire,
-        after_in_parent=internals.global_compiler_lock.release,
-        after_in_child=_after_fork_in_child,
-    )
+    if hasattr(os, "register_at_fork"):
+        # Forked while another thread compiles or loads a kernel, a child would inherit Numba's lock and wait for ever.
+        os.register_at_fork(
+            before=internals.global_compiler_lock.acquire,
+            after_in_parent=internals.global_compiler_lock.release,
+            after_in_child=_after_fork_in_child,
+        )
