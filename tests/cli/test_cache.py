@@ -5,7 +5,6 @@ import os
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 from safetensors import safe_open
@@ -14,13 +13,7 @@ from fastattn import Translator, weights
 from fastattn.cli.entry import commands
 from fastattn.packed_file import PackedFile
 from fastattn.runtime import jit
-from tests.weights.ctranslate2.writer import (
-    random_transformer,
-    vocabulary,
-    write_config,
-    write_model,
-    write_vocabularies,
-)
+from tests.weights.ctranslate2.writer import write_tiny
 
 DAY = 86_400
 DIGEST = "0123456789abcdef01234567"
@@ -224,10 +217,7 @@ def test_a_cache_that_is_a_file_is_one_line(root):
 @pytest.fixture
 def model(root):
     """A random Transformer where a pull would have put it."""
-    folder = root / "checkpoints" / "tiny-en-01234567"
-    write_model(folder, random_transformer(np.random.default_rng(3), source_vocabulary=19, target_vocabulary=19))
-    write_vocabularies(folder, vocabulary(19), vocabulary(19))
-    write_config(folder)
+    folder = write_tiny(root / "checkpoints" / "tiny-en-01234567")
     put(folder / "SOURCE.txt", 0)
     return folder
 

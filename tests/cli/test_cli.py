@@ -21,25 +21,7 @@ from fastattn.translator import Translator
 from fastattn.weights import read
 from fastattn.weights.download.catalog import CATALOG
 from fastattn.weights.native import convert
-from tests.weights.ctranslate2.writer import (
-    random_transformer,
-    vocabulary,
-    write_config,
-    write_model,
-    write_vocabularies,
-)
 from tests.weights.download.index_server import JSON, IndexServer, entry_of, isolate, zipped
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A folder with a random Transformer; words are ▁w0 ... ▁w15, told apart by spaces."""
-    path = tmp_path_factory.mktemp("model")
-    variables = random_transformer(np.random.default_rng(3), source_vocabulary=19, target_vocabulary=19)
-    write_model(path, variables)
-    write_vocabularies(path, vocabulary(19), vocabulary(19))
-    write_config(path)
-    return str(path)
 
 
 def run(*arguments, stdin=b""):

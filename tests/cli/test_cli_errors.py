@@ -15,7 +15,7 @@ from fastattn.cli.arriving import PART, Polled, Source, Threaded, arriving_lines
 from fastattn.cli.lines import open_lines
 from fastattn.errors import FastattnError
 from fastattn.translator import Translator
-from tests.cli.test_cli import model, run, succeed  # noqa: F401  a fixture
+from tests.cli.test_cli import run, succeed
 from tests.cli.test_cli_encode import encoder  # noqa: F401  a fixture
 
 SHORT = ("--max-length", "5")
@@ -41,12 +41,12 @@ TOLD = (
 )
 
 
-def expected_of(model):  # noqa: F811
+def expected_of(model):
     texts = ["▁w1 ▁w2", "", "▁w3", "", "", "", "▁w5"]
     return texts, Translator(model).translate(texts, max_decoding_length=5)
 
 
-def test_skip_leaves_the_place_empty(model, tmp_path):  # noqa: F811
+def test_skip_leaves_the_place_empty(model, tmp_path):
     texts, expected = expected_of(model)
     lines, told = run_out("translate", "-m", model, *SHORT, "--on-error", "skip")
     assert lines == expected and told.startswith(TOLD.format("translated"))
@@ -67,7 +67,7 @@ def test_skip_leaves_the_place_empty(model, tmp_path):  # noqa: F811
     assert many[2] == "2\tnan\t"
 
 
-def test_mark_says_why(model):  # noqa: F811
+def test_mark_says_why(model):
     _, expected = expected_of(model)
     lines, told = run_out("translate", "-m", model, *SHORT, "--on-error", "mark")
     assert told.startswith(TOLD.format("translated"))
@@ -83,7 +83,7 @@ def test_mark_says_why(model):  # noqa: F811
             assert "error" not in records[number]
 
 
-def test_stop_is_the_default_and_what_precedes_comes_out(model):  # noqa: F811
+def test_stop_is_the_default_and_what_precedes_comes_out(model):
     for options in ((), ("--on-error", "stop")):
         result = run("translate", "-m", model, *SHORT, *options, stdin=DATA)
         assert result.exit_code == 2 and "standard input, line 2: not UTF-8" in result.stderr
@@ -112,7 +112,7 @@ def test_vectors_keep_their_places(encoder, tmp_path):  # noqa: F811
     assert run("encode", "-m", "any", stdin=DATA).exit_code == 2
 
 
-def test_a_line_over_its_time(model, monkeypatch):  # noqa: F811
+def test_a_line_over_its_time(model, monkeypatch):
     """Each step takes a second of the clock's here."""
     ticks = iter(range(1_000_000))
     monkeypatch.setattr("fastattn.decoding.worker.monotonic", lambda: float(next(ticks)))
@@ -128,7 +128,7 @@ def test_a_line_over_its_time(model, monkeypatch):  # noqa: F811
     assert run(*common, "--timeout", 0, "▁w1").exit_code == 2
 
 
-def test_a_line_over_the_models_length_is_one_that_fails(model):  # noqa: F811
+def test_a_line_over_the_models_length_is_one_that_fails(model):
     long = " ".join(["▁w1"] * 3000)
     files.LONGEST_LINE = 1 << 20  # the fixture puts it back
     common = ("translate", "-m", model, "-b", 1, "--max-length", 2, "--split", "never", "▁w1", long, "▁w2")

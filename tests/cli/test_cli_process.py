@@ -8,16 +8,7 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
-
-from tests.weights.ctranslate2.writer import (
-    random_transformer,
-    vocabulary,
-    write_config,
-    write_model,
-    write_vocabularies,
-)
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals, locales and pipes")
 
@@ -28,15 +19,6 @@ EAGER = [
     "-c",
     "from fastattn import cli, progress; progress._FIRST_AFTER = progress._EVERY = 0; cli.main()",
 ]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model")
-    write_model(path, random_transformer(np.random.default_rng(3), source_vocabulary=19, target_vocabulary=19))
-    write_vocabularies(path, vocabulary(19), vocabulary(19))
-    write_config(path)
-    return str(path)
 
 
 @pytest.fixture

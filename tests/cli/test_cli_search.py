@@ -6,7 +6,7 @@ import pytest
 
 from fastattn.cli.entry import commands
 from fastattn.translator import Translator
-from tests.cli.test_cli import fail, model, succeed  # noqa: F401  a fixture among them
+from tests.cli.test_cli import fail, succeed
 
 # What the command is given and what the API calls it; the last of a list is to change what comes.
 PREFIX = ("--target-prefix", "▁w7 new"), {"target_prefix": "▁w7 new"}
@@ -45,7 +45,7 @@ SEARCHES = [
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: " ".join(map(str, search[-1][0])))
-def test_translate_hands_each_option_of_a_search_on(model, search):  # noqa: F811
+def test_translate_hands_each_option_of_a_search_on(model, search):
     texts = ["▁w1 ▁w2. ▁w3 ▁w4", "▁w5", "▁w6 ▁w6 ▁w7 ▁w1 ▁w9"]
 
     def found(pairs):
@@ -70,5 +70,5 @@ def test_every_option_of_a_search_is_among_these():
     assert others == {"shortlist", "timeout"}, "which have tests of their own"
 
 
-def test_sampling_and_beams_do_not_go_together(model):  # noqa: F811
+def test_sampling_and_beams_do_not_go_together(model):
     assert "sampling needs --beam-size 1" in fail(2, "translate", "-m", model, "-b", 2, "--sampling-topk", 9, "▁w1")

@@ -13,33 +13,16 @@ import sys
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fastattn.translator import Translator
 from tests.test_encoder_checkpoints import _write_folder
-from tests.weights.ctranslate2.writer import (
-    random_transformer,
-    vocabulary,
-    write_config,
-    write_model,
-    write_vocabularies,
-)
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX pipes")
 
 COMMAND = [sys.executable, "-m", "fastattn.cli"]
 PATIENCE = 120  # seconds; a machine with no kernels compiles them first
 LINES = ["▁w1 ▁w2", "", "▁w3 ▁w4 ▁w5"]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("model")
-    write_model(path, random_transformer(np.random.default_rng(3), source_vocabulary=19, target_vocabulary=19))
-    write_vocabularies(path, vocabulary(19), vocabulary(19))
-    write_config(path)
-    return str(path)
 
 
 @pytest.fixture(scope="module")

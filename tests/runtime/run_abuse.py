@@ -21,17 +21,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from fastattn.cache import cache_root
 from tests.runtime.workload import run_child
-from tests.weights.ctranslate2.writer import (
-    random_transformer,
-    vocabulary,
-    write_config,
-    write_model,
-    write_vocabularies,
-)
+from tests.weights.ctranslate2.writer import write_tiny
 from tests.weights.download.index_server import IndexServer, entry_of, zipped
 
 READY = b"ready\n"
@@ -279,18 +271,11 @@ class _Compile(_Work):
         return data[:24]  # machine code holds addresses, and has its own digest
 
 
-def _write_model(folder: Path, width: int) -> None:
-    folder.mkdir(exist_ok=True)
-    write_model(folder, random_transformer(np.random.default_rng(3), source_vocabulary=19, target_vocabulary=19))
-    write_vocabularies(folder, vocabulary(19), vocabulary(19))
-    write_config(folder)
-
-
 class _Pack(_Work):
     """A model whose packed weights go into the cache, and one line that it translates."""
 
     def prepare(self, root: Path) -> None:
-        _write_model(root / "model", 64)
+        write_tiny(root / "model")
         (root / "line.txt").write_text("▁w1 ▁w2\n", encoding="utf-8")  # no argument, which an ASCII locale cannot say
         self.arguments = ("translate", "-m", str(root / "model"), "--max-length", "3", "-i", str(root / "line.txt"))
 

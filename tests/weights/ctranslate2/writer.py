@@ -111,6 +111,14 @@ def write_folder(path: Path, variables: Mapping[str, np.ndarray], **options: Any
     return path
 
 
+def write_tiny(path: Path) -> Path:
+    """A complete folder of a random Transformer whose vocabularies, of 19 words, are the same."""
+    write_model(path, random_transformer(np.random.default_rng(3), source_vocabulary=19, target_vocabulary=19))
+    write_vocabularies(path, vocabulary(19), vocabulary(19))
+    write_config(path)
+    return path
+
+
 def vocabulary(size: int) -> list[str]:
     """``<unk>``, ``<s>``, ``</s>``, then made-up pieces."""
     return (["<unk>", "<s>", "</s>"] + [f"▁w{i}" for i in range(size)])[:size]
