@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from fastattn.errors import CheckpointError, InputError
-from fastattn.text.translation import TranslationTokenizer, split_lines
 from fastattn.text_spec import EncoderText
 from fastattn.translator import Translator
-from tests.models.tiny_models import END, START, random_checkpoint, steady_ops
+from tests.models.tiny_models import LETTERS, random_checkpoint, steady_ops
 
-WORDS = ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p")
-VOCABULARY = ("<unk>", "<s>", "</s>", *WORDS)
+VOCABULARY = ("<unk>", "<s>", "</s>", *LETTERS)
 
 
 def _checkpoint(text_changes=None, seed=21, **changes):
@@ -92,7 +90,7 @@ def test_a_target_prefix_begins_the_translation():
 def test_long_text_is_split_and_nothing_is_lost():
     translator = _translator(positions="table", max_positions=8, text_changes={"add_source_eos": True})
     assert translator.max_source_length == 7
-    words = [WORDS[i % 16] for i in range(40)]
+    words = [LETTERS[i % 16] for i in range(40)]
     details = translator.translate(" ".join(words), details=True, max_decoding_length=3)
     assert [token for part in details.parts for token in part.source] == words
     assert all(len(part.source) <= 7 for part in details.parts)
@@ -120,68 +118,9 @@ def test_sentences_are_split_when_asked_or_when_the_model_is_made_for_them():
     assert len(single.translate(text, split="long", details=True, **SHORT).parts) == 1
 
 
-@pytest.mark.parametrize(
-    ("language", "sentences", "joined"),
-    [
-        ("en", ["One.", "Two."], "One. Two."),
-        ("en", ["One.", "", "Two."], "One. Two."),
-        ("zh", ["一。", "二。"], "一。二。"),
-        ("zh_Hant", ["一。", "B"], "一。B"),
-        ("jpn_Jpan", ["あ。", "い。"], "あ。い。"),
-        ("ko", ["가.", "나."], "가. 나."),
-        ("", ["One.", "Two."], "One. Two."),
-        ("", ["一。", "二。"], "一。二。"),
-        ("", ["ก", "ข"], "กข"),
-        ("", ["One.", "二。"], "One.二。"),
-        ("", ["一。", "Two."], "一。Two."),
-    ],
-)
-def test_sentences_join_as_the_target_language_writes(language, sentences, joined):
-    text = dataclasses.replace(_checkpoint().text, target_language=language)
-    assert TranslationTokenizer(text).join_sentences(sentences) == joined
-
-
-def test_every_part_begins_with_the_target_language_and_fits_with_it():
-    text = dataclasses.replace(_checkpoint().text, source_vocabulary=(*VOCABULARY[:-1], ">>xx<<"))
-    words = list(WORDS[:8])
-    (line,) = split_lines(f">>xx<< {' '.join(words)}", TranslationTokenizer(text), 4, "long")
-    assert [part[0] for part in line.parts] == [">>xx<<"] * 3
-    assert [token for part in line.parts for token in part[1:]] == words
-    assert max(map(len, line.parts)) == 4
-
-
-def test_split_lines_knows_every_line_end():
-    tokenizer = TranslationTokenizer(_checkpoint().text)
-    lines = split_lines("a\rb\r\n\nc", tokenizer, 9, "long")
-    assert [(line.parts, line.kept, line.end) for line in lines] == [
-        ([["a"]], "", "\r"),
-        ([["b"]], "", "\r\n"),
-        ([], "", "\n"),
-        ([["c"]], "", ""),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("tokens", "empty"),
-    [
-        ([], True),
-        (["</s>"], True),
-        (["<s>"], True),
-        (["a"], False),
-        (["<s>", "</s>"], True),
-        (["</s>", "a"], True),
-        (["<s>", "a"], False),
-        (["a", "</s>"], False),
-        (["a", "</s>", "b"], False),
-    ],
-)
-def test_a_source_of_special_tokens_is_empty(tokens, empty):
-    assert TranslationTokenizer(_checkpoint().text).is_empty(tokens) is empty
-
-
 def test_a_stream_gives_the_same_in_order_and_reads_only_ahead():
     translator = _translator()
-    texts = [" ".join(WORDS[i % 7 : i % 7 + 1 + i % 9]) for i in range(40)] + ["", "a\nb"]
+    texts = [" ".join(LETTERS[i % 7 : i % 7 + 1 + i % 9]) for i in range(40)] + ["", "a\nb"]
     read = []
 
     def source():
@@ -290,16 +229,6 @@ def test_what_a_translator_cannot_be_made_of():
     checkpoint.text = EncoderText(b"", 8)
     with pytest.raises(CheckpointError, match="translation model"):
         Translator.from_checkpoint(checkpoint, ops=steady_ops)
-
-
-def test_pieces_are_looked_up_by_their_surface():
-    tokenizer = TranslationTokenizer(_checkpoint().text)
-    assert tokenizer.source_ids(["a", "nowhere", "</s>"]).tolist() == [3, 0, END]
-    assert tokenizer.target_ids(["b"]) == [START, 4]
-    twice = dataclasses.replace(_checkpoint().text, target_vocabulary=(*VOCABULARY, "a"))
-    assert TranslationTokenizer(twice).target_ids(["a"]) == [START, 3]
-    without_start = dataclasses.replace(_checkpoint().text, decoder_start_token="<start>")
-    assert TranslationTokenizer(without_start).target_ids([]) == [0]
 
 
 @pytest.mark.parametrize(

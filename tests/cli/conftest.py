@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.weights.ctranslate2_writer import write_tiny
+from tests.weights.ctranslate2.writer import write_tiny
 
 
 @pytest.fixture(scope="module")

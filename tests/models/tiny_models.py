@@ -18,6 +18,7 @@ from fastattn.text_spec import TranslationText
 from tests.models.specs import stack_spec
 
 UNK, START, END = 0, 1, 2
+LETTERS = tuple("abcdefghijklmnop")  # words enough for a vocabulary of BASE's size
 
 BASE = {"layers": 2, "width": 16, "heads": 4, "key_heads": 4, "head_width": 4, "inner_width": 24, "vocabulary": 19}
 

@@ -1,4 +1,4 @@
-"""How a text becomes parts of tokens: a language token on each, cuts, vocabularies without their sentencepiece."""
+"""How a text becomes parts of tokens, and these a text: lines, languages, cuts, vocabularies without sentencepiece."""
 
 import dataclasses
 import warnings
@@ -10,7 +10,7 @@ from fastattn.text.translation import TranslationTokenizer, split_lines
 from fastattn.text_spec import TranslationText
 from fastattn.translator import Translator
 from tests.cli.test_cli import run, succeed
-from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
+from tests.models.tiny_models import END, LETTERS, START, random_checkpoint, steady_ops, vocabulary
 from tests.weights.ctranslate2 import writer as ctranslate2_writer
 from tests.weights.ctranslate2.writer import random_transformer
 
@@ -18,6 +18,77 @@ TO_GERMAN = ">>de<<"
 TOLD = "no sentencepiece model lies beside this checkpoint: texts are taken as tokens separated by spaces"
 
 INSTEAD = "put source.spm and target.spm, or sentencepiece.model for both, beside model.bin, or call translate_tokens"
+WORDS = ("<unk>", "<s>", "</s>", *LETTERS)
+TEXT = TranslationText(WORDS, WORDS)
+
+
+@pytest.mark.parametrize(
+    ("language", "sentences", "joined"),
+    [
+        ("en", ["One.", "Two."], "One. Two."),
+        ("en", ["One.", "", "Two."], "One. Two."),
+        ("zh", ["一。", "二。"], "一。二。"),
+        ("zh_Hant", ["一。", "B"], "一。B"),
+        ("jpn_Jpan", ["あ。", "い。"], "あ。い。"),
+        ("ko", ["가.", "나."], "가. 나."),
+        ("", ["One.", "Two."], "One. Two."),
+        ("", ["一。", "二。"], "一。二。"),
+        ("", ["ก", "ข"], "กข"),
+        ("", ["One.", "二。"], "One.二。"),
+        ("", ["一。", "Two."], "一。Two."),
+    ],
+)
+def test_sentences_join_as_the_target_language_writes(language, sentences, joined):
+    text = dataclasses.replace(TEXT, target_language=language)
+    assert TranslationTokenizer(text).join_sentences(sentences) == joined
+
+
+def test_every_part_begins_with_the_target_language_and_fits_with_it():
+    text = dataclasses.replace(TEXT, source_vocabulary=(*WORDS[:-1], ">>xx<<"))
+    words = list(LETTERS[:8])
+    (line,) = split_lines(f">>xx<< {' '.join(words)}", TranslationTokenizer(text), 4, "long")
+    assert [part[0] for part in line.parts] == [">>xx<<"] * 3
+    assert [token for part in line.parts for token in part[1:]] == words
+    assert max(map(len, line.parts)) == 4
+
+
+def test_split_lines_knows_every_line_end():
+    tokenizer = TranslationTokenizer(TEXT)
+    lines = split_lines("a\rb\r\n\nc", tokenizer, 9, "long")
+    assert [(line.parts, line.kept, line.end) for line in lines] == [
+        ([["a"]], "", "\r"),
+        ([["b"]], "", "\r\n"),
+        ([], "", "\n"),
+        ([["c"]], "", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "empty"),
+    [
+        ([], True),
+        (["</s>"], True),
+        (["<s>"], True),
+        (["a"], False),
+        (["<s>", "</s>"], True),
+        (["</s>", "a"], True),
+        (["<s>", "a"], False),
+        (["a", "</s>"], False),
+        (["a", "</s>", "b"], False),
+    ],
+)
+def test_a_source_of_special_tokens_is_empty(tokens, empty):
+    assert TranslationTokenizer(TEXT).is_empty(tokens) is empty
+
+
+def test_pieces_are_looked_up_by_their_surface():
+    tokenizer = TranslationTokenizer(TEXT)
+    assert tokenizer.source_ids(["a", "nowhere", "</s>"]).tolist() == [3, 0, END]
+    assert tokenizer.target_ids(["b"]) == [START, 4]
+    twice = dataclasses.replace(TEXT, target_vocabulary=(*WORDS, "a"))
+    assert TranslationTokenizer(twice).target_ids(["a"]) == [START, 3]
+    without_start = dataclasses.replace(TEXT, decoder_start_token="<start>")
+    assert TranslationTokenizer(without_start).target_ids([]) == [0]
 
 
 def parts_of(text: str, longest: int | None, split: str, **changes: bool) -> list[list[str]]:
