@@ -5,9 +5,8 @@ Half the bytes are half the time of a step's attention, which is bound by readin
 
 import numpy as np
 from numba import prange, types
-from numba.extending import overload
 
-from fastattn.runtime.jit import FLAGS, inner, kernel
+from fastattn.runtime.jit import inner, inner_by_type, kernel
 from fastattn.simd.narrow import nearest_bfloat16, store_first_bfloat16
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES
@@ -28,7 +27,7 @@ def round_floats(values, target, width):
         store_first_bfloat16(value, target + d * 2, min(LANES, width - d))
 
 
-@overload(write_row, jit_options=FLAGS)
+@inner_by_type(write_row)
 def _write_row(table, values, target, width):
     write = round_floats if table.dtype == types.uint16 else copy_floats
 

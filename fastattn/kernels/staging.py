@@ -7,9 +7,8 @@ unsigned bytes, 128 is added, for which packed weights carry the correction.
 """
 
 import numpy as np
-from numba.extending import overload
 
-from fastattn.runtime.jit import FLAGS, inner
+from fastattn.runtime.jit import inner, inner_by_type
 from fastattn.simd.narrow import BFLOAT16_BYTES, INT8_BYTES, store_bfloat16, store_int8
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import PRECISIONS
@@ -121,7 +120,7 @@ def stage_rows(weights, staging, x, count, width, scratch, room):
     raise NotImplementedError("compiled code only")
 
 
-@overload(stage_rows, jit_options=FLAGS)
+@inner_by_type(stage_rows)
 def _stage_rows(weights, staging, x, count, width, scratch, room):
     def as_it_is(weights, staging, x, count, width, scratch, room):
         return x, width * 4, scratch

@@ -18,6 +18,7 @@ from typing import Any
 
 import llvmlite
 import numba
+from numba.extending import overload
 
 from fastattn.cache import cache_root, mark_used
 from fastattn.lazy import lazy
@@ -117,6 +118,11 @@ def kernel(function: Callable) -> Kernel:
 def inner(function: Callable) -> Callable:
     """Compile a helper that kernels call; it is inlined by LLVM into them and never called from Python."""
     return numba.njit(**FLAGS)(function) if internals is None else internals.compile_helper(function)
+
+
+def inner_by_type(stub: Callable) -> Callable:
+    """Decorate a function of arguments' types that gives what is compiled, as ``inner``, in the place of ``stub``."""
+    return overload(stub, jit_options=FLAGS if internals is None else internals.HELPER)
 
 
 def on_compile(listener: Callable[[str], None]) -> None:
