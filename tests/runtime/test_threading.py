@@ -70,6 +70,22 @@ def test_every_case_and_a_model_of_each_kind_have_the_same_bits(layer):
     assert run(EVERYTHING, NUMBA_THREADING_LAYER=layer) == [f"{layer} True [] 1"]
 
 
+BOTH_FORMS = """
+import numpy as np
+import fastattn
+query = np.random.default_rng(0).standard_normal((1, 40, 2, 16)).astype(np.float32)
+expected = fastattn.attention(query, query, query)
+fastattn.set_threading("numba")
+print(np.array_equal(fastattn.attention(query, query, query), expected))
+"""
+
+
+def test_both_forms_of_a_kernel_compiled_in_one_process_call_their_own_helpers(tmp_path):
+    """They have the same names; whose arguments LLVM changed in one form crashed the other, also out of the cache."""
+    for _ in range(2):
+        assert run(BOTH_FORMS, FASTATTN_CACHE=str(tmp_path)) == ["True"]
+
+
 COUNTED = """
 import threading, numba, numpy as np
 import fastattn
