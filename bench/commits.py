@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from bench.machine import ROOT
@@ -51,7 +51,11 @@ def main() -> int:
 
 def installed(name: str) -> Path:
     """The folder that holds ``fastattn`` as it was at a commit, weights and cli in it."""
-    commit = _git("rev-parse", "--short", name)
+    return _laid_out(_git("rev-parse", "--short", name))
+
+
+@cache
+def _laid_out(commit: str) -> Path:
     folder = ROOT / "build" / "commits" / commit
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -160,8 +164,8 @@ def own_cache(folder: Path) -> Path:
 
 
 def compiling(tree: Path, scratch: Path) -> float:
-    cache = own_cache(Path(tempfile.mkdtemp(dir=scratch)) / "cache")
-    return seconds(tree, cache, ["-m", "fastattn.cli", "warmup"])
+    own = own_cache(Path(tempfile.mkdtemp(dir=scratch)) / "cache")
+    return seconds(tree, own, ["-m", "fastattn.cli", "warmup"])
 
 
 def seconds(tree: Path, cache: Path, command: list[str]) -> float:

@@ -1,8 +1,6 @@
 """The fused attention kernel and the public function over it: against the oracle, and bit for bit against itself."""
 
 import inspect
-import os
-import subprocess
 import sys
 import typing
 from functools import partial
@@ -20,7 +18,6 @@ from fastattn.heads import Heads
 from fastattn.kernels.attention.sentences import attend as attend_kernel
 from fastattn.kernels.attention.tiles import COLUMNS, KEYS, ROWS
 from fastattn.reference.attention import softmax
-from tests import ROOT
 from tests.kernels.cases import check
 
 # Lengths around the tile of rows, the panel of keys and the block of keys.
@@ -327,34 +324,3 @@ def test_a_type_checker_knows_when_weights_come_too():
         assert list(hints) == [*inspect.signature(fastattn.attention).parameters, "return"]
         returned[typing.get_args(hints["return_weights"])] = hints["return"]
     assert returned == {(False,): np.ndarray, (True,): tuple[np.ndarray, np.ndarray]}
-
-
-OTHER_CPU = """
-import numpy as np
-from bench.operations.attention import attention, attention_step
-from tests.kernels.cases import check
-from fastattn import kernels
-from fastattn.simd.target import TARGET
-with kernels.use_threads(1):
-    check(attention((7, 30), (300, 21), 4, 2, 19, True, (280, 0), (True, True), softcap=2.0), kernels)
-    check(attention_step((31, 2, 9), 4, 2, 21, bias=True, softcap=2.0), kernels)
-print(TARGET.name)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="the names of the features are those of x86-64 builds elsewhere")
-def test_on_the_oldest_cpu(tmp_path):
-    """The kernels as they are compiled without AVX: vectors of four, other tiles, no fused multiply-add."""
-    import platform
-
-    if platform.machine() not in ("x86_64", "AMD64"):
-        pytest.skip("x86-64 only")
-    environment = {
-        **os.environ,
-        "NUMBA_CPU_NAME": "x86-64",
-        "NUMBA_CPU_FEATURES": "+sse,+sse2,+cx8,+mmx,+fxsr,+64bit",
-        "FASTATTN_CACHE": str(tmp_path),
-        "PYTHONPATH": str(ROOT),
-    }
-    done = subprocess.run([sys.executable, "-c", OTHER_CPU], capture_output=True, text=True, env=environment)
-    assert (done.stdout, done.stderr) == ("sse\n", "")

@@ -234,11 +234,13 @@ def test_a_child_forked_after_use_has_threads_of_its_own():
 LIMITED = """
 import sys
 sys.path.insert(0, {root!r})
+from bench.operations.attention import attention, attention_step
 from tests.kernels.cases import CASES, check
 from fastattn import kernels
 from fastattn.simd.target import TARGET
+more = attention((7, 30), (300, 21), 4, 2, 19, True, (280, 0), (True, True), softcap=2.0)
 with kernels.use_threads(1):
-    for case in CASES:
+    for case in (*CASES, more, attention_step((31, 2, 9), 4, 2, 21, bias=True, softcap=2.0)):
         if hasattr(kernels, case.operation):
             check(case, kernels)
 print(TARGET.name)
@@ -247,6 +249,7 @@ print(TARGET.name)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the feature names are those of x86-64 Linux")
 def test_kernels_limited_to_the_x86_64_baseline():
+    """Without AVX: vectors of four, other tiles, no fused multiply-add."""
     import platform
 
     if platform.machine() != "x86_64":
