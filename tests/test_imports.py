@@ -143,7 +143,7 @@ OUTSIDE = {
     "simd": {"numba", "llvmlite"},
     "runtime": {"numba", "llvmlite"},
     "kernels": {"numba", "llvmlite"},
-    "text": {"tokenizers"},
+    "text": {"tokenizers", "sentencepiece"},
     "weights": {"huggingface_hub"},  # a dependency of tokenizers
     "cli": {"click", "numba", "llvmlite"},
 }

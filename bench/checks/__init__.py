@@ -91,7 +91,6 @@ from bench.checks import (  # noqa: E402, F401
     products,
     scaling,
     start,
-    text,
     translation,
     translation_speed,
 )

@@ -1,6 +1,5 @@
 """The protocol-buffer wire format, every varint and length checked; no allocation is sized by a number in the file."""
 
-import struct
 from collections.abc import Iterator
 
 from fastattn.errors import TokenizerError
@@ -43,13 +42,6 @@ def read_fields(data: bytes, what: str, position: int = 0) -> Iterator[tuple[int
             raise TokenizerError(f"{what}: wire type {wire} at byte {position} is not a protocol buffer's")
 
 
-def read_float(value: int | bytes, what: str) -> float:
-    """The float of a FIXED32 field."""
-    if not isinstance(value, bytes) or len(value) != 4:
-        raise TokenizerError(f"{what}: a 4-byte float was expected")
-    return float(struct.unpack("<f", value)[0])
-
-
 def read_int(value: int | bytes, what: str) -> int:
     """The int32 of a VARINT field; a negative one is stored as 64 bits."""
     if not isinstance(value, int):
@@ -62,14 +54,6 @@ def read_bytes(value: int | bytes, wire: int, what: str) -> bytes:
     if not isinstance(value, bytes) or wire != LENGTH:
         raise TokenizerError(f"{what}: a string was expected")
     return value
-
-
-def read_text(value: int | bytes, wire: int, what: str) -> str:
-    """The UTF-8 string of a LENGTH field."""
-    try:
-        return read_bytes(value, wire, what).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise TokenizerError(f"{what}: byte {error.start} of a string is not UTF-8") from None
 
 
 def _read_varint(data: bytes, position: int, what: str) -> tuple[int, int]:

@@ -1,211 +1,96 @@
-"""A sentencepiece model file (.spm) as plain data."""
+"""What a .spm file may ask of a text, checked before sentencepiece reads it.
 
-import math
-from dataclasses import dataclass, field
+sentencepiece refuses files that are damaged, but takes rules that a text could be followed along to its end from each
+of its characters, or that make it grow by the file's size.
+"""
+
+import struct
 
 import numpy as np
 
 from fastattn.errors import TokenizerError
-from fastattn.text.protobuf import read_bytes, read_fields, read_float, read_int, read_text
-
-UNIGRAM, BPE, WORD, CHAR = 1, 2, 3, 4
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = KINDS = 1, 2, 3, 4, 5, 6
+from fastattn.text.protobuf import read_bytes, read_fields, read_int
 
 FILE = "sentencepiece model"
-# Characters. Trainers stop at 16, and users' symbols are not much longer; a text may go along a piece at each of its
-# characters, to no end.
-LONGEST_PIECE = 256
+MODEL_TYPES = {1: "unigram", 2: "BPE", 3: "word", 4: "char"}
+# The most bytes that a rule of a normaliser's table takes, and that it gives. Those of NFKC take 12 and give 33.
+LONGEST_RULE = 128
 
 
-@dataclass
-class NormalizerSpec:
-    """How text is normalised; the defaults are the format's own."""
-
-    charsmap: bytes = b""
-    add_dummy_prefix: bool = True
-    remove_extra_whitespaces: bool = True
-    escape_whitespaces: bool = True
-
-
-@dataclass
-class SpmFile:
-    """pieces, scores (float32 values) and types run in the order of the ids.
-
-    ids      the id of every piece
-    special  the ids of the pieces that are not NORMAL, ascending
-    """
-
-    pieces: list[str] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    types: list[int] = field(default_factory=list)
-    model_type: int = UNIGRAM
-    treat_whitespace_as_suffix: bool = False
-    byte_fallback: bool = False
-    unk_surface: str = " \u2047 "
-    normalizer: NormalizerSpec = field(default_factory=NormalizerSpec)
-    denormalizer: NormalizerSpec = field(default_factory=NormalizerSpec)
-    unk_id: int = -1
-    ids: dict[str, int] = field(default_factory=dict)
-    special: list[int] = field(default_factory=list)
-
-
-def read_spm(data: bytes) -> SpmFile:
-    """Read and check a .spm file's bytes; raises TokenizerError in one line where they are malformed."""
-    spm = SpmFile()
-    start = _read_usual_pieces(data, spm)
+def check_spm(data: bytes) -> None:
+    """Raise TokenizerError for a file's bytes that are no such model, or one that asks for too much."""
+    start = _after_short_pieces(data)
+    pieces = start > 0
     for number, wire, value in read_fields(data, FILE, start):
         if number == 1:
-            _read_piece(read_bytes(value, wire, f"{FILE}, piece {len(spm.pieces)}"), spm)
+            pieces = True
         elif number == 2:
-            _read_trainer(read_bytes(value, wire, f"{FILE}, trainer_spec"), spm)
+            _check_trainer(read_bytes(value, wire, f"{FILE}, trainer_spec"))
         elif number == 3:
-            _read_normalizer(read_bytes(value, wire, f"{FILE}, normalizer_spec"), spm.normalizer)
+            _check_normalizer(read_bytes(value, wire, f"{FILE}, normalizer_spec"), f"{FILE}, normalizer_spec")
         elif number == 5:
-            _read_normalizer(read_bytes(value, wire, f"{FILE}, denormalizer_spec"), spm.denormalizer)
-    _check(spm)
-    return spm
+            _check_normalizer(read_bytes(value, wire, f"{FILE}, denormalizer_spec"), f"{FILE}, denormalizer_spec")
+    if not pieces:
+        raise TokenizerError(f"{FILE}: no pieces; is this a .spm or sentencepiece.model file?")
 
 
-def _read_usual_pieces(data: bytes, spm: SpmFile) -> int:
-    """Read at once the pieces that begin the file in sentencepiece's own layout; where the first other field begins.
-
-    That layout is: field 1, of fewer than 128 bytes; in it the text, the score and, where it is not NORMAL, the type.
-    Whatever differs or is damaged is left to ``read_fields``, which takes twenty times as long.
-    """
-    position, starts = 0, []
-    while position + 9 <= len(data) and data[position] == 0x0A and 7 <= data[position + 1] < 0x80:
-        starts.append(position)
-        position += 2 + data[position + 1]
-    if not starts:
-        return 0
-    bytes_N = np.frombuffer(data, np.uint8)
-    starts_P = np.array(starts, np.int64)
-    sizes_P = bytes_N[starts_P + 1].astype(np.int64)
-    texts_P = starts_P + 4
-    ends_P = texts_P + bytes_N[texts_P - 1]  # of the texts
-    left_P = starts_P + 2 + sizes_P - ends_P  # bytes after the text: five of the score, two of the type
-    tail_P7 = bytes_N.take(ends_P[:, None] + np.arange(7), mode="clip")
-    usual_P = (bytes_N[texts_P - 2] == 0x0A) & (tail_P7[:, 0] == 0x15) & (starts_P + 2 + sizes_P <= len(data))
-    usual_P &= (left_P == 5) | ((left_P == 7) & (tail_P7[:, 5] == 0x18) & (tail_P7[:, 6] < 0x80))
-    count = int(np.argmin(np.append(usual_P, False)))
-    try:
-        pieces = [data[start:end].decode() for start, end in zip(texts_P[:count].tolist(), ends_P[:count].tolist())]
-    except UnicodeDecodeError:
-        return 0
-    spm.pieces = pieces
-    spm.scores = tail_P7[:count, 1:5].copy().view("<f4")[:, 0].tolist()
-    spm.types = np.where(left_P == 7, tail_P7[:, 6], NORMAL)[:count].tolist()
-    return starts[count] if count < len(starts) else position
+def _after_short_pieces(data: bytes) -> int:
+    """Where the first field begins that is not a piece (field 1) of fewer than 128 bytes."""
+    position = 0
+    while position + 1 < len(data) and data[position] == 0x0A and data[position + 1] < 0x80:
+        end = position + 2 + data[position + 1]
+        if end > len(data):  # which read_fields tells of
+            break
+        position = end
+    return position
 
 
-def _read_piece(data: bytes, spm: SpmFile) -> None:
-    what = f"{FILE}, piece {len(spm.pieces)}"
-    piece, score, kind = "", 0.0, NORMAL
-    for number, wire, value in read_fields(data, what):
-        if number == 1:
-            piece = read_text(value, wire, what)
-        elif number == 2:
-            score = read_float(value, what)
-        elif number == 3:
-            kind = read_int(value, what)
-    spm.pieces.append(piece)
-    spm.scores.append(score)
-    spm.types.append(kind)
+def _check_trainer(data: bytes) -> None:
+    for number, _, value in read_fields(data, f"{FILE}, trainer_spec"):
+        if number == 3 and read_int(value, f"{FILE}, trainer_spec") not in MODEL_TYPES:
+            known = ", ".join(f"{number} {name}" for number, name in MODEL_TYPES.items())
+            raise TokenizerError(f"{FILE}: model type {value!r} is not known ({known})")
 
 
-def _read_trainer(data: bytes, spm: SpmFile) -> None:
-    what = f"{FILE}, trainer_spec"
-    for number, wire, value in read_fields(data, what):
-        if number == 3:
-            spm.model_type = read_int(value, what)
-        elif number == 24:
-            spm.treat_whitespace_as_suffix = read_int(value, what) != 0
-        elif number == 35:
-            spm.byte_fallback = read_int(value, what) != 0
-        elif number == 44:
-            spm.unk_surface = read_text(value, wire, what)
-
-
-def _read_normalizer(data: bytes, spec: NormalizerSpec) -> None:
-    what = f"{FILE}, normalizer_spec"
+def _check_normalizer(data: bytes, what: str) -> None:
     for number, wire, value in read_fields(data, what):
         if number == 2:
-            spec.charsmap = read_bytes(value, wire, what)
-        elif number == 3:
-            spec.add_dummy_prefix = read_int(value, what) != 0
-        elif number == 4:
-            spec.remove_extra_whitespaces = read_int(value, what) != 0
-        elif number == 5:
-            spec.escape_whitespaces = read_int(value, what) != 0
+            _check_table(read_bytes(value, wire, what))
 
 
-def _check(spm: SpmFile) -> None:
-    if spm.model_type not in (UNIGRAM, BPE, WORD, CHAR):
-        raise TokenizerError(f"{FILE}: model type {spm.model_type} is not known (1 unigram, 2 BPE, 3 word, 4 char)")
-    if not spm.pieces:
-        raise TokenizerError(f"{FILE}: no pieces; is this a .spm or sentencepiece.model file?")
-    spm.ids = dict(zip(spm.pieces, range(len(spm.pieces))))
-    spm.special = [index for index, kind in enumerate(spm.types) if kind != NORMAL]
-    if not _is_sound(spm):
-        _refuse_first(spm)
-    if UNKNOWN not in spm.types:
-        raise TokenizerError(f"{FILE}: no piece has the type unknown")
-    spm.unk_id = spm.types.index(UNKNOWN)
-    if spm.byte_fallback and spm.types.count(BYTE) != 256:
-        raise TokenizerError(f"{FILE}: byte fallback needs 256 byte pieces, found {spm.types.count(BYTE)}")
+def _check_table(table: bytes) -> None:
+    """Refuse long rules in a "precompiled charsmap".
+
+    That is a u32 length, a Darts-clone double-array trie of that many bytes over UTF-8, and the replacements, each
+    ended by a NUL. sentencepiece refuses what is not.
+    """
+    (length,) = struct.unpack_from("<I", table) if len(table) > 4 else (0,)
+    if not 0 < length <= len(table) - 4 or length % 4:
+        return
+    if max(map(len, table[4 + length :].split(b"\0"))) > LONGEST_RULE:
+        raise TokenizerError(f"{FILE}: a rule of the normaliser's table gives more than {LONGEST_RULE} bytes")
+    if _is_deep(np.frombuffer(table, "<u4", length // 4, 4)):
+        raise TokenizerError(f"{FILE}: a rule of the normaliser's table takes more than {LONGEST_RULE} bytes")
 
 
-def _is_sound(spm: SpmFile) -> bool:
-    """Whether _refuse_first would find nothing, asked of all pieces at once."""
-    kinds = set(spm.types)
-    return (
-        len(spm.ids) == len(spm.pieces)
-        and "" not in spm.ids
-        and max(map(len, spm.pieces)) <= LONGEST_PIECE
-        and "\0" not in "".join(spm.pieces)
-        and all(map(math.isfinite, spm.scores))
-        and kinds <= set(KINDS)
-        and spm.types.count(UNKNOWN) <= 1
-        and (spm.byte_fallback or BYTE not in kinds)
-        and all(byte_of(spm.pieces[index]) >= 0 for index in spm.special if spm.types[index] == BYTE)
-    )
+def _is_deep(units_N: np.ndarray) -> bool:
+    """Whether more than LONGEST_RULE steps lead somewhere from the trie's first unit.
 
-
-def _refuse_first(spm: SpmFile) -> None:
-    """Raise the error of the first piece that is wrong."""
-    seen: set[str] = set()
-    for index, (piece, score, kind) in enumerate(zip(spm.pieces, spm.scores, spm.types, strict=True)):
-        _check_piece(index, piece, score, kind, spm)
-        if piece in seen:
-            raise TokenizerError(f"{FILE}: piece {index} {piece!r} is defined twice")
-        seen.add(piece)
-        if kind == UNKNOWN and UNKNOWN in spm.types[:index]:
-            raise TokenizerError(f"{FILE}: pieces {spm.types.index(UNKNOWN)} and {index} are both the unknown one")
-
-
-def _check_piece(index: int, piece: str, score: float, kind: int, spm: SpmFile) -> None:
-    if len(piece) > LONGEST_PIECE:
-        raise TokenizerError(f"{FILE}: piece {index} has {len(piece)} characters, more than {LONGEST_PIECE}")
-    what = f"{FILE}: piece {index} {piece!r}"
-    if not piece:
-        raise TokenizerError(f"{FILE}: piece {index} is empty")
-    if kind not in KINDS:
-        raise TokenizerError(f"{what} has the unknown type {kind}")
-    if not math.isfinite(score):
-        raise TokenizerError(f"{what} has the score {score}")
-    if "\0" in piece:
-        # The reference implementation cuts such a piece at the NUL in some tables and not in others.
-        raise TokenizerError(f"{what} contains a NUL character")
-    if kind == BYTE and not spm.byte_fallback:
-        raise TokenizerError(f"{what} is a byte although the model has no byte fallback")
-    if kind == BYTE and byte_of(piece) < 0:
-        raise TokenizerError(f"{what} is not a byte's name (<0x00> to <0xFF>)")
-
-
-_BYTES = {f"<0x{value:02X}>": value for value in range(256)}
-BYTE_PIECES = tuple(_BYTES)
-
-
-def byte_of(piece: str) -> int:
-    """The byte that a piece such as ``<0x0A>`` stands for, or -1."""
-    return _BYTES.get(piece, -1)
+    A unit's children lie at its base, by exclusive or with the byte that leads to each, which is the child's label. A
+    zero byte leads to values, and to units that nothing is in.
+    """
+    places_N = np.arange(len(units_N))
+    bases_N = places_N ^ ((units_N >> 10) << ((units_N & 0x200) >> 6))
+    labels_N = units_N & 0x800000FF
+    children = np.flatnonzero((labels_N > 0) & (labels_N < 256))
+    parents = (places_N ^ labels_N)[children]  # their base
+    reached = np.zeros(1)
+    is_base = np.empty(len(units_N) + 256, bool)
+    for _ in range(LONGEST_RULE + 1):
+        bases = bases_N[reached.astype(int)]
+        is_base[:] = False
+        is_base[bases[bases < len(is_base)]] = True
+        reached = children[is_base[parents]]
+        if not len(reached):
+            return False
+    return True

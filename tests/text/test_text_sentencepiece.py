@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.errors import FastattnError, InputError, TokenizerError
-from fastattn.text import spm_file
+from fastattn.text.protobuf import read_fields
 from fastattn.text.sentencepiece import SentencePiece
 from tests import GOLDENS
 
@@ -44,6 +44,16 @@ def piece(text, score=-1.0, kind=1):
     return field(1, field(1, text.encode()) + field(2, score) + field(3, kind))
 
 
+def charsmap(rule, replacements, ends):
+    """A table whose one rule is "a": ``rule`` is added to its unit, and where it ends its replacement is the first."""
+    units = [0] * 512
+    units[0] = 256 << 10
+    units[256 ^ ord("a")] = rule << 10 | ends << 8 | ord("a")
+    units[256 ^ ord("a") ^ rule] |= 1 << 31 if ends else 0
+    trie = struct.pack(f"<{len(units)}I", *units)
+    return struct.pack("<I", len(trie)) + trie + replacements
+
+
 UNKNOWN = piece("<unk>", 0.0, 2)
 PLAIN = UNKNOWN + piece("\u2581", -2.0) + piece("a", -2.0) + piece("\u2581a", -1.0)
 
@@ -63,20 +73,33 @@ def test_text_of_pieces_equals_the_peers(name):
         assert model.text(pieces) == text, pieces
 
 
+def numbers(name, message):
+    """Those of a model's trainer_spec (2), normalizer_spec (3) or pieces (1), by their fields: all that are there."""
+    found: dict[int, set[int]] = {}
+    for number, _, value in read_fields((GOLDENS / f"text_{name}.model").read_bytes(), name):
+        if number == message:
+            for inner, wire, content in read_fields(value, name):
+                if wire == 0:
+                    found.setdefault(inner, set()).add(content)
+    return found
+
+
 def test_the_goldens_reach_every_kind_of_model():
-    models = [load(name) for name in GOLDEN]
-    assert {model._spm.model_type for model in models} == {1, 2, 3, 4}
-    assert any(model._spm.byte_fallback for model in models)
-    assert any(model._spm.treat_whitespace_as_suffix for model in models)
-    assert any(not model._spm.normalizer.add_dummy_prefix for model in models)
-    assert any(not model._spm.normalizer.remove_extra_whitespaces for model in models)
-    assert any(4 in model._spm.types for model in models)
+    trainers = [numbers(name, 2) for name in GOLDEN]
+    normalizers = [numbers(name, 3) for name in GOLDEN]
+    model_type, suffix, byte_fallback, dummy_prefix, extra_spaces = 3, 24, 35, 3, 4
+    assert set().union(*(trainer.get(model_type, {1}) for trainer in trainers)) == {1, 2, 3, 4}
+    assert any(1 in trainer.get(byte_fallback, ()) for trainer in trainers)
+    assert any(1 in trainer.get(suffix, ()) for trainer in trainers)
+    assert any(0 in normalizer.get(dummy_prefix, ()) for normalizer in normalizers)
+    assert any(0 in normalizer.get(extra_spaces, ()) for normalizer in normalizers)
+    assert any(4 in numbers(name, 1).get(3, ()) for name in GOLDEN)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_typed_control_pieces_are_text(name):
     model = load(name)
-    controls = [index for index, kind in enumerate(model._spm.types) if kind == 3]
+    controls = [index for index in range(len(model.vocabulary)) if model._processor.is_control(index)]
     assert controls
     text = " ".join(model.vocabulary[index] for index in controls)
     assert not set(controls) & set(model.ids(text))
@@ -100,29 +123,6 @@ def test_near_ties_are_settled_in_float32():
     assert model.pieces("abc") == ["abc"]
 
 
-@pytest.mark.parametrize("name", GOLDEN)
-def test_what_needs_no_rewriting_is_told_apart_for_speed_alone(name):
-    model = load(name)
-    quick = model._normalizer
-    plain, characters = quick._plain, [chr(code) for code in range(128)]
-    assert plain.fullmatch("Some 12 words, plain ones")
-    found = [quick.normalize(2 * character) for character in characters]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quick, "_plain", None)
-        assert [quick.normalize(2 * character) for character in characters] == found
-
-
-@pytest.mark.parametrize(("less", "before"), [(2**-12, 300), (2**-9, 6000)])
-def test_remembered_words_are_cut_as_the_whole_text_would_have_them(less, before):
-    """Where the sum of what comes before rounds away by how much one way is worse: near ties, and far from zero."""
-    pieces = [("\u2581z", -10.3), ("\u2581a", -3.1), ("b", -2.3), ("\u2581ab", -5.4 - less)]
-    segment = SentencePiece(UNKNOWN + b"".join(piece(text, score) for text, score in pieces))._segment
-    text = "\u2581ab" * 2 + "\u2581z" * before + "\u2581ab"
-    whole = segment._search(text, 0.0)[0]
-    assert whole[0] != whole[-1], "alone it would be in two pieces"
-    assert segment(text) == segment(text) == whole
-
-
 def test_among_equal_pairs_the_leftmost_merges_first():
     pieces = piece("a", -2.0) + piece("aa") + piece("b", -2.0) + piece("ab")
     model = SentencePiece(UNKNOWN + pieces + field(2, field(3, 2)) + field(3, field(3, 0)))
@@ -142,8 +142,8 @@ def test_spaces_at_the_start_vanish_all_where_extra_ones_do_else_one():
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\u2581")))
 def test_byte_fallback_loses_nothing(name, text):
     model = load(name)
-    kept = model._spm.normalizer.remove_extra_whitespaces
-    expected = " ".join(part for part in text.split(" ") if part) if kept else text
+    kept = 0 in numbers(name, 3).get(4, ())
+    expected = text if kept else " ".join(part for part in text.split(" ") if part)
     assert model.text(model.pieces(text)) == expected
 
 
@@ -153,7 +153,7 @@ def test_byte_fallback_loses_nothing(name, text):
 def test_any_text_is_covered(name, text):
     model = load(name)
     pieces = model.pieces(text)
-    assert "".join(pieces) == model._normalizer.normalize(text)
+    assert "".join(pieces) == model._processor.normalize(text)
     ids = dict(zip(model.vocabulary, range(len(model.vocabulary)), strict=True))
     for surface, index in zip(pieces, model.ids(text), strict=True):
         assert index == model.unk_id or index == ids[surface]
@@ -178,25 +178,26 @@ REFUSED = {
     "longer than 64 bits": PLAIN + b"\x20" + b"\xff" * 11,
     "wire type 3": PLAIN + b"\x23",
     "field number 0": PLAIN + b"\x00",
-    "not UTF-8": field(1, field(1, b"\xff")),
-    "no piece has the type unknown": piece("a"),
-    "both the unknown one": UNKNOWN + piece("<u>", 0.0, 2),
-    "is defined twice": PLAIN + piece("a"),
-    "piece 4 is empty": PLAIN + piece(""),
-    "unknown type 9": PLAIN + piece("b", -1.0, 9),
-    "has the score nan": PLAIN + piece("b", float("nan")),
-    "has the score -inf": PLAIN + piece("b", float("-inf")),
-    "contains a NUL": PLAIN + piece("b\0"),
-    "without normal pieces": UNKNOWN,
     "model type 7 is not known": PLAIN + field(2, field(3, 7)),
-    "no byte fallback": PLAIN + piece("<0x41>", 0.0, 6),
-    "256 byte pieces, found 1": PLAIN + piece("<0x41>", 0.0, 6) + field(2, field(35, 1)),
-    "not a byte's name": PLAIN + piece("<0x4>", 0.0, 6) + field(2, field(35, 1)),
-    "is marked unused": PLAIN + piece("aa", -1.0, 5) + field(2, field(3, 2)),
-    "claims a trie of 4294967295": PLAIN + field(3, field(2, b"\xff" * 12)),
-    "a 4-byte float was expected": field(1, field(1, b"a") + field(2, 1)),
-    "an integer was expected": field(1, field(1, b"a") + field(3, b"x")),
-    "a string was expected": field(1, field(1, 7)),
+    "an integer was expected": PLAIN + field(2, field(3, b"x")),
+    "a string was expected": PLAIN + field(3, 7),
+    "gives more than 128 bytes": PLAIN + field(3, field(2, charsmap(1, b"b" * 129 + b"\0", True))),
+    "takes more than 128 bytes": PLAIN + field(5, field(2, charsmap(ord("a"), b"b\0", False))),
+    # the library's own words
+    "a damaged protocol buffer": PLAIN + field(1, b"\x80"),
+    "unk is not defined": piece("a"),
+    "unk is already defined": UNKNOWN + piece("<u>", 0.0, 2),
+    "a is already defined": PLAIN + piece("a"),
+    "piece must not be empty": PLAIN + piece(""),
+    "score is NaN or Inf": PLAIN + piece("b", float("nan")),
+    "score is NaN": PLAIN + piece("b", float("-inf")),
+    "null character": PLAIN + piece("b\0"),
+    "no pieces are loaded": UNKNOWN,
+    "`byte_fallback` is false": PLAIN + piece("<0x41>", 0.0, 6),
+    "not 256 byte pieces": PLAIN + piece("<0x41>", 0.0, 6) + field(2, field(35, 1)),
+    "byte piece <0x4> is invalid": PLAIN + piece("<0x4>", 0.0, 6) + field(2, field(35, 1)),
+    "piece is too long": PLAIN + piece("a" * 20_000),
+    "exceeds the input blob": PLAIN + field(3, field(2, b"\xff" * 12)),
 }
 
 
@@ -206,65 +207,6 @@ def test_what_cannot_be_followed_is_refused_in_one_line(message):
         SentencePiece(REFUSED[message])
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", GOLDEN)
-def test_sentencepieces_own_layout_is_read_at_once(name):
-    """All pieces are; only their specs are left to the general reader."""
-    data = (GOLDENS / f"text_{name}.model").read_bytes()
-    spm = spm_file.SpmFile()
-    start = spm_file._read_usual_pieces(data, spm)
-    assert data[start] == 2 << 3 | 2
-    assert spm.pieces == load(name).vocabulary
-
-
-# Pieces in the usual layout, and in others: a long text, a type's varint in two bytes, no score, another order, a field
-# twice or of another kind.
-RECORDS = [
-    piece("b"),
-    piece("c", -3.0, 4),
-    piece("\x15\x18"),
-    piece("\u2581" * 40),
-    piece("d" * 130),
-    piece("e", -1.0, 300),
-    piece("f\0"),
-    piece("g", float("nan")),
-    piece("a"),
-    field(1, field(1, b"h") + field(2, -1.0)),
-    field(1, field(1, b"i")),
-    field(1, field(2, -1.0) + field(1, b"j")),
-    field(1, field(1, b"k") + field(2, -1.0) + field(1, b"l")),
-    field(1, field(1, b"\xff") + field(2, -1.0)),
-    field(1, field(1, b"m") + field(2, -1.0) + field(4, 1)),
-    field(1, b""),
-    field(2, field(24, 1)),
-    b"\x0a",
-    b"\x0a\x0e\x0a\x05",
-]
-
-
-def outcome(data):
-    try:
-        spm = spm_file.read_spm(data)
-    except TokenizerError as error:
-        return str(error)
-    return repr(spm)
-
-
-@settings(deadline=None, max_examples=300)
-@given(
-    chosen=st.lists(st.sampled_from(RECORDS), max_size=6),
-    changes=st.lists(st.tuples(st.integers(0), st.binary(min_size=1, max_size=1)), max_size=3),
-)
-def test_what_is_read_at_once_equals_what_is_read_field_by_field(chosen, changes):
-    data = bytearray(PLAIN + b"".join(chosen))
-    for place, byte in changes:
-        place %= len(data)
-        data[place : place + 1] = byte
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spm_file, "_read_usual_pieces", lambda data, spm: 0)
-        expected = outcome(bytes(data))
-    assert outcome(bytes(data)) == expected
 
 
 @settings(deadline=None, max_examples=200)
@@ -283,14 +225,23 @@ def test_damage_never_escapes(data):
         assert "\n" not in str(error)
 
 
+def test_what_is_no_utf8_is_told_when_it_is_met():
+    model = SentencePiece(PLAIN + field(1, field(1, b"b\xff")))
+    assert model.pieces("a") == ["\u2581a"]
+    with pytest.raises(TokenizerError, match="a piece or a replacement is not UTF-8$"):
+        assert model.vocabulary
+    with pytest.raises(TokenizerError, match="a piece or a replacement is not UTF-8$"):
+        SentencePiece(PLAIN + field(3, field(2, charsmap(1, b"\xff\0", True)))).pieces("a")
+
+
 @pytest.mark.parametrize("name", GOLDEN)
 def test_memory_is_returned_at_once(name):
     model = SentencePiece((GOLDENS / f"text_{name}.model").read_bytes())
     model.pieces("a few words")
-    parts = [weakref.ref(part) for part in (model, model._segment, model._normalizer)]
+    parts = [weakref.ref(part) for part in (model, model._processor)]
     gc.disable()
     try:
         del model
-        assert [part() for part in parts] == [None] * 3
+        assert [part() for part in parts] == [None] * 2
     finally:
         gc.enable()

@@ -7,7 +7,7 @@ import random
 import struct
 import zipfile
 
-from tests.text.test_text_sentencepiece import PLAIN, field, piece
+from tests.text.test_text_sentencepiece import PLAIN, charsmap, field, piece
 from tests.weights.containers import pytorch_writer as torch
 
 ORDERED_DICT = torch.name("collections", "OrderedDict")
@@ -60,16 +60,6 @@ def npz_of_shared_bytes(members: int, size: int) -> bytes:
 
 def gzipped_shortlist(lines: int) -> bytes:
     return gzip.compress(b"a a 1\n" * lines, mtime=0)
-
-
-def charsmap(rule: int, replacements: bytes, ends: bool) -> bytes:
-    """A table whose one rule is "a": ``rule`` is added to its unit, and where it ends its replacement is the first."""
-    units = [0] * 512
-    units[0] = 256 << 10
-    units[256 ^ ord("a")] = rule << 10 | ends << 8 | ord("a")
-    units[256 ^ ord("a") ^ rule] |= 1 << 31 if ends else 0
-    trie = struct.pack(f"<{len(units)}I", *units)
-    return struct.pack("<I", len(trie)) + trie + replacements
 
 
 def spm_of_charsmap(table: bytes) -> bytes:

@@ -4,7 +4,7 @@ import re
 
 from fastattn.errors import CheckpointError, TokenizerError
 from fastattn.spec import ModelSpec
-from fastattn.text.spm_file import read_spm
+from fastattn.text.sentencepiece import SentencePiece
 from fastattn.text_spec import TranslationText
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.folder import Folder
@@ -80,7 +80,7 @@ def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[tuple[str, .
 
 def _pieces(model: bytes, where: str) -> list[str]:
     try:
-        return read_spm(model).pieces
+        return SentencePiece(model).vocabulary
     except TokenizerError as error:
         raise CheckpointError(f"{where}: {error}") from None
 
