@@ -144,7 +144,7 @@ OUTSIDE = {
     "runtime": {"numba", "llvmlite"},
     "kernels": {"numba", "llvmlite"},
     "text": {"tokenizers", "sentencepiece"},
-    "weights": {"huggingface_hub"},  # a dependency of tokenizers
+    "weights": {"huggingface_hub"},
     "cli": {"click", "numba", "llvmlite"},
 }
 

@@ -1,7 +1,7 @@
 """Models of the Hugging Face hub: OWNER/NAME -> a folder of its cache, which has the files that are read and no others.
 
-huggingface_hub, which comes with tokenizers, does the work as it does it for everybody: HF_HOME, HF_ENDPOINT, HF_TOKEN,
-HF_HUB_OFFLINE and the rest of its settings hold. It is imported only when such a name is given.
+huggingface_hub does the work as it does it for everybody: HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and the rest
+of its settings hold. It is imported only when such a name is given.
 """
 
 import contextlib
