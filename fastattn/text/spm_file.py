@@ -84,10 +84,10 @@ def _is_deep(units_N: np.ndarray) -> bool:
     labels_N = units_N & 0x800000FF
     children = np.flatnonzero((labels_N > 0) & (labels_N < 256))
     parents = (places_N ^ labels_N)[children]  # their base
-    reached = np.zeros(1)
     is_base = np.empty(len(units_N) + 256, bool)
+    reached = np.zeros(1, int)
     for _ in range(LONGEST_RULE + 1):
-        bases = bases_N[reached.astype(int)]
+        bases = bases_N[reached]
         is_base[:] = False
         is_base[bases[bases < len(is_base)]] = True
         reached = children[is_base[parents]]

@@ -225,6 +225,33 @@ def test_damage_never_escapes(data):
         assert "\n" not in str(error)
 
 
+def rule_of(length):
+    """A table whose one rule makes "b" of that many "a"s."""
+    units, at = [0] * 256 * (length + 2), 0
+    for base in range(256, 256 * (length + 1), 256):
+        units[at] |= (at ^ base) << 10
+        at = base ^ ord("a")
+        units[at] |= ord("a")
+    base = 256 * (length + 1)
+    units[at] |= (at ^ base) << 10 | 1 << 8
+    units[base] = 1 << 31
+    trie = struct.pack(f"<{len(units)}I", *units)
+    return struct.pack("<I", len(trie)) + trie + b"b\0"
+
+
+@pytest.mark.parametrize("specification", [3, 5])
+def test_how_long_a_rule_may_be(specification):
+    as_it_is = field(3, 0) + field(4, 0) + field(5, 0)  # spaces are
+    model = SentencePiece(PLAIN + field(specification, field(2, rule_of(128)) + as_it_is))
+    if specification == 3:
+        assert model.pieces("a" * 128) == ["b"]
+    else:
+        assert model.text(["\u2581a", *"a" * 127]) == "b"
+    with pytest.raises(TokenizerError, match="takes more than 128 bytes"):
+        SentencePiece(PLAIN + field(specification, field(2, rule_of(129))))
+    assert SentencePiece(PLAIN + field(specification, field(2, charsmap(1, b"b" * 128 + b"\0", True))))
+
+
 def test_what_is_no_utf8_is_told_when_it_is_met():
     model = SentencePiece(PLAIN + field(1, field(1, b"b\xff")))
     assert model.pieces("a") == ["\u2581a"]
