@@ -1,5 +1,7 @@
 """Multi-head attention with its projections: over keys of whole sequences, or over those that a cache holds."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from fastattn.heads import Heads
@@ -7,7 +9,7 @@ from fastattn.layers.attention_positions import RotaryPositions
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Sublayer
 from fastattn.layers.parameters import Parameters
-from fastattn.layers.rows import Rows, WholeRows
+from fastattn.layers.rows import CachedRows, Rows, WholeRows
 from fastattn.spec import AttentionSpec, Rotary, StackSpec
 
 
@@ -44,14 +46,13 @@ class SelfAttention(Sublayer):
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
         # No names for what comes between: rows that are let go leave their place, still in the CPU's caches, to others.
         # MiniLM in int8 takes 5 to 10% longer where queries and keys stay until the norm is done.
-        y_ND = self.output(self._context(self.qkv(self.norm(x_ND) if self.pre_norm else x_ND), rows), x_ND)
+        attend: Callable = self._whole if isinstance(rows, WholeRows) else self._cached
+        y_ND = self.output(attend(self.qkv(self.norm(x_ND) if self.pre_norm else x_ND), rows), residual_NF=x_ND)
         return y_ND if self.pre_norm else self.norm(y_ND)
 
-    def _context(self, qkv_NE: np.ndarray, rows: Rows) -> np.ndarray:
+    def _cached(self, qkv_NE: np.ndarray, rows: CachedRows) -> np.ndarray:
         if self.rotary is not None:
             self.rotary(qkv_NE, rows.positions_N)
-        if isinstance(rows, WholeRows):
-            return self._whole(qkv_NE, rows)
         keys_values_ME = rows.cache.own.layers[self.number]
         self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, self.fused.key_column)
         index_RS, lengths_N, bias = rows.history
@@ -67,6 +68,8 @@ class SelfAttention(Sublayer):
         )
 
     def _whole(self, qkv_NE: np.ndarray, rows: WholeRows) -> np.ndarray:
+        if self.rotary is not None:
+            self.rotary(qkv_NE, rows.positions_N)
         if self.rounded and rows.causal:  # as a later step finds them
             self.ops.round_rows(qkv_NE, self.fused.key_column)
         if rows.cache is not None:
@@ -97,12 +100,11 @@ class CrossAttention(Sublayer):
         self.alignment_heads = spec.alignment.heads or spec.attention.heads
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
-        y_ND = self.output(self._context(self.query(self.norm(x_ND) if self.pre_norm else x_ND), rows), x_ND)
+        attend: Callable = self._whole if isinstance(rows, WholeRows) else self._cached
+        y_ND = self.output(attend(self.query(self.norm(x_ND) if self.pre_norm else x_ND), rows), residual_NF=x_ND)
         return y_ND if self.pre_norm else self.norm(y_ND)
 
-    def _context(self, query_NF: np.ndarray, rows: Rows) -> np.ndarray:
-        if isinstance(rows, WholeRows):
-            return self._whole(query_NF, rows)
+    def _cached(self, query_NF: np.ndarray, rows: CachedRows) -> np.ndarray:
         keys_values_ME = rows.cache.memory.layers[self.number]
         index_RS, lengths_N = rows.memory
         weights_NHS = None

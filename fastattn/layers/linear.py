@@ -1,5 +1,7 @@
 """Products with weights, and what is made of nothing else."""
 
+from functools import partial
+
 import numpy as np
 
 from fastattn.layers.norm import Sublayer
@@ -8,18 +10,9 @@ from fastattn.layers.rows import Rows
 from fastattn.spec import StackSpec
 
 
-class Linear:
-    """y = activation(x W' + b) [* multiply] [+ residual]; from the tensors ``name.weight`` and ``name.bias``."""
-
-    def __init__(self, parameters: Parameters, name: str, activation: str = "none"):
-        self.ops = parameters.ops
-        self.weights = parameters.packed(name)
-        self.activation = activation
-
-    def __call__(
-        self, x_ND: np.ndarray, residual_NF: np.ndarray | None = None, multiply_NF: np.ndarray | None = None
-    ) -> np.ndarray:
-        return self.ops.linear(x_ND, self.weights, self.activation, residual_NF, multiply_NF)
+def Linear(parameters: Parameters, name: str, activation: str = "none") -> partial[np.ndarray]:
+    """y = activation(x W' + b) [* multiply_NF] [+ residual_NF]; from the tensors ``name.weight`` and ``name.bias``."""
+    return partial(parameters.ops.linear, packed=parameters.packed(name), activation=activation)
 
 
 class FeedForward(Sublayer):
@@ -35,5 +28,5 @@ class FeedForward(Sublayer):
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
         inside_ND = self.norm(x_ND) if self.pre_norm else x_ND
         gate_NF = None if self.gate is None else self.gate(inside_ND)
-        y_ND = self.outer(self.inner(inside_ND, multiply_NF=gate_NF), x_ND)
+        y_ND = self.outer(self.inner(inside_ND, multiply_NF=gate_NF), residual_NF=x_ND)
         return y_ND if self.pre_norm else self.norm(y_ND)

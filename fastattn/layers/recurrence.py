@@ -62,7 +62,8 @@ class AverageAttention(Sublayer):
             y_ND = self.ops.add_rows(x_ND, y_ND)
         else:
             input_gate, forget_gate = self.gates
-            y_ND = input_gate(x_ND, forget_gate(y_ND, x_ND, y_ND), x_ND)
+            y_ND = forget_gate(y_ND, residual_NF=x_ND, multiply_NF=y_ND)
+            y_ND = input_gate(x_ND, residual_NF=y_ND, multiply_NF=x_ND)
         return y_ND if self.pre_norm else self.norm(y_ND)
 
 

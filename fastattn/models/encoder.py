@@ -41,17 +41,13 @@ class EncoderStack:
         while first < len(ids_B):
             end = max(first + 1, int(np.searchsorted(starts_B1, starts_B1[first] + chunk, side="right")) - 1)
             if starts_B1[first] < starts_B1[end]:
+                ids_N = np.concatenate(ids_B[first:end]).astype(np.int32, copy=False)
+                positions_N = np.concatenate([np.arange(len(ids), dtype=np.int32) for ids in ids_B[first:end]])
                 within_B1 = starts_B1[first : end + 1] - starts_B1[first]
-                parts.append(self._rows(ids_B[first:end], within_B1))
+                parts.append(self.stack(ids_N, WholeRows(self.ops, within_B1, positions_N, self.stack.bias)))
             first = end
         none_ND = self.ops.empty((0, self.spec.width), self.stack.embedding.dtype)
         return self.ops.concatenate_rows(parts or [none_ND]), starts_B1
-
-    def _rows(self, ids_B: Sequence[np.ndarray], starts_B1: np.ndarray) -> np.ndarray:
-        """rows_ND of sentences that go through the layers together."""
-        ids_N = np.concatenate(ids_B).astype(np.int32, copy=False)
-        positions_N = np.concatenate([np.arange(len(ids), dtype=np.int32) for ids in ids_B])
-        return self.stack(ids_N, WholeRows(self.ops, starts_B1, positions_N, self.stack.bias))
 
 
 class EncoderModel:
@@ -61,7 +57,4 @@ class EncoderModel:
         if checkpoint.spec.encoder is None:
             raise CheckpointError(f"expected a checkpoint with an encoder, got {checkpoint.spec.kind!r}")
         self.encoder = EncoderStack(parameters, checkpoint.spec.encoder)
-
-    def encode(self, ids_B: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """(rows_ND, starts_B1) as ``EncoderStack.encode``."""
-        return self.encoder.encode(ids_B)
+        self.encode = self.encoder.encode
