@@ -76,10 +76,15 @@ class Queue:
         if not self._in_progress[caller]:
             del self._in_progress[caller]
 
-    def drop(self, caller: Hashable) -> None:
-        """Leave the caller's tickets that are over."""
-        lines = self._callers.pop(caller, [])
-        wanted = [deque(ticket for ticket in line if not ticket.is_over) for line in lines]
-        self.waiting += sum(map(len, wanted)) - sum(map(len, lines))
+    def drop(self, caller: Hashable) -> list[Ticket]:
+        """Take out the caller's tickets that are over."""
+        dropped: list[Ticket] = []
+        wanted: list[deque[Ticket]] = []
+        for line in self._callers.pop(caller, []):
+            wanted.append(deque())
+            for ticket in line:
+                (dropped if ticket.is_over else wanted[-1]).append(ticket)
+        self.waiting -= len(dropped)
         if any(wanted):
             self._callers[caller] = wanted
+        return dropped

@@ -43,7 +43,7 @@ class Request(Future):
         self.make_plan, self.caller, self._on_cancel = make_plan, caller, on_cancel
         self.tickets: list[Ticket] = []  # of the stage that the plan is at
         self.left = 0  # of them, that are not done
-        self.planner: int | None = None  # the thread that makes the plan go on, while it does
+        self.planner: int | None = None  # the thread that makes the plan go on, until its tickets wait
         self._plan: Plan | None = None
         self._untold = [True]
 
@@ -72,7 +72,6 @@ class Request(Future):
             jobs = []
         self.tickets = [Ticket(self, job) for job in jobs]
         self.left = len(jobs)
-        self.planner = None
         return self.tickets
 
     def fail(self, error: BaseException) -> None:
