@@ -9,6 +9,7 @@ from fastattn.decoding import capacity, worker
 from fastattn.decoding.jobs import Allowance, Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.plans import score_plan, search_plan
+from fastattn.errors import InputError
 from tests.decoding.test_company import MODELS, SIZES, SOURCES, by_hand, plain
 from tests.models.tiny_models import START
 
@@ -91,3 +92,14 @@ def test_a_search_goes_on_while_another_has_much_scored(monkeypatch):
     assert alone.done() and not scored.done(), "who waits for one score does not wait for another's many"
     scheduler.finish_all()
     assert len(scored.result(0)) == 200
+
+
+def test_what_cannot_be_done_disturbs_nobody():
+    scheduler, positions = by_hand(MODEL, 1), []
+    shown = DecodingOptions(beam_size=1, max_decoding_length=6, callback=lambda step: positions.append(step.position))
+    good = search(scheduler, [1], shown, "good")
+    scheduler.tick()
+    bad = search(scheduler, [2], DecodingOptions(beam_size=1, sampling_topk=20), "bad")
+    scheduler.finish_all()
+    assert isinstance(bad.exception(0), InputError) and not scheduler.failures
+    assert good.result(0) and positions == [*range(len(positions))], "it did not begin anew"
