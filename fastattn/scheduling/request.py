@@ -13,15 +13,17 @@ Plan = Generator[list[Any], list[Any], Any]
 class Ticket:
     """A job that waits or is in progress.
 
-    seat  where it was taken; None while it waits
+    queue  where it waits
+    seat   where it was taken
     """
 
-    __slots__ = ("done", "job", "request", "result", "seat")
+    __slots__ = ("done", "job", "queue", "request", "result", "seat")
 
     def __init__(self, request: "Request", job: Any):
         self.request, self.job = request, job
         self.result: Any = None
         self.done = False
+        self.queue: Any = None
         self.seat: Any = None
 
     @property

@@ -142,7 +142,7 @@ class Scheduler:
         """The request is over: nothing of it waits any more, and workers are to leave what is in progress."""
         with self._lock:
             self._requests.pop(request, None)
-            for ticket in self._queue.drop(request.caller):
+            for ticket in self._queue.drop(request.tickets):
                 ticket.done = True
                 self._weight -= ticket.job.weight
             for ticket in request.tickets:

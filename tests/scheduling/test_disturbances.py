@@ -255,3 +255,22 @@ def test_an_interrupt_goes_on_with_no_plan_that_another_thread_goes_on_with(monk
     scheduler.finish_all()
     assert interrupted and request.result(0) == [1, 2, 3] and scheduler.is_at_rest
     assert not scheduler.failures
+
+
+def test_to_cancel_looks_through_no_line():
+    """Of a caller's many requests each would look at all the others."""
+    scheduler, looks = counting(SchedulerByHand), []
+
+    class Watched(Request):
+        def done(self):
+            looks.append(self)
+            return super().done()
+
+    requests = [scheduler.submit(plan_of(1)) for _ in range(100)]
+    for request in requests:
+        request.__class__ = Watched
+    for request in requests[:90]:
+        assert request.cancel()
+    assert len(looks) < 200
+    scheduler.finish_all()
+    assert scheduler.is_at_rest and all(request.result(0) == [1] for request in requests[90:])
