@@ -75,6 +75,14 @@ def check_count(name: str, value: Any) -> int:
     return count
 
 
+def check_hashable(name: str, value: Any) -> None:
+    """InputError for a value that cannot be told from others, a list say."""
+    try:
+        hash(value)
+    except TypeError:
+        raise InputError(f"{name} should be hashable, got a {type(value).__name__}") from None
+
+
 def check_bool(name: str, value: Any) -> bool:
     """``value`` as a bool; InputError unless it is True or False, NumPy's own included."""
     if isinstance(value, bool):

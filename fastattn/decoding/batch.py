@@ -280,4 +280,5 @@ class Batch:
 
 
 def _shared(options: DecodingOptions) -> dict[str, Any]:
-    return {name: value for name, value in vars(options).items() if name not in _OWN}
+    # A callback is told log-probabilities, whether or not they are returned.
+    return {name: value for name, value in vars(options).items() if name not in _OWN} | {"scored": options.scored}

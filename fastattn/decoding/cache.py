@@ -266,7 +266,9 @@ class Cache:
         self._begun = {place: renumbered_M[rows_T] for place, rows_T in self._begun.items()}
         self._tokens_M = _extended(self._tokens_M[kept_M], rows - len(kept_M), 0)
         if self._attention_MS is not None:
-            self._attention_MS = _extended(self._attention_MS[kept_M], rows - len(kept_M), 0)
+            # Rows that came since nobody wants attention have none.
+            attention_MS = _extended(self._attention_MS, self.own.rows - len(self._attention_MS), 0)
+            self._attention_MS = _extended(attention_MS[kept_M], rows - len(kept_M), 0)
         self.own.keep_only(kept_M, rows)
 
 

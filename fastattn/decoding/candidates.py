@@ -17,7 +17,6 @@ from fastattn.decoding.sampling import draw, uniform
 from fastattn.decoding.search import biased
 from fastattn.decoding.shortlist import allowed_ids
 from fastattn.edits import Edits
-from fastattn.errors import InputError
 from fastattn.ops import Picked
 
 
@@ -41,12 +40,9 @@ class Rows:
 
 
 class Candidates:
-    """Chooses each row's next tokens under the options. Raises InputError for samples from more than all tokens."""
+    """Chooses each row's next tokens under the options."""
 
     def __init__(self, model: Model, options: DecodingOptions, end_id: int, unk_id: int):
-        vocabulary = model.sizes.vocabulary
-        if options.sampling_topk > vocabulary:
-            raise InputError(f"sampling_topk ({options.sampling_topk}) is greater than the vocabulary ({vocabulary})")
         self.model, self.options = model, options
         self.end_ids = tuple(options.end_token) or (end_id,)
         self.sequences = [sequence for sequence in options.suppress_sequences if len(sequence) > 1]

@@ -82,8 +82,14 @@ class Hypothesis:
 
 
 def check_jobs(jobs: Sequence[Job], sizes: DecoderSizes) -> None:
-    """Raise InputError for a source that is empty, where the model has an encoder, or a target without a start."""
+    """Raise InputError for what cannot be done, before others share steps with it.
+
+    A source that is empty, where the model has an encoder, a target without a start, samples from more than all tokens.
+    """
     for job in jobs:
+        topk = job.options.sampling_topk
+        if topk > sizes.vocabulary:
+            raise InputError(f"sampling_topk ({topk}) is greater than the vocabulary ({sizes.vocabulary})")
         if sizes.memory_width and not len(job.source):
             raise InputError("a source should have at least one token, got none")
         if not len(job.start):

@@ -26,7 +26,7 @@ from fastattn.scheduling.seat import Desk
 # Seconds that callers with nothing in progress wait for one another where there is little room: a pass of one costs
 # about as much as a pass of many.
 PATIENCE = 0.03
-# Seconds after which what is in progress has a step, though there is room for more, where it is several callers'.
+# Seconds after which what is in progress has a step, though there is room for more, where there are several callers.
 TURN = 0.03
 
 
@@ -80,7 +80,8 @@ class Worker:
                     self.desk.finish(ticket, [])
             self._is_timed |= any(ticket.job.allowance is not None for ticket in searches)
             yield [ticket for ticket in searches if not ticket.done]
-            if self._admitted > start + TURN and len({s.ticket.request.caller for s in self.sentences()}) > 1:
+            callers = {ticket.request.caller for ticket in (*tickets, *(each.ticket for each in self.sentences()))}
+            if self._admitted > start + TURN and (len(callers) > 1 or not searches):
                 break
 
     def _take(self) -> list[Ticket]:

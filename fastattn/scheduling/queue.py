@@ -18,6 +18,7 @@ class Queue:
     def __init__(self, seats: int):
         self._seats = seats
         self._callers: OrderedDict[Hashable, list[deque[Ticket]]] = OrderedDict()
+        self._waiting: Counter[Hashable] = Counter()
         self._in_progress: Counter[Hashable] = Counter()
         self.waiting = 0
 
@@ -28,6 +29,8 @@ class Queue:
             if lines is None:
                 lines = self._callers[ticket.request.caller] = [deque() for _ in range(self._seats)]
             lines[n % seats].append(ticket)
+            ticket.queue = self
+            self._waiting[ticket.request.caller] += 1
             self.waiting += 1
 
     def newcomers(self) -> list[Hashable]:
@@ -53,17 +56,35 @@ class Queue:
 
     def _take_one(self, caller: Hashable, line: int, has_room: Callable[[Ticket], bool], taken: list[Ticket]) -> bool:
         """Take the caller's next ticket; False where it does not fit."""
-        lines = self._callers[caller]
-        own = lines[line] or next(filter(None, lines))
+        own = self._line(caller, line)
         if not has_room(own[0]):
             return False
         ticket = own.popleft()
         taken.append(ticket)
-        self.waiting -= 1
+        self._leave(ticket)
         self.began(ticket)
-        if not any(lines):
-            del self._callers[caller]
         return True
+
+    def _line(self, caller: Hashable, line: int) -> deque[Ticket]:
+        """The caller's line, or another of his where it is empty; its first ticket waits."""
+        lines = self._callers[caller]
+        if lines[line] and lines[line][0].queue is self:
+            return lines[line]
+        for tickets in (lines[line], *lines):
+            while tickets and tickets[0].queue is not self:  # dropped
+                tickets.popleft()
+            if tickets:
+                return tickets
+        raise AssertionError("a caller in the queue has a ticket that waits")
+
+    def _leave(self, ticket: Ticket) -> None:
+        """A ticket waits no more."""
+        ticket.queue = None
+        self.waiting -= 1
+        caller = ticket.request.caller
+        self._waiting[caller] -= 1
+        if not self._waiting[caller]:
+            del self._waiting[caller], self._callers[caller]
 
     def began(self, ticket: Ticket) -> None:
         """A ticket is in progress."""
@@ -76,10 +97,9 @@ class Queue:
         if not self._in_progress[caller]:
             del self._in_progress[caller]
 
-    def drop(self, caller: Hashable) -> None:
-        """Leave the caller's tickets that are over."""
-        lines = self._callers.pop(caller, [])
-        wanted = [deque(ticket for ticket in line if not ticket.is_over) for line in lines]
-        self.waiting += sum(map(len, wanted)) - sum(map(len, lines))
-        if any(wanted):
-            self._callers[caller] = wanted
+    def drop(self, tickets: Iterable[Ticket]) -> list[Ticket]:
+        """Those of the tickets that waited, which wait no more."""
+        dropped = [ticket for ticket in tickets if ticket.queue is self]
+        for ticket in dropped:
+            self._leave(ticket)  # its line is looked through when it is that ticket's turn: it may be long
+        return dropped

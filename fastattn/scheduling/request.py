@@ -13,15 +13,17 @@ Plan = Generator[list[Any], list[Any], Any]
 class Ticket:
     """A job that waits or is in progress.
 
-    seat  where it was taken; None while it waits
+    queue  where it waits
+    seat   where it was taken
     """
 
-    __slots__ = ("done", "job", "request", "result", "seat")
+    __slots__ = ("done", "job", "queue", "request", "result", "seat")
 
     def __init__(self, request: "Request", job: Any):
         self.request, self.job = request, job
         self.result: Any = None
         self.done = False
+        self.queue: Any = None
         self.seat: Any = None
 
     @property
@@ -43,7 +45,7 @@ class Request(Future):
         self.make_plan, self.caller, self._on_cancel = make_plan, caller, on_cancel
         self.tickets: list[Ticket] = []  # of the stage that the plan is at
         self.left = 0  # of them, that are not done
-        self.planner: int | None = None  # the thread that makes the plan go on, while it does
+        self.planner: int | None = None  # the thread that makes the plan go on, until its tickets wait
         self._plan: Plan | None = None
         self._untold = [True]
 
@@ -72,7 +74,6 @@ class Request(Future):
             jobs = []
         self.tickets = [Ticket(self, job) for job in jobs]
         self.left = len(jobs)
-        self.planner = None
         return self.tickets
 
     def fail(self, error: BaseException) -> None:

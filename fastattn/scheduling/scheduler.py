@@ -17,7 +17,7 @@ from itertools import chain
 from time import sleep
 from typing import Any
 
-from fastattn.errors import QueueFullError
+from fastattn.errors import QueueFullError, check_hashable
 from fastattn.scheduling.queue import Queue
 from fastattn.scheduling.request import Plan, Request, Ticket
 from fastattn.scheduling.seat import Desk, Seat, Worker
@@ -25,6 +25,8 @@ from fastattn.sharing import start, tell_of_refusal
 
 # Jobs that may wait, all callers' together, before ``submit`` refuses more.
 MOST_WAITING = 100_000
+
+_resetting = threading.Lock()
 
 
 class Scheduler:
@@ -64,36 +66,37 @@ class Scheduler:
     # what callers do
 
     def run(self, make_plan: Callable[[], Plan], caller: Hashable = None) -> Any:
-        """What the plan returns; this thread computes where a seat is free."""
+        """What the plan returns; this thread computes where a seat is free.
+
+        In the middle of a step, in a callback that is, where its seat waits for it: with a scheduler apart.
+        """
         request = self._new_request(make_plan, caller)
+        if any(seat.is_computing and seat.thread == threading.get_ident() for seat in list(self._seats)):
+            return Scheduler(self._make_worker, self._threads, self._use_threads, self._enough, 1).run(make_plan)
         try:
             self._enter(request, request.begin())
             while not request.done() and (seats := self._sit_down()):
                 self._start_threads(seats[1:])
                 self._compute(seats[0], request)
                 self._hand_over(seats[0])
-            return request.result()
-        except Exception:
-            request.cancel()
-            raise
+            request.exception()  # waits
         except BaseException:
             self._recover(request)
             raise
+        return request.result()
 
     def submit(self, make_plan: Callable[[], Plan], caller: Hashable = None) -> Request:
         """A Future of what the plan returns, computed by other threads; waits for nothing.
 
-        Raises QueueFullError where too much waits already.
+        Raises QueueFullError where too much waits already, and InputError for a caller that is not hashable.
         """
+        check_hashable("caller", caller)
         request = self._new_request(make_plan, caller)
         if self._queue.waiting >= MOST_WAITING:
             raise QueueFullError(f"{self._queue.waiting:,} jobs wait already, {MOST_WAITING:,} may")
         try:
             self._enter(request, request.begin())
-            self._start_threads(self._sit_down())
-            if not self._seats:  # no thread is to be had
-                for seat in self._sit_down()[:1]:
-                    self._compute_all(seat)
+            self._have_computed()
         except BaseException:
             self._recover(request)
             raise
@@ -103,23 +106,29 @@ class Scheduler:
         """Compute the plan, a step whenever the next is asked for. Of a Scheduler that nobody else uses."""
         request = self._new_request(make_plan, None)
         self._enter(request, request.begin())
-        (seat,) = self._sit_down() or (None,)
-        while not request.done() and seat is not None:
-            with self._use_threads(self._threads):  # what the caller does in between is not to be bound by it
-                self._worker(seat).advance()
-            yield
+        for seat in self._sit_down():
+            try:
+                while not request.done():
+                    with self._use_threads(self._threads):  # what the caller does in between is not to be bound by it
+                        self._worker(seat).advance()
+                    yield
+            finally:
+                self._stand_up(seat)
         request.result()
 
     # requests and their tickets
 
     def _new_request(self, make_plan: Callable[[], Plan], caller: Hashable) -> Request:
         if self._process != os.getpid():
-            self._reset()
+            with _resetting:  # once, however many threads of the child come first
+                if self._process != os.getpid():
+                    self._reset()
         return Request(make_plan, threading.get_ident() if caller is None else caller, self._drop)
 
     def _enter(self, request: Request, tickets: list[Ticket]) -> None:
         """Have the tickets of a request's next stage wait."""
         with self._lock:
+            request.planner = None
             if request.done():
                 self._requests.pop(request, None)
                 return
@@ -133,13 +142,12 @@ class Scheduler:
         """The request is over: nothing of it waits any more, and workers are to leave what is in progress."""
         with self._lock:
             self._requests.pop(request, None)
-            self._queue.drop(request.caller)
+            for ticket in self._queue.drop(request.tickets):
+                ticket.done = True
+                self._weight -= ticket.job.weight
             for ticket in request.tickets:
                 if ticket.seat is not None:
                     ticket.seat.has_over = True
-                elif not ticket.done:
-                    ticket.done = True
-                    self._weight -= ticket.job.weight
 
     def _take(self, seat: Seat, has_room: Callable[[Ticket, bool], bool]) -> list[Ticket]:
         if not self._queue.waiting and not seat.alone:
@@ -173,6 +181,8 @@ class Scheduler:
             ticket.request.left -= 1
             self._leave(seat, ticket)
             stage_is_done = not ticket.request.left and not ticket.is_over
+            if stage_is_done:
+                ticket.request.planner = threading.get_ident()  # which nobody else shall be
         if stage_is_done:
             self._enter(ticket.request, ticket.request.go_on())
             self._start_threads(self._sit_down())
@@ -209,6 +219,7 @@ class Scheduler:
         with self._lock:
             self._seats.remove(seat)
             self._share_threads()
+        seat.worker = None  # with all that it keeps, which only the garbage collector would find
 
     def _share_threads(self) -> None:
         self._threads_each = self._threads // max(1, len(self._seats))
@@ -227,6 +238,16 @@ class Scheduler:
             if not self._start_thread(seat):
                 self._stand_up(seat)
 
+    def _have_computed(self) -> None:
+        """Have threads compute what waits; this one does where none is to be had."""
+        self._start_threads(self._sit_down())
+        if not self._seats:
+            for n, seat in enumerate(self._sit_down()):
+                if n:
+                    self._stand_up(seat)
+                else:
+                    self._compute_all(seat)
+
     def _start_thread(self, seat: Seat) -> bool:
         """Have a thread compute at the seat until nothing is left; False where the system gives none."""
         name = f"fastattn worker {seat.line}"
@@ -243,7 +264,11 @@ class Scheduler:
             if seat not in self._seats or seat.thread != starter:  # an interrupt reached the starter
                 return
             seat.thread = threading.get_ident()
-        self._compute_all(seat)
+        while True:
+            try:
+                return self._compute_all(seat)
+            except BaseException as error:  # noqa: BLE001  no interrupt, which the main thread alone has: a request's
+                self._set_apart(seat, error)
 
     def _hand_over(self, seat: Seat) -> None:
         """Have a thread go on with what others have in progress at this thread's seat."""
@@ -256,16 +281,19 @@ class Scheduler:
 
     def _compute(self, seat: Seat, request: Request | None = None) -> None:
         """Have the seat's worker advance until the request is done, or nothing is left to do."""
-        busy = True
-        while busy:
-            threads = self._threads_each
-            with self._use_threads(max(1, threads)):
-                while busy and threads == self._threads_each and (request is None or not request.done()):
-                    try:
-                        busy = self._worker(seat).advance() or bool(seat.alone)
-                    except Exception as error:  # noqa: BLE001  a request's
-                        self._set_apart(seat, error)
-            busy = busy and (request is None or not request.done())
+        busy = seat.is_computing = True
+        try:
+            while busy:
+                threads = self._threads_each
+                with self._use_threads(max(1, threads)):
+                    while busy and threads == self._threads_each and (request is None or not request.done()):
+                        try:
+                            busy = self._worker(seat).advance() or bool(seat.alone)
+                        except Exception as error:  # noqa: BLE001  a request's
+                            self._set_apart(seat, error)
+                busy = busy and (request is None or not request.done())
+        finally:
+            seat.is_computing = False
 
     def _worker(self, seat: Seat) -> Worker:
         """The seat's, which has left what is over."""
@@ -278,27 +306,30 @@ class Scheduler:
 
     # what went wrong
 
-    def _set_apart(self, seat: Seat, error: Exception) -> None:
+    def _set_apart(self, seat: Seat, error: BaseException) -> None:
         """A step failed: of one request, which ends with the error; of several, which are to be alone from now on."""
         seat.worker = None
         with self._lock:
-            tickets = list(seat.tickets)
             shared: dict[Request, list[Ticket]] = {}
+            # A plan that went on in this step, or a callback of it.
+            failed = [request for request in self._requests if request.planner == threading.get_ident()]
+            tickets = list(seat.tickets)
             for ticket in tickets:
-                if ticket.is_over:
+                if ticket.is_over or ticket.request in failed:
                     self._leave(seat, ticket)
                 else:
                     shared.setdefault(ticket.request, []).append(ticket)
-            if len(shared) > 1:
+            if failed or len(shared) > 1:
                 seat.alone.extend(shared.values())
                 seat.tickets.clear()
-                return
-            # All, where nothing was in progress: the fault is ours, and none of them shall wait for ever.
-            for request in list(shared if tickets else self._requests):
-                request.fail(error)
-                self._drop(request)
-            for ticket in list(seat.tickets):
-                self._leave(seat, ticket)
+            else:
+                # All, where nothing was in progress: the fault is ours, and none of them shall wait for ever.
+                failed = list(shared if tickets else self._requests)
+                for ticket in list(seat.tickets):
+                    self._leave(seat, ticket)
+        for request in failed:  # without the lock, since it calls back
+            request.fail(error)
+            self._drop(request)
 
     def _recover(self, request: Request) -> None:
         """After an interrupt, which may have come between any two lines of this thread's: put everything in order.
@@ -306,10 +337,20 @@ class Scheduler:
         The request is over. Seats of this thread are gone; what others had in progress there waits again, and a plan of
         theirs that was interrupted begins anew.
         """
-        me = threading.get_ident()
+        while True:
+            try:
+                request.abandon()
+                self._put_in_order(threading.get_ident())
+                break
+            except KeyboardInterrupt:  # another one: the first is raised in the end
+                continue
+        while any(ticket.seat in self._seats for ticket in request.tickets):  # until workers have left them
+            sleep(0.001)
+
+    def _put_in_order(self, me: int) -> None:
+        """What a thread was at goes on elsewhere."""
         self._lock.acquire()
         try:
-            request.abandon()
             self._seats = [seat for seat in self._seats if seat.thread != me]
             self._share_threads()
             self._requests = {other: None for other in self._requests if not other.done()}
@@ -330,6 +371,7 @@ class Scheduler:
                     self._queue.add(waiting, self._wanted_seats(len(waiting) or 1))
                     other.left = sum(not ticket.done for ticket in other.tickets)
                     if not other.left:
+                        other.planner = me
                         ready.append(other)
         finally:
             self._release()
@@ -337,9 +379,7 @@ class Scheduler:
             self._enter(other, other.begin())
         for other in ready:
             self._enter(other, other.go_on())
-        self._start_threads(self._sit_down())
-        while any(ticket.seat in self._seats for ticket in request.tickets):  # until workers have left them
-            sleep(0.001)
+        self._have_computed()
 
     def _release(self) -> None:
         """However often this thread has the lock."""

@@ -50,13 +50,14 @@ class Seat:
     tickets   in progress here
     alone     tickets of one request each that are to be in progress without others: a step that they shared failed
     has_over  whether something in progress here may be over
+    is_computing  whether the thread is at it: what it calls then, it calls in the middle of a step
     """
 
     def __init__(self, line: int, thread: int):
         self.line, self.thread = line, thread
         self.tickets: dict[Ticket, None] = {}
         self.alone: deque[list[Ticket]] = deque()
-        self.has_over = False
+        self.has_over = self.is_computing = False
         self.worker: Worker | None = None
 
     @property

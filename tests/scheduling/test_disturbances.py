@@ -1,0 +1,276 @@
+"""What may disturb a scheduler: callbacks that ask for more, no threads, errors of every kind, interrupts in a row."""
+
+import gc
+import threading
+import weakref
+from contextlib import nullcontext
+from time import sleep
+
+import pytest
+
+from fastattn.errors import InputError
+from fastattn.scheduling import scheduler as scheduling
+from fastattn.scheduling.queue import Queue
+from fastattn.scheduling.request import Request
+from fastattn.scheduling.scheduler import Scheduler
+from tests.scheduling.by_hand import SchedulerByHand
+from tests.scheduling.test_scheduler import Count, Counter, Interrupt, counting, plan_of
+
+
+def ended(call, seconds: float = 20.0):
+    """What the call returns, made in a thread of its own: a call that never ends shall not hang the suite."""
+    results: list = []
+
+    def work():
+        try:
+            results.append(call())
+        except BaseException as error:  # noqa: BLE001  for the test to see
+            results.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert results, "it never ended"
+    return results[0]
+
+
+def test_a_callback_may_ask_for_more():
+    ready, found = threading.Event(), []
+
+    class Gated(Counter):
+        def advance(self):
+            ready.wait()
+            return super().advance()
+
+    scheduler = Scheduler(Gated, 1, lambda count: nullcontext(), 4, 1)
+    request = scheduler.submit(plan_of(5))
+    request.add_done_callback(lambda done: found.append(scheduler.run(plan_of(2, 3))))
+    ready.set()
+    assert ended(request.result) == [5]
+    assert ended(lambda: scheduler.run(plan_of(1))) == [1]
+    assert found == [[2, 3]]
+
+
+def test_a_callback_may_submit_more():
+    scheduler, more = counting(SchedulerByHand), []
+    request = scheduler.submit(plan_of(5))
+    request.add_done_callback(lambda done: more.append(scheduler.submit(plan_of(2))))
+    scheduler.finish_all()
+    assert request.result(0) == [5] and more[0].result(0) == [2] and scheduler.is_at_rest
+
+
+@pytest.mark.parametrize("error", [SystemExit, Interrupt])
+def test_an_exit_in_a_thread_ends_its_own_request_alone(error):
+    class Exiting(Counter):
+        def advance(self):
+            if any(ticket.job.name == "exits" for ticket in self.left):
+                raise error
+            return super().advance()
+
+    def exits():
+        return (yield [Count(3, name="exits")])
+
+    scheduler = Scheduler(Exiting, 1, lambda count: nullcontext(), 4, 1)
+    good, bad = scheduler.submit(plan_of(2000), "good"), scheduler.submit(exits, "bad")
+    assert isinstance(ended(bad.result), error)
+    assert ended(good.result) == [2000]
+    assert ended(lambda: scheduler.run(plan_of(2))) == [2]
+
+
+def test_an_exit_in_a_plan_ends_its_request():
+    def exits():
+        yield [Count(3)]
+        raise SystemExit
+
+    scheduler = counting()
+    good, bad = scheduler.submit(plan_of(2000), "good"), scheduler.submit(exits, "bad")
+    assert isinstance(ended(bad.result), SystemExit)
+    assert ended(good.result) == [2000]
+
+
+def test_where_no_thread_is_to_be_had_submit_computes(monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(scheduling, "start", refuse)
+    monkeypatch.setattr(scheduling, "tell_of_refusal", lambda error: None)
+    scheduler = counting(seats=3)
+    for _ in range(3):
+        assert scheduler.submit(plan_of(*[2] * 40)).result(5) == [2] * 40
+    assert ended(lambda: scheduler.run(plan_of(*[2] * 40))) == [2] * 40
+    assert not scheduler._seats
+
+
+def test_a_failure_of_the_scheduler_itself_leaves_no_seat(monkeypatch):
+    scheduler = counting()
+
+    def fail(seat):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduler, "_hand_over", fail)
+        with pytest.raises(MemoryError):
+            scheduler.run(plan_of(2))
+    assert ended(lambda: scheduler.run(plan_of(3))) == [3]
+
+
+def test_a_worker_and_what_it_keeps_go_with_its_seat():
+    workers = []
+
+    class Kept(Counter):
+        def __init__(self, desk):
+            super().__init__(desk)
+            workers.append(weakref.ref(self))
+
+    scheduler = Scheduler(Kept, 1, lambda count: nullcontext(), 4, 1)
+    gc.disable()
+    try:
+        scheduler.run(plan_of(3))
+        steps = scheduler.steps(plan_of(9))
+        next(steps)
+        steps.close()
+        del steps
+        assert [worker() for worker in workers] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_a_callback_has_no_lock():
+    """Of a request that ends with an error: another thread may use the scheduler meanwhile."""
+    scheduler, found = counting(SchedulerByHand), []
+    request = scheduler.submit(plan_of(2, fails=True))
+    request.add_done_callback(lambda done: found.append(ended(lambda: scheduler.submit(plan_of(1)), 5)))
+    scheduler.finish_all()
+    assert isinstance(found[0], Request)
+
+
+def test_a_cancellation_between_two_stages_leaves_nothing():
+    scheduler, requests = counting(SchedulerByHand), []
+
+    def two_stages():
+        yield [Count(1)]
+        requests[0]._state = "CANCELLED"  # as by another thread, which has yet to tell the scheduler
+        yield [Count(1)] * 5
+
+    requests.append(scheduler.submit(two_stages))
+    scheduler.tick()
+    requests[0].cancel()
+    scheduler.finish_all()
+    assert scheduler.is_at_rest
+
+
+def test_a_caller_that_cannot_be_told_apart_is_refused():
+    scheduler = counting(SchedulerByHand)
+    with pytest.raises(InputError, match="caller should be hashable, got a list"):
+        scheduler.submit(plan_of(1), [])
+    assert scheduler.is_at_rest
+
+
+def test_a_child_is_reset_once(monkeypatch):
+    class Slow(Scheduler):
+        resets = 0
+
+        def _reset(self):
+            Slow.resets += 1
+            sleep(0.05)
+            super()._reset()
+
+    scheduler = Slow(Counter, 1, lambda count: nullcontext(), 4, 1)
+    monkeypatch.setattr(scheduling.os, "getpid", lambda: -1)
+    threads = [threading.Thread(target=scheduler.run, args=(plan_of(2),)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Slow.resets == 2, "when it was made, and once more"
+
+
+def test_no_interrupt_is_one_too_many(monkeypatch):
+    """A second one comes while what the first has left is put in order."""
+    scheduler, struck = counting(SchedulerByHand), []
+    other = scheduler.submit(plan_of(5), "other")
+    scheduler.tick()
+    add = Queue.add
+
+    def interrupted(*arguments):
+        if len(struck) < 2:
+            struck.append(1)
+            raise KeyboardInterrupt
+        add(*arguments)
+
+    monkeypatch.setattr(Queue, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        scheduler.run(plan_of(3))
+    assert len(struck) == 2
+    scheduler.finish_all()
+    assert other.result(0) == [5] and scheduler.is_at_rest
+
+
+def test_an_interrupt_doubles_nothing_that_another_thread_is_about_to_have_wait(monkeypatch):
+    """Between the end of a plan's stage and the beginning of the next."""
+    scheduler = counting(SchedulerByHand)
+    request = scheduler.submit(plan_of(1, 2, 3, stages=2), "one")
+    enter, interrupted = Scheduler._enter, []
+
+    def interrupt():
+        with pytest.raises(Interrupt):
+            scheduler.run(raising)
+
+    def raising():
+        raise Interrupt
+        yield
+
+    def enter_late(self, which, tickets):
+        if which is request and not interrupted:
+            interrupted.append(1)
+            ended(lambda: [interrupt()])
+        enter(self, which, tickets)
+
+    monkeypatch.setattr(Scheduler, "_enter", enter_late)
+    scheduler.finish_all()
+    assert interrupted and request.result(0) == [1, 2, 3] and scheduler.is_at_rest
+    assert not scheduler.failures
+
+
+def test_an_interrupt_goes_on_with_no_plan_that_another_thread_goes_on_with(monkeypatch):
+    scheduler = counting(SchedulerByHand)
+    request = scheduler.submit(plan_of(1, 2, 3, stages=3), "one")
+    go_on, interrupted = Request.go_on, []
+
+    def raising():
+        raise Interrupt
+        yield
+
+    def interrupt():
+        with pytest.raises(Interrupt):
+            scheduler.run(raising)
+
+    def go_on_late(self):
+        if not interrupted:
+            interrupted.append(1)
+            ended(lambda: [interrupt()])
+        return go_on(self)
+
+    monkeypatch.setattr(Request, "go_on", go_on_late)
+    scheduler.finish_all()
+    assert interrupted and request.result(0) == [1, 2, 3] and scheduler.is_at_rest
+    assert not scheduler.failures
+
+
+def test_to_cancel_looks_through_no_line():
+    """Of a caller's many requests each would look at all the others."""
+    scheduler, looks = counting(SchedulerByHand), []
+
+    class Watched(Request):
+        def done(self):
+            looks.append(self)
+            return super().done()
+
+    requests = [scheduler.submit(plan_of(1)) for _ in range(100)]
+    for request in requests:
+        request.__class__ = Watched
+    for request in requests[:90]:
+        assert request.cancel()
+    assert len(looks) < 200
+    scheduler.finish_all()
+    assert scheduler.is_at_rest and all(request.result(0) == [1] for request in requests[90:])
