@@ -1,4 +1,4 @@
-"""What may disturb sentences that share a worker: time that is over, options nearly alike, rows beyond all expectation."""
+"""What may disturb sentences that share a worker: time that is over, options nearly alike, more rows than expected."""
 
 from dataclasses import replace
 from functools import partial
