@@ -38,32 +38,39 @@ def make_row_maxima(rows: int):
     return row_maxima
 
 
-@intrinsic
-def cap_scores(typing_context, x, size, cap):
-    """x = cap tanh(x / cap) on ``size`` bytes, whole vectors, at the address x.
+def make_cap_scores(rows: int, row: int):
+    """The intrinsic ``cap_scores(x, size, cap)``: x = cap tanh(x / cap), for ``rows`` rows, ``row`` bytes apart.
 
-    NaN where x is, or is infinite: what float32 could not hold on its way shall be seen, as it is without a cap.
+    x  the address of the first row; of each ``size`` bytes, whole vectors, are capped. NaN where x is, or is infinite:
+       what float32 could not hold on its way shall be seen, as it is without a cap.
     """
 
-    def generate(context, builder, kind, arguments):
-        Emitter(builder, TARGET).call_once("fastattn.cap_scores", arguments, _emit_capped)
-        return context.get_dummy_value()
+    def emit(emitter: Emitter, x, size, cap):
+        builder = emitter.builder
+        most, zero = emitter.splat(cap), emitter.constant(0.0)
+        inverse = emitter.divide(emitter.constant(1.0), most)
 
-    return types.void(types.intp, types.intp, types.float32), generate
+        def cap_row(start, none):
+            def body(offset, none):
+                place = builder.add(x, builder.add(start, offset))
+                value = emitter.load(place)
+                capped = emitter.multiply(most, emitter.tanh(emitter.multiply(value, inverse)))
+                emitter.store(emitter.fma(value, zero, capped), place)
+                return none
 
+            return emitter.loop(size, SIZE, none, body)
 
-def _emit_capped(emitter: Emitter, x, size, cap):
-    most, zero = emitter.splat(cap), emitter.constant(0.0)
-    inverse = emitter.divide(emitter.constant(1.0), most)
+        emitter.loop(I64(rows * row), row, [], cap_row)
 
-    def body(offset, none):
-        place = emitter.builder.add(x, offset)
-        value = emitter.load(place)
-        capped = emitter.multiply(most, emitter.tanh(emitter.multiply(value, inverse)))
-        emitter.store(emitter.fma(value, zero, capped), place)
-        return none
+    @intrinsic
+    def cap_scores(typing_context, x, size, cap):
+        def generate(context, builder, kind, arguments):
+            Emitter(builder, TARGET).call_once(f"fastattn.cap_scores_{rows}_{row}", arguments, emit)
+            return context.get_dummy_value()
 
-    emitter.loop(size, SIZE, [], body)
+        return types.void(types.intp, types.intp, types.float32), generate
+
+    return cap_scores
 
 
 @intrinsic

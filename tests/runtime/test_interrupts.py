@@ -9,6 +9,13 @@ from fastattn.sharing import share
 from tests.runtime.run_abuse import interrupts
 from tests.runtime.workload import run_child
 
+
+@pytest.fixture(autouse=True)
+def _pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is looked at afterwards is the pool and its helpers."""
+    monkeypatch.setenv("FASTATTN_THREADING", "pool")
+
+
 # An exception at the n-th line that is run in the files of one part, for every n there is.
 EVERY_LINE = """
 import sys, threading, time

@@ -23,6 +23,7 @@ from fastattn.kernels.attention.tiles import (
     COLUMNS,
     KEYS,
     ROWS,
+    cap_scores,
     columns_of,
     multiply_keys,
     multiply_values,
@@ -35,7 +36,6 @@ from fastattn.kernels.attention.tiles import (
 )
 from fastattn.runtime.jit import inner
 from fastattn.simd.rows import copy_floats
-from fastattn.simd.softmax import cap_scores
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import SIZE, load_integer, load_scalar, splat, store, store_integer, store_scalar
 
@@ -125,9 +125,8 @@ def seen_by_tile(ranges, i, s, here, sinks):
 
 
 @inner
-def finish_scores(i, s, here, span, queries, block, form, weight, sinks, places):
-    """A tile's products become scores: capped, what is added to them is, what a row does not see is hidden, weights
-    are kept.
+def finish_scores(i, s, here, span, queries, block, biases, weight, sinks, places):
+    """A tile's products become scores: what is added to them is, what a row does not see is hidden, weights are kept.
 
     span     the tile's scores, in whole panels and vectors, that are there at all
     queries  of each head; a query's position is its number
@@ -136,14 +135,11 @@ def finish_scores(i, s, here, span, queries, block, form, weight, sinks, places)
     front, whole = span
     first, count = block
     weights, weight_head, weight_row = weight
-    _, softcap, biases = form
     added = biases[0] != 0 or biases[4] != 0 or biases[5] != 0
     for n in range(i, i + ROWS):
         row = scores + (n - i) * KEYS * 4
         stop = max(seen_here(ranges, n, s, here, sinks)[1], 0)
         own, h, t = load_integer(ranges + n * 16) - s, 0, 0
-        if softcap != np.float32(0):
-            cap_scores(row + front * 4, (whole - front) * 4, softcap)
         if added or weights != 0:  # a division, of which a short sentence would notice one a row
             h, t = divmod(first + min(n, count - 1), queries)
         if added:
@@ -174,13 +170,16 @@ def attend_tile(i, s, here, sentence, block, form, weight, sinks, places):
     if front >= stop:
         return
     queries, _, width, value_width = sentence
+    _, softcap, biases = form
     front -= front % COLUMNS
     whole, columns = (stop + LANES - 1) // LANES * LANES, columns_of(value_width)
     multiply_keys(rows + i * width * 4, keys, width, front, stop, scores)
-    finish_scores(i, s, here, (front, whole), queries, block, form, weight, sinks, places)
+    line, size, mine = scores + front * 4, (whole - front) * 4, sums + i * columns * 4
+    if softcap != np.float32(0):
+        cap_scores(line, size, softcap)
+    finish_scores(i, s, here, (front, whole), queries, block, biases, weight, sinks, places)
     for n in range(ROWS):
         store_scalar(load_scalar(tops + (i + n) * 4), fresh + n * 4)
-    line, size, mine = scores + front * 4, (whole - front) * 4, sums + i * columns * 4
     row_maxima(line, KEYS * 4, size, fresh)
     take_exponentials(line, size, fresh, tops + i * 4, totals + i * SIZE, mine, columns)
     multiply_values(scores, values, front, stop, mine, columns)
