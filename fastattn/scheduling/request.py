@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Generator, Hashable
 from concurrent.futures import Future, InvalidStateError
+from concurrent.futures._base import PENDING, RUNNING
 from contextlib import suppress
 from typing import Any
 
@@ -83,6 +84,19 @@ class Request(Future):
     def _settle(self, settle: Callable[[Any], None], outcome: Any) -> None:
         with suppress(InvalidStateError):  # cancelled meanwhile
             settle(outcome)
+
+    def done(self) -> bool:
+        # Without the lock: workers ask for all that they have in progress, and an interrupt might keep the lock.
+        return self._state not in (PENDING, RUNNING)
+
+    def free(self) -> None:
+        """After an interrupt of this thread, which may have kept it from leaving the lock, or from waking who waits."""
+        with suppress(RuntimeError):
+            while True:
+                self._condition.release()
+        if self.done():
+            with self._condition:
+                self._condition.notify_all()
 
     def cancel(self) -> bool:
         if not self.abandon():

@@ -339,6 +339,8 @@ class Scheduler:
         """
         while True:
             try:
+                for each in (*self._requests, request):
+                    each.free()
                 request.abandon()
                 self._put_in_order(threading.get_ident())
                 break
