@@ -63,7 +63,8 @@ class Batch:
     def inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(slots_R, tokens_R, positions_R int32) of the next step."""
         assert self.beams is not None
-        positions_R = np.repeat(self.beams.positions_B, self.beam).astype(np.int32)
+        positions_B = self.beams.positions_B.astype(np.int32)
+        positions_R = positions_B if self.beam == 1 else np.repeat(positions_B, self.beam)
         return self.beams.slots_BR.ravel(), self.beams.tokens_BR.ravel(), positions_R
 
     def begin(self, sentences: list[Sentence], limits_B: np.ndarray, hidden_BD: np.ndarray) -> None:
@@ -114,7 +115,7 @@ class Batch:
 
     def _rows(self, beams: Beams, width: int) -> Rows:
         """What the options want to know of each row."""
-        rows = Rows(np.repeat(beams.steps_B, width))
+        rows = Rows(beams.steps_B if width == 1 else np.repeat(beams.steps_B, width))
         sentences: list[Sentence] = beams.sentences_B.tolist()
         if self.has_lists or self.choice.shortlist is not None:
             rows.picked_R = [sentence.picked for sentence in sentences for _ in range(width)]
@@ -153,25 +154,19 @@ class Batch:
         if stopped_B is not None:
             last_B |= stopped_B
         ended_BR = are_ends(ids_BC[:, :R], self.end_ids) | last_B[:, None]
-        for b, r in np.argwhere(ended_BR):
-            self._record(beams, b, int(parents_BC[b, r]), int(ids_BC[b, r]), float(scores_BC[b, r]))
-        finished_B = beams.finished_B + ended_BR.sum(axis=1)
-        top_finished_B = beams.top_finished_B | ended_BR[:, 0]
-        if options.greedy:
-            done_B = finished_B > 0
-        elif options.longer_is_worse:  # later beams cannot overtake
-            done_B = last_B | (top_finished_B & (finished_B >= options.num_hypotheses))
-        else:
-            done_B = last_B | (finished_B >= options.wanted)
+        done_B: np.ndarray | None = None
+        kept: Any = np.s_[:, :R]
+        finished_B, top_finished_B = beams.finished_B, beams.top_finished_B
+        if ended_BR.any():
+            for b, r in np.argwhere(ended_BR):
+                self._record(beams, b, int(parents_BC[b, r]), int(ids_BC[b, r]), float(scores_BC[b, r]))
+            finished_B = finished_B + ended_BR.sum(axis=1)
+            top_finished_B = top_finished_B | ended_BR[:, 0]
+            done_B = self._are_done(last_B, finished_B, top_finished_B)
+            kept = np.arange(len(ids_BC))[:, None], keep_beams(ids_BC, ended_BR, self.end_ids)
         diverged_BR = beams.diverged_BR
         if options.biased:  # by place, not by ancestry, as CTranslate2 has it
             diverged_BR = diverged_BR | (ids_BC[:, :R] != self._wished(beams)[:, None])
-        if done_B.any():
-            for sentence in beams.sentences_B[done_B].tolist():
-                self._close(sentence)
-        kept: Any = np.s_[:, :R]
-        if ended_BR.any():
-            kept = np.arange(len(ids_BC))[:, None], keep_beams(ids_BC, ended_BR, self.end_ids)
         scores_BR, tokens_BR, parents_BR = scores_BC[kept], ids_BC[kept], parents_BC[kept]
         moved = Beams(
             beams.sentences_B,
@@ -185,15 +180,25 @@ class Batch:
             tokens_BR,
             diverged_BR,
         )
-        if done_B.any():
+        if done_B is not None and done_B.any():
+            for sentence in beams.sentences_B[done_B].tolist():
+                self._close(sentence)
+            if done_B.all():
+                return None
             moved, parents_BR = moved.select(~done_B), parents_BR[~done_B]
-        if not len(moved.steps_B):
-            return None
         if R > 1:
             parent_slots_BR = moved.slots_BR[np.arange(len(parents_BR))[:, None], parents_BR]
             longest = int(moved.positions_B.max())
             self.cache.reorder(moved.slots_BR.ravel(), parent_slots_BR.ravel(), longest)
         return moved
+
+    def _are_done(self, last_B: np.ndarray, finished_B: np.ndarray, top_finished_B: np.ndarray) -> np.ndarray:
+        """Which sentences need go on no more."""
+        if self.options.greedy:
+            return finished_B > 0
+        if self.options.longer_is_worse:  # later beams cannot overtake
+            return last_B | (top_finished_B & (finished_B >= self.options.num_hypotheses))
+        return last_B | (finished_B >= self.options.wanted)
 
     # hypotheses
 

@@ -96,7 +96,7 @@ def _run(
     starts_B1 = np.cumsum([0, *map(len, tokens)])
     tokens_N = np.array([token for each in tokens for token in each], np.int32)
     slots_B = np.array([sentence.slots_R[0] for sentence in sentences], np.int64)
-    firsts_B = cache.lengths(slots_B)
+    firsts_B = np.array([cache.length(slot) for slot in slots_B], np.int64)
     hidden_ND, attention_NS = model.prefill(
         tokens_N,
         starts_B1,

@@ -81,9 +81,8 @@ class Cache:
     def __init__(self, ops: Ops, sizes: DecoderSizes, rows: int, memory_rows: int):
         self.own = RowPool(ops, sizes.layers, sizes.row_width, sizes.row_dtype, rows)
         self.memory = RowPool(ops, sizes.layers, sizes.memory_width, sizes.row_dtype, memory_rows)
-        self._history_RS = np.zeros((0, FIRST_POSITIONS), np.int32)
+        self._history_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # -1 behind each history
         self._written_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # by the slot itself; -1: nothing
-        self._lengths_R = np.zeros(0, np.int64)  # of the histories; 0: the slot is free
         self._places_R = np.zeros(0, np.int64)
         self._free_slots: list[int] = []
         self._memory_PS = np.zeros((0, FIRST_POSITIONS), np.int32)
@@ -119,10 +118,9 @@ class Cache:
     def add_slots(self, place: int, count: int) -> np.ndarray:
         """slots_R: for one more sentence at the place."""
         if len(self._free_slots) < count:
-            old, more = len(self._lengths_R), max(count, len(self._lengths_R))
-            self._history_RS = _extended(self._history_RS, more, 0)
+            old, more = len(self._history_RS), max(count, len(self._history_RS))
+            self._history_RS = _extended(self._history_RS, more, -1)
             self._written_RS = _extended(self._written_RS, more, -1)
-            self._lengths_R = _extended(self._lengths_R, more, 0)
             self._places_R = _extended(self._places_R, more, 0)
             self._free_slots.extend(range(old + more - 1, old - 1, -1))
         slots_R = np.array([self._free_slots.pop() for _ in range(count)], np.int64)
@@ -132,7 +130,7 @@ class Cache:
 
     def keep_beginning(self, place: int, slot: int, key: Hashable) -> None:
         """What was appended to the slot so far is the place's from now on, for others with that key to begin with."""
-        length = self._lengths_R[slot]
+        length = self.length(slot)
         self._begun[place] = self._history_RS[slot, :length].copy()
         self._written_RS[slot, :length] = -1
         self._places[key] = place
@@ -145,14 +143,13 @@ class Cache:
         """The slot's history is that of the place's beginning."""
         rows_T = self._begun[place]
         self._history_RS[slot, : len(rows_T)] = rows_T
-        self._lengths_R[slot] = len(rows_T)
 
     def release(self, place: int, slots_R: np.ndarray) -> None:
         """Take back what a sentence holds, and with its last sentence what the place does."""
         written_RS = self._written_RS[slots_R]
         self.own.give_back(written_RS[written_RS >= 0])
         self._written_RS[slots_R] = -1
-        self._lengths_R[slots_R] = 0
+        self._history_RS[slots_R] = -1
         self._free_slots.extend(slots_R.tolist())
         self._users_P[place] -= 1
         if not self._users_P[place]:
@@ -162,31 +159,31 @@ class Cache:
             self._free_places.append(place)
             self._places = {key: other for key, other in self._places.items() if other != place}
 
-    def lengths(self, slots_R: np.ndarray) -> np.ndarray:
-        """How many positions each slot's history has, int64."""
-        return self._lengths_R[slots_R]
+    def length(self, slot: int) -> int:
+        """How many positions the slot's history has."""
+        return int(np.count_nonzero(self._history_RS[slot] >= 0))
 
     # what models and the search do
 
     def append(self, slots_N: np.ndarray, positions_N: np.ndarray, tokens_N: np.ndarray) -> np.ndarray:
         """Rows for one new token a (slot, position): int32 N. The keys and values are written layer by layer."""
-        positions = int(positions_N.max()) + 1
-        self._history_RS = _widened(self._history_RS, positions, 0)
-        self._written_RS = _widened(self._written_RS, positions, -1)
+        last = int(positions_N.max())
+        if last >= self._history_RS.shape[1]:
+            self._history_RS = _widened(self._history_RS, last + 1, -1)
+            self._written_RS = _widened(self._written_RS, last + 1, -1)
         if len(slots_N) > self.own.free:
             self._collect()
         rows_N = self.own.take(len(slots_N))
         self._history_RS[slots_N, positions_N] = rows_N
         self._written_RS[slots_N, positions_N] = rows_N
-        self._lengths_R[slots_N] = positions_N + 1  # of several of a slot the last counts
         if len(self._tokens_M) < self.own.rows:
             self._tokens_M = _extended(self._tokens_M, self.own.rows - len(self._tokens_M), 0)
         self._tokens_M[rows_N] = tokens_N
         return rows_N
 
     def index(self, slots_R: np.ndarray, longest: int) -> np.ndarray:
-        """index_RS: the rows that each slot sees, in order."""
-        return np.ascontiguousarray(self._history_RS[slots_R, :longest])
+        """index_RS: the rows that each slot sees, in order; 0 behind them."""
+        return np.maximum(self._history_RS[slots_R, :longest], 0)
 
     def previous(self, slots_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray:
         """previous_R: the row of the position before, int32; -1 where that is the first."""
@@ -201,7 +198,6 @@ class Cache:
     def reorder(self, slots_R: np.ndarray, parents_R: np.ndarray, longest: int) -> None:
         """Slot r continues what ``parents_R[r]`` has seen so far, up to ``longest`` positions."""
         self._history_RS[slots_R, :longest] = self._history_RS[parents_R, :longest]
-        self._lengths_R[slots_R] = self._lengths_R[parents_R]
 
     def tokens(self, slot: int, first: int, end: int) -> np.ndarray:
         """The tokens that the slot's history was fed from position ``first`` to before ``end``."""
@@ -237,8 +233,7 @@ class Cache:
     def _collect(self) -> None:
         """Give back the rows that slots wrote and no history holds any more: those of beams that others replaced."""
         alive_M = np.zeros(self.own.rows, bool)
-        inside_RS = np.arange(self._history_RS.shape[1]) < self._lengths_R[:, None]
-        alive_M[self._history_RS[inside_RS]] = True
+        alive_M[self._history_RS[self._history_RS >= 0]] = True
         dead_RS = (self._written_RS >= 0) & ~alive_M[self._written_RS]
         self.own.give_back(self._written_RS[dead_RS])
         self._written_RS[dead_RS] = -1
@@ -255,7 +250,7 @@ class Cache:
             self.memory.keep_only(kept_M, max(LEAST_ROWS, len(kept_M), memory_rows))
 
     def _shrink_own(self, rows: int) -> None:
-        inside_RS = np.arange(self._history_RS.shape[1]) < self._lengths_R[:, None]
+        inside_RS = self._history_RS >= 0
         kept_M = np.unique(np.concatenate([self._history_RS[inside_RS], *self._begun.values()]))
         rows = max(LEAST_ROWS, len(kept_M), rows)
         renumbered_M = np.zeros(self.own.rows, np.int32)

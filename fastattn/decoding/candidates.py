@@ -25,7 +25,7 @@ class Rows:
 
     steps_R       tokens of the target so far
     past_RT       those of them that penalties look back on: int32, -1 behind the first ``lengths_R``
-    wished_R      the token that a prefix wishes for, or -1
+    wished_R      int32: the token that a prefix wishes for, or -1; None: of no row
     seeds_R, keys_R, hypotheses_R   what samples are keyed by: uint64
     picked_R      of sentences with lists of their own: what each row chooses from
     """
@@ -34,7 +34,7 @@ class Rows:
         R = len(steps_R)
         self.steps_R = steps_R
         self.past_RT, self.lengths_R = np.empty((R, 0), np.int32), np.zeros(R, np.int64)
-        self.wished_R = np.full(R, -1, np.int32)
+        self.wished_R: np.ndarray | None = None
         self.seeds_R = self.keys_R = self.hypotheses_R = np.zeros(R, np.uint64)
         self.picked_R: Sequence[Picked] | None = None
 
@@ -74,29 +74,42 @@ class Candidates:
         log_probs_Rk, ids_Rk = self.model.output.top_k(
             hidden_RD, count, edits, picked_R, normalised=scored or edits.suppressed_RJ is not None
         )
-        wishing_R = np.flatnonzero(rows.wished_R >= 0)
-        if len(wishing_R):
-            wished_R = rows.wished_R[wishing_R].astype(np.int32)
-            wished_log_probs_R = self.model.output.log_probs(
-                self.model.ops.take_rows(hidden_RD, wishing_R),
-                wished_R,
-                edits.of(wishing_R),
-                None if picked_R is None else [picked_R[r] for r in wishing_R.tolist()],
-            )
-            log_probs_Rk[wishing_R], ids_Rk[wishing_R] = biased(
-                log_probs_Rk[wishing_R],
-                ids_Rk[wishing_R],
-                wished_R,
-                wished_log_probs_R,
-                self.options.prefix_bias_beta,
-            )
+        if rows.wished_R is not None:
+            self._wish(hidden_RD, rows.wished_R, edits, picked_R, log_probs_Rk, ids_Rk)
         # Where less is left than asked for, the rest is hopeless; but it is a token, should all else end.
         return log_probs_Rk, np.maximum(ids_Rk, 0)
+
+    def _wish(
+        self,
+        hidden_RD: np.ndarray,
+        wished_R: np.ndarray,
+        edits: Edits,
+        picked_R: Sequence[Picked] | None,
+        log_probs_Rk: np.ndarray,
+        ids_Rk: np.ndarray,
+    ) -> None:
+        """Draw the candidates of rows whose prefix wishes for a token towards it, in place."""
+        rows_W = np.flatnonzero(wished_R >= 0)
+        if not len(rows_W):
+            return
+        wished_W = wished_R[rows_W].astype(np.int32)
+        wished_log_probs_W = self.model.output.log_probs(
+            self.model.ops.take_rows(hidden_RD, rows_W),
+            wished_W,
+            edits.of(rows_W),
+            None if picked_R is None else [picked_R[r] for r in rows_W.tolist()],
+        )
+        beta = self.options.prefix_bias_beta
+        log_probs_Rk[rows_W], ids_Rk[rows_W] = biased(
+            log_probs_Rk[rows_W], ids_Rk[rows_W], wished_W, wished_log_probs_W, beta
+        )
 
     def edits(self, rows: Rows) -> Edits:
         """What the options do to the logits of the projection."""
         options = self.options
-        suppressed = [early_ends(rows.steps_R, options.min_decoding_length, self.end_ids)]
+        suppressed = []
+        if rows.steps_R.min() < options.min_decoding_length:
+            suppressed.append(early_ends(rows.steps_R, options.min_decoding_length, self.end_ids))
         if self.never_1J.size:
             suppressed.append(np.repeat(self.never_1J, len(rows.steps_R), axis=0))
         if options.no_repeat_ngram_size:

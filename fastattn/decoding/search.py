@@ -25,6 +25,8 @@ def best_candidates(
     (a vocabulary smaller than twice the beam), the rest score -inf.
     """
     B, R, k = log_probs_BRk.shape
+    if R == k == count == 1:
+        return scores_BR + log_probs_BRk[:, 0], ids_BRk[:, 0], np.zeros((B, 1), np.int64)
     total_BA = (scores_BR[:, :, None] + log_probs_BRk).reshape(B, R * k)
     order_BC = np.argsort(-total_BA, axis=1, kind="stable")[:, :count]
     rows_B1 = np.arange(B)[:, None]  # take_along_axis makes the same of it, and takes 15 us
