@@ -266,7 +266,8 @@ class Scheduler:
             seat.thread = threading.get_ident()
         while True:
             try:
-                return self._compute_all(seat)
+                self._compute_all(seat)
+                return
             except BaseException as error:  # noqa: BLE001  no interrupt, which the main thread alone has: a request's
                 self._set_apart(seat, error)
 
@@ -319,7 +320,7 @@ class Scheduler:
                     self._leave(seat, ticket)
                 else:
                     shared.setdefault(ticket.request, []).append(ticket)
-            if failed or len(shared) > 1:
+            if failed or len({ticket.request for ticket in tickets}) > 1:  # it may be the error of one who is over
                 seat.alone.extend(shared.values())
                 seat.tickets.clear()
             else:

@@ -274,3 +274,20 @@ def test_to_cancel_looks_through_no_line():
     assert len(looks) < 200
     scheduler.finish_all()
     assert scheduler.is_at_rest and all(request.result(0) == [1] for request in requests[90:])
+
+
+def test_nobody_has_the_error_of_one_who_is_over():
+    """He is cancelled in the middle of the step that fails because of him."""
+    requests = []
+
+    class Cancelling(Counter):
+        def advance(self):
+            if len(self.left) == 2:
+                requests[1].cancel()
+                raise ValueError("his")
+            return super().advance()
+
+    scheduler = SchedulerByHand(Cancelling, 1, lambda count: nullcontext(), 4, 1)
+    requests += [scheduler.submit(plan_of(3), n) for n in range(2)]
+    scheduler.finish_all()
+    assert requests[0].result(0) == [3] and requests[1].cancelled() and scheduler.is_at_rest
