@@ -38,13 +38,13 @@ class Queue:
         return [caller for caller in self._callers if caller not in self._in_progress]
 
     def take(self, line: int, most: int, has_room: Room) -> list[Ticket]:
-        """Up to ``most`` tickets, one of each caller with nothing in progress not counted.
+        """Up to ``most`` tickets, first one of each caller with nothing in progress.
 
         has_room  whether there is for a ticket of such a caller, or of another; what it accepts is taken
         """
         taken: list[Ticket] = []
         for caller in self.newcomers():
-            if not self._take_one(caller, line, lambda ticket: has_room(ticket, True), taken):
+            if len(taken) >= most or not self._take_one(caller, line, lambda ticket: has_room(ticket, True), taken):
                 break
         while self._callers and len(taken) < most:
             caller = next(iter(self._callers))

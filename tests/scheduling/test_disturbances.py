@@ -291,3 +291,11 @@ def test_nobody_has_the_error_of_one_who_is_over():
     requests += [scheduler.submit(plan_of(3), n) for n in range(2)]
     scheduler.finish_all()
     assert requests[0].result(0) == [3] and requests[1].cancelled() and scheduler.is_at_rest
+
+
+def test_many_callers_of_one_job_each_are_shared_among_the_seats():
+    scheduler = SchedulerByHand(lambda desk: Counter(desk, 64), 2, lambda count: nullcontext(), 4, 2)
+    for caller in range(40):
+        scheduler.submit(plan_of(3), caller)
+    scheduler.tick()
+    assert [len(seat.tickets) for seat in scheduler._seats] == [20, 20]
