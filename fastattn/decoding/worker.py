@@ -42,10 +42,11 @@ class Worker:
         self.cache: Cache | None = None
         self._admitted = 0.0  # when sentences came in last
         self._is_timed = False  # whether some may have an allowance
+        self._passing = 0.0  # seconds that passes took in this call, which are no sentence's
 
     def advance(self) -> bool:
         """One token for all that are in progress, and room for those that wait; False where there was nothing."""
-        start = monotonic()
+        start, self._passing = monotonic(), 0.0
         came = False
         for tickets in self._arrivals() if self.desk.waiting() else ():
             came = True
@@ -74,6 +75,7 @@ class Worker:
         while self.desk.waiting() and (tickets := self._take()):
             self._admitted = perf_counter()
             self._do_passes([ticket for ticket in tickets if isinstance(ticket.job, Pass)])
+            self._passing += perf_counter() - self._admitted
             searches = [ticket for ticket in tickets if isinstance(ticket.job, Job)]
             for ticket in searches:
                 if is_over(ticket.job):
@@ -175,7 +177,7 @@ class Worker:
         if self._is_timed:
             sentences = self.sentences()
             self._is_timed = any(sentence.job.allowance is not None for sentence in sentences)
-            charge([sentence.job for sentence in sentences], monotonic() - start)
+            charge([sentence.job for sentence in sentences], monotonic() - start - self._passing)
             self._leave({sentence for sentence in sentences if is_over(sentence.job)})
 
     def _leave(self, left: set[Sentence]) -> None:

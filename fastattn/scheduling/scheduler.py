@@ -262,7 +262,7 @@ class Scheduler:
     def _serve(self, seat: Seat, starter: int) -> None:
         with self._lock:
             if seat not in self._seats or seat.thread != starter:  # an interrupt reached the starter
-                return None
+                return
             seat.thread = threading.get_ident()
         while True:
             try:

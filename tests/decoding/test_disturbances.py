@@ -8,6 +8,7 @@ import numpy as np
 from fastattn.decoding import capacity, worker
 from fastattn.decoding.jobs import Allowance, Job
 from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.passes import Scoring
 from fastattn.decoding.plans import score_plan, search_plan
 from fastattn.errors import InputError
 from tests.decoding.test_company import MODELS, SIZES, SOURCES, by_hand, plain
@@ -103,3 +104,23 @@ def test_what_cannot_be_done_disturbs_nobody():
     scheduler.finish_all()
     assert isinstance(bad.exception(0), InputError) and not scheduler.failures
     assert good.result(0) and positions == [*range(len(positions))], "it did not begin anew"
+
+
+def test_what_others_have_scored_costs_a_search_no_time(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(worker, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(worker, "perf_counter", lambda: clock[0])
+    run = Scoring.run
+
+    def run_long(self, *arguments):
+        clock[0] += 100
+        return run(self, *arguments)
+
+    monkeypatch.setattr(Scoring, "run", run_long)
+    scheduler = by_hand(MODEL, 1)
+    options = DecodingOptions(beam_size=1, min_decoding_length=4, max_decoding_length=4, timeout=5.0)
+    searched = search(scheduler, [1], options, "search", allowance=Allowance(5.0))
+    scheduler.tick()
+    scheduler.submit(partial(score_plan, SOURCES[:1], [np.array([START, 5, 6], np.int32)]), "score")
+    scheduler.finish_all()
+    assert searched.result(0) != [[]]
