@@ -55,11 +55,12 @@ class Emitter:
         pointer, (read, data) = self.pointer(address, ir.IntType(8)), (I32(0), I32(1))
         self.call("llvm.prefetch.p0", ir.VoidType(), pointer, read, I32(locality), data)
 
-    def call_once(self, name: str, arguments, emit, result=None):
+    def call_once(self, name: str, arguments, emit, result=None, rare=False):
         """Call a function of that name, whose body ``emit(emitter, *arguments)`` writes where there is none yet.
 
         For what is long, so that a kernel holds and compiles it once; the name must say all that it depends on. Of an
-        argument that is an array, a tuple of Numba's, ``emit`` gets a tuple.
+        argument that is an array, a tuple of Numba's, ``emit`` gets a tuple. A ``rare`` call stands out of the way of the
+        code around it: attention of short sentences takes 7% longer where a call that is never made stands in it.
         """
         sizes = [len(a.type) if isinstance(a.type, ir.ArrayType) else 0 for a in arguments]
         values = []
@@ -71,6 +72,8 @@ class Emitter:
             function = ir.Function(self.builder.module, kind, name)
             function.linkage = "internal"
             function.attributes.add("noinline")
+            if rare:
+                function.attributes.add("cold")
             inside = ir.IRBuilder(function.append_basic_block())
             value = emit(Emitter(inside, self.target), *nested(function.args, sizes))
             if result is None:

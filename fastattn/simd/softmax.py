@@ -65,7 +65,7 @@ def make_cap_scores(rows: int, row: int):
     @intrinsic
     def cap_scores(typing_context, x, size, cap):
         def generate(context, builder, kind, arguments):
-            Emitter(builder, TARGET).call_once(f"fastattn.cap_scores_{rows}_{row}", arguments, emit)
+            Emitter(builder, TARGET).call_once(f"fastattn.cap_scores_{rows}_{row}", arguments, emit, rare=True)
             return context.get_dummy_value()
 
         return types.void(types.intp, types.intp, types.float32), generate
