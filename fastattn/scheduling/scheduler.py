@@ -184,8 +184,10 @@ class Scheduler:
             if stage_is_done:
                 ticket.request.planner = threading.get_ident()  # which nobody else shall be
         if stage_is_done:
-            self._enter(ticket.request, ticket.request.go_on())
-            self._start_threads(self._sit_down())
+            tickets = ticket.request.go_on()
+            self._enter(ticket.request, tickets)
+            if tickets:
+                self._start_threads(self._sit_down())
 
     def _fail(self, seat: Seat, ticket: Ticket, error: BaseException) -> None:
         ticket.request.fail(error)
@@ -206,6 +208,8 @@ class Scheduler:
 
     def _sit_down(self) -> list[Seat]:
         """As many seats more as there is work for."""
+        if not self._queue.waiting or len(self._seats) == self._most_seats:
+            return []
         with self._lock:
             in_progress = sum(len(seat.tickets) for seat in self._seats)
             wanted = self._wanted_seats(self._queue.waiting + in_progress) if self._queue.waiting else 0

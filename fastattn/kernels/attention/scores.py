@@ -9,6 +9,8 @@ biases  (bias, its head's, row's and key's distance, the last in floats, 0 or 1;
         the address is that of distance 0, and the distance from one head's to the next; whether p is 0 for all rows)
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from fastattn.heads import Heads
@@ -37,16 +39,22 @@ _NO_SLOPES = np.empty(0, np.float32)
 def score_form(heads: Heads, bias_BHTS: np.ndarray | None, positions: PositionBias | None) -> tuple:
     """What kernels take: by what products are multiplied, where they are capped, bias_BHTS, slopes_H, table_HL, each
     perhaps empty, and whether positions count from the start."""
-    scale = heads.width**-0.5 if heads.scale is None else heads.scale
+    if bias_BHTS is None and positions is None:
+        return _plain_form(heads.width, heads.scale, heads.softcap)
     positions = positions or PositionBias()
     return (
-        np.float32(scale * LOG2_E),
-        np.float32(heads.softcap * LOG2_E),
+        *_plain_form(heads.width, heads.scale, heads.softcap)[:2],
         _NO_BIAS if bias_BHTS is None else np.ascontiguousarray(bias_BHTS),
         _NO_SLOPES if positions.slopes_H is None else positions.slopes_H,
         _NO_TABLE if positions.table_HL is None else positions.table_HL,
         int(positions.from_start),
     )
+
+
+@lru_cache(256)  # a model asks for the same thousands of times a second
+def _plain_form(width: int, scale: float | None, softcap: float) -> tuple:
+    scale = width**-0.5 if scale is None else scale
+    return np.float32(scale * LOG2_E), np.float32(softcap * LOG2_E), _NO_BIAS, _NO_SLOPES, _NO_TABLE, 0
 
 
 @inner
