@@ -150,7 +150,7 @@ class Encoder:
         if not check_bool("convert_to_numpy", convert_to_numpy):
             raise InputError("convert_to_numpy must be True: vectors are NumPy arrays")
         if isinstance(texts, str):
-            return self._scheduler.run(partial(self._plan, [texts], request))[0]
+            return self._vector(texts, request)
         with Progress(show_progress_bar is not None and check_bool("show_progress_bar", show_progress_bar)) as progress:
             return self._scheduler.run(partial(self._plan, _checked_texts(texts), request, progress))
 
@@ -301,6 +301,18 @@ class Encoder:
         for batch, found_BE in zip(batches, (yield [Batch([ids_B[b] for b in batch], vectors) for batch in batches])):
             vectors_BE[batch] = found_BE
         return vectors_BE
+
+    def _vector(self, text: str, request: "_Request") -> np.ndarray:
+        """vector_E of one text: at once, where no other call is in progress."""
+        seat = self._scheduler.claim()
+        if seat is None:
+            return self._scheduler.run(partial(self._plan, [text], request))[0]
+        try:
+            (batch,) = next(self._plan([text], request))
+            with self._ops.use_threads(self._threads):
+                return batch.vectors(*self._model.encode(batch.ids_B))[0]
+        finally:
+            self._scheduler.give_up(seat)
 
     def _encode_windows(self, texts: Iterable[str], request: "_Request") -> Iterator[np.ndarray]:
         numbered = enumerate(texts)

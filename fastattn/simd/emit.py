@@ -59,8 +59,8 @@ class Emitter:
         """Call a function of that name, whose body ``emit(emitter, *arguments)`` writes where there is none yet.
 
         For what is long, so that a kernel holds and compiles it once; the name must say all that it depends on. Of an
-        argument that is an array, a tuple of Numba's, ``emit`` gets a tuple. A ``rare`` call stands out of the way of the
-        code around it: attention of short sentences takes 7% longer where a call that is never made stands in it.
+        argument that is an array, a tuple of Numba's, ``emit`` gets a tuple. A ``rare`` call stands out of the way of
+        other code: attention of short sentences takes 7% longer where a call that is never made stands in it.
         """
         sizes = [len(a.type) if isinstance(a.type, ir.ArrayType) else 0 for a in arguments]
         values = []

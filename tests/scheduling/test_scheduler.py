@@ -208,3 +208,25 @@ def test_an_interrupt_ends_the_request_it_reaches_and_others_begin_anew():
     other.join(10)
     assert found == [[5]]
     assert scheduler.run(plan_of(2)) == [2]
+
+
+def test_a_seat_is_claimed_where_nobody_else_is():
+    scheduler = counting(seats=2)
+    seat = scheduler.claim()
+    assert seat is not None and scheduler.claim() is None
+    others = [threading.Thread(target=lambda: found.append(scheduler.run(plan_of(2)))) for _ in range(2)]
+    found: list = []
+    waiting = scheduler.submit(plan_of(3), "other")
+    for other in others:
+        other.start()
+    scheduler.give_up(seat)
+    for other in others:
+        other.join(10)
+    assert waiting.result(10) == [3] and found == [[2], [2]]
+
+
+def test_a_claim_that_an_interrupt_left_keeps_nobody_out():
+    scheduler = counting()
+    assert scheduler.claim() is not None
+    assert scheduler.run(plan_of(2)) == [2]
+    assert scheduler.claim() is not None
