@@ -203,7 +203,7 @@ class Ops(Protocol):
         outputs: PackedLinear | Sequence[Picked],
         k: int,
         edits: Edits = NO_EDITS,
-        normalised: bool = True,
+        normalized: bool = True,
     ) -> tuple[np.ndarray, np.ndarray]: ...
 
     def log_probs(

@@ -6,7 +6,7 @@ import numpy as np
 
 from fastattn.decoding.jobs import Hypothesis
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.search import normalised
+from fastattn.decoding.search import normalized
 from fastattn.results import TokenTranslation, Translation
 from fastattn.text.translation import Line, TranslationTokenizer
 
@@ -72,4 +72,4 @@ class Presentation:
 def _total_score(parts: list[TokenTranslation], rank: int, options: DecodingOptions) -> float:
     length = sum(part.lengths[rank] for part in parts)
     log_probability = sum(part.log_probabilities[rank] for part in parts)
-    return normalised(log_probability, length, options.length_penalty, options.word_penalty)
+    return normalized(log_probability, length, options.length_penalty, options.word_penalty)

@@ -12,7 +12,7 @@ from fastattn.decoding.jobs import Hypothesis, Job
 from fastattn.decoding.model import Model
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.sampling import sentence_key
-from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, coverage, keep_beams, normalised
+from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, coverage, keep_beams, normalized
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.seat import Desk
 
@@ -206,7 +206,7 @@ class Batch:
         if not options.scored:
             log_probability = math.nan
         counted = len(tokens) - sentence.job.context
-        score = normalised(log_probability, counted, options.length_penalty, options.word_penalty)
+        score = normalized(log_probability, counted, options.length_penalty, options.word_penalty)
         attention_TS = self.cache.attention(slot, sentence.before, end) if self.wants_attention else None
         if attention_TS is not None and options.coverage_penalty and counted:
             score += options.coverage_penalty * coverage(attention_TS[-counted:])

@@ -72,7 +72,7 @@ class Candidates:
             return self._drawn(hidden_RD, rows, edits)
         count, picked_R = min(count, self.model.sizes.vocabulary), rows.picked_R
         log_probs_Rk, ids_Rk = self.model.output.top_k(
-            hidden_RD, count, edits, picked_R, normalised=scored or edits.suppressed_RJ is not None
+            hidden_RD, count, edits, picked_R, normalized=scored or edits.suppressed_RJ is not None
         )
         wishing_R = np.flatnonzero(rows.wished_R >= 0)
         if len(wishing_R):
@@ -104,9 +104,9 @@ class Candidates:
         if self.sequences:
             suppressed.append(completed_sequences(rows.past_RT, rows.lengths_R, self.sequences))
         suppressed = [ids_RJ for ids_RJ in suppressed if ids_RJ.shape[1]]
-        penalised_RJ = without_repeats(rows.past_RT) if options.repetition_penalty != 1 else None
+        penalized_RJ = without_repeats(rows.past_RT) if options.repetition_penalty != 1 else None
         suppressed_RJ = np.concatenate(suppressed, axis=1) if suppressed else None
-        return Edits(suppressed_RJ, penalised_RJ, options.repetition_penalty)
+        return Edits(suppressed_RJ, penalized_RJ, options.repetition_penalty)
 
     def _drawn(self, hidden_RD: np.ndarray, rows: Rows, edits: Edits) -> tuple[np.ndarray, np.ndarray]:
         options = self.options

@@ -45,7 +45,7 @@ def apply_prefix(
 
     forced_B    the prefix's token where the length limit falls inside the prefix, -1 elsewhere
     prefixed_B  sentences with a prefix: an end in any but the best candidate is made hopeless, so that short
-                translations do not win where scores are not normalised (CTranslate2, issue 277)
+                translations do not win where scores are not normalized (CTranslate2, issue 277)
     """
     forced = forced_B >= 0
     ids_BC[forced] = forced_B[forced, None]
@@ -74,7 +74,7 @@ def keep_beams(ids_BC: np.ndarray, ended_BR: np.ndarray, end_ids: Sequence[int])
     return kept_BR
 
 
-def normalised(log_probability: float, length: int, length_penalty: float, word_penalty: float = 0.0) -> float:
+def normalized(log_probability: float, length: int, length_penalty: float, word_penalty: float = 0.0) -> float:
     """(log_probability - length * word_penalty) / length ** length_penalty, in float32; 0 where nothing was produced.
 
     Marian's History::add, which CTranslate2 has without the word penalty.
@@ -82,8 +82,8 @@ def normalised(log_probability: float, length: int, length_penalty: float, word_
     if not length:
         return 0.0
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # huge penalties make scores 0, infinite or NaN
-        penalised = np.float32(log_probability) - np.float32(length) * np.float32(word_penalty)
-        return float(penalised / np.float32(length) ** np.float32(length_penalty))
+        penalized = np.float32(log_probability) - np.float32(length) * np.float32(word_penalty)
+        return float(penalized / np.float32(length) ** np.float32(length_penalty))
 
 
 def biased(

@@ -37,15 +37,15 @@ NO_TARGETS = np.empty(0, np.int32)
 
 
 def prepared(edits: Edits, rows: int, targets_R: np.ndarray) -> tuple:
-    """(suppressed_RJ, penalised_RJ, penalty, targets_R, logits_R) as the kernels take them: empty lists for none.
+    """(suppressed_RJ, penalized_RJ, penalty, targets_R, logits_R) as the kernels take them: empty lists for none.
 
     targets_R  int32, or empty; logits_R is written: of which id the logit is told, edits and all; -inf if it is none of
                the outputs
     """
     none = np.empty((rows, 0), np.int32)
-    suppressed_RJ, penalised_RJ = (none if ids_RJ is None else ids_RJ for ids_RJ in edits[:2])
+    suppressed_RJ, penalized_RJ = (none if ids_RJ is None else ids_RJ for ids_RJ in edits[:2])
     logits_R = np.full(len(targets_R), -np.inf, np.float32)
-    return suppressed_RJ, penalised_RJ, np.float32(edits.penalty), targets_R, logits_R
+    return suppressed_RJ, penalized_RJ, np.float32(edits.penalty), targets_R, logits_R
 
 
 def empty_lists(*shape: int) -> tuple[np.ndarray, np.ndarray]:
@@ -62,9 +62,9 @@ def make_edit(find):
 
     @inner
     def edit(line, row, outputs, edits):
-        suppressed_RJ, penalised_RJ, penalty, targets_R, logits_R = edits
-        for j in range(penalised_RJ.shape[1]):
-            at = find(penalised_RJ[row, j], outputs)
+        suppressed_RJ, penalized_RJ, penalty, targets_R, logits_R = edits
+        for j in range(penalized_RJ.shape[1]):
+            at = find(penalized_RJ[row, j], outputs)
             if at >= 0:
                 logit = load_scalar(line + at * 4)
                 store_scalar(logit * penalty if logit < 0 else logit / penalty, line + at * 4)

@@ -1,7 +1,7 @@
 """Linear weights in the layout of the products: panels of NR columns, converted and transposed in one pass.
 
 In float32 a panel takes NR rows of weights by blocks of COLUMNS: the block is converted into a scratch in L1 and
-transposed from there, so that a quantised weight never exists as float32 anywhere but in its panel. In the narrow
+transposed from there, so that a quantized weight never exists as float32 anywhere but in its panel. In the narrow
 precisions a step's values of one column lie side by side, as the dot product of fastattn.simd.arithmetic reads them.
 """
 
@@ -69,9 +69,9 @@ class PackedLinear:
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
-    """Pack float32 or quantised weights [outputs, inputs] and bias [outputs] (none: zero); see spec.PRECISIONS.
+    """Pack float32 or quantized weights [outputs, inputs] and bias [outputs] (none: zero); see spec.PRECISIONS.
 
-    int8 keeps quantised weights as they are; others are quantised here.
+    int8 keeps quantized weights as they are; others are quantized here.
     """
     outputs, inputs = weight_FD.shape
     panels = -(-outputs // NR)
@@ -130,15 +130,15 @@ def _pack_bfloat16(weight_FD: Tensor, panels: int) -> tuple:
 
 def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
     arithmetic = arithmetic_for("int8")
-    quantised = weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(weight_FD, "a linear layer")
-    panels_PSN, sums = _interleaved(quantised.values_FD, panels, arithmetic.group)
+    quantized = weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(weight_FD, "a linear layer")
+    panels_PSN, sums = _interleaved(quantized.values_FD, panels, arithmetic.group)
     factors = np.zeros(panels * NR, np.float32)
-    factors[: len(quantised.multipliers_F)] = quantised.multipliers_F
-    input_scale = np.array([quantised.input_scale or 0], np.float32)
+    factors[: len(quantized.multipliers_F)] = quantized.multipliers_F
+    input_scale = np.array([quantized.input_scale or 0], np.float32)
     input_factors = np.empty(0, np.float32)
-    if quantised.input_factors_D is not None:
+    if quantized.input_factors_D is not None:
         input_factors = np.ones(_whole(weight_FD.shape[1]), np.float32)
-        input_factors[: weight_FD.shape[1]] = quantised.input_factors_D
+        input_factors[: weight_FD.shape[1]] = quantized.input_factors_D
     return panels_PSN, factors, sums * np.int32(-arithmetic.offset), input_scale, input_factors
 
 

@@ -23,15 +23,15 @@ def _choose(x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits, targets_R:
 
 
 def project_top_k(
-    x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits = NO_EDITS, normalised: bool = True
+    x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits = NO_EDITS, normalized: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k best log-probabilities float32 [R, k] and their ids int32 [R, k], best first, ties to the lower id.
 
-    normalised     False: logits in place of log-probabilities, which saves an exponential for each.
+    normalized     False: logits in place of log-probabilities, which saves an exponential for each.
     Where fewer than k ids are left, the rest is -inf and -1.
     """
-    values_Rk, ids_Rk, _, log_sums_R = _choose(x_RD, outputs, k, edits, NO_TARGETS, normalised)
-    if normalised:
+    values_Rk, ids_Rk, _, log_sums_R = _choose(x_RD, outputs, k, edits, NO_TARGETS, normalized)
+    if normalized:
         values_Rk -= log_sums_R[:, None]
     return values_Rk, ids_Rk
 
@@ -63,11 +63,11 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
 
 def _all_of(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
     logits_RV = linear(x_RD, packed)
-    suppressed_RJ, penalised_RJ, penalty, *_ = prepared(edits, len(x_RD), NO_TARGETS)
+    suppressed_RJ, penalized_RJ, penalty, *_ = prepared(edits, len(x_RD), NO_TARGETS)
     for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other
-        penalised = penalised_RJ[r][penalised_RJ[r] >= 0]
-        before = logits_V[penalised]
-        logits_V[penalised] = np.where(before < 0, before * penalty, before / penalty)
+        penalized = penalized_RJ[r][penalized_RJ[r] >= 0]
+        before = logits_V[penalized]
+        logits_V[penalized] = np.where(before < 0, before * penalty, before / penalty)
         logits_V[suppressed_RJ[r][suppressed_RJ[r] >= 0]] = -np.inf
         log_softmax(logits_V)
     return logits_RV

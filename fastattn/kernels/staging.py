@@ -1,4 +1,4 @@
-"""Rows of A in the form that a register tile multiplies: as they are, rounded to bfloat16, or quantised to int8.
+"""Rows of A in the form that a register tile multiplies: as they are, rounded to bfloat16, or quantized to int8.
 
 int8 is symmetric with one factor a row: 127 / max |x|, found as the row passes, which fits in L1, so that the second
 look at it is free; or one that the weights come with, as a checkpoint wants it. Columns may be balanced first, by
@@ -36,7 +36,7 @@ def balance(value, factors, d):
 
 
 @inner
-def quantise_row(x, column_factors, width, staged):
+def quantize_row(x, column_factors, width, staged):
     """A row of ``width`` floats as int8 operands, zeros up to whole vectors; returns what an integer stands for.
 
     column_factors  by what the row is multiplied first: an address, whole vectors; or None
@@ -67,8 +67,8 @@ def store_cut(value, factor, staged):
 
 
 @inner
-def quantise_row_by(scale, x, width, staged):
-    """``quantise_row`` with a given factor: what it takes beyond +-127 is cut; NaN for an infinity too."""
+def quantize_row_by(scale, x, width, staged):
+    """``quantize_row`` with a given factor: what it takes beyond +-127 is cut; NaN for an infinity too."""
     zero, factor = splat(np.float32(0)), splat(scale)
     whole = width - width % LANES
     faults = zero  # 0, or NaN where a value is not finite
@@ -138,11 +138,11 @@ def _stage_rows(weights, staging, x, count, width, scratch, room):
         for r in range(count):
             source, target = x + r * width * 4, scratch + r * row
             if scale > 0:
-                factor = quantise_row_by(scale, source, width, target)
+                factor = quantize_row_by(scale, source, width, target)
             elif input_factors.size > 0:
-                factor = quantise_row(source, input_factors.ctypes.data, width, target)
+                factor = quantize_row(source, input_factors.ctypes.data, width, target)
             else:
-                factor = quantise_row(source, None, width, target)
+                factor = quantize_row(source, None, width, target)
             store_scalar(factor, factors + r * 4)
         return scratch, row, factors
 

@@ -7,7 +7,7 @@ from fastattn.spec import NormSpec
 
 
 class LayerNorm:
-    """Layer normalisation of x + residual, from ``name.weight`` and perhaps ``name.bias``."""
+    """Layer normalization of x + residual, from ``name.weight`` and perhaps ``name.bias``."""
 
     def __init__(self, parameters: Parameters, name: str, epsilon: float):
         self.ops, self.epsilon = parameters.ops, epsilon
@@ -18,7 +18,7 @@ class LayerNorm:
 
 
 class RMSNorm:
-    """Root mean square normalisation of x + residual, from ``name.weight``."""
+    """Root mean square normalization of x + residual, from ``name.weight``."""
 
     def __init__(self, parameters: Parameters, name: str, epsilon: float):
         self.ops, self.epsilon = parameters.ops, epsilon

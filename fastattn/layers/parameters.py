@@ -16,7 +16,7 @@ class Parameters:
 
     precision  of the products: "float32", "bfloat16" or "int8"
     kept       where packed weights are kept for the next process: a PackedFile, or None
-    factors    int8 only: gives input factors by tensor name; asked once, if any layer has to be quantised here
+    factors    int8 only: gives input factors by tensor name; asked once, if any layer has to be quantized here
     """
 
     def __init__(

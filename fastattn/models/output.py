@@ -36,18 +36,18 @@ class Output:
         k: int,
         edits: Edits = NO_EDITS,
         picked_R: Sequence[Picked] | None = None,
-        normalised: bool = True,
+        normalized: bool = True,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k most probable next tokens: (log_probs_Rk, ids_Rk), best first.
 
-        ``picked_R`` is what each row chooses from, None: all tokens; here and below. Not ``normalised``: logits in
+        ``picked_R`` is what each row chooses from, None: all tokens; here and below. Not ``normalized``: logits in
         place of log-probabilities, where k tokens are sure to be left. Raises CheckpointError where the weights give no
         numbers.
         """
         outputs = self.projection if picked_R is None else picked_R
-        log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, outputs, k, edits, normalised)
+        log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, outputs, k, edits, normalized)
         # A logit that is no number shows in its row's sum, but among the best only if it is infinite, or all are such.
-        if (np.isnan(log_probs_Rk) if normalised else ~np.isfinite(log_probs_Rk)).any():
+        if (np.isnan(log_probs_Rk) if normalized else ~np.isfinite(log_probs_Rk)).any():
             raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
         return log_probs_Rk, ids_Rk
 

@@ -31,8 +31,8 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
 def _logits(x_RD: np.ndarray, outputs: Outputs, edits: Edits) -> np.ndarray:
     picked_R = () if isinstance(outputs, PackedLinear) else outputs
     logits_RV = linear(x_RD, outputs if isinstance(outputs, PackedLinear) else outputs[0].linear)
-    if edits.penalised_RJ is not None:
-        rows, ids = _listed(edits.penalised_RJ)
+    if edits.penalized_RJ is not None:
+        rows, ids = _listed(edits.penalized_RJ)
         before = logits_RV[rows, ids]
         factor = logits_RV.dtype.type(edits.penalty)
         logits_RV[rows, ids] = np.where(before < 0, before * factor, before / factor)
@@ -52,14 +52,14 @@ def _listed(ids_RJ: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def project_top_k(
-    x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits = NO_EDITS, normalised: bool = True
+    x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits = NO_EDITS, normalized: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k most probable of ``project_all``: (log_probs_Rk, ids_Rk int32), best first, ties to the lower id.
 
-    Not ``normalised``: their logits in place of log-probabilities.
+    Not ``normalized``: their logits in place of log-probabilities.
     """
     logits_RV = _logits(x_RD, outputs, edits)
-    return _best(log_softmax(logits_RV) if normalised else logits_RV, k)
+    return _best(log_softmax(logits_RV) if normalized else logits_RV, k)
 
 
 def _best(log_probs_RV: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

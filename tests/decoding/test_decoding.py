@@ -13,7 +13,7 @@ from fastattn.decoding.batch import Batch
 from fastattn.decoding.cache import Cache
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.search import HOPELESS, apply_prefix, best_candidates, keep_beams, normalised
+from fastattn.decoding.search import HOPELESS, apply_prefix, best_candidates, keep_beams, normalized
 from fastattn.errors import InputError
 from tests.decoding.searching import decode, score
 from tests.models.tiny_models import (
@@ -39,7 +39,7 @@ def _plain(results):
 
 
 def _naive_beam(model, source, options, prefix=()):
-    """CTranslate2's beam search as one reads it, a sentence at a time with nothing cached or vectorised."""
+    """CTranslate2's beam search as one reads it, a sentence at a time with nothing cached or vectorized."""
     R = options.beam_size
     limit = options.limit(len(source), model.sizes.positions)
     beams, finished, top_finished = [(0.0, [])], [], False
@@ -354,10 +354,10 @@ def test_ended_beams_go_on_with_the_next_candidates():
     assert kept_BR.tolist() == [[2, 1], [2, 3], [0, 3], [0, 1]]
 
 
-def test_normalised():
-    assert normalised(-6.0, 3, 1.0) == -2.0
-    assert normalised(-6.0, 3, 0.0) == -6.0
-    assert normalised(-6.0, 4, 500.0) == 0.0
+def test_normalized():
+    assert normalized(-6.0, 3, 1.0) == -2.0
+    assert normalized(-6.0, 3, 0.0) == -6.0
+    assert normalized(-6.0, 4, 500.0) == 0.0
 
 
 def test_the_reference_operations_serve_as_they_are():

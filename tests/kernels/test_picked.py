@@ -21,10 +21,10 @@ TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-4, "int8": 2e-5}
 class Layer:
     """A projection onto V words, lists of them of LENGTHS, and rows that choose from each: one, and then many."""
 
-    def __init__(self, precision: str, width: int, quantised: bool = False, input_scale: float | None = None):
+    def __init__(self, precision: str, width: int, quantized: bool = False, input_scale: float | None = None):
         rng = np.random.default_rng(width)
         self.weight = rng.standard_normal((V, width), np.float32)
-        if quantised:
+        if quantized:
             rounded = quantize(self.weight, "")
             self.weight = QuantizedTensor(rounded.values_FD, rounded.multipliers_F, input_scale)
         self.bias = rng.standard_normal(V, np.float32)
@@ -43,20 +43,20 @@ class Layer:
 
     def _edits(self, rng):
         """Ids on the row's list and others, and padding."""
-        suppressed, penalised = (rng.integers(0, V, (len(self.of), 6)).astype(np.int32) for _ in range(2))
+        suppressed, penalized = (rng.integers(0, V, (len(self.of), 6)).astype(np.int32) for _ in range(2))
         for r, i in enumerate(self.of):
             suppressed[r, :2] = rng.choice(self.lists[i], 2)
-            penalised[r, :2] = rng.permutation(self.lists[i])[:2] if LENGTHS[i] > 1 else -1
-            penalised[r] = [p if p not in penalised[r, :n] else -1 for n, p in enumerate(penalised[r])]
+            penalized[r, :2] = rng.permutation(self.lists[i])[:2] if LENGTHS[i] > 1 else -1
+            penalized[r] = [p if p not in penalized[r, :n] else -1 for n, p in enumerate(penalized[r])]
         suppressed[::2, 5] = -1
-        return Edits(suppressed, penalised, 1.7)
+        return Edits(suppressed, penalized, 1.7)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("width", [1, 24, 64, 70, 256])
-@pytest.mark.parametrize("quantised", [False, True])
-def test_agrees_with_the_oracle(precision, width, quantised):
-    layer = Layer(precision, width, quantised)
+@pytest.mark.parametrize("quantized", [False, True])
+def test_agrees_with_the_oracle(precision, width, quantized):
+    layer = Layer(precision, width, quantized)
     x, atol = layer.x.astype(np.float64), TOLERANCE[precision]
     for edits in (NO_EDITS, layer.edits):
         expected = reference.project_all(x, layer.oracle_picked, edits)
@@ -142,6 +142,6 @@ def test_nan_stays_in_its_row():
 def test_weights_that_fit_are_not_copied():
     weight = np.ones((V, 256), np.float32)
     assert kernels.pack_rows(weight, kernels.pack_linear(weight)).rows_FD is weight
-    quantised = quantize(weight, "")
-    rows = kernels.pack_rows(quantised, kernels.pack_linear(quantised, None, "int8"))
-    assert rows.rows_FD is quantised.values_FD
+    quantized = quantize(weight, "")
+    rows = kernels.pack_rows(quantized, kernels.pack_linear(quantized, None, "int8"))
+    assert rows.rows_FD is quantized.values_FD

@@ -54,6 +54,6 @@ class Item:
 
     def _floats(self) -> np.ndarray:
         if self.stored.dtype.name not in FLOATS or self.multiplier is not None:
-            kind = "quantised" if self.multiplier is not None else self.stored.dtype.name
+            kind = "quantized" if self.multiplier is not None else self.stored.dtype.name
             raise CheckpointError(f"{self.where} should be one of {', '.join(FLOATS)}, is {kind}")
         return self.stored

@@ -120,7 +120,7 @@ def _input_scale(
     """The scale of the inputs, the same for all that are joined; each is at one of the names of its place."""
     found, lost = [], []
     for names in places:
-        # browsermt quantises that of a table too, which is there under another name as well.
+        # browsermt quantizes that of a table too, which is there under another name as well.
         there = [name for name in names if name in items and items[name].multiplier is None]
         found += there[:1]
         lost += [] if there else [" or ".join(names)]

@@ -30,7 +30,7 @@ WEIGHTS = "model.safetensors"
 SHORTLIST = {"shortlist.always": "always", "shortlist.starts": "starts_V1", "shortlist.targets": "targets"}
 
 
-def recognise(path: Path) -> bool:
+def recognize(path: Path) -> bool:
     if not (path / "config.json").exists():
         return False
     try:

@@ -55,7 +55,7 @@ class Floats:
         return np.ascontiguousarray(self.stored.T) if turned else self.stored
 
 
-def recognise(path: Path) -> bool:
+def recognize(path: Path) -> bool:
     return (path / "toy.json").exists()
 
 
