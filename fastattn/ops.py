@@ -33,7 +33,7 @@ from fastattn.quantized import Tensor
 # What an implementation makes of weights is its own affair, but that PackedLinear has its ``outputs`` and ``inputs``.
 PackedLinear: TypeAlias = Any
 RowLinear: TypeAlias = Any
-Picked: TypeAlias = Any
+OutputSubset: TypeAlias = Any
 
 
 class Ops(Protocol):
@@ -191,16 +191,16 @@ class Ops(Protocol):
 
     def pack_rows(self, weight_FD: Tensor, packed: PackedLinear) -> RowLinear: ...
 
-    def pick(self, linear: RowLinear, ids: np.ndarray) -> Picked: ...
+    def select_outputs(self, linear: RowLinear, ids: np.ndarray) -> OutputSubset: ...
 
     def project_all(
-        self, x_RD: np.ndarray, outputs: PackedLinear | Sequence[Picked], edits: Edits = NO_EDITS
+        self, x_RD: np.ndarray, outputs: PackedLinear | Sequence[OutputSubset], edits: Edits = NO_EDITS
     ) -> np.ndarray: ...
 
     def project_top_k(
         self,
         x_RD: np.ndarray,
-        outputs: PackedLinear | Sequence[Picked],
+        outputs: PackedLinear | Sequence[OutputSubset],
         k: int,
         edits: Edits = NO_EDITS,
         normalized: bool = True,
@@ -209,7 +209,7 @@ class Ops(Protocol):
     def log_probs(
         self,
         x_ND: np.ndarray,
-        outputs: PackedLinear | Sequence[Picked],
+        outputs: PackedLinear | Sequence[OutputSubset],
         targets_N: np.ndarray,
         edits: Edits = NO_EDITS,
     ) -> np.ndarray: ...

@@ -56,7 +56,7 @@ class Batch:
         """A sentence of this batch, at its place in the cache, with slots of its own."""
         job: Job = ticket.job
         key = sentence_key(job.source, [*job.start, *job.prefix], job.salt) if self.options.sampled else 0
-        return Sentence(ticket, place, self.cache.add_slots(place, self.beam), key, self.choice.pick(job))
+        return Sentence(ticket, place, self.cache.add_slots(place, self.beam), key, self.choice.select_outputs(job))
 
     # steps
 
@@ -117,7 +117,7 @@ class Batch:
         rows = Rows(np.repeat(beams.steps_B, width))
         sentences: list[Sentence] = beams.sentences_B.tolist()
         if self.has_lists or self.choice.shortlist is not None:
-            rows.picked_R = [sentence.picked for sentence in sentences for _ in range(width)]
+            rows.subsets_R = [sentence.subset for sentence in sentences for _ in range(width)]
         if self.choice.needs_past:
             contexts_B = np.array([sentence.job.context for sentence in sentences])
             rows.lengths_R = rows.steps_R - np.repeat(contexts_B, width)

@@ -6,7 +6,7 @@ import numpy as np
 
 from fastattn.decoding.capacity import expected_rows
 from fastattn.decoding.jobs import Hypothesis, Job
-from fastattn.ops import Picked
+from fastattn.ops import OutputSubset
 from fastattn.scheduling.request import Ticket
 
 
@@ -16,13 +16,13 @@ class Sentence:
     place    in the cache
     slots_R  of the cache, one for each beam
     key      of its samples
-    picked   what it chooses from; None: all tokens
+    subset   the outputs that it chooses from; None: all tokens
     expected  rows of the cache
     before   the position, as an input, of what comes before the target's first token
     """
 
-    def __init__(self, ticket: Ticket, place: int, slots_R: np.ndarray, key: int, picked: Picked | None):
-        self.ticket, self.place, self.slots_R, self.key, self.picked = ticket, place, slots_R, key, picked
+    def __init__(self, ticket: Ticket, place: int, slots_R: np.ndarray, key: int, subset: OutputSubset | None):
+        self.ticket, self.place, self.slots_R, self.key, self.subset = ticket, place, slots_R, key, subset
         self.job: Job = ticket.job
         self.expected, self.before = expected_rows(self.job), len(self.job.start) - 1
         self.hypotheses: list[Hypothesis] = []

@@ -17,7 +17,7 @@ from fastattn.decoding.sampling import draw, uniform
 from fastattn.decoding.search import biased
 from fastattn.decoding.shortlist import allowed_ids
 from fastattn.edits import Edits
-from fastattn.ops import Picked
+from fastattn.ops import OutputSubset
 
 
 class Rows:
@@ -27,7 +27,7 @@ class Rows:
     past_RT       those of them that penalties look back on: int32, -1 behind the first ``lengths_R``
     wished_R      the token that a prefix wishes for, or -1
     seeds_R, keys_R, hypotheses_R   what samples are keyed by: uint64
-    picked_R      of sentences with lists of their own: what each row chooses from
+    subsets_R     the outputs that each row chooses from, where sentences have shortlists of their own
     """
 
     def __init__(self, steps_R: np.ndarray):
@@ -36,7 +36,7 @@ class Rows:
         self.past_RT, self.lengths_R = np.empty((R, 0), np.int32), np.zeros(R, np.int64)
         self.wished_R = np.full(R, -1, np.int32)
         self.seeds_R = self.keys_R = self.hypotheses_R = np.zeros(R, np.uint64)
-        self.picked_R: Sequence[Picked] | None = None
+        self.subsets_R: Sequence[OutputSubset] | None = None
 
 
 class Candidates:
@@ -51,16 +51,16 @@ class Candidates:
         self.shortlist = model.output.shortlist if options.shortlist else None
         self.needs_past = options.repetition_penalty != 1 or options.no_repeat_ngram_size > 0 or bool(self.sequences)
 
-    def pick(self, job: Job) -> Picked | None:
+    def select_outputs(self, job: Job) -> OutputSubset | None:
         """What the rows of a sentence choose from; None: all tokens."""
         if job.allowed is not None:
             # CTranslate2's rule: the prefix's tokens may come again. What ends a hypothesis may always be chosen.
             ids = np.union1d(job.allowed(), [*job.start, *job.prefix, *job.wished, *self.end_ids])
-            return self.model.output.pick(ids.astype(np.int32))
+            return self.model.output.select_outputs(ids.astype(np.int32))
         if self.shortlist is None:
             return None
         ids = allowed_ids(self.shortlist, job.source, self.end_ids, self.model.sizes.vocabulary)
-        return self.model.output.pick(ids)
+        return self.model.output.select_outputs(ids)
 
     def best(self, hidden_RD: np.ndarray, rows: Rows, count: int, scored: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or the one that is drawn.
@@ -70,9 +70,9 @@ class Candidates:
         edits = self.edits(rows)
         if self.options.sampled:
             return self._drawn(hidden_RD, rows, edits)
-        count, picked_R = min(count, self.model.sizes.vocabulary), rows.picked_R
+        count, subsets_R = min(count, self.model.sizes.vocabulary), rows.subsets_R
         log_probs_Rk, ids_Rk = self.model.output.top_k(
-            hidden_RD, count, edits, picked_R, normalized=scored or edits.suppressed_RJ is not None
+            hidden_RD, count, edits, subsets_R, normalized=scored or edits.suppressed_RJ is not None
         )
         wishing_R = np.flatnonzero(rows.wished_R >= 0)
         if len(wishing_R):
@@ -81,7 +81,7 @@ class Candidates:
                 self.model.ops.take_rows(hidden_RD, wishing_R),
                 wished_R,
                 edits.of(wishing_R),
-                None if picked_R is None else [picked_R[r] for r in wishing_R.tolist()],
+                None if subsets_R is None else [subsets_R[r] for r in wishing_R.tolist()],
             )
             log_probs_Rk[wishing_R], ids_Rk[wishing_R] = biased(
                 log_probs_Rk[wishing_R],
@@ -111,9 +111,9 @@ class Candidates:
     def _drawn(self, hidden_RD: np.ndarray, rows: Rows, edits: Edits) -> tuple[np.ndarray, np.ndarray]:
         options = self.options
         if options.sampling_topk:
-            log_probs_Rk, ids_Rk = self.model.output.top_k(hidden_RD, options.sampling_topk, edits, rows.picked_R)
+            log_probs_Rk, ids_Rk = self.model.output.top_k(hidden_RD, options.sampling_topk, edits, rows.subsets_R)
         else:
-            log_probs_Rk = self.model.output.all_log_probs(hidden_RD, edits, rows.picked_R)
+            log_probs_Rk = self.model.output.all_log_probs(hidden_RD, edits, rows.subsets_R)
             ids_Rk = np.broadcast_to(np.arange(log_probs_Rk.shape[1], dtype=np.int32), log_probs_Rk.shape)
         uniform_R = uniform(rows.seeds_R, rows.keys_R, rows.hypotheses_R, rows.steps_R)
         columns_R1 = draw(log_probs_Rk, uniform_R, options.sampling_temperature, options.sampling_topp)[:, None]

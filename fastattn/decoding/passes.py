@@ -88,7 +88,7 @@ class Expansion(Pass):
         hidden_ND, _ = model.prefill(np.concatenate(inputs), starts_B1, memory)
         rows = Rows(np.zeros(len(jobs), np.int64))
         if choice.shortlist is not None or self.job.allowed is not None:
-            rows.picked_R = [choice.pick(job) for job in sentences]
+            rows.subsets_R = [choice.select_outputs(job) for job in sentences]
         hidden_BD = model.ops.take_rows(hidden_ND, starts_B1[1:] - 1)
         found_log_probs_Bk, found_Bk = choice.best(hidden_BD, rows, options.num_hypotheses)
         kept_Bk = np.exp(found_log_probs_Bk) >= options.min_alternative_expansion_prob

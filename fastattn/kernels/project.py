@@ -7,19 +7,19 @@ import numpy as np
 from fastattn.edits import NO_EDITS, Edits
 from fastattn.kernels.logits import LOWEST, NO_TARGETS, TINY, prepared
 from fastattn.kernels.matmul import linear
+from fastattn.kernels.output_subset import OutputSubset, choose_from_subsets, logits_of_subsets
 from fastattn.kernels.packing import PackedLinear
-from fastattn.kernels.picked import Picked, choose_from_picked, logits_of_picked
 from fastattn.kernels.select import choose_from_all
 
 # All outputs of a layer, or some for each row: the softmax is over them alone. Their logits are those of the whole
 # projection: in int8 to the bit, else but for the order of a sum. Fastest where rows with the same ones lie together.
-Outputs = PackedLinear | Sequence[Picked]
+Outputs = PackedLinear | Sequence[OutputSubset]
 
 
 def _choose(x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits, targets_R: np.ndarray, summed: bool = True):
     if isinstance(outputs, PackedLinear):
         return choose_from_all(x_RD, outputs, k, edits, targets_R, summed)
-    return choose_from_picked(x_RD, outputs, k, edits, targets_R, summed)
+    return choose_from_subsets(x_RD, outputs, k, edits, targets_R, summed)
 
 
 def project_top_k(
@@ -52,12 +52,12 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
     """
     if isinstance(outputs, PackedLinear):
         return _all_of(x_RD, outputs, edits)
-    lines_RC = logits_of_picked(x_RD, outputs, edits)
+    lines_RC = logits_of_subsets(x_RD, outputs, edits)
     log_probs_RV = np.full((len(x_RD), outputs[0].linear.packed.outputs), -np.inf, np.float32)
-    for r, picked in enumerate(outputs):
-        logits = lines_RC[r, : len(picked.ids)]
+    for r, subset in enumerate(outputs):
+        logits = lines_RC[r, : len(subset.ids)]
         log_softmax(logits)
-        log_probs_RV[r, picked.ids] = logits
+        log_probs_RV[r, subset.ids] = logits
     return log_probs_RV
 
 

@@ -26,8 +26,8 @@ class Decoder:
             raise CheckpointError(f"expected a checkpoint with a decoder, got {checkpoint.spec.kind!r}")
         self.ops = parameters.ops
         self.decoder = Stack(parameters, "decoder", spec)
-        pickable = checkpoint.shortlist is not None or getattr(checkpoint.text, "vocabulary_map", None) is not None
-        self.output = Output(parameters, checkpoint.shortlist, pickable)
+        restrictable = checkpoint.shortlist is not None or getattr(checkpoint.text, "vocabulary_map", None) is not None
+        self.output = Output(parameters, checkpoint.shortlist, restrictable)
         inner, queries = spec.feed_forward.inner_width, spec.attention.query_width
         dtype = self.decoder.embedding.dtype
         self.sizes = DecoderSizes(

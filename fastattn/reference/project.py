@@ -6,10 +6,10 @@ import numpy as np
 
 from fastattn.edits import NO_EDITS, Edits
 from fastattn.reference.matmul import linear
+from fastattn.reference.output_subset import OutputSubset
 from fastattn.reference.packing import PackedLinear
-from fastattn.reference.picked import Picked
 
-Outputs = PackedLinear | Sequence[Picked]
+Outputs = PackedLinear | Sequence[OutputSubset]
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -24,12 +24,12 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
-    """Log-softmax of x W' + b over all outputs, or those picked for each row, -inf for all others: log_probs_RV."""
+    """Log-softmax of x W' + b over all outputs, or those selected for each row, -inf for all others: log_probs_RV."""
     return log_softmax(_logits(x_RD, outputs, edits))
 
 
 def _logits(x_RD: np.ndarray, outputs: Outputs, edits: Edits) -> np.ndarray:
-    picked_R = () if isinstance(outputs, PackedLinear) else outputs
+    subsets_R = () if isinstance(outputs, PackedLinear) else outputs
     logits_RV = linear(x_RD, outputs if isinstance(outputs, PackedLinear) else outputs[0].linear)
     if edits.penalized_RJ is not None:
         rows, ids = _listed(edits.penalized_RJ)
@@ -38,9 +38,9 @@ def _logits(x_RD: np.ndarray, outputs: Outputs, edits: Edits) -> np.ndarray:
         logits_RV[rows, ids] = np.where(before < 0, before * factor, before / factor)
     if edits.suppressed_RJ is not None:
         logits_RV[_listed(edits.suppressed_RJ)] = -np.inf
-    for logits_V, picked in zip(logits_RV, picked_R):
+    for logits_V, subset in zip(logits_RV, subsets_R):
         others = np.ones(len(logits_V), bool)
-        others[picked.ids] = False
+        others[subset.ids] = False
         logits_V[others] = -np.inf
     return logits_RV
 

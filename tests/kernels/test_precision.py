@@ -173,8 +173,8 @@ packed = [kernels.pack_linear(matrix, None, p) for p in ("int8", "bfloat16")]
 narrow = [kernels.linear(floats, p).tolist() for p in packed]
 ids = np.arange(0, 150, 4, dtype=np.int32)
 for p in packed:
-    picked = [kernels.pick(kernels.pack_rows(matrix, p), ids)] * 7
-    narrow.append(kernels.project_all(floats, picked)[:, ids].tolist())
+    subset = [kernels.select_outputs(kernels.pack_rows(matrix, p), ids)] * 7
+    narrow.append(kernels.project_all(floats, subset)[:, ids].tolist())
 print(json.dumps([TARGET.name, bool((exact == x @ weight.T).all()), *narrow]))
 """
 

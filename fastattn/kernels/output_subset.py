@@ -1,4 +1,4 @@
-"""The projection onto few words, each row's own: their logits, log-softmax over them, and top-k.
+"""The projection onto subsets of the vocabulary, one for each sentence: logits, log-softmax over them, top-k.
 
 A sentence's words lie all over the vocabulary, so the weights are read by rows, where they are: a sentence then costs
 no memory and nothing when it comes, and all threads share the one matrix in the cache. Of 1,034 words of 256 int8 each,
@@ -57,7 +57,7 @@ class RowLinear:
 
 
 @dataclass(frozen=True, eq=False)
-class Picked:
+class OutputSubset:
     """Some outputs of a linear layer, from which a row chooses.
 
     ids      int32, rising
@@ -93,7 +93,7 @@ def _int8(weight_FD: Tensor) -> np.ndarray:
 _ROWS = {"float32": _float32, "bfloat16": lambda weight_FD: bfloat16_bits(_float32(weight_FD)), "int8": _int8}
 
 
-def pick(linear: RowLinear, ids: np.ndarray) -> Picked:
+def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
     """The outputs ``ids``: int32, rising, at least one, all inside."""
     packed = linear.packed
     assert len(ids) and 0 <= ids[0] <= ids[-1] < packed.outputs
@@ -106,7 +106,7 @@ def pick(linear: RowLinear, ids: np.ndarray) -> Picked:
     for n, part in enumerate(parts):
         np.take(part, words[0], out=words[n + 1])
     words[1, count:] = np.float32(-np.inf).view(np.int32)
-    return Picked(linear, ids, words, (words.ctypes.data, columns, count))
+    return OutputSubset(linear, ids, words, (words.ctypes.data, columns, count))
 
 
 @inner
@@ -157,7 +157,7 @@ def scan_line(line, columns, words, state, summed, best):
 def _choose(x_RD, rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC):
     """The runs of rows that choose from the same words, shared by parts.
 
-    runs_G4     first row, and its ``Picked.place``
+    runs_G4     first row, and its ``OutputSubset.place``
     lists       (values, ids) [R, k], written
     log_sums_R  written; empty: every row's logits are all that is wanted
     scratch_PB  for ROWS staged rows of each part
@@ -181,30 +181,30 @@ def _choose(x_RD, rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, s
                     log_sums_R[row] = scan_line(line, columns, words, state, summed, best_of(lists, row))
 
 
-def choose_from_picked(
-    x_RD: np.ndarray, picked_R: Sequence[Picked], k: int, edits: Edits, targets_R: np.ndarray, summed: bool
+def choose_from_subsets(
+    x_RD: np.ndarray, subsets_R: Sequence[OutputSubset], k: int, edits: Edits, targets_R: np.ndarray, summed: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """``choose_from_all`` of rows that choose from the outputs picked for each; rows of one sentence share a Picked."""
+    """``choose_from_all``, each row from its own subset of the outputs; rows of one sentence share an OutputSubset."""
     lists, log_sums_R = empty_lists(len(x_RD), k), np.empty(len(x_RD), np.float32)
     given = prepared(edits, len(x_RD), targets_R)
-    _run(x_RD, picked_R, given, lists, log_sums_R, summed)
+    _run(x_RD, subsets_R, given, lists, log_sums_R, summed)
     return *lists, given[-1], log_sums_R
 
 
-def logits_of_picked(x_RD: np.ndarray, picked_R: Sequence[Picked], edits: Edits) -> np.ndarray:
-    """A line of logits a row, those of ``picked_R[r].ids`` in the first columns."""
+def logits_of_subsets(x_RD: np.ndarray, subsets_R: Sequence[OutputSubset], edits: Edits) -> np.ndarray:
+    """A line of logits a row, those of ``subsets_R[r].ids`` in the first columns."""
     given = prepared(edits, len(x_RD), NO_TARGETS)
-    return _run(x_RD, picked_R, given, empty_lists(len(x_RD), 0), np.empty(0, np.float32), False)
+    return _run(x_RD, subsets_R, given, empty_lists(len(x_RD), 0), np.empty(0, np.float32), False)
 
 
-def _run(x_RD, picked_R, edits, lists, log_sums_R, summed):
+def _run(x_RD, subsets_R, edits, lists, log_sums_R, summed):
     """The kernel; the lines of logits."""
-    R, linear = len(x_RD), picked_R[0].linear
+    R, linear = len(x_RD), subsets_R[0].linear
     missing = linear.rows_FD.shape[1] - x_RD.shape[1]
     if missing:
         x_RD = np.pad(x_RD, ((0, 0), (0, missing)))
-    starts = [r for r in range(R) if r == 0 or r % ROWS == 0 or picked_R[r] is not picked_R[r - 1]]
-    runs_G4 = np.array([(r, *picked_R[r].place) for r in starts], np.int64)
+    starts = [r for r in range(R) if r == 0 or r % ROWS == 0 or subsets_R[r] is not subsets_R[r - 1]]
+    runs_G4 = np.array([(r, *subsets_R[r].place) for r in starts], np.int64)
     scratch_PB = make_scratch_parts(len(starts), scratch_bytes(linear.rows_FD, x_RD.shape[1], ROWS))
     lines_LC = np.empty((len(scratch_PB) * ROWS if len(log_sums_R) else R, int(np.max(runs_G4[:, 2]))), np.float32)
     staging = linear.packed.staging
