@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from fastattn.decoding.beams import Beams, Sentence
-from fastattn.decoding.cache import Cache
 from fastattn.decoding.candidates import Candidates, Rows
 from fastattn.decoding.jobs import Hypothesis, Job
+from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.model import Model
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.sampling import sentence_key
@@ -23,7 +23,7 @@ _OWN = ("callback", "timeout", "seed", "max_decoding_length", "max_length_factor
 class Batch:
     """Of one worker, whose model, cache and desk it uses."""
 
-    def __init__(self, model: Model, cache: Cache, desk: Desk, first: Job, end_id: int, unk_id: int):
+    def __init__(self, model: Model, cache: KeyValueCache, desk: Desk, first: Job, end_id: int, unk_id: int):
         self.cache, self.desk, self.options = cache, desk, first.options
         self.choice = Candidates(model, first.options, end_id, unk_id)
         self.has_lists = first.allowed is not None

@@ -11,14 +11,14 @@ import numpy as np
 
 from fastattn.decoding.batch import Batch
 from fastattn.decoding.beams import Sentence
-from fastattn.decoding.cache import Cache
 from fastattn.decoding.jobs import Job
+from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.model import Model
 from fastattn.models.memory import Memory
 from fastattn.scheduling.request import Ticket
 
 
-def begin(model: Model, cache: Cache, tickets: Sequence[Ticket], batches: Sequence[Batch]) -> None:
+def begin(model: Model, cache: KeyValueCache, tickets: Sequence[Ticket], batches: Sequence[Batch]) -> None:
     """Have each ticket's sentence in progress in its batch."""
     jobs: list[Job] = [ticket.job for ticket in tickets]
     limits = [
@@ -52,7 +52,7 @@ def begin(model: Model, cache: Cache, tickets: Sequence[Ticket], batches: Sequen
 
 def _fill(
     model: Model,
-    cache: Cache,
+    cache: KeyValueCache,
     sentences: list[Sentence],
     heads: list[tuple[int, ...]],
     inputs: list[list[int]],
@@ -86,7 +86,7 @@ def _fill(
 
 def _run(
     model: Model,
-    cache: Cache,
+    cache: KeyValueCache,
     sentences: list[Sentence],
     tokens: Sequence[Sequence[int]],
     attention: bool,

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fastattn.layers.rows import KeyValueCache
+from fastattn.layers.rows import LayerCache
 from fastattn.models.memory import Memory
 from fastattn.models.output import Output
 from fastattn.models.sizes import DecoderSizes
@@ -28,7 +28,7 @@ class Model(Protocol):
         """The sources' memory, their keys and values projected; without rows where there is no encoder."""
         ...
 
-    def keep_memory(self, cache: KeyValueCache, rows_N: np.ndarray, memory: Memory) -> None:
+    def keep_memory(self, cache: LayerCache, rows_N: np.ndarray, memory: Memory) -> None:
         """Write its keys and values to these rows of the cache's memory."""
         ...
 
@@ -39,7 +39,7 @@ class Model(Protocol):
         memory: Memory | None = None,
         *,
         attention: bool = False,
-        cache: KeyValueCache | None = None,
+        cache: LayerCache | None = None,
         slots_B: np.ndarray | None = None,
         firsts_B: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
@@ -56,7 +56,7 @@ class Model(Protocol):
 
     def step(
         self,
-        cache: KeyValueCache,
+        cache: LayerCache,
         slots_R: np.ndarray,
         tokens_R: np.ndarray,
         positions_R: np.ndarray,

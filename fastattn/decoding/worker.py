@@ -15,8 +15,8 @@ from fastattn.decoding import capacity
 from fastattn.decoding.batch import Batch
 from fastattn.decoding.beams import Sentence
 from fastattn.decoding.beginning import begin
-from fastattn.decoding.cache import Cache
 from fastattn.decoding.jobs import Job
+from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.model import Model
 from fastattn.decoding.passes import Pass
 from fastattn.decoding.timeout import charge, is_over
@@ -39,7 +39,7 @@ class Worker:
     def __init__(self, model: Model, end_id: int, unk_id: int, desk: Desk):
         self.model, self.end_id, self.unk_id, self.desk = model, end_id, unk_id, desk
         self.batches: list[Batch] = []
-        self.cache: Cache | None = None
+        self.cache: KeyValueCache | None = None
         self._admitted = 0.0  # when sentences came in last
         self._is_timed = False  # whether some may have an allowance
 
@@ -123,11 +123,11 @@ class Worker:
                 self.desk.finish(ticket, result)
             tickets = [ticket for ticket in tickets if ticket not in alike]
 
-    def _cache_for(self, tickets: list[Ticket]) -> Cache:
+    def _cache_for(self, tickets: list[Ticket]) -> KeyValueCache:
         """The cache, of about the size that they and the others need."""
         rows, memory_rows = self._expected_rows(tickets)
         if self.cache is None:
-            self.cache = Cache(self.model.ops, self.model.sizes, rows, memory_rows)
+            self.cache = KeyValueCache(self.model.ops, self.model.sizes, rows, memory_rows)
         else:
             self.cache.shrink(rows, memory_rows)
         return self.cache

@@ -53,7 +53,7 @@ class SelfAttention(Sublayer):
     def _cached(self, qkv_NE: np.ndarray, rows: CachedRows) -> np.ndarray:
         if self.rotary is not None:
             self.rotary(qkv_NE, rows.positions_N)
-        keys_values_ME = rows.cache.own.layers[self.number]
+        keys_values_ME = rows.cache.target.layers[self.number]
         self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, self.fused.key_column)
         index_RS, lengths_N, bias = rows.history
         return self.ops.attention_step(
@@ -73,7 +73,7 @@ class SelfAttention(Sublayer):
         if self.rounded and rows.causal:  # as a later step finds them
             self.ops.round_rows(qkv_NE, self.fused.key_column)
         if rows.cache is not None:
-            self.ops.write_rows(rows.cache.own.layers[self.number], rows.rows_N, qkv_NE, self.fused.key_column)
+            self.ops.write_rows(rows.cache.target.layers[self.number], rows.rows_N, qkv_NE, self.fused.key_column)
         return self.ops.attention(
             qkv_NE,
             qkv_NE,

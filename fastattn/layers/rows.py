@@ -19,11 +19,11 @@ class RowPool(Protocol):
     layers: list[np.ndarray]
 
 
-class KeyValueCache(Protocol):
-    """What layers need of ``fastattn.decoding.cache.Cache``."""
+class LayerCache(Protocol):
+    """What layers need of ``fastattn.decoding.key_value_cache.KeyValueCache``."""
 
     @property
-    def own(self) -> RowPool: ...
+    def target(self) -> RowPool: ...
 
     @property
     def memory(self) -> RowPool: ...
@@ -63,7 +63,7 @@ class WholeRows:
         bias: Callable[[int], PositionBias | None],
         causal: bool = False,
         memory: Memory | None = None,
-        cache: KeyValueCache | None = None,
+        cache: LayerCache | None = None,
         rows_N: np.ndarray | None = None,
         attention: bool = False,
     ):
@@ -94,7 +94,7 @@ class WholeRows:
         """(states_MW, previous_N, rows_N): a table of states like x, the row that each continues, and its own."""
         cache = self.cache
         if cache is not None:
-            return cache.own.layers[layer], self.previous_N, self.rows_N
+            return cache.target.layers[layer], self.previous_N, self.rows_N
         return self.ops.empty_table(len(x_ND), x_ND.shape[1], x_ND.dtype), self.previous_N, self.rows_N
 
 
@@ -107,7 +107,7 @@ class CachedRows:
 
     def __init__(
         self,
-        cache: KeyValueCache,
+        cache: LayerCache,
         slots_R: np.ndarray,
         tokens_N: np.ndarray,
         positions_N: np.ndarray,
@@ -143,7 +143,7 @@ class CachedRows:
 
     def states(self, layer: int, x_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """As WholeRows has them."""
-        return self.cache.own.layers[layer], self.previous_N, self.rows_N
+        return self.cache.target.layers[layer], self.previous_N, self.rows_N
 
 
 Rows = WholeRows | CachedRows

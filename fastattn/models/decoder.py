@@ -7,7 +7,7 @@ import numpy as np
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Parameters
-from fastattn.layers.rows import CachedRows, KeyValueCache, Rows, WholeRows
+from fastattn.layers.rows import CachedRows, LayerCache, Rows, WholeRows
 from fastattn.models.memory import Memory
 from fastattn.models.output import Output
 from fastattn.models.sizes import DecoderSizes
@@ -46,7 +46,7 @@ class Decoder:
         none_ND = self.ops.empty((0, self.decoder.spec.width), self.sizes.dtype)
         return Memory(none_ND, np.zeros(len(ids_B) + 1, np.int64), [])
 
-    def keep_memory(self, cache: KeyValueCache, rows_N: np.ndarray, memory: Memory) -> None:
+    def keep_memory(self, cache: LayerCache, rows_N: np.ndarray, memory: Memory) -> None:
         """Write its keys and values to these rows of the cache's memory."""
         for keys_values_ME, keys_values_NE in zip(cache.memory.layers, memory.keys_values):
             self.ops.write_rows(keys_values_ME, rows_N, keys_values_NE, 0)
@@ -58,7 +58,7 @@ class Decoder:
         memory: Memory | None = None,
         *,
         attention: bool = False,
-        cache: KeyValueCache | None = None,
+        cache: LayerCache | None = None,
         slots_B: np.ndarray | None = None,
         firsts_B: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
@@ -79,7 +79,7 @@ class Decoder:
 
     def step(
         self,
-        cache: KeyValueCache,
+        cache: LayerCache,
         slots_R: np.ndarray,
         tokens_R: np.ndarray,
         positions_R: np.ndarray,

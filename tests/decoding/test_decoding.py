@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fastattn import kernels, reference
 from fastattn.decoding import capacity
 from fastattn.decoding.batch import Batch
-from fastattn.decoding.cache import Cache
 from fastattn.decoding.jobs import Job
+from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.search import HOPELESS, apply_prefix, best_candidates, keep_beams, normalized
 from fastattn.errors import InputError
@@ -185,17 +185,17 @@ def test_freed_places_and_rows_are_used_again(monkeypatch):
     model = random_model(seed=7)
     sources = random_sources(20, seed=8)
     kept = []
-    original = Cache.__init__
+    original = KeyValueCache.__init__
 
     def keep(self, *arguments):
         original(self, *arguments)
-        kept.append((self, self.own.rows, self.memory.rows))
+        kept.append((self, self.target.rows, self.memory.rows))
 
-    monkeypatch.setattr(Cache, "__init__", keep)
+    monkeypatch.setattr(KeyValueCache, "__init__", keep)
     results = _decode(model, sources, beam_size=2, max_decoding_length=10)
     ((cache, *rows),) = kept
     assert all(results) and len(cache._free_places) == len(cache._users_P) <= 4
-    for pool, before in zip((cache.own, cache.memory), rows, strict=True):
+    for pool, before in zip((cache.target, cache.memory), rows, strict=True):
         assert pool.rows == before, "20 sentences fit into the rows of 3 only if these come back"
         assert len(np.unique(pool.take(pool.rows))) == pool.rows
 

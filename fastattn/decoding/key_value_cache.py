@@ -1,4 +1,4 @@
-"""The cache of what positions leave behind: rows handed out one at a time, and tables that say which rows a slot sees.
+"""The key-value cache: rows of keys and values handed out one at a time, and tables of which rows a slot sees.
 
 A slot is a row of the decoding batch; a place is what slots of one sentence, or of several with equal beginnings, have
 in common: the rows of its memory, and those of a first pass. Each step gives every active slot one row of the pool for
@@ -70,16 +70,16 @@ class RowPool:
         self._free, self._free_count = free, self._free_count + new - old
 
 
-class Cache:
-    """What is kept of the positions of slots, and of the memories of places.
+class KeyValueCache:
+    """Keys and values of the target positions of slots, and of the memories (encoded sources) of places.
 
-    own     a pool of rows for positions: of keys and values, or of a state that took in all positions up to it
-    memory  a pool of rows for the positions of memories: their keys, then their values
+    target  a pool of rows for target positions: keys and values, or a state that took in all positions up to it
+    memory  a pool of rows for positions of memories: their keys, then their values
     Both begin with as many rows as are expected.
     """
 
     def __init__(self, ops: Ops, sizes: DecoderSizes, rows: int, memory_rows: int):
-        self.own = RowPool(ops, sizes.layers, sizes.row_width, sizes.row_dtype, rows)
+        self.target = RowPool(ops, sizes.layers, sizes.row_width, sizes.row_dtype, rows)
         self.memory = RowPool(ops, sizes.layers, sizes.memory_width, sizes.row_dtype, memory_rows)
         self._history_RS = np.zeros((0, FIRST_POSITIONS), np.int32)
         self._written_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # by the slot itself; -1: nothing
@@ -150,14 +150,14 @@ class Cache:
     def release(self, place: int, slots_R: np.ndarray) -> None:
         """Take back what a sentence holds, and with its last sentence what the place does."""
         written_RS = self._written_RS[slots_R]
-        self.own.give_back(written_RS[written_RS >= 0])
+        self.target.give_back(written_RS[written_RS >= 0])
         self._written_RS[slots_R] = -1
         self._lengths_R[slots_R] = 0
         self._free_slots.extend(slots_R.tolist())
         self._users_P[place] -= 1
         if not self._users_P[place]:
             self.memory.give_back(self._memory_PS[place, : self._memory_lengths_P[place]])
-            self.own.give_back(self._begun.pop(place, np.zeros(0, np.int32)))
+            self.target.give_back(self._begun.pop(place, np.zeros(0, np.int32)))
             self._memory_lengths_P[place] = 0
             self._free_places.append(place)
             self._places = {key: other for key, other in self._places.items() if other != place}
@@ -173,14 +173,14 @@ class Cache:
         positions = int(positions_N.max()) + 1
         self._history_RS = _widened(self._history_RS, positions, 0)
         self._written_RS = _widened(self._written_RS, positions, -1)
-        if len(slots_N) > self.own.free:
+        if len(slots_N) > self.target.free:
             self._collect()
-        rows_N = self.own.take(len(slots_N))
+        rows_N = self.target.take(len(slots_N))
         self._history_RS[slots_N, positions_N] = rows_N
         self._written_RS[slots_N, positions_N] = rows_N
         self._lengths_R[slots_N] = positions_N + 1  # of several of a slot the last counts
-        if len(self._tokens_M) < self.own.rows:
-            self._tokens_M = _extended(self._tokens_M, self.own.rows - len(self._tokens_M), 0)
+        if len(self._tokens_M) < self.target.rows:
+            self._tokens_M = _extended(self._tokens_M, self.target.rows - len(self._tokens_M), 0)
         self._tokens_M[rows_N] = tokens_N
         return rows_N
 
@@ -218,8 +218,8 @@ class Cache:
         """Store what the given, just appended tokens attended to."""
         kept_MS = self._attention_MS
         width = attention_NS.shape[1] if kept_MS is None else max(kept_MS.shape[1], attention_NS.shape[1])
-        if kept_MS is None or kept_MS.shape != (self.own.rows, width):
-            self._attention_MS = np.zeros((self.own.rows, width), self._attention_dtype)
+        if kept_MS is None or kept_MS.shape != (self.target.rows, width):
+            self._attention_MS = np.zeros((self.target.rows, width), self._attention_dtype)
             if kept_MS is not None:
                 self._attention_MS[: len(kept_MS), : kept_MS.shape[1]] = kept_MS
             kept_MS = self._attention_MS
@@ -236,29 +236,29 @@ class Cache:
 
     def _collect(self) -> None:
         """Give back the rows that slots wrote and no history holds any more: those of beams that others replaced."""
-        alive_M = np.zeros(self.own.rows, bool)
+        alive_M = np.zeros(self.target.rows, bool)
         inside_RS = np.arange(self._history_RS.shape[1]) < self._lengths_R[:, None]
         alive_M[self._history_RS[inside_RS]] = True
         dead_RS = (self._written_RS >= 0) & ~alive_M[self._written_RS]
-        self.own.give_back(self._written_RS[dead_RS])
+        self.target.give_back(self._written_RS[dead_RS])
         self._written_RS[dead_RS] = -1
 
     def shrink(self, rows: int, memory_rows: int) -> None:
         """Give memory back where a pool is more than four times as large as is expected to be needed."""
-        if self.own.rows > max(LEAST_ROWS, 4 * rows):
+        if self.target.rows > max(LEAST_ROWS, 4 * rows):
             self._collect()
-            self._shrink_own(rows)
+            self._shrink_target(rows)
         if self.memory.rows > max(LEAST_ROWS, 4 * memory_rows):
             inside_PS = np.arange(self._memory_PS.shape[1]) < self._memory_lengths_P[:, None]
             kept_M = self._memory_PS[inside_PS]
             self._memory_PS[inside_PS] = np.arange(len(kept_M), dtype=np.int32)
             self.memory.keep_only(kept_M, max(LEAST_ROWS, len(kept_M), memory_rows))
 
-    def _shrink_own(self, rows: int) -> None:
+    def _shrink_target(self, rows: int) -> None:
         inside_RS = np.arange(self._history_RS.shape[1]) < self._lengths_R[:, None]
         kept_M = np.unique(np.concatenate([self._history_RS[inside_RS], *self._begun.values()]))
         rows = max(LEAST_ROWS, len(kept_M), rows)
-        renumbered_M = np.zeros(self.own.rows, np.int32)
+        renumbered_M = np.zeros(self.target.rows, np.int32)
         renumbered_M[kept_M] = np.arange(len(kept_M), dtype=np.int32)
         self._history_RS[inside_RS] = renumbered_M[self._history_RS[inside_RS]]
         written_RS = self._written_RS >= 0
@@ -267,9 +267,9 @@ class Cache:
         self._tokens_M = _extended(self._tokens_M[kept_M], rows - len(kept_M), 0)
         if self._attention_MS is not None:
             # Rows that came since nobody wants attention have none.
-            attention_MS = _extended(self._attention_MS, self.own.rows - len(self._attention_MS), 0)
+            attention_MS = _extended(self._attention_MS, self.target.rows - len(self._attention_MS), 0)
             self._attention_MS = _extended(attention_MS[kept_M], rows - len(kept_M), 0)
-        self.own.keep_only(kept_M, rows)
+        self.target.keep_only(kept_M, rows)
 
 
 def _extended(values: np.ndarray, rows: int, fill: int) -> np.ndarray:
