@@ -87,8 +87,8 @@ class Encoder:
         self._text = text
         self._width = spec.width
         _check_text(text, self._width)
-        positions = spec.positions.limit
-        self._max_length = min(text.max_length, positions) if positions else text.max_length
+        max_positions = spec.positions.limit
+        self._max_length = min(text.max_length, max_positions) if max_positions else text.max_length
         arithmetic = resolved.arithmetic
         kept = import_module("fastattn.packed_file").PackedFile(checkpoint.files, arithmetic) if keep else None
         factors = partial(input_factors, checkpoint, self._ops)

@@ -27,16 +27,16 @@ LAST_WINDOW = 16384
 class Pipeline:
     """Of one model and its tokenizer.
 
-    positions  of the model's encoder; 0: no limit
+    max_positions  of the model's encoder; 0: no limit
     """
 
-    def __init__(self, service: DecodingService, tokenizer: TranslationTokenizer, positions: int):
-        self._service, self._tokenizer, self._positions = service, tokenizer, positions
-        self._presentation = Presentation(tokenizer, service.model.sizes.positions)
+    def __init__(self, service: DecodingService, tokenizer: TranslationTokenizer, max_positions: int):
+        self._service, self._tokenizer, self._max_positions = service, tokenizer, max_positions
+        self._presentation = Presentation(tokenizer, service.model.sizes.max_positions)
 
     @property
     def max_source_length(self) -> int:
-        return (self._positions or UNLIMITED) - self._tokenizer.implicit_tokens
+        return (self._max_positions or UNLIMITED) - self._tokenizer.implicit_tokens
 
     def read_text(self, text: Any, prefix: Any, split: str, options: DecodingOptions) -> Document:
         if self._tokenizer.text.decoder_start_token is None:
@@ -59,7 +59,7 @@ class Pipeline:
 
     def check_sources(self, sources: list[list[str]]) -> None:
         for number, source in enumerate(sources):
-            if self._positions and len(source) > self.max_source_length:
+            if self._max_positions and len(source) > self.max_source_length:
                 raise InputError(
                     f"source {number} has {len(source)} tokens, the model takes {self.max_source_length}; "
                     "translate() splits long text"

@@ -12,11 +12,11 @@ from fastattn.text.translation import Line, TranslationTokenizer
 
 
 class Presentation:
-    """Of one model: ``positions`` is its decoder's own limit, 0 for none."""
+    """Of one model: ``max_positions`` is its decoder's own limit, 0 for none."""
 
-    def __init__(self, tokenizer: TranslationTokenizer, positions: int):
+    def __init__(self, tokenizer: TranslationTokenizer, max_positions: int):
         self._tokenizer = tokenizer
-        self._positions = positions
+        self._max_positions = max_positions
 
     def join(self, lines: list[Line], translated: list[list[TokenTranslation]], rank: int) -> str:
         texts = []
@@ -63,7 +63,7 @@ class Presentation:
     def empty(self, source: list[str], start: list[int], options: DecodingOptions) -> TokenTranslation:
         """The translation of nothing: the target prefix, as if the model had said no more."""
         count = options.num_hypotheses
-        last = 1 + options.limit(0, self._positions)
+        last = 1 + options.limit(0, self._max_positions)
         tokens = self._tokenizer.target_surfaces(start[1 + self._tokenizer.forced : last])
         attention = [np.zeros((len(tokens), len(source)), np.float32)] * count if options.return_attention else None
         return TokenTranslation(source, [tokens] * count, [0.0] * count, [0.0] * count, [0] * count, attention)

@@ -22,7 +22,7 @@ def begin(model: Model, cache: KeyValueCache, tickets: Sequence[Ticket], batches
     """Have each ticket's sentence in progress in its batch."""
     jobs: list[Job] = [ticket.job for ticket in tickets]
     limits = [
-        batch.show_prefix(ticket, job.limit(model.sizes.positions))
+        batch.show_prefix(ticket, job.limit(model.sizes.max_positions))
         for batch, ticket, job in zip(batches, tickets, jobs)
     ]
     inputs = [[*job.start, *job.prefix][: len(job.start) + limit - 1] for job, limit in zip(jobs, limits)]

@@ -57,9 +57,9 @@ class Job:
     def length(self) -> int:
         return len(self.source)
 
-    def limit(self, positions: int) -> int:
+    def limit(self, max_positions: int) -> int:
         """The most tokens that its target may have, with a decoder of so many positions; 0: no limit."""
-        room = max(1, positions - len(self.start) + 1) if positions else 0
+        room = max(1, max_positions - len(self.start) + 1) if max_positions else 0
         # The first token of an alternative is behind the prefix.
         prefix = self.context - 1 if self.context else len(self.prefix)
         return self.options.limit(len(self.source), room, prefix)

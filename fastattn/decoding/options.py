@@ -285,10 +285,10 @@ class DecodingOptions:
         """Finished hypotheses that end a sentence: round(beam_size * patience), half away from zero, in float32."""
         return math.floor(float(np.float32(self.beam_size) * np.float32(self.patience)) + 0.5)
 
-    def limit(self, source_length: int, positions: int, prefix_length: int = 0) -> int:
+    def limit(self, source_length: int, max_positions: int, prefix_length: int = 0) -> int:
         """The most tokens that a sentence may produce, its target prefix among them.
 
-        positions  the decoder's own limit, 0 for none
+        max_positions  the decoder's own limit, 0 for none
         """
         limit = self.max_decoding_length
         if self.max_length_factor is not None and source_length:
@@ -297,7 +297,7 @@ class DecodingOptions:
             limit = factored if limit is None else min(limit, factored)
         if limit is None:
             limit = max(256, 2 * source_length, self.min_decoding_length)
-        return min(limit, positions or LONGEST_TARGET)
+        return min(limit, max_positions or LONGEST_TARGET)
 
 
 def _is_finite(value: Real) -> bool:

@@ -20,7 +20,7 @@ def search_plan(jobs: Sequence[Job], sizes: DecoderSizes) -> Plan:
     """
     check_jobs(jobs, sizes)
     jobs = _numbered(jobs)
-    limits = {b: job.limit(sizes.positions) for b, job in enumerate(jobs) if job.options.return_alternatives}
+    limits = {b: job.limit(sizes.max_positions) for b, job in enumerate(jobs) if job.options.return_alternatives}
     roomy = [b for b, limit in limits.items() if len(jobs[b].prefix) < limit]
     next_tokens = dict(zip(roomy, (yield [Expansion(jobs[b]) for b in roomy])))
     one_each = _Changed(return_alternatives=False, num_hypotheses=1)

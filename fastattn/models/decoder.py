@@ -31,7 +31,7 @@ class Decoder:
         inner, queries = spec.feed_forward.inner_width, spec.attention.query_width
         dtype = self.decoder.embedding.dtype
         self.sizes = DecoderSizes(
-            positions=spec.positions.limit,
+            max_positions=spec.positions.limit,
             vocabulary=spec.vocabulary,
             layers=spec.layers,
             layer_weights=spec.layers * spec.width * (2 * inner + 6 * queries),

@@ -9,7 +9,7 @@ import numpy as np
 class DecoderSizes:
     """What a cache is made by, and how long and how many sequences may be.
 
-    positions      how many tokens it has positions for; 0: no limit
+    max_positions  how many tokens it has positions for; 0: no limit
     vocabulary     tokens that it chooses from
     layers         of the cache's own rows, and of the memory's where there is one
     layer_weights  about how many weights its layers have: what a step multiplies each row by, less its projection
@@ -20,7 +20,7 @@ class DecoderSizes:
     dtype          of rows and of what is attended to
     """
 
-    positions: int
+    max_positions: int
     vocabulary: int
     layers: int
     layer_weights: int

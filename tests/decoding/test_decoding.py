@@ -41,7 +41,7 @@ def _plain(results):
 def _naive_beam(model, source, options, prefix=()):
     """CTranslate2's beam search as one reads it, a sentence at a time with nothing cached or vectorized."""
     R = options.beam_size
-    limit = options.limit(len(source), model.sizes.positions)
+    limit = options.limit(len(source), model.sizes.max_positions)
     beams, finished, top_finished = [(0.0, [])], [], False
     for step in range(limit):
         suppressed = ([END] if step < options.min_decoding_length else []) + ([UNK] if options.disable_unk else [])
