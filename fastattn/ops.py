@@ -133,7 +133,7 @@ class Ops(Protocol):
         seen_N2: np.ndarray | None = None,
         sinks: int = 0,
         bias_BHTS: np.ndarray | None = None,
-        positions: PositionBias | None = None,
+        position_bias: PositionBias | None = None,
         weights_BHTS: np.ndarray | None = None,
     ) -> np.ndarray: ...
 
@@ -149,7 +149,7 @@ class Ops(Protocol):
         rows_N: np.ndarray | None = None,
         firsts_N: np.ndarray | None = None,
         bias_NHS: np.ndarray | None = None,
-        positions: PositionBias | None = None,
+        position_bias: PositionBias | None = None,
         weights_NHS: np.ndarray | None = None,
     ) -> np.ndarray: ...
 

@@ -64,7 +64,7 @@ class SelfAttention(Sublayer):
             lengths_N,
             self.kept,
             rows_N=rows.owners_N,
-            positions=bias,
+            position_bias=bias,
         )
 
     def _whole(self, qkv_NE: np.ndarray, rows: WholeRows) -> np.ndarray:
@@ -82,7 +82,7 @@ class SelfAttention(Sublayer):
             rows.starts_B1,
             self.fused,
             seen_N2=rows.seen_N2,
-            positions=rows.bias,
+            position_bias=rows.bias,
         )
 
 

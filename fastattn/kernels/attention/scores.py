@@ -34,18 +34,18 @@ _NO_BIAS, _NO_TABLE = np.empty((0, 0, 0, 0), np.float32), np.empty((0, 1), np.fl
 _NO_SLOPES = np.empty(0, np.float32)
 
 
-def score_form(heads: Heads, bias_BHTS: np.ndarray | None, positions: PositionBias | None) -> tuple:
+def score_form(heads: Heads, bias_BHTS: np.ndarray | None, position_bias: PositionBias | None) -> tuple:
     """What kernels take: by what products are multiplied, where they are capped, bias_BHTS, slopes_H, table_HL, each
     perhaps empty, and whether positions count from the start."""
     scale = heads.width**-0.5 if heads.scale is None else heads.scale
-    positions = positions or PositionBias()
+    position_bias = position_bias or PositionBias()
     return (
         np.float32(scale * LOG2_E),
         np.float32(heads.softcap * LOG2_E),
         _NO_BIAS if bias_BHTS is None else np.ascontiguousarray(bias_BHTS),
-        _NO_SLOPES if positions.slopes_H is None else positions.slopes_H,
-        _NO_TABLE if positions.table_HL is None else positions.table_HL,
-        int(positions.from_start),
+        _NO_SLOPES if position_bias.slopes_H is None else position_bias.slopes_H,
+        _NO_TABLE if position_bias.table_HL is None else position_bias.table_HL,
+        int(position_bias.from_start),
     )
 
 

@@ -184,7 +184,7 @@ def attention(
     seen_N2: np.ndarray | None = None,
     sinks: int = 0,
     bias_BHTS: np.ndarray | None = None,
-    positions: PositionBias | None = None,
+    position_bias: PositionBias | None = None,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
     """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = query heads * value width.
@@ -194,12 +194,12 @@ def attention(
     seen_N2       int64: row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence (see seen_keys), and those before
                   that are below ``sinks`` (Xiao 2023) if it sees any; None: all keys.
     bias_BHTS     added after the scale; axes of length one are broadcast; -inf hides a key.
-    positions     added too; a query's position is its place in its sentence. Arrays are C-contiguous.
+    position_bias  added too; a query's position is its place in its sentence. Arrays are C-contiguous.
     weights_BHTS  written where given, float32 and C-contiguous: the softmax weights, 0 where a key is hidden.
     A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
     """
     rows, starts = (query_NE, key_ME, value_ME), (query_starts_B1, key_starts_B1)
-    return attend_counting(rows, starts, heads, (seen_N2, sinks), (bias_BHTS, positions), weights_BHTS)[0]
+    return attend_counting(rows, starts, heads, (seen_N2, sinks), (bias_BHTS, position_bias), weights_BHTS)[0]
 
 
 def attend_counting(

@@ -335,7 +335,7 @@ def attention_step(
     rows_N: np.ndarray | None = None,
     firsts_N: np.ndarray | None = None,
     bias_NHS: np.ndarray | None = None,
-    positions: PositionBias | None = None,
+    position_bias: PositionBias | None = None,
     weights_NHS: np.ndarray | None = None,
 ) -> np.ndarray:
     """Attention over tables of keys: query n sees key[index[rows[n], s]] for firsts[n] <= s < stops[n]; out_NF float32.
@@ -345,7 +345,7 @@ def attention_step(
     into the values); the keys are never copied.
     rows_N, firsts_N, stops_N   int64; query n is of row n, and from the first key on, where none are given.
     bias_NHS     added after the scale; rows and heads of length one are broadcast; -inf hides a key.
-    positions    added too; a query's position is that of the last key before its stop.
+    position_bias  added too; a query's position is that of the last key before its stop.
     weights_NHS  written where given, float32 and C-contiguous: the softmax weights, 0 where a key is hidden.
     A query that sees no key yields zeros. Fastest where rows with the same keys lie side by side. Arrays are float32,
     keys and values perhaps uint16, the bits of bfloat16, and C-contiguous; nothing is checked here.
@@ -364,6 +364,6 @@ def attention_step(
     scratch_size = TOGETHER * _slot(heads.query_heads, heads.width, value_width, stride)[-1] // 4 + 2 * LANES + 16
     scratch_PN = make_scratch_parts(products // GRAIN + 1, scratch_size, dtype=np.float32)
     keys = index_RS, _NOTHING if rows_N is None else rows_N, _NOTHING if firsts_N is None else firsts_N, stops_N
-    form = score_form(heads, None if bias_NHS is None else bias_NHS[:, :, None], positions)
+    form = score_form(heads, None if bias_NHS is None else bias_NHS[:, :, None], position_bias)
     attend_rows((query_NE, key_ME, value_ME, out_NF), keys, shape, columns, form, weights_NHS, scratch_PN, stride)
     return out_NF
