@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 
-from fastattn.kept import discard_unfinished
+from fastattn.atomic_files import discard_unfinished
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 

@@ -15,9 +15,9 @@ from typing import BinaryIO
 
 import numpy as np
 
+from fastattn.atomic_files import is_trusted, make_folder, sweep, write_whole
 from fastattn.cache import cache_root, mark_used
 from fastattn.errors import CheckpointError
-from fastattn.kept import is_own, make_folder, sweep, write_whole
 from fastattn.kernels.packing import PackedLinear, packed_layout, packed_shapes
 from fastattn.sharing import share_out
 from fastattn.warned import warn
@@ -124,7 +124,7 @@ def _load(path: Path) -> dict[str, StoredTensor]:
     """The arrays of a file, empty where there is none; CheckpointError for one that is not to be believed."""
     if not path.exists():
         return {}
-    if not is_own(path):
+    if not is_trusted(path):
         raise CheckpointError(f"packed weights in the cache, {path}, may have been written by others")
     try:
         data = map_file(path)

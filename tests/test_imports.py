@@ -13,7 +13,7 @@ from tests import ROOT
 ROOMS = {"fastattn": ROOT / "fastattn", "fastattn.weights": ROOT / "weights", "fastattn.cli": ROOT / "cli"}
 
 # Room -> the rooms that it may import, beside itself and ANYBODY's. Model code takes its operations as an argument.
-ANYBODY = {"errors", "cache", "kept", "lazy", "sharing", "shown", "warned", "_version"}
+ANYBODY = {"errors", "cache", "atomic_files", "lazy", "sharing", "shown", "warned", "_version"}
 ABOVE_ALL = {
     "simd",
     "runtime",
@@ -52,7 +52,7 @@ TABLE = {
     "errors": set(),
     "shown": set(),
     "cache": set(),
-    "kept": set(),
+    "atomic_files": set(),
     "lazy": set(),
     "sharing": set(),
     "scheduling": set(),
