@@ -13,7 +13,7 @@ from fastattn.errors import FastattnError
 from fastattn.shown import json_line
 
 if TYPE_CHECKING:
-    from fastattn.cache import CacheEntry
+    from fastattn.cache_folder import CacheEntry
 
 _DAY = 86_400  # seconds
 _LONG_AGO = 1_000_000  # days: nothing is as old, and more would be no time
@@ -47,7 +47,7 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
         if one_by_one or as_json:
             raise click.UsageError("--entries and --json are for the list, not for clear", context)
         return
-    from fastattn.cache import NOWHERE, cache_contents, cache_root
+    from fastattn.cache_folder import NOWHERE, cache_contents, cache_root
 
     entries, others = cache_contents()
     if as_json:
@@ -89,7 +89,7 @@ def clear(
     kernels: bool, packed: bool, checkpoints: bool, everything: bool, older_than: int | None, dry_run: bool
 ) -> None:
     """Delete what the cache holds of the kinds that are named, and say what that was. Nothing is asked."""
-    from fastattn.cache import KINDS, cache_contents
+    from fastattn.cache_folder import KINDS, cache_contents
 
     asked = {"kernels": kernels, "packed": packed, "checkpoints": checkpoints}
     if not (everything or any(asked.values())):
@@ -117,7 +117,7 @@ def clear(
 
 
 def _print_kinds(entries: "list[CacheEntry]") -> None:
-    from fastattn.cache import KINDS
+    from fastattn.cache_folder import KINDS
 
     for kind in KINDS:
         mine = [entry for entry in entries if entry.kind == kind]

@@ -161,7 +161,7 @@ def _encoder_facts(text: "EncoderText") -> _Facts:
 
 
 def _machine_facts() -> _Facts:
-    from fastattn.cache import NOWHERE, cache_root
+    from fastattn.cache_folder import NOWHERE, cache_root
     from fastattn.runtime.threads import thread_limit
     from fastattn.simd.target import TARGET, compiled_features, compiled_name
 

@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from fastattn.atomic_files import is_trusted, make_folder, sweep, write_whole
-from fastattn.cache import cache_root, mark_used
+from fastattn.cache_folder import cache_root, mark_used
 from fastattn.errors import CheckpointError
 from fastattn.kernels.packing import PackedLinear, packed_layout, packed_shapes
 from fastattn.sharing import share_out

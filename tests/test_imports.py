@@ -13,7 +13,7 @@ from tests import ROOT
 ROOMS = {"fastattn": ROOT / "fastattn", "fastattn.weights": ROOT / "weights", "fastattn.cli": ROOT / "cli"}
 
 # Room -> the rooms that it may import, beside itself and ANYBODY's. Model code takes its operations as an argument.
-ANYBODY = {"errors", "cache", "atomic_files", "lazy", "sharing", "shown", "warned", "_version"}
+ANYBODY = {"errors", "cache_folder", "atomic_files", "lazy", "sharing", "shown", "warned", "_version"}
 ABOVE_ALL = {
     "simd",
     "runtime",
@@ -51,7 +51,7 @@ TABLE = {
     "_version": set(),
     "errors": set(),
     "shown": set(),
-    "cache": set(),
+    "cache_folder": set(),
     "atomic_files": set(),
     "lazy": set(),
     "sharing": set(),

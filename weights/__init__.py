@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from fastattn.cache import cache_root, mark_used
+from fastattn.cache_folder import cache_root, mark_used
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.tensors import check_tensors

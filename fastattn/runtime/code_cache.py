@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fastattn.atomic_files import is_trusted, make_folder, sweep, write_whole
-from fastattn.cache import remove_unused
+from fastattn.cache_folder import remove_unused
 from fastattn.runtime.internals import from_bytes, to_bytes
 from fastattn.warned import warn
 

@@ -20,7 +20,7 @@ import llvmlite
 import numba
 from numba.extending import overload
 
-from fastattn.cache import cache_root, mark_used
+from fastattn.cache_folder import cache_root, mark_used
 from fastattn.lazy import lazy
 from fastattn.runtime.loop import check_loop
 from fastattn.runtime.pool import FLAGS, Pool, launch, serve

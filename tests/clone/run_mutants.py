@@ -30,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastattn.cache import cache_root
+from fastattn.cache_folder import cache_root
 from fastattn.progress import Progress
 
 ROOT = Path(__file__).resolve().parents[2]

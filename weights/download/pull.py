@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from fastattn.atomic_files import try_lock, unlock
-from fastattn.cache import NOWHERE
+from fastattn.cache_folder import NOWHERE
 from fastattn.errors import DownloadError
 from fastattn.weights.containers.archive import ArchiveError, extract
 from fastattn.weights.download.catalog import Entry, lookup
