@@ -10,7 +10,7 @@ import click
 from fastattn.cli.command import Group
 from fastattn.cli.printing import say
 from fastattn.errors import FastattnError
-from fastattn.shown import json_line
+from fastattn.printable import json_line
 
 if TYPE_CHECKING:
     from fastattn.cache_folder import CacheEntry

@@ -4,12 +4,12 @@ import traceback
 
 import click
 
-from fastattn.shown import shown
+from fastattn.printable import printable
 
 
 def say(text: str = "", err: bool = False) -> None:
     """A line on stdout, or on stderr; what a terminal would act on, line ends included, is made visible."""
-    click.echo(shown(text), err=err)
+    click.echo(printable(text), err=err)
 
 
 def say_traceback(error: BaseException) -> None:

@@ -17,10 +17,10 @@ import numpy as np
 
 from fastattn.atomic_files import is_trusted, make_folder, sweep, write_whole
 from fastattn.cache_folder import cache_root, mark_used
+from fastattn.caller_warnings import warn
 from fastattn.errors import CheckpointError
 from fastattn.kernels.packing import PackedLinear, packed_layout, packed_shapes
 from fastattn.sharing import share_out
-from fastattn.warned import warn
 from fastattn.weights.containers.safetensors import NewTensor, StoredTensor, parse, write_tensors
 from fastattn.weights.folder import map_file
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, replace
 
+from fastattn.caller_warnings import warn
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import InputError
 from fastattn.quantized import without_input_scales
-from fastattn.warned import warn
 
 # "intgemm" is int8 with the checkpoint's own scales of inputs, where it has them, in place of each row's: what Marian
 # computes, a little farther from float32. "auto" is int8 where the checkpoint holds int8, else float32.

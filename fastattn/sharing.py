@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from fastattn.warned import warn
+from fastattn.caller_warnings import warn
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

@@ -29,8 +29,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastattn.errors import CheckpointError
+from fastattn.printable import first_of
 from fastattn.quantized import Tensor
-from fastattn.shown import first_of
 from fastattn.spec import ModelSpec, RecurrenceSpec, StackSpec
 
 

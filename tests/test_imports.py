@@ -13,7 +13,7 @@ from tests import ROOT
 ROOMS = {"fastattn": ROOT / "fastattn", "fastattn.weights": ROOT / "weights", "fastattn.cli": ROOT / "cli"}
 
 # Room -> the rooms that it may import, beside itself and ANYBODY's. Model code takes its operations as an argument.
-ANYBODY = {"errors", "cache_folder", "atomic_files", "lazy", "sharing", "shown", "warned", "_version"}
+ANYBODY = {"errors", "cache_folder", "atomic_files", "lazy", "sharing", "printable", "caller_warnings", "_version"}
 ABOVE_ALL = {
     "simd",
     "runtime",
@@ -50,13 +50,13 @@ TABLE = {
     "__main__": {"cli"},
     "_version": set(),
     "errors": set(),
-    "shown": set(),
+    "printable": set(),
     "cache_folder": set(),
     "atomic_files": set(),
     "lazy": set(),
     "sharing": set(),
     "scheduling": set(),
-    "warned": set(),
+    "caller_warnings": set(),
     "environment": set(),
     "progress": set(),
     "simd": set(),

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 
 from fastattn.atomic_files import is_trusted, make_folder, sweep, write_whole
 from fastattn.cache_folder import remove_unused
+from fastattn.caller_warnings import warn
 from fastattn.runtime.internals import from_bytes, to_bytes
-from fastattn.warned import warn
 
 UNUSED_DAYS = 30  # after which another version's, or another CPU's, code goes
 MAGIC = b"fastattn machine code 1\n"

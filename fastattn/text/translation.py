@@ -7,6 +7,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from fastattn.caller_warnings import warn
 from fastattn.errors import InputError
 from fastattn.lazy import lazy
 from fastattn.text.sentencepiece import SentencePiece
@@ -14,7 +15,6 @@ from fastattn.text.splitting import split_sentences, split_to_fit
 from fastattn.text.unicode import check_text
 from fastattn.text.vocabulary_map import VocabularyMap
 from fastattn.text_spec import TranslationText
-from fastattn.warned import warn
 
 SPLITS = ("long", "sentences", "never")
 SPACE = "\u2581"  # sentencepiece's sign for a space
