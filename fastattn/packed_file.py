@@ -20,9 +20,9 @@ from fastattn.cache_folder import cache_root, mark_used
 from fastattn.caller_warnings import warn
 from fastattn.errors import CheckpointError
 from fastattn.kernels.packing import PackedLinear, packed_layout, packed_shapes
-from fastattn.sharing import share_out
 from fastattn.weights.containers.safetensors import NewTensor, StoredTensor, parse, write_tensors
 from fastattn.weights.folder import map_file
+from fastattn.worker_threads import map_in_threads
 
 VERSION = 6  # of the files; counted up when what is in them changes
 _PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes, and reads at a time
@@ -56,7 +56,7 @@ def _digest(files: Sequence[Path], sizes: list[int], told: Callable[[memoryview]
         return digest.digest()
 
     pieces = [(file, at, size) for file, size in zip(files, sizes) for at in range(0, size, _PIECE)]
-    digests = share_out(hash_piece, pieces, os.cpu_count() or 1)
+    digests = map_in_threads(hash_piece, pieces, os.cpu_count() or 1)
     return hashlib.sha256(repr(sizes).encode() + b"".join(digests)).digest()
 
 

@@ -21,7 +21,7 @@ from fastattn.errors import QueueFullError, check_hashable
 from fastattn.scheduling.queue import Queue
 from fastattn.scheduling.request import Plan, Request, Ticket
 from fastattn.scheduling.seat import Desk, Seat, Worker
-from fastattn.sharing import start, tell_of_refusal
+from fastattn.worker_threads import start_thread, warn_of_fewer_threads
 
 # Jobs that may wait, all callers' together, before ``submit`` refuses more.
 MOST_WAITING = 100_000
@@ -253,9 +253,9 @@ class Scheduler:
         name = f"fastattn worker {seat.line}"
         thread = threading.Thread(target=self._serve, args=(seat, seat.thread), name=name, daemon=True)
         try:
-            start(thread)
+            start_thread(thread)
         except (RuntimeError, MemoryError) as error:
-            tell_of_refusal(error)
+            warn_of_fewer_threads(error)
             return False
         return True
 
