@@ -77,6 +77,6 @@ def _weight(checkpoint: Checkpoint, name: str) -> Any:
 
 def _factors(peaks_D: np.ndarray, weight_FD: np.ndarray) -> np.ndarray:
     """The root of each column's largest weight over its largest input, beside their median."""
-    reach_D = np.maximum(np.abs(weight_FD).max(axis=0), _TINY).astype(np.float64)
-    factors_D = np.sqrt(reach_D / np.maximum(peaks_D, _TINY))
+    weight_peaks_D = np.maximum(np.abs(weight_FD).max(axis=0), _TINY).astype(np.float64)
+    factors_D = np.sqrt(weight_peaks_D / np.maximum(peaks_D, _TINY))
     return np.clip(factors_D / np.median(factors_D), LEAST, MOST).astype(np.float32)

@@ -124,9 +124,9 @@ def attention(
     # what float32 cannot hold is left to the formula in float64
     heads = Heads(H, G, K, V, scale=1.0 if extreme else scale, softcap=0.0 if extreme else softcap)
     with nullcontext() if threads is None else use_threads(threads):
-        out_NF, odd = attend_counting(rows, starts, heads, (seen_N2, 0), (bias_BHTS, None), weights_BHTS)
+        out_NF, invalid = attend_counting(rows, starts, heads, (seen_N2, 0), (bias_BHTS, None), weights_BHTS)
     out_BTHK = out_NF.reshape(B, T, H, V)
-    if odd or extreme:
+    if invalid or extreme:
         seen_from_B = offset_B if causal else None
         given = query, key, value, lengths_B, seen_from_B, scale, softcap, bias_BHTS
         mend_rows(out_BTHK, weights_BHTS, *given, every=extreme)

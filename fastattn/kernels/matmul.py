@@ -16,7 +16,7 @@ from numba import prange
 
 from fastattn.kernels.activation import CODES, activate_all
 from fastattn.kernels.packing import NR, PackedLinear
-from fastattn.kernels.staging import later, scratch_bytes, stage_rows
+from fastattn.kernels.staging import rows_from, scratch_bytes, stage_rows
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
 from fastattn.runtime.threads import current_threads
@@ -130,13 +130,13 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
     tile, zeros = (scratch[0], width * NR * 4), (scratch[1], 0)
     # a whole tile goes straight from the registers to y, and is activated there
     whole = columns == width * NR and multiply == 0 and (activation == 0 or residual == 0)
-    own, ahead, r = skip_columns(affine, skip), panel + width * distance, 0
+    panel_affine, ahead, r = skip_columns(affine, skip), panel + width * distance, 0
     while r < count:
         at = r * y_row + skip
         out = (y + at, y_row) if whole else tile
         start = (residual + at, y_row) if whole and residual != 0 else zeros
         streams = (panel, distance, ahead, step)
-        took = multiply_tile(weights, later(rows, r), count - r, streams, width, columns, out, own, start)
+        took = multiply_tile(weights, rows_from(rows, r), count - r, streams, width, columns, out, panel_affine, start)
         activate_all(activation, out[0], out[1], took, tile[1])
         if not whole:
             times, plus = multiply + at if multiply != 0 else 0, residual + at if residual != 0 else 0

@@ -30,7 +30,7 @@ from fastattn.kernels.logits import (
 )
 from fastattn.kernels.matmul import skip_columns
 from fastattn.kernels.packing import PackedLinear
-from fastattn.kernels.staging import later, scratch_bytes, stage_rows
+from fastattn.kernels.staging import rows_from, scratch_bytes, stage_rows
 from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import bfloat16_bits, quantize
 from fastattn.runtime.jit import inner, kernel
@@ -132,7 +132,7 @@ def multiply_words(weights, rows, count, words, columns, lines):
     affine = (words + columns * 4, words + columns * 8, words + columns * 12)
     for j in range(0, columns * 4, SIZE):
         for r in range(count):
-            a, _, factor = later(rows, r)
+            a, _, factor = rows_from(rows, r)
             out = lines[0] + r * lines[1] + j
             linear_dots(
                 weights, (a, factor), (address(weights), weights.strides[0]), words + j, out, skip_columns(affine, j)

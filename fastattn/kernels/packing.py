@@ -91,12 +91,12 @@ def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> 
     """Of the arrays of a PackedLinear; ``balanced``: one that multiplies its inputs by factors."""
     group, panels = arithmetic_for(precision).group, -(-outputs // NR)
     columns = (panels * NR,)
-    own = columns if precision == "int8" else (0,)
+    int8_columns = columns if precision == "int8" else (0,)
     return {
         "panels_PSN": (panels, -(-inputs // group), group * NR),
         "bias": columns,
-        "factors": own,
-        "corrections": own,
+        "factors": int8_columns,
+        "corrections": int8_columns,
         "input_scale": (1,) if precision == "int8" else (0,),
         "input_factors": (_whole(inputs),) if balanced else (0,),
     }

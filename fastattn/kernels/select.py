@@ -26,7 +26,7 @@ from fastattn.kernels.logits import (
 )
 from fastattn.kernels.matmul import GROUP, MR, affine_at, multiply_tile, skip_columns, step_ahead
 from fastattn.kernels.packing import NR, PackedLinear
-from fastattn.kernels.staging import later, scratch_bytes, stage_rows
+from fastattn.kernels.staging import rows_from, scratch_bytes, stage_rows
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import make_scratch_parts, take_part
 from fastattn.runtime.threads import current_threads
@@ -65,8 +65,8 @@ def multiply_group(weights, rows, left, group, affine, ahead, scratch):
     distance, columns, took = weights.strides[0], panels * NR, 0
     for q in range(0, panels, width):
         panel = (address(weights) + (first + q) * distance, distance, place, step)
-        out, own = (scratch[0] + q * NR * 4, columns * 4), skip_columns(affine, (first + q) * NR * 4)
-        took = multiply_tile(weights, rows, left, panel, width, columns, out, own, (scratch[1], 0))
+        out, panel_affine = (scratch[0] + q * NR * 4, columns * 4), skip_columns(affine, (first + q) * NR * 4)
+        took = multiply_tile(weights, rows, left, panel, width, columns, out, panel_affine, (scratch[1], 0))
         place += step * weights.shape[1]
     return took
 
@@ -85,7 +85,7 @@ def take_group(weights, rows, count, first, affine, edits, lists, places, summed
     group = (first, panels, GROUP if count < 4 and panels == GROUP else 1)
     ahead, step = address(weights) + (first + panels) * distance, step_ahead(distance, steps, count)
     while r < count:
-        took = multiply_group(weights, later(rows, r), count - r, group, affine, (ahead, step), (tile, zeros))
+        took = multiply_group(weights, rows_from(rows, r), count - r, group, affine, (ahead, step), (tile, zeros))
         for i in range(r, r + took):
             line, row = tile + (i - r) * columns * 4, places[0] + i
             edit_run(line, row, (start, columns), edits)

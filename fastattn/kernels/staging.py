@@ -104,7 +104,7 @@ def scratch_bytes(weights: np.ndarray, width: int, rows: int) -> int:
 
 
 @inner
-def later(rows, count):
+def rows_from(rows, count):
     """(address, row, factors) of staged rows, from the row number ``count`` on."""
     address, row, factors = rows
     return address + count * row, row, factors + count * 4

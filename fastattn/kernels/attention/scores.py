@@ -145,7 +145,7 @@ def hide_between(score, first, stop):
 
 
 @inner
-def finite(top):
+def softmax_shift(top):
     """The maximum that exponents are taken against: 0 for a row that has seen no key."""
     return np.float32(0) if top == np.float32(-np.inf) else top
 
