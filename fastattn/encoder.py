@@ -90,11 +90,11 @@ class Encoder:
         max_positions = spec.positions.limit
         self._max_length = min(text.max_length, max_positions) if max_positions else text.max_length
         arithmetic = resolved.arithmetic
-        kept = import_module("fastattn.packed_file").PackedFile(checkpoint.files, arithmetic) if keep else None
+        packed_file = import_module("fastattn.packed_file").PackedFile(checkpoint.files, arithmetic) if keep else None
         factors = partial(input_factors, checkpoint, self._ops)
-        self._model = build_model(checkpoint, self._ops, arithmetic, kept, factors)
-        if kept is not None:
-            kept.save()
+        self._model = build_model(checkpoint, self._ops, arithmetic, packed_file, factors)
+        if packed_file is not None:
+            packed_file.save()
         make_worker = partial(EncodingWorker, self._model)
         self._scheduler = Scheduler(make_worker, self._threads, ops.use_threads, 2 * LEAST_ROWS, self._threads)
         self._dense = [(self._ops.pack_linear(w, bias), activation) for w, bias, activation in text.dense]

@@ -96,11 +96,11 @@ class Translator:
         self._tokenizer = TranslationTokenizer(text)
         self._options = CallOptions(self._tokenizer)
         packing = resolved.arithmetic, resolved.variety
-        kept = import_module("fastattn.packed_file").PackedFile(checkpoint.files, *packing) if keep else None
+        packed_file = import_module("fastattn.packed_file").PackedFile(checkpoint.files, *packing) if keep else None
         factors = partial(input_factors, checkpoint, self._ops)
-        self._model = build_model(checkpoint, self._ops, resolved.arithmetic, kept, factors)
-        if kept is not None:
-            kept.save()
+        self._model = build_model(checkpoint, self._ops, resolved.arithmetic, packed_file, factors)
+        if packed_file is not None:
+            packed_file.save()
         end_id, unk_id = self._tokenizer.end_id, self._tokenizer.unk_id
         self._service = DecodingService(self._model, end_id, unk_id, self._threads)
         self._pipeline = Pipeline(self._service, self._tokenizer, encoder.positions.limit)

@@ -14,9 +14,9 @@ from fastattn.rounding import quantize
 class Parameters:
     """A checkpoint's tensors, packed on demand into the operations' layout; tied weights are packed once.
 
-    precision  of the products: "float32", "bfloat16" or "int8"
-    kept       where packed weights are kept for the next process: a PackedFile, or None
-    factors    int8 only: gives input factors by tensor name; asked once, if any layer has to be quantized here
+    precision    of the products: "float32", "bfloat16" or "int8"
+    packed_file  the PackedFile that keeps packed weights for the next process, or None
+    factors      int8 only: returns input factors by tensor name; called once, if a layer has to be quantized here
     """
 
     def __init__(
@@ -24,10 +24,10 @@ class Parameters:
         tensors: Mapping[str, Tensor],
         ops: Ops,
         precision: str = "float32",
-        kept: Any = None,
+        packed_file: Any = None,
         factors: Callable[[], Mapping[str, np.ndarray]] = dict,
     ):
-        self.ops, self.precision, self._kept, self._factors = ops, precision, kept, cache(factors)
+        self.ops, self.precision, self._packed_file, self._factors = ops, precision, packed_file, cache(factors)
         self._tensors = tensors
         self._packed: dict[tuple[int, int], PackedLinear] = {}
 
@@ -45,7 +45,9 @@ class Parameters:
         key = id(weight_FD), id(bias_F)
         if key not in self._packed:
             make = partial(self._pack, f"{name}.weight", bias_F)
-            self._packed[key] = make() if self._kept is None else self._kept.linear(name, weight_FD.shape, make)
+            self._packed[key] = (
+                make() if self._packed_file is None else self._packed_file.linear(name, weight_FD.shape, make)
+            )
         return self._packed[key]
 
     def _pack(self, name: str, bias_F: np.ndarray | None) -> PackedLinear:

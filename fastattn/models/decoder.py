@@ -66,15 +66,15 @@ class Decoder:
         lengths_B = np.diff(starts_B1)
         begins_B = -starts_B1[:-1] if firsts_B is None else firsts_B - starts_B1[:-1]
         positions_N = (np.arange(len(tokens_N)) + np.repeat(begins_B, lengths_B)).astype(np.int32)
-        bias, kept, rows_N = self.decoder.bias, None, None
+        bias, filled, rows_N = self.decoder.bias, None, None
         rows: Rows
         if firsts_B is not None:
             assert cache is not None and slots_B is not None
             rows = CachedRows(cache, slots_B, tokens_N, positions_N, bias, lengths_B, attention)
         else:
             if cache is not None and slots_B is not None:
-                kept, rows_N = cache, cache.append(np.repeat(slots_B, lengths_B), positions_N, tokens_N)
-            rows = WholeRows(self.ops, starts_B1, positions_N, bias, True, memory, kept, rows_N, attention)
+                filled, rows_N = cache, cache.append(np.repeat(slots_B, lengths_B), positions_N, tokens_N)
+            rows = WholeRows(self.ops, starts_B1, positions_N, bias, True, memory, filled, rows_N, attention)
         return self.decoder(tokens_N, rows), rows.attention_NS
 
     def step(
