@@ -5,7 +5,7 @@ from typing import Any
 
 from fastattn.arguments import end_ids
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.resolve import own_settings, resolve_options
+from fastattn.decoding.resolve import checkpoint_settings, resolve_options
 from fastattn.errors import InputError
 from fastattn.text.translation import SPLITS, TranslationTokenizer
 
@@ -14,7 +14,7 @@ class CallOptions:
     """Of one tokenizer and its checkpoint."""
 
     def __init__(self, tokenizer: TranslationTokenizer):
-        self._tokenizer, self._settings = tokenizer, own_settings(tokenizer.text)
+        self._tokenizer, self._settings = tokenizer, checkpoint_settings(tokenizer.text)
 
     def default(self) -> DecodingOptions:
         """Where a call gives none."""

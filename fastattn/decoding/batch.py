@@ -17,7 +17,7 @@ from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.seat import Desk
 
 # Options that a sentence may have of its own, whatever its neighbours' are.
-_OWN = ("callback", "timeout", "seed", "max_decoding_length", "max_length_factor", "max_input_length")
+_PER_SENTENCE = ("callback", "timeout", "seed", "max_decoding_length", "max_length_factor", "max_input_length")
 
 
 class Batch:
@@ -281,4 +281,6 @@ class Batch:
 
 def _shared(options: DecodingOptions) -> dict[str, Any]:
     # A callback is told log-probabilities, whether or not they are returned.
-    return {name: value for name, value in vars(options).items() if name not in _OWN} | {"scored": options.scored}
+    return {name: value for name, value in vars(options).items() if name not in _PER_SENTENCE} | {
+        "scored": options.scored
+    }
