@@ -22,7 +22,7 @@ class Presentation:
         texts = []
         for line, parts in zip(lines, translated):
             sentences = [self._tokenizer.join(part.hypotheses[rank]) for part in parts]
-            texts.append((self._tokenizer.join_sentences(sentences) if sentences else line.kept) + line.end)
+            texts.append((self._tokenizer.join_sentences(sentences) if sentences else line.untranslated) + line.end)
         return "".join(texts)
 
     def detail(

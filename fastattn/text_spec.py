@@ -37,8 +37,10 @@ class DecodingSettings:
 
     def options(self) -> dict[str, Any]:
         """What the files say, as DecodingOptions takes it."""
-        apart = ("forced_tokens", "not_followed")
-        return {name: value for name, value in vars(self).items() if name not in apart and value not in (None, ())}
+        not_options = ("forced_tokens", "not_followed")
+        return {
+            name: value for name, value in vars(self).items() if name not in not_options and value not in (None, ())
+        }
 
 
 @dataclass(frozen=True)

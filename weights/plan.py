@@ -137,7 +137,7 @@ def _filled(pattern: str, words: Mapping[str, str]) -> str:
     return pattern
 
 
-def same_names(spec: ModelSpec) -> dict[str, Part]:
+def canonical_parts(spec: ModelSpec) -> dict[str, Part]:
     """The plan of a file that has each tensor under its canonical name."""
     return {name: Part((name,), shape=shape) for name, shape in tensor_shapes(spec).items()}
 

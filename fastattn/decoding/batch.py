@@ -16,12 +16,12 @@ from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, co
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.seat import Desk
 
-# Options that a sentence may have of its own, whatever its neighbours' are.
+# Options in which the sentences of a batch may differ.
 _PER_SENTENCE = ("callback", "timeout", "seed", "max_decoding_length", "max_length_factor", "max_input_length")
 
 
 class Batch:
-    """Of one worker, whose model, cache and desk it uses."""
+    """The batch of one worker, whose model, cache and desk it uses."""
 
     def __init__(self, model: Model, cache: KeyValueCache, desk: Desk, first: Job, end_id: int, unk_id: int):
         self.cache, self.desk, self.options = cache, desk, first.options
@@ -32,24 +32,24 @@ class Batch:
         self.candidates = 1 if self.options.greedy else 2 * self.beam
         self.wants_attention = self.options.needs_attention
         self.beams: Beams | None = None
-        self._alike = self.options  # the last that were found to be as these
+        self._last_match = self.options  # the last that were found to be as these
         self._calls_back = False
 
     def takes(self, job: Job) -> bool:
-        """Whether the sentence is searched for as the others here are."""
-        if job.options is not self._alike:
+        """Whether the sentence is decoded under the same options as those of this batch."""
+        if job.options is not self._last_match:
             if _shared(job.options) != _shared(self.options):
                 return False
-            self._alike = job.options
+            self._last_match = job.options
         return self.has_lists == (job.allowed is not None)
 
     @property
     def rows(self) -> int:
-        """How many a step has of it."""
+        """Its rows in a step: one for each beam of each sentence."""
         return 0 if self.beams is None else self.beams.slots_BR.size
 
     def sentences(self) -> list[Sentence]:
-        """Those that are in progress."""
+        """The sentences in progress."""
         return [] if self.beams is None else self.beams.sentences_B.tolist()
 
     def sentence(self, ticket: Ticket, place: int) -> Sentence:
@@ -169,10 +169,10 @@ class Batch:
         if done_B.any():
             for sentence in beams.sentences_B[done_B].tolist():
                 self._close(sentence)
-        kept: Any = np.s_[:, :R]
+        continued: Any = np.s_[:, :R]
         if ended_BR.any():
-            kept = np.arange(len(ids_BC))[:, None], keep_beams(ids_BC, ended_BR, self.end_ids)
-        scores_BR, tokens_BR, parents_BR = scores_BC[kept], ids_BC[kept], parents_BC[kept]
+            continued = np.arange(len(ids_BC))[:, None], keep_beams(ids_BC, ended_BR, self.end_ids)
+        scores_BR, tokens_BR, parents_BR = scores_BC[continued], ids_BC[continued], parents_BC[continued]
         moved = Beams(
             beams.sentences_B,
             beams.slots_BR,
@@ -210,11 +210,11 @@ class Batch:
         attention_TS = self.cache.attention(slot, sentence.before, end) if self.wants_attention else None
         if attention_TS is not None and options.coverage_penalty and counted:
             score += options.coverage_penalty * coverage(attention_TS[-counted:])
-        kept = len(tokens)
-        while kept and not options.return_end_token and tokens[kept - 1] in self.end_ids:
-            kept -= 1
-        attention_TS = None if attention_TS is None else attention_TS[:kept]
-        sentence.hypotheses.append(Hypothesis(tokens[:kept], log_probability, counted, score, attention_TS))
+        length = len(tokens)
+        while length and not options.return_end_token and tokens[length - 1] in self.end_ids:
+            length -= 1
+        attention_TS = None if attention_TS is None else attention_TS[:length]
+        sentence.hypotheses.append(Hypothesis(tokens[:length], log_probability, counted, score, attention_TS))
 
     def _close(self, sentence: Sentence) -> None:
         """Hand over the sentence's best hypotheses and free what it holds."""
@@ -225,7 +225,7 @@ class Batch:
         self.desk.finish(sentence.ticket, best * wanted if self.options.greedy else best)
 
     def leave(self, left: set[Sentence]) -> None:
-        """Take these out, with no hypotheses."""
+        """Remove these sentences, with no hypotheses."""
         if self.beams is None:
             return
         staying_B = np.ones(len(self.beams.steps_B), bool)

@@ -27,12 +27,12 @@ class Pass(ABC):
         """About how many rows go through the model."""
 
     @abstractmethod
-    def alike(self, other: "Pass") -> bool:
-        """Whether both can be in one pass."""
+    def fits_with(self, other: "Pass") -> bool:
+        """Whether both can share a pass."""
 
     @abstractmethod
     def run(self, model: Model, jobs: Sequence[Any], end_id: int, unk_id: int) -> list[Any]:
-        """The results of jobs that are alike, this one among them."""
+        """The results of jobs that share a pass, this one among them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class Scoring(Pass):
     def rows(self) -> int:
         return len(self.source) + len(self.target)
 
-    def alike(self, other: Pass) -> bool:
+    def fits_with(self, other: Pass) -> bool:
         return isinstance(other, Scoring)
 
     def run(self, model: Model, jobs: Sequence["Scoring"], end_id: int, unk_id: int) -> list[np.ndarray]:
@@ -72,7 +72,7 @@ class Expansion(Pass):
     def rows(self) -> int:
         return len(self.job.source) + len(self.job.start) + len(self.job.prefix)
 
-    def alike(self, other: Pass) -> bool:
+    def fits_with(self, other: Pass) -> bool:
         if not isinstance(other, Expansion):
             return False
         one, two = self.job, other.job

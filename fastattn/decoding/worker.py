@@ -80,7 +80,9 @@ class Worker:
                     self.desk.finish(ticket, [])
             self._is_timed |= any(ticket.job.allowance is not None for ticket in searches)
             yield [ticket for ticket in searches if not ticket.done]
-            callers = {ticket.request.caller for ticket in (*tickets, *(each.ticket for each in self.sentences()))}
+            callers = {
+                ticket.request.caller for ticket in (*tickets, *(sentence.ticket for sentence in self.sentences()))
+            }
             if self._admitted > start + TURN and (len(callers) > 1 or not searches):
                 break
 
@@ -117,11 +119,11 @@ class Worker:
     def _do_passes(self, tickets: list[Ticket]) -> None:
         while tickets:
             first: Pass = tickets[0].job
-            alike = [ticket for ticket in tickets if ticket is tickets[0] or first.alike(ticket.job)]
-            results = first.run(self.model, [ticket.job for ticket in alike], self.end_id, self.unk_id)
-            for ticket, result in zip(alike, results):
+            similar = [ticket for ticket in tickets if ticket is tickets[0] or first.fits_with(ticket.job)]
+            results = first.run(self.model, [ticket.job for ticket in similar], self.end_id, self.unk_id)
+            for ticket, result in zip(similar, results):
                 self.desk.finish(ticket, result)
-            tickets = [ticket for ticket in tickets if ticket not in alike]
+            tickets = [ticket for ticket in tickets if ticket not in similar]
 
     def _cache_for(self, tickets: list[Ticket]) -> KeyValueCache:
         """The cache, of about the size that they and the others need."""
@@ -137,11 +139,11 @@ class Worker:
         jobs = [ticket.job for ticket in tickets]
         rows, memory_rows = sum(map(capacity.expected_rows, jobs)), sum(len(job.source) for job in jobs)
         places = self._places(jobs[0].options.beam_size)
-        alike = max(1, min(places, len(jobs) + self.desk.waiting()) // len(jobs))
-        there = self.sentences()
-        rows = sum(sentence.expected for sentence in there) + max(rows, min(capacity.TOKENS, rows * alike))
-        memory = sum(len(sentence.job.source) for sentence in there)
-        return rows, memory + max(memory_rows, min(capacity.TOKENS, memory_rows * alike))
+        factor = max(1, min(places, len(jobs) + self.desk.waiting()) // len(jobs))
+        in_progress = self.sentences()
+        rows = sum(sentence.expected for sentence in in_progress) + max(rows, min(capacity.TOKENS, rows * factor))
+        memory = sum(len(sentence.job.source) for sentence in in_progress)
+        return rows, memory + max(memory_rows, min(capacity.TOKENS, memory_rows * factor))
 
     def _batch_of(self, job: Job) -> Batch:
         for batch in self.batches:

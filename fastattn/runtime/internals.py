@@ -99,12 +99,12 @@ class _HelperLibrary(_Library):
         self._final_module = code
 
     @functools.cached_property
-    def own_code(self):
+    def unlinked_module(self):
         return super()._get_module_for_linking()
 
     def _get_module_for_linking(self):
         """For a library of Numba's, which looks no further: with the code of all that it calls."""
-        whole = self.own_code.clone()
+        whole = self.unlinked_module.clone()
         for code in _codes_of(self._linking_libraries):
             whole.link_in(code, preserve=True)
         return whole
@@ -120,7 +120,7 @@ def _codes_of(libraries):
         seen.add(library)
         if isinstance(library, _HelperLibrary):
             waiting += library._linking_libraries
-            yield library.own_code
+            yield library.unlinked_module
         else:
             yield library._get_module_for_linking()
 

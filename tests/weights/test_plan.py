@@ -20,12 +20,12 @@ from fastattn.weights.native.arrays import MULTIPLIER, SavedTensor
 from fastattn.weights.plan import (
     FirstRow,
     Part,
+    canonical_parts,
     check_parts,
     identity,
     make_tensors,
     of,
     plan_tensors,
-    same_names,
     zeros,
 )
 from tests.models.tiny_models import random_checkpoint
@@ -199,7 +199,7 @@ def test_a_table_without_a_tensor_that_a_model_has_is_at_fault() -> None:
 
 def test_a_report_tells_of_each_kind_and_ends(tmp_path: Path) -> None:
     """Of files with thousands of arrays too, whose names may have any length."""
-    parts = same_names(model(layers=30))
+    parts = canonical_parts(model(layers=30))
     fitting = {name: Plain(np.zeros(part.shape, np.float32)) for name, part in parts.items()}
     stored: dict = {f"strange{'e' * 10_000}{i}": counting(2, 3) for i in range(5000)}
     stored |= {name: counting(1, 1, 1) for name in list(fitting)[100:200]} | dict(list(fitting.items())[200:])
