@@ -1,4 +1,4 @@
-"""What is done to single logits before their softmax, as the operations that project take it."""
+"""Changes to single logits before the softmax: an argument of the projections."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ class Edits(NamedTuple):
     penalty: float = 1.0
 
     def of(self, rows_n: np.ndarray) -> "Edits":
-        """Those of some of the rows."""
+        """The edits of some of the rows."""
         suppressed_RJ, penalized_RJ = (ids_RJ if ids_RJ is None else ids_RJ[rows_n] for ids_RJ in self[:2])
         return Edits(suppressed_RJ, penalized_RJ, self.penalty)
 
