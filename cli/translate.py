@@ -58,16 +58,17 @@ Without --json an input line gives an output line; an empty one stays empty.
             weights lead to
 
 \b
-A line is answered at once where the next is yet to come: through a pipe, from
-a FIFO, at a terminal. With --on-error skip or mark a line that fails keeps
-its place in the output, so that input and output stay aligned:
+Through a pipe, a FIFO or a terminal, a line is answered before the next one
+comes. With --on-error skip or mark a line that fails keeps its place in the
+output, so that input and output stay aligned:
   skip      an empty line; with --json one without hypotheses
   mark      [not translated: REASON]; with --json "error" beside the rest
 Such lines are counted on stderr at the end, and the exit code is 5.
 
 \b
-What bounds a line's time is its length, which is split into parts, the most
-tokens of each part's translation (--max-length), the beam, and --timeout.
+The time of a line depends on its length (long lines are split into parts), the
+most tokens of each part's translation (--max-length) and the beam; --timeout
+limits it.
 """,
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
@@ -76,13 +77,13 @@ tokens of each part's translation (--max-length), the beam, and --timeout.
     "--from",
     "source",
     metavar="LANGUAGE",
-    help="The texts' language, a code such as en, to choose one of the catalog's models by.",
+    help="Language of the texts, a code such as en: chooses a model from the catalog.",
 )
 @click.option(
     "--to",
     "target",
     metavar="LANGUAGE",
-    help="The language to translate to, likewise (default, where neither is given: from en to pt).",
+    help="Language to translate to, likewise (default, without both: from en to pt).",
 )
 @input_option
 @output_option

@@ -21,8 +21,8 @@ Examples:
 
 \b
 Without it the first translation or encoding compiles the kernels it needs.
-Kernels are compiled once for a CPU, Numba and fastattn version, and kept in the
-cache folder.
+Kernels are compiled once for a CPU, Numba and fastattn version, and kept in
+the cache folder.
 """
 )
 def warmup() -> None:
