@@ -1,4 +1,4 @@
-"""The sentences in progress under the same options: what they choose next, and what becomes of it."""
+"""A batch: sentences in progress under the same options, and their decoding steps."""
 
 import math
 from typing import Any
@@ -53,7 +53,7 @@ class Batch:
         return [] if self.beams is None else self.beams.sentences_B.tolist()
 
     def sentence(self, ticket: Ticket, place: int) -> Sentence:
-        """A sentence of this batch, at its place in the cache, with slots of its own."""
+        """A new sentence of this batch, at a place in the cache, with its own slots."""
         job: Job = ticket.job
         key = sentence_key(job.source, [*job.start, *job.prefix], job.salt) if self.options.sampled else 0
         return Sentence(ticket, place, self.cache.add_slots(place, self.beam), key, self.choice.select_outputs(job))
@@ -67,7 +67,7 @@ class Batch:
         return self.beams.slots_BR.ravel(), self.beams.tokens_BR.ravel(), positions_R
 
     def begin(self, sentences: list[Sentence], limits_B: np.ndarray, hidden_BD: np.ndarray) -> None:
-        """The first free step, of one row a sentence, from the last row of its start and prefix."""
+        """The first step after start and prefix: one row a sentence, the last hidden state of its prefix."""
         jobs = [sentence.job for sentence in sentences]
         # Where the limit falls inside the prefix, the last token is the prefix's, whatever the model says.
         forced_B = np.array(
@@ -91,7 +91,7 @@ class Batch:
             tokens_BR=np.zeros((B, 1), np.int32),
             diverged_BR=np.zeros((B, 1), bool),
         )
-        # With scores, wanted or not: a projection whose weights hold NaN shows here.
+        # Always with scores: NaN in the projection's weights shows here.
         candidates = self._continuations(hidden_BD, beams, 1, scored=True)
         apply_prefix(*candidates[:2], self.end_ids, forced_B, prefixed_B)
         started = self._move_on(beams, *candidates, self._show(beams, *candidates[:2], forced_B >= 0))
@@ -99,7 +99,7 @@ class Batch:
             self.beams = started if self.beams is None else self.beams.joined(started)
 
     def advance(self, hidden_RD: np.ndarray) -> None:
-        """One token for every beam, from the rows that a step gave."""
+        """One token for every beam, from the hidden states of a step."""
         assert self.beams is not None
         candidates = self._continuations(hidden_RD, self.beams, self.beam, self.options.scored)
         self.beams = self._move_on(self.beams, *candidates, self._show(self.beams, *candidates[:2]))
@@ -113,7 +113,7 @@ class Batch:
         return best_candidates(beams.scores_BR, log_probs_Rk.reshape(shape), ids_Rk.reshape(shape), self.candidates)
 
     def _rows(self, beams: Beams, width: int) -> Rows:
-        """What the options want to know of each row."""
+        """The inputs of the choice that the options need, row by row."""
         rows = Rows(np.repeat(beams.steps_B, width))
         sentences: list[Sentence] = beams.sentences_B.tolist()
         if self.has_lists or self.choice.shortlist is not None:
@@ -132,7 +132,7 @@ class Batch:
         return rows
 
     def _wished(self, beams: Beams) -> np.ndarray:
-        """The token that each sentence's prefix wishes for next, or -1."""
+        """The next token of each sentence's favoured prefix, or -1."""
         wished = (sentence.job.wished for sentence in beams.sentences_B.tolist())
         return np.array([ids[step] if step < len(ids) else -1 for ids, step in zip(wished, beams.steps_B)], np.int32)
 
@@ -144,9 +144,10 @@ class Batch:
         parents_BC: np.ndarray,
         stopped_B: np.ndarray | None = None,
     ) -> Beams | None:
-        """Take the candidates: record those that end, close the sentences that are done, move the others on.
+        """The beams after this step: record hypotheses that end, close sentences that are done, advance the others.
 
-        ``parents_BC`` is the beam that each candidate continues. None when no sentence is left.
+        parents_BC  the beam that each candidate continues
+        None when no sentence is left.
         """
         R, options = self.beam, self.options
         last_B = beams.steps_B + 1 >= beams.limits_B
@@ -198,7 +199,7 @@ class Batch:
     # hypotheses
 
     def _record(self, beams: Beams, b: int, parent: int, token: int, log_probability: float) -> None:
-        """Keep the parent's tokens and the one that ends them as a hypothesis."""
+        """Add the parent's tokens and the one that ends them to the sentence's hypotheses."""
         sentence: Sentence = beams.sentences_B[b]
         options = self.options
         slot, end = int(sentence.slots_R[parent]), int(beams.positions_B[b]) + 1
@@ -217,11 +218,11 @@ class Batch:
         sentence.hypotheses.append(Hypothesis(tokens[:length], log_probability, counted, score, attention_TS))
 
     def _close(self, sentence: Sentence) -> None:
-        """Hand over the sentence's best hypotheses and free what it holds."""
+        """Return the sentence's best hypotheses and free its slots."""
         wanted = self.options.num_hypotheses
         best = sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)[:wanted]
         self.cache.release(sentence.place, sentence.slots_R)
-        # Greedy search has but one hypothesis, which is copied; a beam may end with fewer than were asked for.
+        # Greedy search has one hypothesis, which is repeated; a beam may end with fewer than were asked for.
         self.desk.finish(sentence.ticket, best * wanted if self.options.greedy else best)
 
     def leave(self, left: set[Sentence]) -> None:
@@ -242,7 +243,7 @@ class Batch:
     # callbacks
 
     def show_prefix(self, ticket: Ticket, limit: int) -> int:
-        """Show the prefix to the callback; the limit of the sentence, which may want to end inside it."""
+        """Pass the prefix to the callback; returns the sentence's limit, since the callback may end it there."""
         if ticket.job.options.callback is not None:
             for position, token in enumerate(ticket.job.prefix[:limit]):
                 if self._call_back(ticket, position, token, 0.0, position + 1 == limit):
@@ -252,7 +253,7 @@ class Batch:
     def _show(
         self, beams: Beams, scores_BC: np.ndarray, ids_BC: np.ndarray, shown_B: np.ndarray | None = None
     ) -> np.ndarray | None:
-        """Show the new tokens to the callbacks, but for sentences ``shown_B``: which are to end with them."""
+        """Pass the new tokens to the callbacks, except those ``shown_B`` before; returns which sentences are to end."""
         if not self._calls_back:
             return None
         stopped_B: np.ndarray | None = None
@@ -267,7 +268,7 @@ class Batch:
         return stopped_B
 
     def _call_back(self, ticket: Ticket, position: int, token: int, log_probability: float, is_last: bool) -> bool:
-        """What the sentence's callback says to the token; one that raises fails its request."""
+        """Whether the callback ends the sentence at this token; a callback that raises fails its request."""
         job: Job = ticket.job
         if job.options.callback is None or ticket.is_over:
             return False

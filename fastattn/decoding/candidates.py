@@ -1,4 +1,4 @@
-"""The tokens that may come next, row by row: the projection's best, or what the options make of them."""
+"""The candidates for the next token, row by row: the projection's best, edited or sampled as the options say."""
 
 from collections.abc import Sequence
 
@@ -21,12 +21,12 @@ from fastattn.ops import OutputSubset
 
 
 class Rows:
-    """What the choice may depend on, for each of R rows; what no option asks for stays as it is here.
+    """Inputs of the choice for each of R rows; those that no option needs keep their defaults.
 
     steps_R       tokens of the target so far
-    past_RT       those of them that penalties look back on: int32, -1 behind the first ``lengths_R``
-    wished_R      the token that a prefix wishes for, or -1
-    seeds_R, keys_R, hypotheses_R   what samples are keyed by: uint64
+    past_RT       those that penalties look back on: int32, -1 after the first ``lengths_R``
+    wished_R      the next token of a favoured prefix, or -1
+    seeds_R, keys_R, hypotheses_R   uint64 keys of the random samples
     subsets_R     the outputs that each row chooses from, where sentences have shortlists of their own
     """
 
@@ -52,9 +52,9 @@ class Candidates:
         self.needs_past = options.repetition_penalty != 1 or options.no_repeat_ngram_size > 0 or bool(self.sequences)
 
     def select_outputs(self, job: Job) -> OutputSubset | None:
-        """What the rows of a sentence choose from; None: all tokens."""
+        """The subset of outputs that a sentence chooses from; None: all tokens."""
         if job.allowed is not None:
-            # CTranslate2's rule: the prefix's tokens may come again. What ends a hypothesis may always be chosen.
+            # CTranslate2's rule: the prefix's tokens may come again. End tokens may always be chosen.
             ids = np.union1d(job.allowed(), [*job.start, *job.prefix, *job.wished, *self.end_ids])
             return self.model.output.select_outputs(ids.astype(np.int32))
         if self.shortlist is None:
@@ -63,9 +63,9 @@ class Candidates:
         return self.model.output.select_outputs(ids)
 
     def best(self, hidden_RD: np.ndarray, rows: Rows, count: int, scored: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or the one that is drawn.
+        """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or the sampled one.
 
-        Not ``scored``: with their logits perhaps in place of the log-probabilities.
+        scored  False: perhaps logits instead of log-probabilities
         """
         edits = self.edits(rows)
         if self.options.sampled:
@@ -90,11 +90,11 @@ class Candidates:
                 wished_log_probs_R,
                 self.options.prefix_bias_beta,
             )
-        # Where less is left than asked for, the rest is hopeless; but it is a token, should all else end.
+        # If fewer are left than asked for, the others have id -1: token 0 stands for them, at -inf.
         return log_probs_Rk, np.maximum(ids_Rk, 0)
 
     def edits(self, rows: Rows) -> Edits:
-        """What the options do to the logits of the projection."""
+        """The edits of the logits that the options ask for."""
         options = self.options
         suppressed = [early_ends(rows.steps_R, options.min_decoding_length, self.end_ids)]
         if self.never_1J.size:
