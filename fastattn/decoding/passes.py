@@ -1,4 +1,4 @@
-"""Work that one pass over whole sequences does: scores of given targets, and the tokens that may come next."""
+"""Jobs of one pass over whole sequences: scores of given targets, and candidates for the next token."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Pass(ABC):
     @property
     @abstractmethod
     def rows(self) -> int:
-        """About how many rows go through the model."""
+        """About how many rows it puts through the model."""
 
     @abstractmethod
     def fits_with(self, other: "Pass") -> bool:
@@ -64,7 +64,7 @@ class Scoring(Pass):
 
 @dataclass(frozen=True, eq=False)
 class Expansion(Pass):
-    """A sentence whose next tokens are wanted; the result is their (log-probability, id), at least one, not the end."""
+    """A sentence whose best next tokens are wanted; the result is [(log-probability, id), ...], never empty, no end."""
 
     job: Job
 
@@ -93,6 +93,6 @@ class Expansion(Pass):
         found_log_probs_Bk, found_Bk = choice.best(hidden_BD, rows, options.num_hypotheses)
         kept_Bk = np.exp(found_log_probs_Bk) >= options.min_alternative_expansion_prob
         kept_Bk &= found_log_probs_Bk > -np.inf
-        kept_Bk[:, 0] = True  # so that there is a translation
+        kept_Bk[:, 0] = True  # so that there is at least one translation
         both = zip(found_log_probs_Bk, found_Bk, kept_Bk)
         return [list(zip(log_probs_k[kept_k].tolist(), ids_k[kept_k].tolist())) for log_probs_k, ids_k, kept_k in both]

@@ -1,14 +1,14 @@
-"""The steps of greedy and beam search as functions of arrays; the scheduler strings them together.
+"""The steps of greedy and beam search as functions of arrays, which ``Batch`` calls.
 
 B sentences, R beams each, C = 2 R candidates (one, where R is 1: greedy), k candidates a beam. At most R of twice as
-many candidates end, one a beam, so there are always R to go on with.
+many candidates end, one a beam, so there are always R to continue.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-HOPELESS = -1e10  # CTranslate2's score of a beam that exists only to fill its place
+HOPELESS = -1e10  # CTranslate2's score of a beam that is only a placeholder
 
 
 def are_ends(ids: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
@@ -57,10 +57,10 @@ def apply_prefix(
 
 
 def keep_beams(ids_BC: np.ndarray, ended_BR: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
-    """Which candidate goes on in each beam, kept_BR.
+    """kept_BR: the candidate that continues each beam.
 
-    Beam r goes on with candidate r, or, where that has ended, with the next of the candidates after the first R
-    that does not end.
+    Beam r continues with candidate r, or, if that has ended, with the next candidate after the first R that does not
+    end.
     """
     R = ended_BR.shape[1]
     kept_BR = np.broadcast_to(np.arange(R), ended_BR.shape).copy()
@@ -77,7 +77,7 @@ def keep_beams(ids_BC: np.ndarray, ended_BR: np.ndarray, end_ids: Sequence[int])
 def normalized(log_probability: float, length: int, length_penalty: float, word_penalty: float = 0.0) -> float:
     """(log_probability - length * word_penalty) / length ** length_penalty, in float32; 0 where nothing was produced.
 
-    Marian's History::add, which CTranslate2 has without the word penalty.
+    Marian's History::add; CTranslate2's without the word penalty.
     """
     if not length:
         return 0.0

@@ -1,8 +1,8 @@
-"""One worker: sentences come and go, and all that are in progress share its steps.
+"""A decoding worker, with continuous batching: sentences join and leave between steps.
 
-A sentence enters by one pass over its start and target prefix, which fills the cache and chooses its first beams; from
-then on it takes part in every step until it ends, and frees what it held for one that waits. Each row knows its own
-position, and each batch its own options, so sentences of any age and any wish share a step.
+A sentence enters by one pass over its start and target prefix, which fills the cache and chooses its first beams. Then
+it takes part in every step until it ends, and its place goes to one that waits. Each row has its own position, and each
+batch its own options, so sentences of any age and any options share a step.
 """
 
 from collections.abc import Iterator
@@ -23,15 +23,15 @@ from fastattn.decoding.timeout import charge, is_over
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.seat import Desk
 
-# Seconds that callers with nothing in progress wait for one another where there is little room: a pass of one costs
-# about as much as a pass of many.
+# Seconds that callers with nothing in progress wait for one another if there is little room: a pass over one sentence
+# costs about as much as over many.
 PATIENCE = 0.03
-# Seconds after which what is in progress has a step, though there is room for more, where there are several callers.
+# Seconds after which, with several callers, sentences in progress get a step though there is room for more.
 TURN = 0.03
 
 
 class Worker:
-    """Searches for the targets of Jobs, and does Passes.
+    """Decodes Jobs, and does Passes.
 
     end_id, unk_id  of the model's vocabulary
     """
@@ -40,11 +40,11 @@ class Worker:
         self.model, self.end_id, self.unk_id, self.desk = model, end_id, unk_id, desk
         self.batches: list[Batch] = []
         self.cache: KeyValueCache | None = None
-        self._admitted = 0.0  # when sentences came in last
+        self._admitted = 0.0  # when sentences were last admitted
         self._is_timed = False  # whether some may have an allowance
 
     def advance(self) -> bool:
-        """One token for all that are in progress, and room for those that wait; False where there was nothing."""
+        """Admit waiting sentences, then one token for all in progress; False if there was nothing to do."""
         start = monotonic()
         came = False
         for tickets in self._arrivals() if self.desk.waiting() else ():
@@ -59,17 +59,17 @@ class Worker:
         return True
 
     def sentences(self) -> list[Sentence]:
-        """All that are in progress."""
+        """All sentences in progress."""
         return [sentence for batch in self.batches for sentence in batch.sentences()]
 
     def drop(self) -> None:
-        """Leave the sentences that nobody wants any more."""
+        """Leave the sentences whose requests are over."""
         self._leave({sentence for sentence in self.sentences() if sentence.ticket.is_over})
 
-    # what comes in
+    # admitting sentences
 
     def _arrivals(self) -> Iterator[list[Ticket]]:
-        """The sentences that wait, some at a time, as far as there is room; passes that wait are done at once."""
+        """Yield waiting sentences, some at a time, as far as there is room; waiting passes are done at once."""
         start = perf_counter()
         while self.desk.waiting() and (tickets := self._take()):
             self._admitted = perf_counter()
@@ -87,9 +87,9 @@ class Worker:
                 break
 
     def _take(self) -> list[Ticket]:
-        """Tickets that there is room for, some at a time."""
+        """Take tickets that there is room for."""
         used = sum(len(batch.sentences()) / self._places(batch.beam) for batch in self.batches)
-        # Few sentences at a time would make small products; so free places are filled a quarter at a time.
+        # Admitting few sentences at a time would make small products; so free places are filled a quarter at a time.
         crowded = used > 0.75
         if crowded and (perf_counter() < self._admitted + PATIENCE or not self.desk.newcomers()):
             return []
@@ -126,7 +126,7 @@ class Worker:
             tickets = [ticket for ticket in tickets if ticket not in similar]
 
     def _cache_for(self, tickets: list[Ticket]) -> KeyValueCache:
-        """The cache, of about the size that they and the others need."""
+        """The cache, of about the size that these tickets and the sentences in progress need."""
         rows, memory_rows = self._expected_rows(tickets)
         if self.cache is None:
             self.cache = KeyValueCache(self.model.ops, self.model.sizes, rows, memory_rows)
@@ -135,7 +135,7 @@ class Worker:
         return self.cache
 
     def _expected_rows(self, tickets: list[Ticket]) -> tuple[int, int]:
-        """About how many rows the cache and its memory need for what is in progress, these, and more like these."""
+        """About how many rows the two pools need for sentences in progress, these tickets, and waiting ones."""
         jobs = [ticket.job for ticket in tickets]
         rows, memory_rows = sum(map(capacity.expected_rows, jobs)), sum(len(job.source) for job in jobs)
         places = self._places(jobs[0].options.beam_size)
@@ -170,10 +170,10 @@ class Worker:
             batch.advance(rows_RD)
         self._leave_empty()
 
-    # what goes before its end
+    # leaving early
 
     def _give_up_late(self, start: float) -> None:
-        """Share the time since ``start`` among the sentences; close, with no hypotheses, those that have none left."""
+        """Charge the time since ``start`` to the sentences; close, with no hypotheses, those whose time is over."""
         if self._is_timed:
             sentences = self.sentences()
             self._is_timed = any(sentence.job.allowance is not None for sentence in sentences)
