@@ -1,4 +1,4 @@
-"""From hypotheses of ids to what a caller gets: tokens, texts joined from their parts, scores."""
+"""From hypotheses of ids to results: tokens, texts joined from their parts, scores."""
 
 from itertools import chain
 
@@ -12,7 +12,7 @@ from fastattn.text.translation import Line, TranslationTokenizer
 
 
 class Presentation:
-    """Of one model: ``max_positions`` is its decoder's own limit, 0 for none."""
+    """Presents one model's results; ``max_positions`` is its decoder's limit, 0 for none."""
 
     def __init__(self, tokenizer: TranslationTokenizer, max_positions: int):
         self._tokenizer = tokenizer
@@ -61,7 +61,7 @@ class Presentation:
         )
 
     def empty(self, source: list[str], start: list[int], options: DecodingOptions) -> TokenTranslation:
-        """The translation of nothing: the target prefix, as if the model had said no more."""
+        """The translation of an empty source: the target prefix alone."""
         count = options.num_hypotheses
         last = 1 + options.limit(0, self._max_positions)
         tokens = self._tokenizer.target_surfaces(start[1 + self._tokenizer.forced : last])
