@@ -1,4 +1,4 @@
-"""Multi-head attention with its projections: over keys of whole sequences, or over those that a cache holds."""
+"""Multi-head attention with its projections: over whole sequences, or over a key-value cache."""
 
 from collections.abc import Callable
 
@@ -14,12 +14,12 @@ from fastattn.spec import AttentionSpec, Rotary, StackSpec
 
 
 def cached_heads(spec: AttentionSpec) -> Heads:
-    """Over tables of keys and values side by side; queries are rows of their own, or come first in fused ones."""
+    """Heads of cached rows: keys and values side by side; queries are separate, or first in fused rows."""
     return Heads(spec.heads, spec.key_heads, spec.head_width, value_column=spec.key_width, scale=spec.query_scale)
 
 
 def fused_heads(spec: AttentionSpec) -> Heads:
-    """Where a fused projection leaves them: queries, keys, values side by side."""
+    """Heads of the rows of a fused projection: queries, keys, values side by side."""
     value_column = spec.query_width + spec.key_width
     return cached_heads(spec)._replace(key_column=spec.query_width, value_column=value_column)
 
@@ -27,8 +27,8 @@ def fused_heads(spec: AttentionSpec) -> Heads:
 class SelfAttention(Sublayer):
     """Attention of a stack's rows over themselves, from ``layer.self_attention.{norm,qkv,output}``.
 
-    row_width  of what is kept of a row: its keys, then its values
-    rounded    whether a decoder keeps them as bfloat16: where its products are in fewer bits than float32
+    row_width  the width of a cached row: its keys, then its values
+    rounded    whether a decoder caches them as bfloat16: if its products are narrower than float32
     """
 
     def __init__(self, parameters: Parameters, layer: str, number: int, spec: StackSpec):
@@ -44,8 +44,8 @@ class SelfAttention(Sublayer):
             self.rotary = RotaryPositions(self.ops, spec.attention, rotary, self.norm.weight_D.dtype)
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
-        # No names for what comes between: rows that are let go leave their place, still in the CPU's caches, to others.
-        # MiniLM in int8 takes 5 to 10% longer where queries and keys stay until the norm is done.
+        # No names for intermediate rows: freed ones leave their memory, still in the CPU's caches, to the next.
+        # MiniLM in int8 takes 5 to 10% longer if queries and keys live until the norm is done.
         attend: Callable = self._attend_whole if isinstance(rows, WholeRows) else self._attend_cached
         y_ND = self.output(attend(self.qkv(self.norm(x_ND) if self.pre_norm else x_ND), rows), residual_NF=x_ND)
         return y_ND if self.pre_norm else self.norm(y_ND)
@@ -70,7 +70,7 @@ class SelfAttention(Sublayer):
     def _attend_whole(self, qkv_NE: np.ndarray, rows: WholeRows) -> np.ndarray:
         if self.rotary is not None:
             self.rotary(qkv_NE, rows.positions_N)
-        if self.rounded and rows.causal:  # as a later step finds them
+        if self.rounded and rows.causal:  # as a later step reads them
             self.ops.round_rows(qkv_NE, self.fused_heads.key_column)
         if rows.cache is not None:
             self.ops.write_rows(rows.cache.target.layers[self.number], rows.rows_N, qkv_NE, self.fused_heads.key_column)

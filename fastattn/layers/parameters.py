@@ -32,15 +32,15 @@ class Parameters:
         self._packed: dict[tuple[int, int], PackedLinear] = {}
 
     def tensor(self, name: str) -> Any:
-        """An array; of linear weights and embedding tables perhaps a QuantizedTensor."""
+        """An array; for linear weights and embedding tables perhaps a QuantizedTensor."""
         return self._tensors[name]
 
     def optional(self, name: str) -> Any:
-        """``tensor``, or None where there is none of that name."""
+        """``tensor``, or None if there is none of that name."""
         return self._tensors.get(name)
 
     def packed(self, name: str) -> PackedLinear:
-        """``name.weight`` and, where there is one, ``name.bias`` as the operations' linear weights."""
+        """``name.weight`` and ``name.bias``, if it exists, packed by the operations."""
         weight_FD, bias_F = self.tensor(name + ".weight"), self.optional(name + ".bias")
         key = id(weight_FD), id(bias_F)
         if key not in self._packed:
@@ -57,11 +57,11 @@ class Parameters:
         return self.ops.pack_linear(weight_FD, bias_F, self.precision)
 
     def table(self, name: str) -> Tensor | PackedLinear:
-        """An embedding's table; where a projection with its very numbers is tied to it, that one's packed weights.
+        """An embedding's table; if the projection is tied to it, with the same numbers, its packed weights.
 
-        So the table is held once. An int8 table that is not stays as it is, a view of the file.
+        So the table is in memory once. An int8 table without a tied projection stays a view of the file.
         """
         table_VD = self.tensor(name)
         tied = self._tensors.get("decoder.projection.weight") is table_VD
-        same = self.precision == ("int8" if isinstance(table_VD, QuantizedTensor) else "float32")
-        return self.packed("decoder.projection") if tied and same else table_VD
+        is_unrounded = self.precision == ("int8" if isinstance(table_VD, QuantizedTensor) else "float32")
+        return self.packed("decoder.projection") if tied and is_unrounded else table_VD

@@ -1,4 +1,4 @@
-"""A decoder: tokens in whole sequences, in chunks of them, and in steps over a cache."""
+"""A decoder: runs whole sequences, chunks of them, and steps over a key-value cache."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from fastattn.models.stack import Stack
 
 
 class Decoder:
-    """What ``fastattn.decoding.model.Model`` asks for, of a decoder without an encoder; from the tensors ``decoder.*``.
+    """A ``fastattn.decoding.model.Model`` without an encoder, from the tensors ``decoder.*``.
 
     Token ids are int32. Raises CheckpointError for a checkpoint without a decoder.
     """
@@ -42,12 +42,12 @@ class Decoder:
         )
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> Memory:
-        """No rows: there is no encoder."""
+        """A memory without rows: there is no encoder."""
         none_ND = self.ops.empty((0, self.decoder.spec.width), self.sizes.dtype)
         return Memory(none_ND, np.zeros(len(ids_B) + 1, np.int64), [])
 
     def keep_memory(self, cache: LayerCache, rows_N: np.ndarray, memory: Memory) -> None:
-        """Write its keys and values to these rows of the cache's memory."""
+        """Write the memory's keys and values to these rows of the cache's memory pool."""
         for keys_values_ME, keys_values_NE in zip(cache.memory.layers, memory.keys_values):
             self.ops.write_rows(keys_values_ME, rows_N, keys_values_NE, 0)
 
@@ -85,6 +85,6 @@ class Decoder:
         positions_R: np.ndarray,
         attention: bool = False,
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """One token for each slot: (hidden_RD, attention_RS or None). The cache gains a row a slot."""
+        """One token for each slot: (hidden_RD, attention_RS or None); adds a row a slot to the cache."""
         rows = CachedRows(cache, slots_R, tokens_R, positions_R, self.decoder.bias, None, attention)
         return self.decoder(tokens_R, rows), rows.attention_NS

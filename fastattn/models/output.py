@@ -1,4 +1,4 @@
-"""From hidden states to the next token: the projection onto the vocabulary, or onto a few of its words."""
+"""From hidden states to the next token: the projection onto the vocabulary, or onto subsets of it."""
 
 from collections.abc import Sequence
 from functools import cache, partial
@@ -40,13 +40,13 @@ class Output:
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k most probable next tokens: (log_probs_Rk, ids_Rk), best first.
 
-        ``subsets_R`` is what each row chooses from, None: all tokens; here and below. Not ``normalized``: logits in
-        place of log-probabilities, where k tokens are sure to be left. Raises CheckpointError where the weights give no
-        numbers.
+        subsets_R   the outputs that each row chooses from, None: all; here and below
+        normalized  False: logits instead of log-probabilities; only if k tokens are sure to be left
+        Raises CheckpointError where the weights give NaN or infinity.
         """
         outputs = self.projection if subsets_R is None else subsets_R
         log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, outputs, k, edits, normalized)
-        # A logit that is no number shows in its row's sum, but among the best only if it is infinite, or all are such.
+        # A NaN logit shows in its row's sum; among the best logits only infinities show, or NaN in all of them.
         if (np.isnan(log_probs_Rk) if normalized else ~np.isfinite(log_probs_Rk)).any():
             raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
         return log_probs_Rk, ids_Rk
