@@ -1,10 +1,10 @@
 """The projection onto subsets of the vocabulary, one for each sentence: logits, log-softmax over them, top-k.
 
-A sentence's words lie all over the vocabulary, so the weights are read by rows, where they are: a sentence then costs
-no memory and nothing when it comes, and all threads share the one matrix in the cache. Of 1,034 words of 256 int8 each,
-the mean of an English sentence with a Firefox model, 64 sentences at once: 7 us a row, with 128 at once 6; from panels
-of each sentence's own, copied when it came for 85 us, 6 and 12; all 32,000 words 53, those of 64 sentences' lists
-together, 14,000, with a mask, 23. Beams profit from the panels more: four rows a sentence take 4.3 us each here, 2.8
+The words of a shortlist are spread over the vocabulary, so weights are read row by row in place: a sentence costs no
+memory and no time when it is admitted, and all threads share one matrix in the CPU's caches. With 1,034 words of 256
+int8 each, the mean of an English sentence with a Firefox model, a row takes 7 us with 64 sentences at once, 6 with 128.
+Panels copied for each sentence, for 85 us at its admission, take 6 and 12; all 32,000 words 53; the 14,000 words of 64
+sentences together, with a mask, 23. Beams profit more from panels: four rows a sentence take 4.3 us each here, 2.8
 there.
 """
 
@@ -40,16 +40,16 @@ from fastattn.simd.dots import linear_dots
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import SIZE, address, load_index, make_scratch, store_index
 
-# Rows with the same words that one task takes: each vector of words is read from memory once for all of them.
+# Rows with the same subset that one task takes: each weight is read from memory once for all of them.
 ROWS = 32
 state_scratch = make_scratch(STATE)
 
 
 @dataclass(frozen=True, eq=False)
 class RowLinear:
-    """Weights of a linear layer by rows, in a precision: the same numbers as the packed ones, which have the rest.
+    """Weights of a linear layer by rows, the same numbers as in ``packed``, which has bias and scales.
 
-    rows_FD  float32, uint16 (the bits of bfloat16) or int8; zeros behind a width that is not of whole vectors
+    rows_FD  float32, uint16 (the bits of bfloat16) or int8; padded with zeros to whole vectors
     """
 
     packed: PackedLinear
@@ -60,10 +60,10 @@ class RowLinear:
 class OutputSubset:
     """Some outputs of a linear layer, from which a row chooses.
 
-    ids      int32, rising
-    words    int32 [2 or 4, columns], whole vectors: the ids, the bits of their biases, -inf behind ``ids``; int8 only:
-             the bits of their factors, their corrections
-    place    as the kernel takes it: where the words are, columns of them, and how many are ids
+    ids      int32, ascending
+    words    int32 [2 or 4, columns], padded to whole vectors: ids, bits of their biases (-inf in the padding); int8
+             only: bits of their factors, corrections
+    place    for the kernel: address of the words, number of columns, number of ids
     """
 
     linear: RowLinear
@@ -73,7 +73,7 @@ class OutputSubset:
 
 
 def pack_rows(weight_FD: Tensor, packed: PackedLinear) -> RowLinear:
-    """The weights that ``packed`` was made of, by rows; where they are so stored and the width fits, as they are."""
+    """The weights of ``packed`` by rows; not copied if they are stored so and the width is of whole vectors."""
     precision = {"f": "float32", "H": "bfloat16", "b": "int8"}[packed.panels_PSN.dtype.char]
     rows_FD = _ROWS[precision](weight_FD)
     missing = -rows_FD.shape[1] % (LANES * arithmetic_for(precision).group)
@@ -94,7 +94,7 @@ _ROWS = {"float32": _float32, "bfloat16": lambda weight_FD: bfloat16_bits(_float
 
 
 def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
-    """The outputs ``ids``: int32, rising, at least one, all inside."""
+    """The outputs ``ids``: int32, ascending, at least one, all in range."""
     packed = linear.packed
     assert len(ids) and 0 <= ids[0] <= ids[-1] < packed.outputs
     count, columns = len(ids), -(-len(ids) // LANES) * LANES
@@ -111,7 +111,7 @@ def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
 
 @inner
 def find_word(token, words):
-    """Where an id is among rising ones, (address, how many), or -1."""
+    """The index of an id among ascending ones, (address, number), or -1."""
     start, count = words
     low, high = 0, count
     while low < high:
@@ -155,13 +155,13 @@ def scan_line(line, columns, words, state, summed, best):
 
 @kernel
 def _choose(x_RD, rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC):
-    """The runs of rows that choose from the same words, shared by parts.
+    """Choose for runs of rows with the same subset; the runs are divided among the parts.
 
     runs_G4     first row, and its ``OutputSubset.place``
     lists       (values, ids) [R, k], written
-    log_sums_R  written; empty: every row's logits are all that is wanted
+    log_sums_R  written; empty: only logits are wanted
     scratch_PB  for ROWS staged rows of each part
-    lines_LC    logits: of every row, where they are all that is wanted, else ROWS lines a part
+    lines_LC    logits: of every row, if only they are wanted, else ROWS lines a part
     """
     R, D = x_RD.shape
     G, line_row, chooses = len(runs_G4), lines_LC.shape[1] * 4, log_sums_R.size > 0

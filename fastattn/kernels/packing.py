@@ -30,11 +30,11 @@ class PackedLinear:
     panels_PSN   [panels, steps, group * NR] of float32, uint16 (the bits of bfloat16) or int8: a step takes ``group``
                  values of the inner dimension, a column's side by side; zeros beyond ``outputs`` and ``inputs``.
     bias         float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
-    factors      int8 only: float32 [panels * NR], what a column's integers stand for.
+    factors      int8 only: float32 [panels * NR], the scale of a column's integers.
     corrections  int8 only: int32 [panels * NR], minus the offset of staged rows times a column's sum.
-    input_scale  int8 only: float32 [1], by what rows are multiplied to be int8; 0: 127 / max |x| of each.
-    input_factors  int8 only: float32 [inputs, in whole vectors, ones behind], by what rows are multiplied before that;
-                 [0]: by nothing.
+    input_scale  int8 only: float32 [1], the static scale that turns rows into int8; 0: 127 / max |x| of each row.
+    input_factors  int8 only: float32 [inputs, padded to whole vectors with ones], which multiply rows before that;
+                 [0]: none.
     """
 
     outputs: int
@@ -48,16 +48,16 @@ class PackedLinear:
 
     @lazy
     def staging(self) -> tuple[np.ndarray, np.ndarray]:
-        """What is done to rows before they are multiplied."""
+        """(input_scale, input_factors), for ``stage_rows``."""
         return self.input_scale, self.input_factors
 
     @lazy
     def affine(self) -> tuple[np.ndarray, ...]:
-        """What is done to a tile's sums, and to the rows before them: bias, factors, corrections, staging's two."""
+        """(bias, factors, corrections) for a tile's sums, then the two of ``staging``."""
         return self.bias, self.factors, self.corrections, *self.staging
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What a file keeps of it."""
+        """The arrays that a file stores."""
         return {
             "panels_PSN": self.panels_PSN,
             "bias": self.bias,
@@ -82,13 +82,13 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
 
 
 def packed_layout(precision: str) -> str:
-    """A name for what ``pack_linear`` makes on this CPU in this precision."""
+    """The name of ``pack_linear``'s layout on this CPU in this precision."""
     arithmetic = arithmetic_for(precision)
     return f"{precision}-{NR}-{arithmetic.group}-{arithmetic.offset}"
 
 
 def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
-    """Of the arrays of a PackedLinear; ``balanced``: one that multiplies its inputs by factors."""
+    """The shapes of a PackedLinear's arrays; ``balanced``: with input factors."""
     group, panels = arithmetic_for(precision).group, -(-outputs // NR)
     columns = (panels * NR,)
     int8_columns = columns if precision == "int8" else (0,)
