@@ -74,7 +74,7 @@ def _check_sharing(checkpoint: Checkpoint, path: Path) -> None:
 
 
 def _explain(path: Path) -> str:
-    """What is wrong with a path that no exporter recognizes."""
+    """The error message for a path that no exporter recognizes."""
     known = "; ".join(module.DESCRIPTION for module in EXPORTERS.values())
     if not path.exists():
         return f"{path}: no such file or folder; expected one of: {known}"

@@ -1,4 +1,4 @@
-"""Dataclasses as JSON objects and back: every field by its type, and all that is wrong told at once."""
+"""Dataclasses to JSON objects and back: every field is checked by its type, all faults are reported at once."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ def to_plain(value: Any, stored_separately: Mapping[str, object] | None = None) 
 def from_plain(
     kind: type[T], values: object, name: str, problems: list[str], stored_separately: Mapping[str, object] | None = None
 ) -> T | None:
-    """The dataclass ``kind`` from a JSON object; None where that failed, and ``problems`` has grown by every reason.
+    """The dataclass ``kind`` from a JSON object; None on failure, with every reason appended to ``problems``.
 
     A field that has a default may be missing: it is younger than the file.
 

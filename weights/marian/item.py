@@ -43,8 +43,8 @@ class Item:
         """The matrix with its columns as rows: a linear weight, [outputs, inputs]."""
         return self._matrix(self.stored.T)
 
-    def matrix(self, turned: bool) -> Tensor:
-        return self.columns if turned else self.rows
+    def matrix(self, transposed: bool) -> Tensor:
+        return self.columns if transposed else self.rows
 
     def _matrix(self, values: np.ndarray) -> Tensor:
         if self.multiplier is not None:

@@ -33,8 +33,8 @@ class SavedTensor:
     def vector(self) -> np.ndarray:
         return self._float32().reshape(-1)
 
-    def matrix(self, turned: bool = False) -> Tensor:
-        if turned:
+    def matrix(self, transposed: bool = False) -> Tensor:
+        if transposed:
             return np.ascontiguousarray(as_float32(self.matrix()).T)
         return self._float32() if self.beside is None else _quantized(self.stored, self.beside)
 

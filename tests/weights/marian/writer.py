@@ -67,8 +67,8 @@ def bin_bytes(arrays: Mapping[str, np.ndarray], intgemm: int = 0, version: int =
         body, kind = array.tobytes(), TYPE_IDS[array.dtype.name]
         if intgemm and is_quantized(name, intgemm):
             values, scale = quantize(array)
-            turned = intgemm == MARIAN or "Wemb" not in name
-            body, kind = (values.T if turned else values).tobytes() + struct.pack("<f", scale), intgemm
+            transposed = intgemm == MARIAN or "Wemb" not in name
+            body, kind = (values.T if transposed else values).tobytes() + struct.pack("<f", scale), intgemm
         bodies.append(body + bytes(-len(body) % 256))
         headers.append(struct.pack("<4Q", len(name) + 1, kind, array.ndim, len(bodies[-1])))
         shapes.append(struct.pack(f"<{array.ndim}i", *array.shape))
