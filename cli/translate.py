@@ -66,9 +66,9 @@ output, so that input and output stay aligned:
 Such lines are counted on stderr at the end, and the exit code is 5.
 
 \b
-The time of a line depends on its length (long lines are split into parts), the
-most tokens of each part's translation (--max-length) and the beam; --timeout
-limits it.
+The time of a line depends on its length (long lines are split into parts),
+the most tokens of each part's translation (--max-length) and the beam;
+--timeout limits it.
 """,
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
