@@ -15,10 +15,10 @@ help:
 	@echo "make test    set up, run the tests            (ARGS=... goes to pytest)"
 	@echo "make slow    set up, run the tests that take minutes (ARGS=... goes to pytest)"
 	@echo "make everywhere  the tests as on other machines: fewer CPU features, no network, ... (ARGS=... names some)"
-	@echo "make mutants what the tests do not see: puts bugs in, ten minutes (ARGS=... goes to tests/clone/run_mutants.py)"
+	@echo "make mutants mutation testing: bugs that no test finds, ten minutes (ARGS=... goes to tests/clone/run_mutants.py)"
 	@echo "make check   format, lint, types, import table"
 	@echo "make bench   run the benchmarks               (ARGS=... goes to them)"
-	@echo "make dist    a wheel and an sdist in dist/, tried out in every Python from 3.10 that is here"
+	@echo "make dist    a wheel and an sdist in dist/, tried out in every installed Python from 3.10 on"
 	@echo "make clean   remove build products and caches (.venv and downloaded models stay)"
 
 setup: $(STAMP)

@@ -38,9 +38,9 @@ def _onnx(folder: Path, target: Path, precision: str) -> None:
 
     target.write_bytes(bert_model(folder))
     if precision == "int8":
-        from bench.onnx_session import quantised
+        from bench.onnx_session import quantized
 
-        quantised(target)
+        quantized(target)
 
 
 ENGINES = {"CTranslate2": ("-ctranslate2", _ctranslate2), "ONNX Runtime": (".onnx", _onnx)}

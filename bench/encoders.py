@@ -1,4 +1,4 @@
-"""Sentence encoders: each engine as a function from texts to vectors, tokenising included, one for each setting."""
+"""Sentence encoders: each engine as a function from texts to vectors, tokenizing included, one for each setting."""
 
 import json
 from collections.abc import Callable, Iterator

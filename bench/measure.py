@@ -63,7 +63,7 @@ def _read(data, totals):
     for t in prange(len(totals)):
         part = data[4 * t * length : 4 * (t + 1) * length]
         one, two, three, four = part[:length], part[length:], part[2 * length :], part[3 * length :]
-        # exclusive or is vectorised whatever the order; a float sum would not be
+        # exclusive or is vectorized whatever the order; a float sum would not be
         total = np.int64(0)
         for i in range(length):
             total ^= one[i] ^ two[i] ^ three[i] ^ four[i]

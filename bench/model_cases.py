@@ -1,4 +1,4 @@
-"""Whole models as cases: texts in, vectors or translations out, tokenising included on every side."""
+"""Whole models as cases: texts in, vectors or translations out, tokenizing included on every side."""
 
 from collections.abc import Callable, Iterator
 from difflib import SequenceMatcher

@@ -1,4 +1,4 @@
-"""A BERT encoder as an ONNX graph of the fused operators that ONNX Runtime's own optimiser makes of one."""
+"""A BERT encoder as an ONNX graph of the fused operators that ONNX Runtime's own optimizer makes of one."""
 
 from pathlib import Path
 

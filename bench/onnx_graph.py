@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-MICROSOFT = "com.microsoft"  # the fused operators of ONNX Runtime, what its own optimiser makes of transformers
+MICROSOFT = "com.microsoft"  # the fused operators of ONNX Runtime, what its own optimizer makes of transformers
 TYPES = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "int64": TensorProto.INT64}
 
 

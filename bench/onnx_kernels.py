@@ -22,8 +22,8 @@ def linear(arrays: Arrays, activation: str, precision: str) -> Side:
     graph = Graph()
     rows = graph.input("x", "float32", list(x.shape))
     if precision == "int8":
-        quantised = quantize(weight, "a product's weights")
-        columns = [graph.weight(array) for array in (quantised.values_FD.T, quantised.multipliers_F)]
+        quantized = quantize(weight, "a product's weights")
+        columns = [graph.weight(array) for array in (quantized.values_FD.T, quantized.multipliers_F)]
         product = graph.add("DynamicQuantizeMatMul", rows, *columns, domain=MICROSOFT)
     else:
         product = graph.add("MatMul", rows, graph.weight(weight.T))

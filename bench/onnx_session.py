@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime, and its quantisation."""
+"""Sessions of ONNX Runtime, and its quantization."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import onnxruntime
 
 
 def session(model: bytes | str, threads: int) -> onnxruntime.InferenceSession:
-    """Of an .onnx file or its bytes, optimised by ONNX Runtime; ``threads`` share each operator.
+    """Of an .onnx file or its bytes, optimized by ONNX Runtime; ``threads`` share each operator.
 
     Only one of its fusions is off: a sum before a layer norm, for which its fused operator is the slower by far
     (2048 x 384, one thread: 4.7 ms against 0.7).
@@ -20,8 +20,8 @@ def session(model: bytes | str, threads: int) -> onnxruntime.InferenceSession:
     )
 
 
-def quantised(model: Path) -> None:
-    """Quantise the .onnx file dynamically, by ONNX Runtime's own tool: int8 weights with a factor a column.
+def quantized(model: Path) -> None:
+    """Quantize the .onnx file dynamically, by ONNX Runtime's own tool: int8 weights with a factor a column.
 
     Attention too, which then projects in int8.
     """

@@ -15,7 +15,7 @@ from bench.machine import ROOT, processors
 from bench.parts import Part
 from bench.request import Request, say
 from bench.sentences import BUILT_IN
-from fastattn.cache import cache_root
+from fastattn.cache_folder import cache_root
 from fastattn.errors import FastattnError
 from fastattn.weights.download import catalog
 

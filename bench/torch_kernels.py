@@ -35,8 +35,8 @@ def linear(arrays: Arrays, activation: str, precision: str) -> Side:
     if precision == "int8":
         layer = torch.nn.Linear(*weight_t.T.shape)
         layer.weight.data, layer.bias.data = weight_t, bias_t
-        quantised = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(layer), {torch.nn.Linear})
-        return _side(lambda: activate(quantised(x_t)))
+        quantized = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(layer), {torch.nn.Linear})
+        return _side(lambda: activate(quantized(x_t)))
     tensors = [tensor.to(getattr(torch, precision)) for tensor in (x_t, weight_t, bias_t)]
     return _side(lambda: activate(F.linear(*tensors)), lambda out: out.float().numpy())
 

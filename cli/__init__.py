@@ -10,16 +10,16 @@ from fastattn.cli.interrupt import exit_on_signals
 
 
 def main() -> None:
-    """What the ``fastattn`` script calls. Signals come first: an interrupt during the imports ends in silence too."""
+    """Entry point of the ``fastattn`` script. Signals first: an interrupt during the imports ends silently too."""
     exit_on_signals()
-    # NumPy's own, which no command uses, would start threads, and end the process where there are none to be had.
+    # NumPy's BLAS, which no command uses, would start threads, and end the process where the system gives none.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from fastattn.cli.entry import run
 
     try:
         run()
     finally:
-        gc.freeze()  # what is left ends with the process; to look through it all would take a tenth of a second
+        gc.freeze()  # what is left ends with the process; collecting it would take 0.1 s
 
 
 __all__ = ["main"]

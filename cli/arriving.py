@@ -1,7 +1,7 @@
-"""Lines as they come through a pipe, a FIFO or a socket, or from someone who types, and when none is there as yet.
+"""Lines from a pipe, a FIFO, a socket or a terminal, and pauses where no line is ready.
 
-Whoever sends a line and waits for the answer sends no more until then: what has come must be worked on at once. Whoever
-sends faster than the work goes is read without a pause.
+A sender who waits for each answer sends no more until it comes: the lines read so far must be answered at once. A
+sender who is faster than the work is read without a pause.
 """
 
 import os
@@ -25,11 +25,11 @@ class Source(Protocol):
         """Whether ``read`` would not have to wait."""
 
     def read(self) -> bytes:
-        """What comes next, waited for if need be; nothing at the end."""
+        """The next bytes, waiting if need be; b"" at the end."""
 
 
 class Polled:
-    """A Source whose descriptor can be asked."""
+    """A Source whose file descriptor can be polled."""
 
     def __init__(self, file: BinaryIO):
         self._raw: Any = getattr(file, "raw", file)
@@ -41,7 +41,7 @@ class Polled:
         return bool(self._selector.select(0))
 
     def read(self) -> bytes:
-        """The bytes that are there, or the first that come."""
+        """The bytes that are ready, or the next ones."""
         part = None
         while part is None:  # of a descriptor that is set not to block
             self._selector.select()
@@ -50,7 +50,7 @@ class Polled:
 
 
 class Threaded:
-    """A Source for Windows, where a pipe cannot be asked: a thread waits for it instead."""
+    """A Source for Windows, where a pipe cannot be polled: a thread reads it."""
 
     def __init__(self, file: BinaryIO):
         self._raw: Any = getattr(file, "raw", file)  # a lock of the buffer's would hold up the end of the process
@@ -68,11 +68,11 @@ class Threaded:
             self._parts.put(part)
 
     def is_ready(self) -> bool:
-        """Whether the thread has got something."""
+        """Whether the thread has read something."""
         return not self._parts.empty()
 
     def read(self) -> bytes:
-        """What the thread got, or what it gets."""
+        """What the thread has read, or reads next."""
         part = self._parts.get()
         if isinstance(part, OSError):
             raise part
@@ -80,14 +80,14 @@ class Threaded:
 
 
 def open_source(file: BinaryIO) -> Source:
-    """The one that the system has a way for."""
+    """The kind of Source that the system supports."""
     return Polled(file) if os.name == "posix" else Threaded(file)
 
 
 def arriving_lines(source: Source, name: str) -> Iterator[bytes | None]:
-    """Lines with their ends, and None wherever the next one would have to be waited for.
+    """Yield lines with their ends, and None wherever the next one is not ready.
 
-    One over LONGEST_LINE comes cut off, and still over it, as soon as that is known. FastattnError for a fault.
+    A line over LONGEST_LINE is cut, and yielded as soon as it is over. Raises FastattnError where reading fails.
     """
     held = bytearray()  # of a line that has not ended
     dropping = new = False  # the rest of a line too long; lines given out since the last None

@@ -1,4 +1,4 @@
-"""``fastattn cache``: what the cache holds, and how to be rid of it."""
+"""``fastattn cache``: lists and clears the cache folder."""
 
 import time
 from collections.abc import Iterable
@@ -10,13 +10,13 @@ import click
 from fastattn.cli.command import Group
 from fastattn.cli.printing import say
 from fastattn.errors import FastattnError
-from fastattn.shown import json_line
+from fastattn.printable import json_line
 
 if TYPE_CHECKING:
-    from fastattn.cache import CacheEntry
+    from fastattn.cache_folder import CacheEntry
 
 _DAY = 86_400  # seconds
-_LONG_AGO = 1_000_000  # days: nothing is as old, and more would be no time
+_LONG_AGO = 1_000_000  # days: nothing is as old, and more would overflow
 
 
 @click.group(
@@ -24,30 +24,31 @@ _LONG_AGO = 1_000_000  # days: nothing is as old, and more would be no time
     invoke_without_command=True,
     epilog="""\b
 Examples:
-  fastattn cache                              how many, how large, last used
+  fastattn cache                              number, size and last use by kind
   fastattn cache --entries                    one by one
   fastattn cache clear --packed
-  fastattn cache clear --all --older-than 30  what was not used for 30 days
-  fastattn cache clear --all --dry-run        only say what would go
+  fastattn cache clear --all --older-than 30  entries not used for 30 days
+  fastattn cache clear --all --dry-run        only say what would be deleted
 
 \b
-kernels      compiled for a CPU, a Numba, a fastattn; made again when needed
-packed       weights as the kernels read them; made again when needed
-checkpoints  models that were pulled by name; to be fetched again
-Models of the Hugging Face hub are in that hub's own cache. FASTATTN_CACHE
-moves this one.
+kernels      compiled for a CPU, Numba and fastattn version; made again when
+             needed
+packed       weights in the kernels' layout; made again when needed
+checkpoints  models pulled by name; downloaded again when needed
+Models of the Hugging Face hub are in huggingface_hub's cache. FASTATTN_CACHE
+sets this folder.
 """,
 )
 @click.option("--entries", "one_by_one", is_flag=True, help="List every entry.")
 @click.option("--json", "as_json", is_flag=True, help="List every entry as a line of JSON.")
 @click.pass_context
 def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
-    """Say what the cache holds; `fastattn cache clear` deletes it by kind and age."""
+    """List the cache folder; `fastattn cache clear` deletes from it by kind and age."""
     if context.invoked_subcommand is not None:
         if one_by_one or as_json:
             raise click.UsageError("--entries and --json are for the list, not for clear", context)
         return
-    from fastattn.cache import NOWHERE, cache_contents, cache_root
+    from fastattn.cache_folder import NOWHERE, cache_contents, cache_root
 
     entries, others = cache_contents()
     if as_json:
@@ -69,27 +70,27 @@ Examples:
   fastattn cache clear --checkpoints --older-than 90 --dry-run
 
 \b
-Last use is when an entry was last loaded, or made where the cache cannot be written. Programs
-that run keep what they have loaded. What another process may still be writing stays, as does
-whatever fastattn did not make, and what links lead to.
+Last use is when an entry was last loaded, or made if the folder cannot be written. Running
+programs keep what they have loaded. Entries that another process may still be writing, files
+that fastattn did not make, and targets of links are left alone.
 """
 )
 @click.option("--kernels", is_flag=True, help="Compiled kernels.")
 @click.option("--packed", is_flag=True, help="Packed weights.")
-@click.option("--checkpoints", is_flag=True, help="Models that were pulled by name.")
+@click.option("--checkpoints", is_flag=True, help="Models pulled by name.")
 @click.option("--all", "everything", is_flag=True, help="All three.")
 @click.option(
     "--older-than",
     type=click.IntRange(min=0, max=36_500),
     metavar="DAYS",
-    help="Only what was not used for DAYS days.",
+    help="Only entries not used for DAYS days.",
 )
-@click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be.")
+@click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be deleted.")
 def clear(
     kernels: bool, packed: bool, checkpoints: bool, everything: bool, older_than: int | None, dry_run: bool
 ) -> None:
-    """Delete what the cache holds of the kinds that are named, and say what that was. Nothing is asked."""
-    from fastattn.cache import KINDS, cache_contents
+    """Delete the named kinds from the cache folder without asking, and list what was deleted."""
+    from fastattn.cache_folder import KINDS, cache_contents
 
     asked = {"kernels": kernels, "packed": packed, "checkpoints": checkpoints}
     if not (everything or any(asked.values())):
@@ -117,7 +118,7 @@ def clear(
 
 
 def _print_kinds(entries: "list[CacheEntry]") -> None:
-    from fastattn.cache import KINDS
+    from fastattn.cache_folder import KINDS
 
     for kind in KINDS:
         mine = [entry for entry in entries if entry.kind == kind]
@@ -147,7 +148,7 @@ def _describe(entry: "CacheEntry") -> str:
 
 
 def _model(entry: "CacheEntry") -> str:
-    """The name of the model that an entry belongs to, as -m takes it; of kernels, and where a file is mute, none."""
+    """The name of an entry's model, as -m takes it; "" for kernels and files that do not say."""
     if entry.kind == "checkpoints" and not entry.half_made:
         return entry.path.name.rpartition("-")[0]
     if entry.kind != "packed" or entry.half_made:

@@ -22,19 +22,18 @@ Examples:
   fastattn translate -m ./my-model "你好"
 
 \b
-The precision is that of linear weights and embedding tables, the matrices;
-all else is float32.
-  float32   nothing is lost; matrices kept as int8 are multiplied out
+The precision applies to matrices: linear weights and embedding tables;
+everything else is float32.
+  float32   nothing is lost; int8 matrices are dequantized
   bfloat16  rounded to the nearest, half the size
   int8      each row as multiples of its greatest weight / 127, a quarter of
-            the size; matrices that are int8 already keep their numbers; where
-            columns of an encoder's products differ much in size, they are
-            balanced, by a run on random tokens
+            the size; matrices that are int8 already keep their values; an
+            encoder's large columns are balanced (SmoothQuant), by a run on
+            random tokens
 
 \b
-OUT appears complete or not at all, and must not be there yet unless it is
-empty. Any command takes it for a MODEL. Other programs can read its
-model.safetensors.
+OUT appears complete or not at all; it must not exist, or be empty. Any command
+takes it as a MODEL. Other programs can read its model.safetensors.
 """
 )
 @click.argument("model")
@@ -44,7 +43,7 @@ model.safetensors.
     "--precision",
     type=click.Choice(["float32", "bfloat16", "int8"]),
     required=True,
-    help="What the matrices in OUT are stored in.",
+    help="Precision of the matrices in OUT.",
 )
 def convert(model: str, out: str, precision: str) -> None:
     """Write MODEL to the folder OUT, as float32, bfloat16 or int8."""
@@ -66,7 +65,7 @@ def convert(model: str, out: str, precision: str) -> None:
         factors = _input_factors(checkpoint, progress) if precision == "int8" else {}
         write(Path(folder), checkpoint, precision, wrote, factors)
         if (path / SOURCE_FILE).is_file():
-            shutil.copyfile(path / SOURCE_FILE, Path(folder) / SOURCE_FILE)  # the licence and its makers stay known
+            shutil.copyfile(path / SOURCE_FILE, Path(folder) / SOURCE_FILE)  # keeps licence and origin
     before, after = (weight_bytes(checkpoint, kind) / 1e6 for kind in (checkpoint.precision, precision))
     say(f"{model}: {before:,.1f} MB of {checkpoint.precision} weights; {out}: {after:,.1f} MB of {precision}", err=True)
 

@@ -1,4 +1,4 @@
-"""``fastattn encode``: lines in, a vector for each out, as .npy, JSON lines or CSV."""
+"""``fastattn encode``: lines in, a vector for each line out, as .npy, JSON lines or CSV."""
 
 import json
 import time
@@ -49,16 +49,16 @@ Examples:
 \b
 One vector for each line, empty ones included.
   npy    a float32 array [lines, dimension]
-  jsonl  {"text": ..., "embedding": [...]}, with null for what is not finite,
-         as damaged weights give
+  jsonl  {"text": ..., "embedding": [...]}, with null for numbers that are not
+         finite, which only damaged weights lead to
   csv    numbers separated by commas, no header
 
 \b
-A line is answered at once where the next is yet to come: through a pipe, from
-a FIFO, at a terminal. With --on-error skip or mark a line that fails keeps
-its place in the output: npy and csv have a row of nan there, jsonl has null,
-and with mark "error" beside it. Such lines are counted on stderr at the end,
-and the exit code is 5.
+Through a pipe, a FIFO or a terminal, a line is answered before the next one
+comes. With --on-error skip or mark a line that fails keeps its place in the
+output: npy and csv have a row of nan there, jsonl has null, and with mark
+"error" beside it. Such lines are counted on stderr at the end, and the exit
+code is 5.
 """
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
@@ -69,17 +69,19 @@ and the exit code is 5.
     "--format",
     "form",
     type=click.Choice(["npy", "jsonl", "csv"]),
-    help="What to write (default: what FILE's suffix says, else jsonl).",
+    help="Output format (default: by FILE's suffix, else jsonl).",
 )
-@click.option("--normalize/--no-normalize", default=None, help="To unit length (default: as the model has it).")
+@click.option(
+    "--normalize/--no-normalize", default=None, help="Scale vectors to unit length (default: as the model says)."
+)
 @click.option(
     "--pooling",
     metavar="MODE[,MODE]",
-    help="cls, max, mean, mean_sqrt_len, mean_sqrt_len_tokens, weightedmean, lasttoken (default: as the model has it).",
+    help="cls, max, mean, mean_sqrt_len, mean_sqrt_len_tokens, weightedmean, lasttoken (default: as the model says).",
 )
-@click.option("--truncate-dim", type=click.IntRange(min=1), help="Keep the first so many dimensions (default: all).")
+@click.option("--truncate-dim", type=click.IntRange(min=1), help="Keep this many first dimensions (default: all).")
 @click.option(
-    "--prompt", type=TEXT, metavar="TEXT", help="Put before each line; '' for nothing (default: the model's own)."
+    "--prompt", type=TEXT, metavar="TEXT", help="Put TEXT before each line; '' for nothing (default: the model's own)."
 )
 @click.option("--prompt-name", type=TEXT, metavar="NAME", help="Put the model's prompt of that name before each line.")
 @on_error_option
@@ -102,7 +104,7 @@ def encode(
 ) -> None:
     """Turn TEXTs, the lines of a file, or standard input into vectors.
 
-    The model is that of -m; without it, it is minilm, for English.
+    -m names the model. The default is minilm, for English.
     """
     if options["prompt"] is not None and options["prompt_name"] is not None:
         raise click.UsageError("give --prompt or --prompt-name, not both")
@@ -137,7 +139,7 @@ def encode(
 
 
 def _located(model: str | None, progress: Progress) -> "Path":
-    """Where the model, or else the default one, is; what runs it is imported only once that is known."""
+    """The folder of the model, or of the default one; Numba is imported only after it is found."""
     from fastattn.weights.download import catalog
 
     if model is None:
@@ -145,7 +147,7 @@ def _located(model: str | None, progress: Progress) -> "Path":
     progress.show(f"loading {model or catalog.DEFAULT_ENCODER}")
     if model is not None:
         return catalog.resolve(located(model, progress))
-    return catalog.resolve(located_name(catalog.DEFAULT_ENCODER, progress))  # a folder of that name is not meant
+    return catalog.resolve(located_name(catalog.DEFAULT_ENCODER, progress))  # not a folder of that name
 
 
 def _results(
@@ -162,7 +164,7 @@ def _results(
 
 
 def _form_of(path: str | None) -> str:
-    """The form that a file's suffix stands for."""
+    """The format of a file's suffix."""
     if path is None or path == "-":
         return "jsonl"
     suffix = PurePath(path).suffix.lower()
@@ -172,7 +174,7 @@ def _form_of(path: str | None) -> str:
 
 
 def _write_jsonl(output: Output, results: "_Results", width: int, marks: bool) -> None:
-    """``marks``: whether the place of a line that failed says why."""
+    """``marks``: write the reason in the place of a line that failed."""
     for line, vector_E in results:
         numbers = ", ".join(_NO_JSON.get(number, number) for number in _decimals(vector_E))
         embedding = f"[{numbers}]" if line.error is None else "null"
@@ -200,10 +202,10 @@ def _decimals(vector_E: "np.ndarray") -> list[str]:
 
 
 def _write_npy(output: Output, results: "_Results", width: int, marks: bool) -> None:
-    """A pipe gets everything at the end; a file grows, and its header, written first, learns how many rows came."""
-    kept: list[bytes] = []
+    """A pipe gets everything at the end; a file grows, and its header is rewritten with the number of rows."""
+    parts: list[bytes] = []
     rows = 0
-    write = output.write if output.rewritable else kept.append
+    write = output.write if output.rewritable else parts.append
     write(_npy_header(0, width))
     for _, vector_E in results:
         rows += 1
@@ -212,11 +214,11 @@ def _write_npy(output: Output, results: "_Results", width: int, marks: bool) -> 
     if output.rewritable:
         output.rewrite_start(header)
     else:
-        output.write(b"".join([header, *kept[1:]]))
+        output.write(b"".join([header, *parts[1:]]))
 
 
 def _npy_header(rows: int, columns: int) -> bytes:
-    """Always as long, whatever ``rows`` (NumPy pads for a first dimension that grows)."""
+    """Of the same length for any ``rows`` (NumPy pads it for a growing first dimension)."""
     import io
 
     from numpy.lib import format

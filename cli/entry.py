@@ -25,14 +25,14 @@ from fastattn.cli.warmup import warmup
 from fastattn.errors import FastattnError
 
 INTERRUPTED = 130
-CLOSED_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
+CLOSED_PIPE = 141  # as a shell reports a program ended by SIGPIPE
 
 
 class Commands(Group):
     """A group whose failures are one line each: ``fastattn: what is wrong``."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """A reader that went away (``| head``) is no error to tell of."""
+        """A reader that closed the pipe (``| head``) is not reported as an error."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -56,7 +56,7 @@ class Commands(Group):
 
 
 def _explain(error: BaseException) -> tuple[str | None, int]:
-    """The line to print (empty: none) and the exit code of an expected failure; None for a fault of fastattn's own."""
+    """(line to print, exit code) of an expected failure; "" prints nothing, None: a bug of fastattn."""
     if isinstance(error, FastattnError):
         return str(error), error.exit_code
     if isinstance(error, click.UsageError):
@@ -75,7 +75,7 @@ def _explain(error: BaseException) -> tuple[str | None, int]:
 
 
 def _is_for_want_of_memory(error: BaseException) -> bool:
-    """Whether an error that names something else comes of a system, or a limit on address space, that gave no more."""
+    """Whether an error was caused by lack of memory or address space, though it names something else."""
     text = str(error)
     if isinstance(error, RuntimeError) and "can't start new thread" in text:
         return True
@@ -93,17 +93,17 @@ def _is_address_space_limited() -> bool:
 
 
 def _show_warning(message: Warning | str, *place: Any, **more: Any) -> None:
-    """What Python would print with a file's name and a line of code."""
+    """A warning as one line, without the file's name and line of code that Python prints."""
     say(f"fastattn: {_one_line(str(message))}", err=True)
 
 
 def _one_line(message: str) -> str:
-    """Of click's messages and of warnings, some of which are laid out on several lines."""
+    """A message of click or of a warning on one line."""
     return re.sub(r"[ \t\r\n]+", " ", message).strip()
 
 
 def _empty_standard_output() -> None:
-    """What cannot be written, since nobody reads it or the disk is full, must not fail again when Python exits."""
+    """Flush; output that cannot be written (closed pipe, full disk) must not fail again when Python exits."""
     with contextlib.suppress(ValueError, AttributeError):  # no stdout, or a closed one
         try:
             sys.stdout.flush()

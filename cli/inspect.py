@@ -1,4 +1,4 @@
-"""``fastattn inspect``: what a checkpoint is, and what this machine's CPU offers."""
+"""``fastattn inspect``: describes a checkpoint and this machine's CPU."""
 
 import os
 import platform
@@ -30,12 +30,12 @@ _Facts = Iterator[tuple[str, str]]
 Examples:
   fastattn inspect zh-en
   fastattn inspect ./my-model
-  fastattn inspect                this machine alone
+  fastattn inspect                only this machine
 """
 )
 @click.argument("model", required=False)
 def inspect(model: str | None) -> None:
-    """Say what MODEL is: layers, sizes, precision, tokenizer; and what this CPU offers."""
+    """Describe MODEL (layers, sizes, precision, tokenizer) and this CPU."""
     if model is not None:
         _print(_checkpoint_facts(model))
         say()
@@ -138,13 +138,13 @@ def _translation_facts(text: "TranslationText") -> _Facts:
     yield "vocabulary", f"{len(text.source_vocabulary):,}, shared" if shared else sizes
     lacking = " (no sentencepiece model lies beside this checkpoint)" if lacks_sentencepiece(text) else ""
     yield "tokenizer", f"tokens separated by spaces{lacking}" if text.source_model is None else "sentencepiece"
-    own = text.decoding.options() | (
+    settings = text.decoding.options() | (
         {"forced_tokens": text.decoding.forced_tokens} if text.decoding.forced_tokens else {}
     )
-    settings = ", ".join(
-        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in own.items()
+    listed = ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items()
     )
-    yield "decoding", f"{settings} (the checkpoint's own)" if own else "the checkpoint asks for nothing of its own"
+    yield "decoding", f"{listed} (the checkpoint's own)" if settings else "the checkpoint asks for nothing of its own"
     for remark in text.decoding.not_followed:
         yield "not followed", remark
 
@@ -161,13 +161,13 @@ def _encoder_facts(text: "EncoderText") -> _Facts:
 
 
 def _machine_facts() -> _Facts:
-    from fastattn.cache import NOWHERE, cache_root
+    from fastattn.cache_folder import NOWHERE, cache_root
     from fastattn.runtime.threads import thread_limit
     from fastattn.simd.target import TARGET, compiled_features, compiled_name
 
     root, features = cache_root(), compiled_features()
 
-    import llvmlite  # after the kernels, which tell what of the environment Numba cannot work with
+    import llvmlite  # after the kernels, which check the environment for Numba
     import numba
     import numpy
 

@@ -12,13 +12,13 @@ import socket
 import sys
 import threading
 
-from fastattn.kept import discard_unfinished
+from fastattn.atomic_files import discard_unfinished
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 
 
 def exit_on_signals() -> None:
-    """From now on these signals end the process with 128 + their number, as a shell counts, and no traceback."""
+    """From now on these signals end the process with exit code 128 + their number and no traceback."""
     # One that the parent chose to ignore (nohup, a background job) stays ignored.
     wanted = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
     wanted = [number for number in wanted if signal.getsignal(number) not in (signal.SIG_IGN, None)]
@@ -28,7 +28,7 @@ def exit_on_signals() -> None:
     watcher = threading.Thread(target=_watch, args=(reading, writing, wanted), name="signals", daemon=True)
     try:
         watcher.start()
-    except RuntimeError:  # no thread to be had: Python's own handling, once compiled code returns
+    except RuntimeError:  # the system gives no thread: Python's handling, once compiled code returns
         for number in wanted:
             signal.signal(number, lambda number, frame: _end(number))
         return

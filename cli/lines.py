@@ -19,7 +19,7 @@ from fastattn.files import as_text, open_bytes, raw_lines
 
 @dataclass
 class Line:
-    """A line of the input; ``text`` of one that is no text is as much of it as can be shown."""
+    """A line of the input; ``text`` of an invalid line is as much of it as can be decoded."""
 
     place: str
     text: str
@@ -28,12 +28,12 @@ class Line:
 
 
 class Lines:
-    """Lines without their ends, to be gone through in bursts, and what becomes of each.
+    """Lines without their ends, read in bursts, and the outcome of each.
 
-    source    the lines with their ends, and None wherever the next would have to be waited for
-    size      bytes in all, None where that is not known
-    on_error  what a line that cannot be worked on does: "stop" raises its error; "skip" and "mark" leave it in its Line
-    finished, finished_bytes, finished_characters   of the lines that ``finish`` gave, in their order
+    source    lines with their ends, and None wherever the next one is not ready
+    size      bytes in all, None if unknown
+    on_error  for a line that fails: "stop" raises its error; "skip" and "mark" keep it in its Line
+    finished, finished_bytes, finished_characters   counts of the lines that ``finish`` returned
     """
 
     def __init__(self, source: Iterable[bytes | None], name: str, size: int | None = None, on_error: str = "stop"):
@@ -48,10 +48,9 @@ class Lines:
         self._failed, self._first = 0, ""
 
     def bursts(self) -> Iterator[Iterator[str]]:
-        """The lines' texts in runs, each of which ends where the next line is yet to come.
+        """Yield iterators over the lines' texts; each ends where the next line is not ready.
 
-        Another begins once the last has been gone through. A line that is no text counts as an empty one, or is an
-        InputError.
+        Use up one before taking the next. An invalid line is an empty text, or raises InputError.
         """
         while not self._ended:
             yield self._burst()
@@ -77,7 +76,7 @@ class Lines:
             return Line(place, text, len(raw), error)
 
     def finish(self, error: FastattnError | None = None) -> Line:
-        """The next line, the work on which is done, or came to nothing for this reason."""
+        """Mark the next line as done, or as failed with ``error``, and return it."""
         line = self._pending.popleft()
         if error is not None:
             line.error = type(error)(f"{line.place}: {error}")
@@ -92,7 +91,7 @@ class Lines:
         return line
 
     def check(self, done: str) -> None:
-        """Raise LineError where lines came to nothing; ``done`` is what has been done to the others."""
+        """Raise LineError if lines failed; ``done`` says what was done to the others."""
         if self._failed:
             count = f"{self._failed:,} of {self.finished:,} line{'s' * (self.finished != 1)}"
             verb = "was" if self._failed == 1 else "were"
@@ -116,7 +115,7 @@ def open_lines(texts: tuple[str, ...], path: str | None, on_error: str = "stop")
 
 
 def _read(file: BinaryIO, name: str) -> Iterator[bytes | None]:
-    """The lines of a file; of anything else whose lines may be long in coming, with the pauses."""
+    """The lines of a file; for pipes and the like also None at pauses."""
     with contextlib.suppress(OSError, ValueError):  # no file of the system's
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return arriving_lines(open_source(file), name)

@@ -15,7 +15,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class _Text(click.ParamType):
-    """Text as the arguments that are translated: UTF-8 whatever the locale."""
+    """Text, UTF-8 whatever the locale, like the arguments to translate."""
 
     name = "text"
 
@@ -31,14 +31,14 @@ model_option = click.option(
     "-m",
     "--model",
     metavar="MODEL",
-    help="A name that `fastattn pull` lists, a folder, or OWNER/NAME of the Hugging Face hub.",
+    help="A name that `fastattn pull` lists, a folder, or OWNER/NAME on the Hugging Face hub.",
 )
 input_option = click.option(
     "-i",
     "--input",
     "input_path",
     metavar="FILE",
-    help="Read lines from FILE; '-' is standard input, the default where no TEXT is given.",
+    help="Read lines from FILE; '-' is standard input, the default without TEXT.",
 )
 output_option = click.option(
     "-o",
@@ -48,23 +48,23 @@ output_option = click.option(
     help="Write to FILE, which appears once it is complete (default: standard output).",
 )
 threads_option = click.option(
-    "-t", "--threads", type=click.IntRange(min=1), help="Use at most so many threads (default: all CPUs)."
+    "-t", "--threads", type=click.IntRange(min=1), help="Use at most this many threads (default: all CPUs)."
 )
 on_error_option = click.option(
     "--on-error",
     type=click.Choice(["stop", "skip", "mark"]),
     default="stop",
-    help="What a line does that is no UTF-8 text, too long or over a timeout: end the run, leave its place in the "
-    "output empty, or have the reason there (default: stop).",
+    help="For a line that is not UTF-8, too long or over a timeout: stop the run, leave its place in the output "
+    "empty, or write the reason there (default: stop).",
 )
 
 
 def precision_option(*precisions: str) -> Callable[[_Command], _Command]:
-    """``--precision`` with a choice of these."""
+    """``--precision`` with these choices."""
     return click.option(
         "--precision",
         type=click.Choice(precisions),
-        help="What the model's products are computed in (default: auto, which is int8 where the checkpoint holds int8, "
+        help="Precision of the model's matrix products (default: auto, which is int8 where the checkpoint holds int8, "
         "else float32).",
     )
 
@@ -73,12 +73,12 @@ verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print times
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """The options that were given; the API's defaults hold for the others."""
+    """The options that were given; the others keep the API's defaults."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def located(model: str, progress: Progress) -> str:
-    """``model`` itself, or the folder of a catalog's checkpoint or of a model of the hub, fetched now if need be."""
+    """``model`` itself if it is a path, else the folder of the catalog's or the hub's model, downloaded if need be."""
     from fastattn.weights.download import hub
     from fastattn.weights.download.catalog import CATALOG
 
@@ -90,7 +90,7 @@ def located(model: str, progress: Progress) -> str:
 
 
 def announce_default(name: str, remark: str) -> None:
-    """Say on a terminal which of the catalog's checkpoints serves where none was chosen, and how to choose one."""
+    """Say on a terminal which default checkpoint is used, and how to choose another."""
     from fastattn.weights.download.catalog import CATALOG
 
     if sys.stderr is not None and sys.stderr.isatty():
@@ -115,7 +115,7 @@ def located_name(name: str, progress: Progress) -> str:
 
 
 def fetched(name: str, progress: Progress) -> Path:
-    """The folder of the catalog's checkpoint ``name``; a download shows how far it is."""
+    """The folder of the catalog's checkpoint ``name``; a download shows its progress."""
     from fastattn.weights.download.pull import pull
 
     def received(done: int, total: int) -> None:

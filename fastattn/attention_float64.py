@@ -1,7 +1,7 @@
-"""Rows of attention whose scores float32 cannot hold, by the formula in float64.
+"""Rows of attention whose scores overflow float32, computed in float64.
 
-The kernel multiplies scores and biases by log2(e) in float32: from 2.4e38 on that overflows, a row's total is no number
-or, where all its scores became -inf, zero. The kernel counts such rows; to look at one number of each row finds them.
+The kernel multiplies scores and biases by log2(e) in float32. From 2.4e38 on that overflows: a row's total becomes NaN
+or, where all its scores became -inf, zero. The kernel counts such rows; one number of each row's output shows which.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ CHUNK = 1 << 20  # scores at a time
 
 
 def is_extreme(scale: float, softcap: float, query: np.ndarray, key: np.ndarray) -> bool:
-    """Whether float32 cannot hold the scale, or the scores that it leads to on the way, or the cap or its inverse."""
+    """Whether float32 cannot hold the scale, the scores that it may lead to, the softcap or its inverse."""
     if softcap != 0 and not 1 / LARGE < softcap < LARGE:
         return True
     if scale == 0 or 1 / LARGE < abs(scale) < ORDINARY:
@@ -38,9 +38,9 @@ def mend_rows(
     bias_BHTS: np.ndarray | None,
     every: bool = False,
 ) -> None:
-    """Write anew those rows that overflowed, or ``every`` row; arguments as ``attention``'s, offset None: not causal.
+    """Recompute in place the rows that overflowed, or ``every`` row; arguments as in ``attention``.
 
-    What holds NaN or infinite numbers, but for a bias of -inf, stays as it is.
+    offset_B None: not causal. Rows with NaN or infinite inputs, but for a bias of -inf, are left as they are.
     """
     B, T, H, _ = query.shape
     S, group = key.shape[1], H // key.shape[2]
@@ -63,7 +63,7 @@ def mend_rows(
 
 @dataclass(frozen=True)
 class _Head:
-    """What one head of one sentence attends with; keys, values and bias are without the padding."""
+    """Inputs of one head of one sentence; keys, values and bias without padding."""
 
     query_TK: np.ndarray
     key_SK: np.ndarray
@@ -74,7 +74,7 @@ class _Head:
     bias_TS: np.ndarray | None
 
     def mend(self, rows_R: np.ndarray, out_TK: np.ndarray, weights_TS: np.ndarray | None, every: bool) -> None:
-        """Write those of some rows that overflowed, or ``every`` one that sees a key."""
+        """Recompute those of ``rows_R`` that overflowed, or ``every`` one that sees a key."""
         out_RK = out_TK[rows_R]
         wrong_R = np.isnan(out_RK).all(axis=1) | ~out_RK.any(axis=1)
         if weights_TS is not None:  # else values of zero look like it

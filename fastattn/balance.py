@@ -1,9 +1,9 @@
 """Balanced int8: factors of the inputs of an encoder's products, from a run on random tokens.
 
-What a norm gives has a few columns of far greater magnitude than the rest, and a row of int8 has one scale: they take
-the resolution of all others. So these columns are made smaller and the weights that meet them greater, before either
-is rounded (SmoothQuant, Xiao 2023, section 4, with alpha = 0.5). Which columns they are is the model's doing, not the
-text's: random tokens tell it as well as sentences do. MiniLM on 2,910 sentences of STS: the least cosine of vectors in
+The output of a norm has a few columns of far greater magnitude than the rest, and an int8 row has one scale: they take
+the resolution of all others. So these columns are made smaller, and the weights multiplied by them greater, before both
+are rounded (SmoothQuant, Xiao 2023, section 4, with alpha = 0.5). Which columns they are depends on the model, not on
+the text: random tokens show them as well as sentences. MiniLM on 2,910 sentences of STS: the least cosine of vectors in
 int8 to those in float32 is 0.995 in place of 0.987, the mean error is halved.
 """
 
@@ -21,12 +21,12 @@ from fastattn.spec import StackSpec
 # 64 sequences of 32 tokens give no better vectors than these 8, nor does a run in float32, whose kernels a model in
 # int8 does not need otherwise.
 SEQUENCES, LENGTH = 8, 32
-LEAST, MOST = 1e-2, 1e2  # of a factor, beside the median
+LEAST, MOST = 1e-2, 1e2  # of a factor, relative to the median
 _TINY = float(np.finfo(np.float32).tiny)
 
 
 class Recorder:
-    """A namespace of operations that keeps the largest magnitude of each column that meets each layer's weights."""
+    """A namespace of operations that records the largest magnitude of each input column of each linear layer."""
 
     def __init__(self, ops: Ops):
         self._ops = ops
@@ -42,10 +42,10 @@ class Recorder:
 
 
 def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
-    """Tensor name -> float32 [D], for ``quantize``: of the encoder's weights behind a norm that are not int8 yet.
+    """{tensor name: float32 [D]}, for ``quantize``: factors for the encoder's weights behind a norm, unless int8 yet.
 
-    The same for the same checkpoint, on the same CPU. Where there is nothing to balance, nothing runs. Raises
-    CheckpointError for weights that are not finite.
+    Depends on the checkpoint and the CPU alone. Without weights to balance nothing runs. Raises CheckpointError for
+    weights that are not finite.
     """
     spec = checkpoint.spec.encoder
     if spec is None:
@@ -76,7 +76,7 @@ def _weight(checkpoint: Checkpoint, name: str) -> Any:
 
 
 def _factors(peaks_D: np.ndarray, weight_FD: np.ndarray) -> np.ndarray:
-    """The root of each column's largest weight over its largest input, beside their median."""
-    reach_D = np.maximum(np.abs(weight_FD).max(axis=0), _TINY).astype(np.float64)
-    factors_D = np.sqrt(reach_D / np.maximum(peaks_D, _TINY))
+    """sqrt(largest weight / largest input) of each column, relative to the median; clipped."""
+    weight_peaks_D = np.maximum(np.abs(weight_FD).max(axis=0), _TINY).astype(np.float64)
+    factors_D = np.sqrt(weight_peaks_D / np.maximum(peaks_D, _TINY))
     return np.clip(factors_D / np.median(factors_D), LEAST, MOST).astype(np.float32)

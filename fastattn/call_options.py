@@ -1,27 +1,27 @@
-"""The options of one call to a Translator: what it gives, in the model's tokens, and the checkpoint's own settings."""
+"""The options of one call to a Translator: those given, with tokens as ids, and the checkpoint's settings."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fastattn.arguments import end_ids
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.resolve import own_settings, resolve_options
+from fastattn.decoding.resolve import checkpoint_settings, resolve_options
 from fastattn.errors import InputError
 from fastattn.text.translation import SPLITS, TranslationTokenizer
 
 
 class CallOptions:
-    """Of one tokenizer and its checkpoint."""
+    """Makes the DecodingOptions of calls, for one tokenizer and its checkpoint."""
 
     def __init__(self, tokenizer: TranslationTokenizer):
-        self._tokenizer, self._settings = tokenizer, own_settings(tokenizer.text)
+        self._tokenizer, self._settings = tokenizer, checkpoint_settings(tokenizer.text)
 
     def default(self) -> DecodingOptions:
-        """Where a call gives none."""
+        """The options of a call that gives none."""
         return resolve_options(self._settings, {})
 
     def split(self, split: str | None) -> str:
-        """How texts are split; None: as the checkpoint's kind wants."""
+        """``split``, or the default for the checkpoint's kind; InputError for an unknown one."""
         if split is None:
             return "sentences" if self._tokenizer.text.single_sentences else "long"
         if split not in SPLITS:
@@ -29,11 +29,11 @@ class CallOptions:
         return split
 
     def of_texts(self, options: Mapping[str, Any]) -> DecodingOptions:
-        """Where the call is about texts, so are its suppress_sequences."""
+        """The options of a call on texts, whose suppress_sequences are texts too."""
         return self._resolved(options, self._tokens_of_text)
 
     def of_tokens(self, options: Mapping[str, Any]) -> DecodingOptions:
-        """Where the call is about lists of tokens."""
+        """The options of a call on lists of tokens, whose suppress_sequences are lists of tokens too."""
         return self._resolved(options, _checked_tokens)
 
     def _resolved(self, options: Mapping[str, Any], tokens_of: Callable[[Any], Sequence[str]]) -> DecodingOptions:

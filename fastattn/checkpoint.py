@@ -1,4 +1,4 @@
-"""What a loader makes of a file, whatever the exporter."""
+"""What a loader returns, the same for all exporters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class Shortlist:
     always     the ids that every sentence may choose
     starts_V1  where the ids of each source id start in ``targets``; [source vocabulary + 1]
     targets    the ids that a source id adds
-    copied     whether a sentence may choose the ids of its own source too (a shared vocabulary)
+    copied     whether a sentence may also choose the ids of its source (a shared vocabulary)
     """
 
     always: np.ndarray
@@ -29,10 +29,10 @@ class Shortlist:
 
 @dataclass
 class Checkpoint:
-    """What a loader returns: the architecture, its tensors by canonical name, and what its text side needs.
+    """What a loader returns: the architecture, its tensors by canonical name, and the tokenizer's data.
 
-    ``tensors`` are float32 arrays, linear weights and embedding tables perhaps QuantizedTensors; tied weights are the
-    same object under both names. ``precision`` is how the file stored its weights.
+    ``tensors`` are float32 arrays, or QuantizedTensors for linear weights and embedding tables; tied weights are one
+    object under both names. ``precision`` is that of the weights in the file.
     """
 
     spec: ModelSpec

@@ -27,8 +27,8 @@ from fastattn.text_spec import EncoderText, check_poolings
 from fastattn.weights import read
 from fastattn.weights.download import catalog
 
-# Texts that encode_iter reads ahead: few at first, so that the first vectors come soon, then enough for batches of like
-# lengths on every core; fewer where they are so long that they have this many characters in all.
+# Texts that encode_iter reads ahead: few at first, so that the first vectors come soon, then enough for batches of
+# similar lengths on every core; fewer if they have this many characters together.
 FIRST_WINDOW, LAST_WINDOW = 32, 1024
 WINDOW_CHARACTERS = 1 << 20
 
@@ -36,14 +36,14 @@ WINDOW_CHARACTERS = 1 << 20
 class Encoder:
     """Sentence vectors from a checkpoint, as sentence-transformers computes them.
 
-    path       a folder, a name from the catalog, or OWNER/NAME of the Hugging Face hub
-    precision  of the products: "float32", "bfloat16", "int8", or "auto", which is int8 where the checkpoint holds
-               int8, else float32
-    threads    how many to use; None: as many as the process may
+    path       a folder, a name from the catalog, or OWNER/NAME on the Hugging Face hub
+    precision  of the matrix products: "float32", "bfloat16", "int8", or "auto" (int8 if the checkpoint holds int8,
+               else float32)
+    threads    the most threads to use; None: all that the process may use
 
-    An input longer than ``max_length`` ids is cut there, as the source framework does for vectors. A vector depends on
-    its own text alone: the same bits whatever the other texts and the number of threads. One Encoder may serve several
-    Python threads at once. Raises CheckpointError for a checkpoint that is none, or not an encoder's.
+    A text is cut after ``max_length`` ids, as sentence-transformers does. A vector depends on its own text alone: the
+    same bits whatever the other texts and the number of threads. One Encoder may serve several Python threads at once.
+    Raises CheckpointError for a path without a valid checkpoint of an encoder.
     """
 
     def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):
@@ -76,7 +76,7 @@ class Encoder:
             raise CheckpointError(f"expected an encoder's checkpoint, got {checkpoint.spec.kind!r}")
         resolved = resolve_precision(precision, checkpoint)
         self._precision = resolved.name
-        # Compiled kernels, like the tokenizers library, are imported only where they are used: it takes a while.
+        # Kernels, like the tokenizers library, are imported only when they are needed: it takes a while.
         if ops is None:
             from fastattn import kernels
 
@@ -87,14 +87,14 @@ class Encoder:
         self._text = text
         self._width = spec.width
         _check_text(text, self._width)
-        positions = spec.positions.limit
-        self._max_length = min(text.max_length, positions) if positions else text.max_length
+        max_positions = spec.positions.limit
+        self._max_length = min(text.max_length, max_positions) if max_positions else text.max_length
         arithmetic = resolved.arithmetic
-        kept = import_module("fastattn.packed_file").PackedFile(checkpoint.files, arithmetic) if keep else None
+        packed_file = import_module("fastattn.packed_file").PackedFile(checkpoint.files, arithmetic) if keep else None
         factors = partial(input_factors, checkpoint, self._ops)
-        self._model = build_model(checkpoint, self._ops, arithmetic, kept, factors)
-        if kept is not None:
-            kept.save()
+        self._model = build_model(checkpoint, self._ops, arithmetic, packed_file, factors)
+        if packed_file is not None:
+            packed_file.save()
         make_worker = partial(EncodingWorker, self._model)
         self._scheduler = Scheduler(make_worker, self._threads, ops.use_threads, 2 * LEAST_ROWS, self._threads)
         self._dense = [(self._ops.pack_linear(w, bias), activation) for w, bias, activation in text.dense]
@@ -105,7 +105,7 @@ class Encoder:
 
     @property
     def precision(self) -> str:
-        """What products run in: "float32", "bfloat16" or "int8"; never "auto"."""
+        """The precision of the matrix products: "float32", "bfloat16" or "int8"; never "auto"."""
         return self._precision
 
     @property
@@ -115,7 +115,7 @@ class Encoder:
 
     @property
     def max_length(self) -> int:
-        """The ids of a text that are taken in, special ones included; the rest is cut off."""
+        """The most ids of a text, special ones included; longer texts are cut."""
         return self._max_length
 
     def encode(
@@ -133,16 +133,16 @@ class Encoder:
     ) -> np.ndarray:
         """float32 vectors of ``texts``: [len(texts), dimension] in their order; [dimension] for a single str.
 
-        prompt_name, prompt   put before every text: one of the checkpoint's ``prompts``, or the prompt itself, "" for
-                              none; neither: the checkpoint's default
-        normalize_embeddings  True: unit length, after truncation too; None: as the checkpoint has it, before truncation
-                              only; False: never (sentence-transformers' False is None here: nothing is added)
-        truncate_dim          only the first so many dimensions (Matryoshka vectors)
-        pooling               one or several (side by side) of cls, max, mean, mean_sqrt_len, weightedmean, lasttoken;
+        prompt_name, prompt   put before every text: a name from the checkpoint's ``prompts``, or a prompt's text,
+                              "" for none; by default the checkpoint's default prompt
+        normalize_embeddings  True: unit length, also after truncation; None: as the checkpoint says, before truncation
+                              only; False: never (sentence-transformers' False is None here)
+        truncate_dim          keep this many first dimensions (Matryoshka vectors)
+        pooling               one or several (concatenated) of cls, max, mean, mean_sqrt_len, weightedmean, lasttoken;
                               None: the checkpoint's
-        show_progress_bar     True: on stderr how many texts are done, where that is a terminal
-        batch_size, convert_to_numpy=True   change nothing; sentence-transformers' callers give them
-        Raises InputError for anything else.
+        show_progress_bar     True: print on stderr how many texts are done, if it is a terminal
+        batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
+        Raises InputError for other values.
         """
         request = self._request(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
         if batch_size is not None:
@@ -165,12 +165,11 @@ class Encoder:
         pooling: str | Sequence[str] | None = None,
         caller: Hashable = None,
     ) -> "Future[np.ndarray]":
-        """A ``concurrent.futures.Future`` of what ``encode`` returns; nothing is waited for.
+        """A ``concurrent.futures.Future`` of what ``encode`` returns; returns at once.
 
-        Texts of all callers share passes, each with the bits that it has alone. ``cancel()`` takes back what has not
-        begun.
-        caller  whose they are, anything hashable: callers have equal shares of what there is, however much each asks
-                for; None: this thread
+        Texts of all callers share batches, with the vectors that each has alone. ``cancel()`` drops batches that have
+        not begun.
+        caller  who asks, any hashable value: callers get equal shares, however much each asks for; None: this thread
         Raises as ``encode`` does, and QueueFullError where too much waits.
         """
         request = self._request(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
@@ -184,7 +183,7 @@ class Encoder:
 
     async def encode_async(self, texts: str | Iterable[str], *, caller: Hashable = None, **how: Any) -> np.ndarray:
         """``encode`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
-        import asyncio  # 25 ms, which whoever awaits has spent already
+        import asyncio  # 25 ms; callers that await have imported it already
 
         caller = asyncio.current_task() if caller is None else caller
         return await asyncio.wrap_future(self.submit(texts, caller=caller, **how))
@@ -199,10 +198,10 @@ class Encoder:
         truncate_dim: int | None = None,
         pooling: str | Sequence[str] | None = None,
     ) -> Iterator[np.ndarray]:
-        """Yield the vector of each text in order, float32 [dimension], as ``encode`` with the same options would.
+        """Yield the vector of each text in order, float32 [dimension], as ``encode`` with the same options.
 
-        Reads ahead by a thousand texts at most, so memory is bounded however many there are. An error, of a text or of
-        the iterable itself, comes once the vectors of all texts before it have been yielded.
+        Reads at most a thousand texts ahead, so memory is bounded however many there are. An error, of a text or of the
+        iterable itself, is raised after the vectors of all texts before it.
         """
         request = self._request(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
         if isinstance(texts, str) or not isinstance(texts, Iterable):
@@ -217,7 +216,7 @@ class Encoder:
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """similarity_AB float32 of vectors a [A, D] or [D] and b [B, D] or [D], by the checkpoint's function.
 
-        Cosine or dot product; for Euclidean and Manhattan distances, the negative distance.
+        Cosine or dot product; or the negative Euclidean or Manhattan distance.
         """
         return similarity(a, b, self._text.similarity)
 
@@ -275,7 +274,7 @@ class Encoder:
         return prompts[name]
 
     def _prompt_rows(self, prefix: str) -> int:
-        """How many of a text's first rows are the prompt's: its own ids without a special one that ends them."""
+        """How many of a text's first rows are the prompt's: its ids, less a special one at the end."""
         if not prefix:
             return 0
         ids = self._tokenizer.encode([prefix])[0]
@@ -295,7 +294,7 @@ class Encoder:
                 progress.show(f"{len(done):,} of {len(texts):,} texts")
             return vectors_BE
 
-        # Whole batches to cores, or every batch on all of them.
+        # Each core takes whole batches, or all cores share each batch.
         batches, _ = _batches([len(ids) for ids in ids_B], self._threads)
         vectors_BE = np.zeros((len(texts), request.width), np.float32)
         for batch, found_BE in zip(batches, (yield [Batch([ids_B[b] for b in batch], vectors) for batch in batches])):
@@ -303,7 +302,7 @@ class Encoder:
         return vectors_BE
 
     def _vector(self, text: str, request: "_Request") -> np.ndarray:
-        """vector_E of one text: at once, where no other call is in progress."""
+        """vector_E of one text; without the queue if no other call is in progress."""
         seat = self._scheduler.claim()
         if seat is None:
             return self._scheduler.run(partial(self._plan, [text], request))[0]
@@ -319,7 +318,7 @@ class Encoder:
         most, failure = FIRST_WINDOW, None
         while failure is None:
             window, failure = _read_window(numbered, most)
-            # Copies: one that is kept shall not keep its whole window.
+            # Copies, so that a caller who keeps one vector does not keep its whole window.
             yield from map(np.copy, self._scheduler.run(partial(self._plan, window, request)))
             most = min(2 * most, LAST_WINDOW)
         if not isinstance(failure, StopIteration):
@@ -337,7 +336,7 @@ class Encoder:
 
 @dataclass(frozen=True)
 class _Request:
-    """What a call asks for, checked."""
+    """The checked arguments of a call."""
 
     prefix: str  # the prompt
     skip: int  # how many first rows, the prompt's, are not pooled
@@ -347,7 +346,7 @@ class _Request:
 
 
 def _check_text(text: EncoderText, width: int) -> None:
-    """What the text side asks of the engine must be known, and the dense layers must fit on each other."""
+    """Raise CheckpointError for an unknown pooling, similarity or activation, or dense layers that do not fit."""
     try:
         check_poolings(text.pooling)
     except InputError as error:
@@ -387,24 +386,24 @@ def _checked_text(text: str, number: int) -> str:
 
 
 def _read_window(numbered: Iterator[tuple[int, str]], most: int) -> tuple[list[str], Exception | None]:
-    """Texts to encode together, and what ended the reading, if anything did: StopIteration or an error."""
+    """(texts to encode together, what ended the reading: StopIteration, an error or None)."""
     window: list[str] = []
     characters = 0
     while len(window) < most and characters < WINDOW_CHARACTERS:
         try:
             number, text = next(numbered)
             window.append(_checked_text(text, number))
-        except Exception as error:  # noqa: BLE001  raised again, once what came before has been given out
+        except Exception as error:  # noqa: BLE001  raised again, after the results before it
             return window, error
         characters += len(text)
     return window, None
 
 
 def _batches(lengths: list[int], threads: int) -> tuple[list[list[int]], bool]:
-    """The sentences' numbers in batches of bounded rows, longest first, and whether each core takes batches whole.
+    """(sentence numbers in batches of bounded rows, longest first; whether each core takes whole batches).
 
-    Neighbours in length share a batch, so that the cores' shares are even; where there is too little work for every
-    core to have batches of its own, all share each.
+    Sentences of similar length share a batch, so that the cores' shares are even; with too little work for batches on
+    every core, all cores share each batch.
     """
     total = sum(lengths)
     whole = threads > 1 and total >= 2 * LEAST_ROWS * threads

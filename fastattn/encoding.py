@@ -1,4 +1,4 @@
-"""What the workers of an Encoder do: batches of sentences, of as many callers as there are, to their vectors."""
+"""The workers of an Encoder: they turn batches of sentences, of any callers, into vectors."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,8 +8,8 @@ from fastattn.models.encoder import EncoderModel
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.seat import Desk
 
-# A pass's rows: enough for the matrix products to run at full speed, few enough to bound memory and for the cores
-# to end together. From 256 to 4096 rows the speed differs by less than its noise (MiniLM, two cores).
+# Rows of a pass: enough for the matrix products to run at full speed, few enough to bound memory and for the cores
+# to finish together. From 256 to 4096 rows the speed differs by less than its noise (MiniLM, two cores).
 MOST_ROWS = 1024
 LEAST_ROWS = 256
 
@@ -18,7 +18,7 @@ class Batch:
     """Sentences of one caller; the result is vectors_BE.
 
     ids_B    int32, one array each
-    vectors  makes their vectors of the last hidden states: (rows_ND, starts_B1), of which other rows may come before
+    vectors  makes their vectors from the last hidden states: (rows_ND, starts_B1), after rows of other batches perhaps
     """
 
     def __init__(self, ids_B: Sequence[np.ndarray], vectors: Callable[[np.ndarray, np.ndarray], np.ndarray]):
@@ -27,7 +27,7 @@ class Batch:
 
 
 class EncodingWorker:
-    """Takes batches that fit into a pass together."""
+    """Encodes waiting batches, as many as fit into a pass together."""
 
     def __init__(self, model: EncoderModel, desk: Desk):
         self.model, self.desk = model, desk

@@ -6,7 +6,7 @@ with.
 
 import os
 
-from fastattn.cache import cache_root
+from fastattn.cache_folder import cache_root
 from fastattn.errors import InputError
 
 THREADING = ("pool", "numba")

@@ -3,21 +3,21 @@
 import operator
 from typing import Any
 
-from fastattn.shown import shown
+from fastattn.printable import printable
 
 
 class FastattnError(Exception):
-    """Base of all of them; the command line prints its message and exits with ``exit_code``."""
+    """The base class; the command line prints its message and exits with ``exit_code``."""
 
     exit_code = 1
 
     def __str__(self) -> str:
-        """The message as it may be shown, whoever prints it: names in it come from files and servers."""
-        return shown(super().__str__())
+        """The message, safe to print: names in it come from files and servers."""
+        return printable(super().__str__())
 
 
 class OutOfMemoryError(FastattnError, MemoryError):
-    """The system gave no memory; nothing is wrong with what was to be loaded."""
+    """The system gave no memory; nothing is wrong with the file that was loaded."""
 
 
 class CheckpointError(FastattnError):
@@ -27,7 +27,7 @@ class CheckpointError(FastattnError):
 
 
 class TokenizerError(FastattnError):
-    """A tokenizer file that cannot be read, or that cannot be reproduced exactly."""
+    """A tokenizer file that cannot be read, or whose tokenization cannot be reproduced exactly."""
 
     exit_code = 3
 
@@ -76,7 +76,7 @@ def check_count(name: str, value: Any) -> int:
 
 
 def check_hashable(name: str, value: Any) -> None:
-    """InputError for a value that cannot be told from others, a list say."""
+    """Raise InputError for a value that is not hashable, such as a list."""
     try:
         hash(value)
     except TypeError:
@@ -95,7 +95,7 @@ def check_bool(name: str, value: Any) -> bool:
 
 
 def described(value: Any) -> str:
-    """``value`` as Python writes it, cut where that is long: for messages that say what came."""
+    """``repr(value)``, cut at 100 characters: for messages that say what was given."""
     try:
         text = repr(value)
     except ValueError:  # Python does not write out an int of thousands of digits

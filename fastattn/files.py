@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
+from fastattn.atomic_files import abandon, begin, begin_folder, discard, finish, sweep
 from fastattn.errors import FastattnError, InputError
-from fastattn.kept import abandon, begin, begin_folder, discard, finish, sweep
 
 if TYPE_CHECKING:  # with NumPy, which the command line's help does without
     from fastattn.results import Translation

@@ -1,4 +1,4 @@
-"""Attention on plain arrays, for use without a model: the kernel behind checks of shapes and types."""
+"""Attention on NumPy arrays, without a model: checks of shapes and types, then the kernel."""
 
 import math
 from collections.abc import Sequence
@@ -73,13 +73,13 @@ def attention(
     G is less than H it divides H, and each key head serves H / G query heads in a row (Ainslie 2023).
     lengths  integers [B]: keys at or past a sentence's length are padding; None: all S are keys
     causal   query t sees keys s <= t + offset; offset is an integer or integers [B], None: 0
-    scale    of the scores; None: 1 / sqrt(K)
-    softcap  a scaled score s becomes softcap * tanh(s / softcap), as in Gemma 2; 0: it stays
+    scale    multiplies the scores; None: 1 / sqrt(K)
+    softcap  a scaled score s becomes softcap * tanh(s / softcap), as in Gemma 2; 0: no cap
     bias     float32, broadcast to (B, H, T, S), added after scale and cap; -inf hides a key
-    threads  how many to use; None: those of ``use_threads``, else as many as the process may
-    InputError where shapes or types do not fit. No scores are stored, but for the weights (Dao 2023).
+    threads  the most to use; None: those of ``use_threads``, else all that the process may use
+    InputError for shapes or types that do not fit. Scores are not stored, except as weights (Dao 2023).
     PyTorch's scaled_dot_product_attention takes (B, H, T, K), calls bias attn_mask, causal is_causal, G < H enable_gqa.
-    A query that sees no key yields zeros here, and there since 2.5; before, NaN.
+    A query that sees no key yields zeros, as in PyTorch since 2.5 (before: NaN).
     """
     arrays = {"query": query, "key": key, "value": value}
     for name, array in arrays.items():
@@ -110,7 +110,7 @@ def attention(
     causal = check_bool("causal", causal)
     if offset is not None and not causal:
         raise InputError("offset: expected only with causal=True")
-    # beyond the queries and keys an offset hides or shows everything
+    # an offset beyond the queries and keys hides or shows everything
     offset_B = np.clip(_integers("offset", 0 if offset is None else offset, B), -T, S)
     bias_BHTS = None if bias is None else _bias(bias, (B, H, T, S))
     weights_BHTS = np.empty((B, H, T, S), np.float32) if check_bool("return_weights", return_weights) else None
@@ -121,12 +121,12 @@ def attention(
     seen_N2 = None
     if B and (causal or lengths is not None):
         seen_N2 = seen_keys(starts[0], np.ascontiguousarray(lengths_B), causal, np.ascontiguousarray(offset_B))
-    # what float32 cannot hold is left to the formula in float64
+    # what float32 cannot hold is computed in float64
     heads = Heads(H, G, K, V, scale=1.0 if extreme else scale, softcap=0.0 if extreme else softcap)
     with nullcontext() if threads is None else use_threads(threads):
-        out_NF, odd = attend_counting(rows, starts, heads, (seen_N2, 0), (bias_BHTS, None), weights_BHTS)
+        out_NF, invalid = attend_counting(rows, starts, heads, (seen_N2, 0), (bias_BHTS, None), weights_BHTS)
     out_BTHK = out_NF.reshape(B, T, H, V)
-    if odd or extreme:
+    if invalid or extreme:
         seen_from_B = offset_B if causal else None
         given = query, key, value, lengths_B, seen_from_B, scale, softcap, bias_BHTS
         mend_rows(out_BTHK, weights_BHTS, *given, every=extreme)
@@ -140,7 +140,7 @@ def _check_float32(name: str, array: Any) -> None:
 
 
 def _usable(array: np.ndarray) -> np.ndarray:
-    """C-contiguous, and writeable: each kernel would be compiled anew for arrays that are not."""
+    """The array, C-contiguous and writeable: other arrays would need a kernel compiled for them."""
     return np.require(array, requirements=("C", "W"))
 
 
@@ -159,7 +159,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _integers(name: str, values: Any, count: int) -> np.ndarray:
-    """``values``, one for all or one a sentence, as int64 [count]; what is beyond int64 as its end."""
+    """``values``, one for all or one a sentence, as int64 [count], clipped to its range."""
     try:
         array = np.asarray(values)
         if array.dtype.kind in "Of" and not isinstance(values, np.ndarray):
@@ -175,7 +175,7 @@ def _integers(name: str, values: Any, count: int) -> np.ndarray:
 
 
 def _integers_of_any_size(values: Any, array: np.ndarray) -> np.ndarray:
-    """What NumPy has as objects or floats, since one of them is beyond int64; ``array`` where they are no integers."""
+    """Integers beyond int64, which NumPy holds as objects or floats, clipped; ``array`` if they are no integers."""
     objects = np.asarray(values, object)
     if not objects.size or not all(isinstance(value, Integral) for value in objects.flat):
         return array

@@ -1,4 +1,4 @@
-"""A value that is computed when it is first asked for, and kept."""
+"""A property that is computed at its first use, and stored."""
 
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload

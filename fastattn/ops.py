@@ -1,22 +1,22 @@
-"""The operations that models are built from, allocation included: what a namespace of them has, as a Protocol.
+"""The operations that models are built from: the Protocol of a namespace of them. Operations allocate their results.
 
 ``fastattn.kernels`` and ``fastattn.reference`` are two such namespaces. A model takes one, and nothing else makes rows
-or computes on them, so the same model runs on any. What an operation computes is said where ``fastattn.kernels``
-defines it. An implementation may assume, and need not check:
+or computes on them, so the same model runs on any. ``fastattn.kernels`` documents each operation. An implementation may
+assume, without checks:
 
 rows        float32 [N, D], C-contiguous, N perhaps 0, made by operations of the same namespace. Nobody else reads more
-            of them than length, shape and dtype, but for ``np.asarray(rows)``, which brings them to the host.
-tables      rows that are kept by number, [M, E] or wider: float32, or uint16, the bits of bfloat16
-indices     NumPy arrays, C-contiguous, inside what they point into: ids, positions and rows of tables int32, all else,
-            as starts, lengths, offsets, what rows see and what ``take_rows`` takes, int64
+            of them than length, shape and dtype, except by ``np.asarray(rows)``, which copies them to the host.
+tables      rows addressed by number, [M, E] or wider: float32, or uint16, the bits of bfloat16
+indices     NumPy arrays, C-contiguous, in range: ids, positions and rows of tables are int32; all others (starts,
+            lengths, offsets, seen keys, the rows of ``take_rows``) are int64
 parameters  NumPy arrays, the same objects call after call: norms' weights, embedding tables, tables of positions
 results     log-probabilities and the ids that they belong to are NumPy arrays
 
 An operation allocates what it returns. Written in place are the rows of ``round_rows`` and ``rotate``, the tables of
 ``write_rows``, ``ssru`` and ``running_average``, and attention's weights; callers make those tables and weights by
-``empty_table`` and ``empty``. No output overlaps an input, but that ``concatenate_rows`` may return its one part.
-A row's bits depend on its own sentence alone, whatever rows are beside it and however many threads work, but for the
-reference's, which takes float64 too.
+``empty_table`` and ``empty``. No output overlaps an input, except that ``concatenate_rows`` may return its one part.
+A row's bits depend on its own sentence alone, whatever the other rows and however many threads run; this does not hold
+for the reference, which takes float64 too.
 """
 
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ from fastattn.heads import Heads
 from fastattn.position_bias import PositionBias
 from fastattn.quantized import Tensor
 
-# What an implementation makes of weights is its own affair, but that PackedLinear has its ``outputs`` and ``inputs``.
+# Each implementation has its own types for weights; a PackedLinear has ``outputs`` and ``inputs``.
 PackedLinear: TypeAlias = Any
 RowLinear: TypeAlias = Any
-Picked: TypeAlias = Any
+OutputSubset: TypeAlias = Any
 
 
 class Ops(Protocol):
@@ -47,7 +47,7 @@ class Ops(Protocol):
 
     def thread_limit(self) -> int: ...
 
-    # rows as wholes
+    # whole rows
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray: ...
 
@@ -133,7 +133,7 @@ class Ops(Protocol):
         seen_N2: np.ndarray | None = None,
         sinks: int = 0,
         bias_BHTS: np.ndarray | None = None,
-        positions: PositionBias | None = None,
+        position_bias: PositionBias | None = None,
         weights_BHTS: np.ndarray | None = None,
     ) -> np.ndarray: ...
 
@@ -149,13 +149,13 @@ class Ops(Protocol):
         rows_N: np.ndarray | None = None,
         firsts_N: np.ndarray | None = None,
         bias_NHS: np.ndarray | None = None,
-        positions: PositionBias | None = None,
+        position_bias: PositionBias | None = None,
         weights_NHS: np.ndarray | None = None,
     ) -> np.ndarray: ...
 
     def average_heads(self, weights: np.ndarray, heads: int) -> np.ndarray: ...
 
-    # what a decoder keeps of its past
+    # tables of the key-value cache, recurrent states
 
     def empty_table(self, rows: int, width: int, dtype: np.dtype) -> np.ndarray: ...
 
@@ -187,29 +187,29 @@ class Ops(Protocol):
         positions_N: np.ndarray,
     ) -> np.ndarray: ...
 
-    # the projection onto the vocabulary, or onto few words, each row's own
+    # the projection onto the vocabulary, or for each row onto a subset of it
 
     def pack_rows(self, weight_FD: Tensor, packed: PackedLinear) -> RowLinear: ...
 
-    def pick(self, linear: RowLinear, ids: np.ndarray) -> Picked: ...
+    def select_outputs(self, linear: RowLinear, ids: np.ndarray) -> OutputSubset: ...
 
     def project_all(
-        self, x_RD: np.ndarray, outputs: PackedLinear | Sequence[Picked], edits: Edits = NO_EDITS
+        self, x_RD: np.ndarray, outputs: PackedLinear | Sequence[OutputSubset], edits: Edits = NO_EDITS
     ) -> np.ndarray: ...
 
     def project_top_k(
         self,
         x_RD: np.ndarray,
-        outputs: PackedLinear | Sequence[Picked],
+        outputs: PackedLinear | Sequence[OutputSubset],
         k: int,
         edits: Edits = NO_EDITS,
-        normalised: bool = True,
+        normalized: bool = True,
     ) -> tuple[np.ndarray, np.ndarray]: ...
 
     def log_probs(
         self,
         x_ND: np.ndarray,
-        outputs: PackedLinear | Sequence[Picked],
+        outputs: PackedLinear | Sequence[OutputSubset],
         targets_N: np.ndarray,
         edits: Edits = NO_EDITS,
     ) -> np.ndarray: ...

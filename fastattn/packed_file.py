@@ -1,8 +1,8 @@
-"""Packed weights kept in the cache: the first load of a checkpoint writes them, later ones map them.
+"""Packed weights in the cache folder: the first load of a checkpoint writes them, later ones map them.
 
-One file a checkpoint, precision and layout, named by the content of what was packed, so that it can be neither stale
-nor another's; mapped read-only, its pages are shared by all processes. Its own digest is looked at before it is used,
-and who may write to it. A cache that cannot be read or written costs time and nothing else.
+One file for each checkpoint, precision and layout, named by a hash of the checkpoint, so that it is never stale;
+mapped read-only, so that processes share its pages. Before use its digest is checked, and that nobody else may have
+written it. A cache folder that cannot be read or written costs only time.
 """
 
 import contextlib
@@ -15,35 +15,35 @@ from typing import BinaryIO
 
 import numpy as np
 
-from fastattn.cache import cache_root, mark_used
+from fastattn.atomic_files import is_trusted, make_folder, sweep, write_whole
+from fastattn.cache_folder import cache_root, mark_used
+from fastattn.caller_warnings import warn
 from fastattn.errors import CheckpointError
-from fastattn.kept import is_own, make_folder, sweep, write_whole
 from fastattn.kernels.packing import PackedLinear, packed_layout, packed_shapes
-from fastattn.sharing import share_out
-from fastattn.warned import warn
 from fastattn.weights.containers.safetensors import NewTensor, StoredTensor, parse, write_tensors
 from fastattn.weights.folder import map_file
+from fastattn.worker_threads import map_in_threads
 
-VERSION = 6  # of the files; counted up when what is in them changes
+VERSION = 6  # of the file format; increased when the contents change
 _PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes, and reads at a time
-_DIGEST, _DIGEST_BYTES = "digest", 32  # the file's last array: int8, which write_tensors has at the end
-_WORDS = 4096  # of 8 bytes, that it has one sum of
+_DIGEST, _DIGEST_BYTES = "digest", 32  # the file's last array: int8, which write_tensors puts at the end
+_WORDS = 4096  # of 8 bytes, for each sum
 _TYPES = {"float32": "F32", "uint16": "BF16", "int8": "I8", "int32": "I32"}
 
 
 def content_hash(files: Sequence[Path]) -> str:
     """SHA-256 over the sizes of the files and the SHA-256 of every piece of them.
 
-    They are read, not mapped: what is only hashed shall not count as this process's memory.
+    They are read, not mapped, so that the hashed bytes do not count as this process's memory.
     """
     sizes = [file.stat().st_size for file in files]
     return _digest(files, sizes, lambda block: block).hex()
 
 
-def _digest(files: Sequence[Path], sizes: list[int], told: Callable[[memoryview], bytes | memoryview]) -> bytes:
-    """SHA-256 over the sizes, and the SHA-256 of every piece of so many first bytes of each file.
+def _digest(files: Sequence[Path], sizes: list[int], hashed: Callable[[memoryview], bytes | memoryview]) -> bytes:
+    """SHA-256 over the sizes, and the SHA-256 of every piece of the first ``sizes`` bytes of the files.
 
-    told  what of a block is hashed
+    hashed  block -> the bytes to hash
     """
 
     def hash_piece(piece: tuple[Path, int, int]) -> bytes:
@@ -52,22 +52,22 @@ def _digest(files: Sequence[Path], sizes: list[int], told: Callable[[memoryview]
         with file.open("rb", buffering=0) as stream:
             stream.seek(at)
             for start in range(at, min(at + _PIECE, size), _BLOCK):
-                digest.update(told(room[: stream.readinto(room[: size - start])]))
+                digest.update(hashed(room[: stream.readinto(room[: size - start])]))
         return digest.digest()
 
     pieces = [(file, at, size) for file, size in zip(files, sizes) for at in range(0, size, _PIECE)]
-    digests = share_out(hash_piece, pieces, os.cpu_count() or 1)
+    digests = map_in_threads(hash_piece, pieces, os.cpu_count() or 1)
     return hashlib.sha256(repr(sizes).encode() + b"".join(digests)).digest()
 
 
 def _sums(block: memoryview) -> bytes:
-    """Of each run of words, and the rest as it is: what a disk or a crash does is seen, at the speed of memory."""
+    """Sums of each run of words, then the remaining bytes: enough to detect disk errors, at the speed of memory."""
     whole = len(block) // (8 * _WORDS) * (8 * _WORDS)
     return np.frombuffer(block[:whole], "<u8").reshape(-1, _WORDS).sum(axis=1, dtype="<u8").tobytes() + block[whole:]
 
 
 class PackedFile:
-    """The packed linear layers of one checkpoint in one precision; ``variety`` tells those apart that differ beyond."""
+    """The packed linear layers of one checkpoint in one precision; ``variety`` distinguishes further variants."""
 
     def __init__(self, files: Sequence[Path], precision: str, variety: str = ""):
         self._precision = precision
@@ -87,7 +87,7 @@ class PackedFile:
             mark_used(self.path)
 
     def linear(self, name: str, shape: tuple[int, int], make: Callable[[], PackedLinear]) -> PackedLinear:
-        """The layer ``name``, weights of ``shape``: mapped from the file if it is there, else made, for ``save``."""
+        """The layer ``name``, with weights of ``shape``: mapped from the file if stored, else made, for ``save``."""
         balanced = f"{name}.input_factors" in self._stored and self._stored[f"{name}.input_factors"].shape != (0,)
         shapes = packed_shapes(*shape, self._precision, balanced)
         stored = {field: self._stored.get(f"{name}.{field}") for field in shapes}
@@ -98,7 +98,7 @@ class PackedFile:
         return made
 
     def save(self) -> None:
-        """Write what was made, if anything was: under another name first, so that no reader meets half a file."""
+        """Write the layers that were made: under another name first, so that no reader meets half a file."""
         if not self._made:
             return
         tensors = {
@@ -121,10 +121,10 @@ class PackedFile:
 
 
 def _load(path: Path) -> dict[str, StoredTensor]:
-    """The arrays of a file, empty where there is none; CheckpointError for one that is not to be believed."""
+    """The arrays of a file, {} if there is none; CheckpointError for one that is not trusted or damaged."""
     if not path.exists():
         return {}
-    if not is_own(path):
+    if not is_trusted(path):
         raise CheckpointError(f"packed weights in the cache, {path}, may have been written by others")
     try:
         data = map_file(path)
@@ -139,5 +139,5 @@ def _load(path: Path) -> dict[str, StoredTensor]:
 
 
 def _file_digest(path: Path) -> bytes:
-    """Of all of a file but its last array, which this is."""
+    """The digest of a file without its last array, which holds it."""
     return _digest([path], [max(path.stat().st_size - _DIGEST_BYTES, 0)], _sums)

@@ -1,4 +1,4 @@
-"""From texts or tokens to their translations: read in parts, decoded, joined again."""
+"""From texts or tokens to translations: split into parts, decoded, joined again."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -19,24 +19,24 @@ from fastattn.text.translation import Document, TranslationTokenizer, split_line
 
 # A part's length where the architecture has no limit of its own.
 UNLIMITED = 1024
-# Source tokens that a stream of texts is read ahead: few at first, so that the first translations come soon.
+# Source tokens that are read ahead of a stream of texts: few at first, so that the first translations come soon.
 FIRST_WINDOW = 1024
 LAST_WINDOW = 16384
 
 
 class Pipeline:
-    """Of one model and its tokenizer.
+    """Translates with one model and its tokenizer.
 
-    positions  of the model's encoder; 0: no limit
+    max_positions  of the model's encoder; 0: no limit
     """
 
-    def __init__(self, service: DecodingService, tokenizer: TranslationTokenizer, positions: int):
-        self._service, self._tokenizer, self._positions = service, tokenizer, positions
-        self._presentation = Presentation(tokenizer, service.model.sizes.positions)
+    def __init__(self, service: DecodingService, tokenizer: TranslationTokenizer, max_positions: int):
+        self._service, self._tokenizer, self._max_positions = service, tokenizer, max_positions
+        self._presentation = Presentation(tokenizer, service.model.sizes.max_positions)
 
     @property
     def max_source_length(self) -> int:
-        return (self._positions or UNLIMITED) - self._tokenizer.implicit_tokens
+        return (self._max_positions or UNLIMITED) - self._tokenizer.implicit_tokens
 
     def read_text(self, text: Any, prefix: Any, split: str, options: DecodingOptions) -> Document:
         if self._tokenizer.text.decoder_start_token is None:
@@ -59,7 +59,7 @@ class Pipeline:
 
     def check_sources(self, sources: list[list[str]]) -> None:
         for number, source in enumerate(sources):
-            if self._positions and len(source) > self.max_source_length:
+            if self._max_positions and len(source) > self.max_source_length:
                 raise InputError(
                     f"source {number} has {len(source)} tokens, the model takes {self.max_source_length}; "
                     "translate() splits long text"
@@ -73,7 +73,7 @@ class Pipeline:
         details: bool,
         return_exceptions: bool,
     ) -> Iterator[Any]:
-        """An error comes after what was read before it; of a text, in its translation's place where that is wanted."""
+        """Errors come after the results before them; with return_exceptions a text's error takes its place."""
         pairs = iter(texts)
         window, done, failure = FIRST_WINDOW, 0, None
         while failure is None:
@@ -95,15 +95,15 @@ class Pipeline:
         options: DecodingOptions,
         return_exceptions: bool,
     ) -> tuple[list[Document | FastattnError], Exception | None]:
-        """Texts to translate together, and what ended the reading, if anything did: StopIteration or an error."""
+        """(texts to translate together, what ended the reading: StopIteration, an error or None)."""
         documents: list[Document | FastattnError] = []
         tokens = 0
         while tokens < window:
             try:
                 text, prefix = next(pairs)
-            except Exception as error:  # noqa: BLE001  raised again, once what came before has been given out
+            except Exception as error:  # noqa: BLE001  raised again, after the results before it
                 return documents, error
-            tokens += 1  # of an empty text too, or a stream of them would never end a window
+            tokens += 1  # empty texts count too, or a stream of them would never end a window
             try:
                 document = self.read_text(text, prefix, split, options)
             except FastattnError as error:
@@ -118,9 +118,9 @@ class Pipeline:
     def plan(
         self, documents: Sequence[Document | FastattnError], options: DecodingOptions, details: bool, first: int = 0
     ) -> Plan:
-        """The translation of each text, or, of one that has an error, this.
+        """The translation of each text, or its error.
 
-        ``first`` is the number of the first of the texts, for the callback.
+        first  the first text's number, for the callback
         """
         if not details:
             options = replace(options, return_scores=False)
@@ -154,7 +154,7 @@ class Pipeline:
     ) -> Plan:
         """The TokenTranslation of each source, or a SearchTimeout.
 
-        ``places`` is what the callback knows each source by: a text's number and its part's.
+        places  (number of the text, number of the part) of each source, for the callback
         """
         tokenizer = self._tokenizer
         starts = [tokenizer.target_ids(prefix) for prefix in prefixes]
@@ -175,7 +175,7 @@ class Pipeline:
         return results
 
     def stream(self, sources: list[list[str]], prefixes: list[list[str]], options: DecodingOptions) -> Iterator[Step]:
-        """The tokens of the parts of one text, part after part, as they are asked for."""
+        """Yield the tokens of the parts of one text, part after part, as they are asked for."""
         starts = [self._tokenizer.target_ids(prefix) for prefix in prefixes]
         return self._stream_parts(sources, starts, options)
 
@@ -207,9 +207,9 @@ class Pipeline:
         )
 
     def _shown(self, callback: Callable[[Step], Any], places: list[tuple[int, int]]) -> Callable[[Step], Any]:
-        """``callback`` as the decoder calls it: by the number of the job, without the token's name.
+        """``callback`` for the decoder, which knows a job's number and token ids: adds text, part and token.
 
-        ``places`` is what the callback knows each job by. It sees nothing of what the checkpoint forces.
+        places  (number of the text, number of the part) of each job. Forced tokens are left out.
         """
         forced, vocabulary = self._tokenizer.forced, self._tokenizer.text.target_vocabulary
 
@@ -232,5 +232,5 @@ def without_errors(results: list[Any]) -> list[Any]:
 
 
 def _allowances(texts: Iterable[int], options: DecodingOptions) -> dict[int, Allowance]:
-    """What each text has, by its number; empty where there is no timeout."""
+    """An allowance for each text, by its number; {} without a timeout."""
     return {} if options.timeout is None else {number: Allowance(options.timeout) for number in texts}

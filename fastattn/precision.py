@@ -1,14 +1,14 @@
-"""In which numbers products run: what a caller may ask for, and what that comes to for a checkpoint."""
+"""Precisions of the matrix products: the names that callers may give, and what they mean for a checkpoint."""
 
 from dataclasses import dataclass, replace
 
+from fastattn.caller_warnings import warn
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import InputError
 from fastattn.quantized import without_input_scales
-from fastattn.warned import warn
 
-# "intgemm" is int8 with the checkpoint's own scales of inputs, where it has them, in place of each row's: what Marian
-# computes, a little farther from float32. "auto" is int8 where the checkpoint holds int8, else float32.
+# "intgemm" is int8 with the checkpoint's static input scales, where it has them, instead of a scale for each row: what
+# Marian computes, a little farther from float32. "auto" is int8 where the checkpoint holds int8, else float32.
 PRECISIONS = ("float32", "bfloat16", "int8", "intgemm", "auto")
 # CTranslate2's other names -> what they run as, never less exact than what was asked for: bfloat16 has 8 significant
 # bits, float16 has 11. What is not a product is float32 here, so those in _MORE_EXACT are not quite what they say.
@@ -25,11 +25,11 @@ _MORE_EXACT = ("float16", "int16", "int8_float16", "int8_bfloat16")
 
 @dataclass(frozen=True)
 class Precision:
-    """What products run in.
+    """The precision of the matrix products.
 
     name        "float32", "bfloat16", "int8" or "intgemm"
-    arithmetic  the operations' word for it: "float32", "bfloat16" or "int8"
-    variety     tells apart what is packed for another precision of the same arithmetic
+    arithmetic  its name in the operations: "float32", "bfloat16" or "int8"
+    variety     a suffix for files of packed weights, different for precisions of the same arithmetic
     """
 
     name: str
@@ -43,17 +43,17 @@ class Precision:
         return "-intgemm" if self.name == "intgemm" else ""
 
     def applied(self, checkpoint: Checkpoint) -> Checkpoint:
-        """The checkpoint with its scales of inputs if they are to be used, else without them."""
+        """The checkpoint, without its static input scales unless they are used."""
         if self.name == "intgemm":
             return checkpoint
         return replace(checkpoint, tensors=without_input_scales(checkpoint.tensors))
 
 
 def resolve_precision(precision: str, checkpoint: Checkpoint) -> Precision:
-    """What products run in: ``precision``, with "auto" decided by the checkpoint. Raises InputError for another.
+    """The Precision of that name, "auto" decided by the checkpoint. Raises InputError for an unknown name.
 
-    CTranslate2's names of others are taken too; a UserWarning says what they run as. An encoder alone has no scales of
-    inputs, so intgemm is int8 there.
+    CTranslate2's other names are accepted; a UserWarning says what they run as. An encoder alone has no static input
+    scales, so intgemm is int8 there.
     """
     asked = precision
     if asked in tuple(_FOREIGN):

@@ -1,4 +1,4 @@
-"""From hypotheses of ids to what a caller gets: tokens, texts joined from their parts, scores."""
+"""From hypotheses of ids to results: tokens, texts joined from their parts, scores."""
 
 from itertools import chain
 
@@ -6,23 +6,23 @@ import numpy as np
 
 from fastattn.decoding.jobs import Hypothesis
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.search import normalised
+from fastattn.decoding.search import normalized
 from fastattn.results import TokenTranslation, Translation
 from fastattn.text.translation import Line, TranslationTokenizer
 
 
 class Presentation:
-    """Of one model: ``positions`` is its decoder's own limit, 0 for none."""
+    """Presents one model's results; ``max_positions`` is its decoder's limit, 0 for none."""
 
-    def __init__(self, tokenizer: TranslationTokenizer, positions: int):
+    def __init__(self, tokenizer: TranslationTokenizer, max_positions: int):
         self._tokenizer = tokenizer
-        self._positions = positions
+        self._max_positions = max_positions
 
     def join(self, lines: list[Line], translated: list[list[TokenTranslation]], rank: int) -> str:
         texts = []
         for line, parts in zip(lines, translated):
             sentences = [self._tokenizer.join(part.hypotheses[rank]) for part in parts]
-            texts.append((self._tokenizer.join_sentences(sentences) if sentences else line.kept) + line.end)
+            texts.append((self._tokenizer.join_sentences(sentences) if sentences else line.untranslated) + line.end)
         return "".join(texts)
 
     def detail(
@@ -61,9 +61,9 @@ class Presentation:
         )
 
     def empty(self, source: list[str], start: list[int], options: DecodingOptions) -> TokenTranslation:
-        """The translation of nothing: the target prefix, as if the model had said no more."""
+        """The translation of an empty source: the target prefix alone."""
         count = options.num_hypotheses
-        last = 1 + options.limit(0, self._positions)
+        last = 1 + options.limit(0, self._max_positions)
         tokens = self._tokenizer.target_surfaces(start[1 + self._tokenizer.forced : last])
         attention = [np.zeros((len(tokens), len(source)), np.float32)] * count if options.return_attention else None
         return TokenTranslation(source, [tokens] * count, [0.0] * count, [0.0] * count, [0] * count, attention)
@@ -72,4 +72,4 @@ class Presentation:
 def _total_score(parts: list[TokenTranslation], rank: int, options: DecodingOptions) -> float:
     length = sum(part.lengths[rank] for part in parts)
     log_probability = sum(part.log_probabilities[rank] for part in parts)
-    return normalised(log_probability, length, options.length_penalty, options.word_penalty)
+    return normalized(log_probability, length, options.length_penalty, options.word_penalty)

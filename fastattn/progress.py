@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 
-from fastattn.shown import shown
+from fastattn.printable import printable
 
 _FIRST_AFTER = 0.5  # seconds; quick work shows nothing
 _EVERY = 0.1
@@ -26,7 +26,7 @@ class Progress:
             if not self.enabled or (now < self._next and not at_once):
                 return
             self._next = now + _EVERY
-            text = shown(text)[: self._width()]
+            text = printable(text)[: self._width()]
             self._write("\r" + text.ljust(self._drawn))  # spaces, since not every terminal knows how to erase
             self._drawn = len(text)
 

@@ -1,4 +1,4 @@
-"""Weights as int8, as a checkpoint or ``rounding`` gives them."""
+"""int8 weights, from a checkpoint or from ``rounding``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,17 +10,16 @@ from fastattn.errors import CheckpointError
 
 @dataclass(frozen=True, eq=False)
 class QuantizedTensor:
-    """A weight matrix or embedding table as int8 with one factor a row, and perhaps one a column.
+    """A weight matrix or embedding table as int8, with a scale for each row and perhaps for each column.
 
     It stands for float32 values_FD[f, d] * multipliers_F[f] * input_factors_D[d].
 
     values_FD        int8 [F, D], C-contiguous; may be a view of a mapped file, which it then keeps open
     multipliers_F    float32 [F]
-    input_scale      by what the checkpoint wants inputs multiplied before they are rounded to int8 and cut at +-127;
-                     None: 127 / max |x| of each row; an embedding's rows are not inputs
-    input_factors_D  float32 [D], by what inputs are multiplied before they are rounded to int8, which leaves the
-                     product with values_FD[f] * multipliers_F[f]; None: ones. Not with an input scale, nor for an
-                     embedding
+    input_scale      inputs are multiplied by it, rounded to int8 and clipped at +-127; None: 127 / max |x| of each
+                     row. Not for embeddings
+    input_factors_D  float32 [D]: inputs are multiplied by it before they are rounded to int8 and multiplied by
+                     values_FD[f] * multipliers_F[f]; None: ones. Not with an input scale, nor for embeddings
     """
 
     values_FD: np.ndarray
@@ -51,7 +50,7 @@ class QuantizedTensor:
         return self.values_FD.size
 
     def float32(self) -> np.ndarray:
-        """The matrix that it stands for, a new array each time."""
+        """The dequantized matrix, a new array each time."""
         # NumPy converts block by block in its own buffer: no float copy of the whole comes between.
         weight_FD = np.multiply(self.values_FD, self.multipliers_F[:, None], dtype=np.float32)
         if self.input_factors_D is not None:
@@ -63,7 +62,7 @@ Tensor = np.ndarray | QuantizedTensor
 
 
 def without_input_scales(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors as they are, but for their scales of inputs; tied ones stay tied."""
+    """The tensors without their input scales; tied ones stay tied."""
     plain: dict[int, Tensor] = {}
     for tensor in tensors.values():
         scaled = isinstance(tensor, QuantizedTensor) and tensor.input_scale is not None

@@ -7,13 +7,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class TokenTranslation:
-    """What the model made of one source: hypotheses by rank, the best first.
+    """The translation of one source: hypotheses by rank, best first.
 
-    source             its tokens, without the special ones that the engine adds and what max_input_length cuts off
-    hypotheses         tokens of each, without the end token unless return_end_token asks for it
+    source             its tokens, without added special ones, cut to max_input_length
+    hypotheses         the tokens of each, with the end token only if return_end_token is set
     scores             (log-probability - length * word_penalty) / length ** length_penalty, and the coverage penalty
     log_probabilities  each the sum over ``lengths`` tokens, the end token counted; a target prefix counts 0
-    attention          where asked for: of each hypothesis, float32 [its tokens, source tokens]
+    attention          if asked for: of each hypothesis, float32 [its tokens, source tokens]
     """
 
     source: list[str]
@@ -34,10 +34,10 @@ class Translation:
     """A text's translation with its alternatives and scores: what ``translate(..., details=True)`` returns.
 
     text        the best hypothesis
-    hypotheses  the texts by rank, the best first; perhaps fewer than asked for where the length limit ended the search
-    scores      of each, as a TokenTranslation's, over all that was translated; 0 where nothing was. Of a text in one
-                part it is the part's own score
-    parts       the lines, sentences or pieces of them that were translated one by one, with tokens and attention
+    hypotheses  the texts by rank, best first; perhaps fewer than asked for if the length limit ended the search
+    scores      of each, as in TokenTranslation, over all parts; 0 if nothing was translated. Of a text in one part it
+                is the part's score
+    parts       the lines, sentences or pieces that were translated one by one, with tokens and attention
     """
 
     text: str
@@ -56,7 +56,7 @@ class Score:
 
 @dataclass(frozen=True)
 class ExecutionStats:
-    """What ``translate_file`` has done, by CTranslate2's names: tokens of the best hypotheses, lines, milliseconds."""
+    """The work of ``translate_file``, by CTranslate2's names: tokens of the best hypotheses, lines, milliseconds."""
 
     num_tokens: int
     num_examples: int

@@ -1,4 +1,4 @@
-"""Weights at fewer bits: float32 matrices to int8 by rows, and to bfloat16."""
+"""Rounding of weights: float32 matrices to int8 by rows, and to bfloat16."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ LARGEST = 127  # -128 is not used: a row's range is symmetric
 
 
 def row_multipliers(weight_FD: np.ndarray, name: str, input_factors_D: np.ndarray | None = None) -> np.ndarray:
-    """``quantize``'s float32 [F]: the greatest magnitude of each row over 127."""
+    """The multipliers of ``quantize``, float32 [F]: the greatest magnitude of each row / 127."""
     greatest_F = np.abs(_less_factors(weight_FD, input_factors_D)).max(axis=1, initial=0)
     if not np.isfinite(greatest_F).all():
         raise CheckpointError(f"{name} has values that are not finite; int8 cannot hold them")

@@ -1,6 +1,6 @@
-"""What an architecture is, as plain data: the one description that loaders write and models read.
+"""Architectures as plain data, which loaders write and models read.
 
-``tensors`` has the names and shapes of what a checkpoint of it holds.
+``fastattn.tensors`` has the names and shapes of a checkpoint's tensors.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "si
 NORMS = ("layer", "rms")
 # "sinusoid": position p is encoded as p + start, sines then cosines, exponent d/2 - 1 (tensor2tensor).
 POSITIONS = ("none", "table", "sinusoid", "rotary", "alibi", "relative")
-# What stands in a decoder for self-attention: a simpler simple recurrent unit (Kim 2019), or the average attention
+# Replacements of a decoder's self-attention: a simpler simple recurrent unit (Kim 2019), or the average attention
 # network (Zhang 2018).
 RECURRENCES = ("ssru", "average-attention")
 
@@ -30,7 +30,7 @@ def _check_counts(least: int, **counts: int) -> None:
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """How attention is laid out, in all layers alike: H heads, G key heads, K the width of a head."""
+    """Attention, the same in all layers: H heads, G key heads, K the width of a head."""
 
     heads: int
     key_heads: int
@@ -44,18 +44,18 @@ class AttentionSpec:
 
     @property
     def query_width(self) -> int:
-        """Of all heads together."""
+        """The width of all queries together."""
         return self.heads * self.head_width
 
     @property
     def key_width(self) -> int:
-        """Of all key heads together, and of their values."""
+        """The width of all keys together, and of all values."""
         return self.key_heads * self.head_width
 
 
 @dataclass(frozen=True)
 class FeedForwardSpec:
-    """Two products with an activation between them; gated: a third, of the input, multiplies it (Shazeer 2020)."""
+    """Two linear layers with an activation between; gated: a third, of the input, multiplies it (Shazeer 2020)."""
 
     inner_width: int
     activation: str = "relu"
@@ -68,7 +68,7 @@ class FeedForwardSpec:
 
 @dataclass(frozen=True)
 class NormSpec:
-    """Which norm stands where: before each sublayer or behind it, behind all blocks, behind the embedding."""
+    """The kind of norm and its places: before or after each sublayer, after all blocks, after the embedding."""
 
     kind: str = "layer"
     epsilon: float = 1e-5
@@ -101,14 +101,14 @@ class Alibi:
 
 @dataclass(frozen=True)
 class PositionSpec:
-    """How a stack tells positions apart; what belongs to other kinds stays as it is here."""
+    """Positions of a stack; fields of other kinds keep their defaults."""
 
     kind: str = "sinusoid"
-    limit: int = 0  # how many positions there are; 0: no limit of its own
-    start: int = 1  # sinusoid: what the first position is encoded as
-    rotary: Rotary | None = None  # None: on the whole of a head
+    limit: int = 0  # the most positions; 0: no limit
+    start: int = 1  # sinusoid: the number that encodes the first position
+    rotary: Rotary | None = None  # None: on the whole head
     alibi: Alibi | None = None
-    buckets: int = 0  # relative: of distances (T5), and from which distance on they are all in the last
+    buckets: int = 0  # relative: buckets of distances (T5); all from max_distance on are in the last
     max_distance: int = 0
 
     def __post_init__(self) -> None:
@@ -117,18 +117,18 @@ class PositionSpec:
 
     @property
     def inside_attention(self) -> bool:
-        """Whether they act on queries, keys or scores, not on the embedding."""
+        """Whether positions act on queries, keys or scores, not on the embedding."""
         return self.kind in ("rotary", "alibi", "relative")
 
 
 @dataclass(frozen=True)
 class RecurrenceSpec:
-    """What a decoder looks back by in place of self-attention; but for ``kind``, what average attention has."""
+    """The replacement of a decoder's self-attention; all fields but ``kind`` are of average attention."""
 
     kind: str
-    inner_width: int = 0  # A of the feed-forward behind the average; 0: none
+    inner_width: int = 0  # A of the feed-forward after the average; 0: none
     activation: str = "swish"  # of that feed-forward
-    gates: bool = True  # input and average are weighed before they are added, else the average stands alone
+    gates: bool = True  # input and average are gated and added; else the average alone
 
     def __post_init__(self) -> None:
         _check_known("recurrence", self.kind, RECURRENCES)
@@ -138,7 +138,7 @@ class RecurrenceSpec:
 
 @dataclass(frozen=True)
 class AlignmentSpec:
-    """Whose cross-attention is "the attention": a layer's, negative from the end, its first heads averaged."""
+    """The cross-attention that is returned: the mean of a layer's first heads; negative layers count from the end."""
 
     layer: int = -1
     heads: int = 1  # 0: all
@@ -197,6 +197,6 @@ class ModelSpec:
 
     @property
     def stacks(self) -> dict[str, StackSpec]:
-        """Those that there are, by the names that their tensors begin with."""
+        """The stacks by name, which is also the prefix of their tensors' names."""
         both = {"encoder": self.encoder, "decoder": self.decoder}
         return {name: stack for name, stack in both.items() if stack is not None}

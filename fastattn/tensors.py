@@ -1,7 +1,7 @@
-"""Which tensors a checkpoint of an architecture holds, and what is wrong with those that it has.
+"""The tensors that a checkpoint of an architecture must hold, and checks of those that it has.
 
-Canonical tensor names, all float32 (matrices perhaps as a QuantizedTensor, which stands for float32), weights as
-[outputs, inputs]; STACK is ``encoder`` or ``decoder``::
+Canonical tensor names; all are float32 (or a QuantizedTensor, for matrices), weights [outputs, inputs]; STACK is
+``encoder`` or ``decoder``::
 
     STACK.embedding.weight                       [V, D]
     STACK.positions                              [P, D]   positions "table"
@@ -29,8 +29,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastattn.errors import CheckpointError
+from fastattn.printable import first_of
 from fastattn.quantized import Tensor
-from fastattn.shown import first_of
 from fastattn.spec import ModelSpec, RecurrenceSpec, StackSpec
 
 
@@ -122,9 +122,9 @@ def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
 
 
 def find_misfits(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Any]) -> list[str]:
-    """What is missing, left over or misshapen among tensors, anything with a shape, that should be as expected.
+    """Messages about tensors (anything with a shape) that are missing, left over or misshapen.
 
-    Of each the first ones, and how many more there are.
+    The first of each kind, and how many more there are.
     """
     missing = [f"missing {name} {list(shape)}" for name, shape in expected.items() if name not in found]
     unexpected = [f"unexpected {name} {list(found[name].shape)}" for name in found if name not in expected]

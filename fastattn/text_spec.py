@@ -1,4 +1,4 @@
-"""How text becomes ids, and rows vectors, as plain data: what loaders write and the text side reads."""
+"""How text becomes ids, and hidden states vectors, as plain data: loaders write it, tokenizers read it."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,17 +7,17 @@ import numpy as np
 
 from fastattn.errors import InputError
 
-# From a sentence's rows to one vector, by sentence-transformers' names; two of them are one.
+# From a sentence's rows to one vector, by sentence-transformers' names; mean_sqrt_len has two.
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 
 
 @dataclass(frozen=True)
 class DecodingSettings:
-    """How a checkpoint's own files want it to be searched, by the names of DecodingOptions; None: they do not say.
+    """A checkpoint's own decoding settings, by the names of DecodingOptions; None: not in its files.
 
     suppress_sequences  ids
-    forced_tokens       what every target begins with, behind the start token; they are no part of the translation
-    not_followed        what else the files say and no search here can do, as a reader is to be told of it
+    forced_tokens       every target begins with these, after the start token; they are not part of the translation
+    not_followed        settings in the files that are not supported, as messages for the user
     """
 
     beam_size: int | None = None
@@ -36,14 +36,16 @@ class DecodingSettings:
     not_followed: tuple[str, ...] = ()
 
     def options(self) -> dict[str, Any]:
-        """What the files say, as DecodingOptions takes it."""
-        apart = ("forced_tokens", "not_followed")
-        return {name: value for name, value in vars(self).items() if name not in apart and value not in (None, ())}
+        """The settings as arguments of DecodingOptions."""
+        not_options = ("forced_tokens", "not_followed")
+        return {
+            name: value for name, value in vars(self).items() if name not in not_options and value not in (None, ())
+        }
 
 
 @dataclass(frozen=True)
 class TranslationText:
-    """How a translation model's text becomes ids: vocabularies by surface, special tokens, sentencepiece files."""
+    """How a translation model's text becomes ids: vocabularies, special tokens, sentencepiece files."""
 
     source_vocabulary: tuple[str, ...]
     target_vocabulary: tuple[str, ...]
@@ -59,13 +61,13 @@ class TranslationText:
     target_language: str = ""
     writes_unknowns: bool = True  # else <unk> is never chosen unless the caller wants it
     vocabulary_map: bytes | None = None  # CTranslate2's vmap.txt: source n-grams and the target tokens they make likely
-    single_sentences: bool = False  # made for them: longer text is split at sentences unless the caller wants otherwise
+    single_sentences: bool = False  # trained on single ones: by default text is split at sentences
     decoding: DecodingSettings = DecodingSettings()
 
 
 @dataclass(frozen=True)
 class EncoderText:
-    """How an encoder's text becomes ids, and what happens to its rows afterwards (sentence-transformers' modules)."""
+    """How an encoder's text becomes ids, and its hidden states vectors (sentence-transformers' modules)."""
 
     tokenizer: bytes  # tokenizer.json
     max_length: int  # in ids, special ones included

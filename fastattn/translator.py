@@ -45,15 +45,15 @@ from fastattn.weights.download import catalog
 class Translator:
     """Translates text with an encoder-decoder checkpoint.
 
-    path       a folder, an .argosmodel file, a name from the catalog, or OWNER/NAME of the Hugging Face hub
-    precision  of the products: "float32", "bfloat16", "int8", "intgemm", which is int8 with the scales of inputs that
-               a Marian's checkpoint may have, or "auto", which is int8 where the checkpoint holds int8, else float32;
-               of CTranslate2's others a UserWarning says what they run as
-    threads    how many to use; None: as many as the process may
+    path       a folder, an .argosmodel file, a name from the catalog, or OWNER/NAME on the Hugging Face hub
+    precision  of the matrix products: "float32", "bfloat16", "int8", "intgemm" (int8 with the static input scales of a
+               Marian checkpoint, where it has them) or "auto" (int8 if the checkpoint holds int8, else float32); for
+               CTranslate2's other names a UserWarning says what they run as
+    threads    the most threads to use; None: all that the process may use
 
     A translation depends on its own text alone: the same bits whatever the other texts and the number of threads. One
-    Translator may serve several Python threads at once. Raises CheckpointError for a checkpoint that is none, or not a
-    translation model's.
+    Translator may serve several Python threads at once. Raises CheckpointError for a path without a valid checkpoint
+    of a translation model.
     """
 
     def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):
@@ -85,7 +85,7 @@ class Translator:
             raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
         resolved = resolve_precision(precision, checkpoint)
         self._precision, checkpoint = resolved.name, resolved.applied(checkpoint)
-        # Compiled kernels are imported only where they are used: it takes a while.
+        # Kernels are imported only when they are needed: it takes a while.
         if ops is None:
             from fastattn import kernels
 
@@ -96,31 +96,31 @@ class Translator:
         self._tokenizer = TranslationTokenizer(text)
         self._options = CallOptions(self._tokenizer)
         packing = resolved.arithmetic, resolved.variety
-        kept = import_module("fastattn.packed_file").PackedFile(checkpoint.files, *packing) if keep else None
+        packed_file = import_module("fastattn.packed_file").PackedFile(checkpoint.files, *packing) if keep else None
         factors = partial(input_factors, checkpoint, self._ops)
-        self._model = build_model(checkpoint, self._ops, resolved.arithmetic, kept, factors)
-        if kept is not None:
-            kept.save()
+        self._model = build_model(checkpoint, self._ops, resolved.arithmetic, packed_file, factors)
+        if packed_file is not None:
+            packed_file.save()
         end_id, unk_id = self._tokenizer.end_id, self._tokenizer.unk_id
         self._service = DecodingService(self._model, end_id, unk_id, self._threads)
         self._pipeline = Pipeline(self._service, self._tokenizer, encoder.positions.limit)
 
     @property
     def precision(self) -> str:
-        """What products run in: "float32", "bfloat16", "int8" or "intgemm"; never "auto"."""
+        """The precision of the matrix products: "float32", "bfloat16", "int8" or "intgemm"; never "auto"."""
         return self._precision
 
     @property
     def default_options(self) -> DecodingOptions:
-        """What a call that gives no options runs with: the checkpoint's own settings, where it has some.
+        """The options of a call that gives none: the checkpoint's own settings, where it has them, else the defaults.
 
-        Its suppress_sequences are ids.
+        suppress_sequences are ids here.
         """
         return self._options.default()
 
     @property
     def max_source_length(self) -> int:
-        """The source tokens that are translated at once; longer text is split. 1024 where the model has no limit."""
+        """The most source tokens of one sentence; longer text is split. 1024 if the model has no limit."""
         return self._pipeline.max_source_length
 
     @overload
@@ -175,18 +175,18 @@ class Translator:
         details: bool = False,
         **options: Any,
     ) -> Any:
-        """The translation of a text, or the list of translations of several: str, or Translation with ``details``.
+        """The translation of a text, or a list of translations of several: str, or Translation with ``details``.
 
-        target_prefix  what the translation shall begin with: one for all texts, or one each, None among them for none
-        split          "long": only what is over ``max_source_length``, at sentences, then at clauses or words;
-                       "sentences": always at sentences; "never": InputError for what is too long; None: "sentences"
-                       for a Marian's checkpoint, which is made for single ones, else "long"
-        options        those of ``DecodingOptions``, in place of the checkpoint's own and the defaults: beam_size=2,
-                       num_hypotheses=1, ...; num_hypotheses above 1 and return_attention need details=True, which
-                       alone can show them. The suppress_sequences are texts
+        target_prefix  the beginning of the translation: one str for all texts, or one for each, None for none
+        split          "long": split text over ``max_source_length``, at sentences, then at clauses or words;
+                       "sentences": always split at sentences; "never": InputError for text that is too long; None:
+                       "sentences" for Marian checkpoints, which are trained on single ones, else "long"
+        options        fields of ``DecodingOptions``, which take precedence over the checkpoint's settings and the
+                       defaults: beam_size=2, num_hypotheses=1, ...; num_hypotheses above 1 and return_attention need
+                       details=True. suppress_sequences are texts
 
-        The lines of a text are translated one by one and keep their line ends; an empty line stays as it is.
-        Raises InputError for options that cannot be followed and for text that is not Unicode.
+        The lines of a text are translated one by one and keep their line ends; empty lines stay empty.
+        Raises InputError for invalid options and for text that is not Unicode.
         """
         make_plan, decoding = self._planned(texts, target_prefix, split, details, options)
         return self._service.scheduler(decoding).run(make_plan)
@@ -201,12 +201,11 @@ class Translator:
         caller: Hashable = None,
         **options: Any,
     ) -> "Future[Any]":
-        """A ``concurrent.futures.Future`` of what ``translate`` returns; nothing is waited for.
+        """A ``concurrent.futures.Future`` of what ``translate`` returns; returns at once.
 
-        Texts of all callers are searched for together, each as alone. ``cancel()`` takes them out of the work at any
-        time; a callback is called by the thread that computes, and what it raises ends this call's texts alone.
-        caller  whose they are, anything hashable: callers have equal shares of what there is, however much each asks
-                for; None: this thread
+        Texts of all callers share decoding steps, with the results that each has alone. ``cancel()`` works at any time.
+        A callback is called by a worker thread; an error that it raises ends this call alone.
+        caller  who asks, any hashable value: callers get equal shares, however much each asks for; None: this thread
         Raises as ``translate`` does, and QueueFullError where too much waits.
         """
         make_plan, _ = self._planned(texts, target_prefix, split, details, options)
@@ -223,7 +222,7 @@ class Translator:
         **options: Any,
     ) -> Any:
         """``translate`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
-        import asyncio  # 25 ms, which whoever awaits has spent already
+        import asyncio  # 25 ms; callers that await have imported it already
 
         caller = asyncio.current_task() if caller is None else caller
         how: dict[str, Any] = {"target_prefix": target_prefix, "split": split, "details": details, **options}
@@ -232,7 +231,7 @@ class Translator:
     def _planned(
         self, texts: Any, target_prefix: Prefixes, split: str | None, details: bool, options: Mapping[str, Any]
     ) -> tuple[Callable[[], Plan], DecodingOptions]:
-        """What makes the plan of a ``translate``, whose arguments are checked here, and its options."""
+        """(function that makes the plan of a ``translate``, options); its arguments are checked here."""
         decoding = self._options.of_texts(options)
         split = self._options.split(split)
         check_details(decoding, details)
@@ -283,14 +282,14 @@ class Translator:
         return_exceptions: bool = False,
         **options: Any,
     ) -> Iterator[Any]:
-        """Yield the translation of each text in order, as ``translate`` with the same options would.
+        """Yield the translation of each text in order, as ``translate`` with the same options.
 
-        Reads ahead by some thousand tokens, so memory is bounded however many texts there are; whoever waits for each
-        answer calls ``translate``. An error, of a text or of the iterable itself, comes once the translations of all
-        texts before it have been yielded; with ``return_exceptions`` the FastattnError of a text takes the place of its
-        translation and the rest goes on.
-        ``target_prefix`` may be an iterable too, which is read alongside. A file's line keeps its end, so that
-        ``print(line, end="")`` or ``writelines`` gives the lines of the translation.
+        Reads some thousand tokens ahead, so memory is bounded however many texts there are; to get each answer before
+        the next text is read, call ``translate``. An error, of a text or of the iterable itself, is raised after the
+        translations of all texts before it; with ``return_exceptions`` the FastattnError of a text is yielded in the
+        place of its translation, and the other texts are translated.
+        ``target_prefix`` may be an iterable too, read in step with the texts. Lines of a file keep their ends, so that
+        ``print(line, end="")`` or ``writelines`` writes the lines of the translation.
         """
         decoding = self._options.of_texts(options)
         split = self._options.split(split)
@@ -316,8 +315,8 @@ class Translator:
 
         target_path  a file with a target prefix for each line; an empty line for none
         with_scores  put each hypothesis' score and `` ||| `` before it
-        The rest is as in ``translate_iter``; num_hypotheses above 1 give as many lines each, empty ones where fewer are
-        found. Raises InputError for what cannot be read or is not text, FastattnError for what cannot be written.
+        Otherwise as ``translate_iter``; each line gives num_hypotheses lines, empty ones where fewer were found.
+        Raises InputError for a file that cannot be read or is not text, FastattnError for one that cannot be written.
         """
         start = perf_counter()
         check_bool("with_scores", with_scores)
@@ -334,11 +333,11 @@ class Translator:
         target_prefix: Iterable[Sequence[str] | None] | None = None,
         **options: Any,
     ) -> list[TokenTranslation]:
-        """Translate sources that are lists of the source vocabulary's tokens; the options are ``DecodingOptions``' own.
+        """Translate sources given as lists of tokens of the source vocabulary; options as in ``DecodingOptions``.
 
-        target_prefix  for each source the tokens that its translation begins with, or None; where the checkpoint names
-                       no start token, the first of them is it
-        Nothing is split: a source over ``max_source_length`` is an InputError where the model has such a limit.
+        target_prefix  for each source the tokens that its translation begins with, or None; if the checkpoint has no
+                       start token, the first of them is the start token
+        Nothing is split: a source over ``max_source_length`` is an InputError if the model has such a limit.
         """
         decoding = self._options.of_tokens(options)
         listed = self._pipeline.read_tokens(sources, decoding)
@@ -354,12 +353,12 @@ class Translator:
         split: str | None = None,
         **options: Any,
     ) -> Iterator[Step]:
-        """Yield the tokens of a translation as they are produced, by greedy search or sampling: a Step each.
+        """Yield a Step for each token of a translation as it is produced, by greedy search or sampling.
 
-        source         a text, whose parts come one after the other, or a list of tokens as ``translate_tokens`` takes
-        target_prefix  alike: a text, or tokens
-        The options are those of ``translate``, or ``translate_tokens``; beam_size is 1. Work is done only while the
-        next token is asked for: to break off is to end it. Raises InputError for what cannot be followed.
+        source         a text, whose parts are translated one after the other, or a list of tokens
+        target_prefix  of the same kind: a text, or tokens
+        Options as in ``translate`` or ``translate_tokens``; beam_size is 1. Tokens are computed when asked for:
+        leaving the loop ends the work. Raises InputError for invalid options.
         """
         plain = isinstance(source, str)
         options = {"beam_size": 1} | options
@@ -378,10 +377,10 @@ class Translator:
     def score(self, source: Iterable[str], target: Iterable[str]) -> list[Score]: ...
 
     def score(self, source: str | Iterable[str], target: str | Iterable[str]) -> Score | list[Score]:
-        """How probable the model finds a given translation: the log-probability of each token and of its end.
+        """The model's log-probability of each token of a given translation, the end token included.
 
-        Two texts give a Score, two lists of texts a list of them. Nothing is split: what is longer than the model has
-        positions for is an InputError.
+        Two texts give a Score, two lists of texts a list of them. Nothing is split: text that is longer than the model
+        has positions for is an InputError.
         """
         if isinstance(source, str) != isinstance(target, str):
             raise InputError("score should be given two texts, or two lists of texts")
@@ -396,7 +395,7 @@ class Translator:
     def score_tokens(self, sources: Iterable[Sequence[str]], targets: Iterable[Sequence[str]]) -> list[Score]:
         """``score`` of tokens instead of texts; the end token is added to each target.
 
-        Where the source is empty the model cannot run, and every token scores 0.
+        For an empty source the model does not run, and every token scores 0.
         """
         listed = token_lists("sources", sources)
         ids = [

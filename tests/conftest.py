@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, settings
 
-from fastattn.cache import cache_root
+from fastattn.cache_folder import cache_root
 from fastattn.errors import DownloadError
 
 # As it was when the session began: tests that move the cache or reconfigure pip change nothing for real checkpoints,

@@ -67,7 +67,7 @@ def test_projections_and_picks_take_factors_too(inputs):
     np.testing.assert_allclose(kernels.project_all(x, packed), expected, atol=1e-4)
     best, ids = kernels.project_top_k(x, packed, 3)
     np.testing.assert_allclose(best, np.take_along_axis(expected, ids.astype(np.int64), axis=1), atol=1e-4)
-    everything = kernels.pick(kernels.pack_rows(weight, packed), np.arange(300, dtype=np.int32))
+    everything = kernels.select_outputs(kernels.pack_rows(weight, packed), np.arange(300, dtype=np.int32))
     np.testing.assert_allclose(kernels.project_all(x, [everything] * 7), expected, atol=1e-4)
 
 

@@ -120,7 +120,7 @@ def test_pooling_of_an_empty_sentence_is_zero() -> None:
 def test_normalize_and_truncation_come_in_the_order_of_sentence_transformers(encoder: Encoder) -> None:
     raw = _rows("the cat").mean(axis=0)
     np.testing.assert_allclose(encoder.encode("the cat", normalize_embeddings=False), raw, atol=1e-5)
-    # The checkpoint's own normalisation comes before the cut, the caller's after it.
+    # The checkpoint's own normalization comes before the cut, the caller's after it.
     np.testing.assert_allclose(encoder.encode("the cat", truncate_dim=5), _unit(raw)[:5], atol=1e-6)
     shortened = encoder.encode("the cat", normalize_embeddings=True, truncate_dim=5)
     np.testing.assert_allclose(shortened, _unit(raw[:5]), atol=1e-6)

@@ -13,7 +13,16 @@ from tests import ROOT
 ROOMS = {"fastattn": ROOT / "fastattn", "fastattn.weights": ROOT / "weights", "fastattn.cli": ROOT / "cli"}
 
 # Room -> the rooms that it may import, beside itself and ANYBODY's. Model code takes its operations as an argument.
-ANYBODY = {"errors", "cache", "kept", "lazy", "sharing", "shown", "warned", "_version"}
+ANYBODY = {
+    "errors",
+    "cache_folder",
+    "atomic_files",
+    "lazy",
+    "worker_threads",
+    "printable",
+    "caller_warnings",
+    "_version",
+}
 ABOVE_ALL = {
     "simd",
     "runtime",
@@ -50,13 +59,13 @@ TABLE = {
     "__main__": {"cli"},
     "_version": set(),
     "errors": set(),
-    "shown": set(),
-    "cache": set(),
-    "kept": set(),
+    "printable": set(),
+    "cache_folder": set(),
+    "atomic_files": set(),
     "lazy": set(),
-    "sharing": set(),
+    "worker_threads": set(),
     "scheduling": set(),
-    "warned": set(),
+    "caller_warnings": set(),
     "environment": set(),
     "progress": set(),
     "simd": set(),

@@ -13,7 +13,7 @@ NAMESPACES = pytest.mark.parametrize("namespace", [kernels, reference], ids=["ke
 OPERATIONS = {name: member for name, member in vars(Ops).items() if inspect.isfunction(member) and name[0] != "_"}
 
 # What test_jit and test_picked test.
-ELSEWHERE = ("use_threads", "current_threads", "thread_limit", "pack_rows", "pick")
+ELSEWHERE = ("use_threads", "current_threads", "thread_limit", "pack_rows", "select_outputs")
 
 
 def _parameters(function):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fastattn import Encoder, kernels
-from fastattn.cache import cache_root
+from fastattn.cache_folder import cache_root
 from fastattn.packed_file import PackedFile, content_hash
 from fastattn.quantized import QuantizedTensor
 

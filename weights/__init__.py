@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from fastattn.cache import cache_root, mark_used
+from fastattn.cache_folder import cache_root, mark_used
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.tensors import check_tensors
@@ -41,7 +41,7 @@ def read(path: str | Path) -> Checkpoint:
     if path.parent == cache_root() / "checkpoints":
         mark_used(path)
     try:
-        exporter = next((module for module in EXPORTERS.values() if module.recognise(path)), None)
+        exporter = next((module for module in EXPORTERS.values() if module.recognize(path)), None)
         if exporter is not None:
             checkpoint = exporter.read(path)
             check_tensors(checkpoint.spec, checkpoint.tensors, str(path))
@@ -59,7 +59,7 @@ def check(path: Path, awaited: Collection[str]) -> None:
     Only what Hugging Face's folders and their like say beside their weights; other formats say little there.
     """
     known = (native, sentence_transformers, huggingface)
-    exporter = next((module for module in known if module.recognise(path)), None)
+    exporter = next((module for module in known if module.recognize(path)), None)
     if exporter is not None:
         with contextlib.suppress(Awaited):
             exporter.read_folder(Directory(path, awaited))
@@ -74,7 +74,7 @@ def _check_sharing(checkpoint: Checkpoint, path: Path) -> None:
 
 
 def _explain(path: Path) -> str:
-    """What is wrong with a path that no exporter recognises."""
+    """The error message for a path that no exporter recognizes."""
     known = "; ".join(module.DESCRIPTION for module in EXPORTERS.values())
     if not path.exists():
         return f"{path}: no such file or folder; expected one of: {known}"

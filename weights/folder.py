@@ -1,4 +1,4 @@
-"""A checkpoint's files by name, wherever they lie: in a directory here, in an archive in ``containers.zip_folder``."""
+"""A checkpoint's files by name: in a directory here, in an archive in ``containers.zip_folder``."""
 
 import errno
 import mmap
@@ -20,18 +20,18 @@ class Folder(Protocol):
     def contains(self, name: str) -> bool: ...
 
     def read(self, name: str) -> memoryview:
-        """The file's bytes, writable; raises CheckpointError where there is none."""
+        """The file's bytes, writable; raises CheckpointError if there is no such file."""
 
     def where(self, name: str) -> str:
-        """What an error calls the file."""
+        """The file's name in error messages."""
 
 
 class Awaited(Exception):
-    """A file was asked for that is still to come: what comes before it in the checkpoint is in order."""
+    """A file that is not downloaded yet was read: everything before it in the checkpoint is valid."""
 
 
 class Directory:
-    """A Folder on disk, its files mapped: a tensor that needs no conversion costs neither time nor memory.
+    """A Folder on disk. Files are mapped: a tensor that needs no conversion costs no time and no memory.
 
     awaited  names of files that are to come, which count as there; to read one raises Awaited
     """
@@ -46,7 +46,7 @@ class Directory:
         return self._used
 
     def names(self) -> list[str]:
-        """Those of the files at the top."""
+        """The names of the files in the folder itself."""
         there = {entry.name for entry in self.path.iterdir() if entry.is_file()}
         return sorted(there.union(name for name in self.awaited if "/" not in name))
 
@@ -64,7 +64,7 @@ class Directory:
 
 
 def kind_of(path: Path) -> str:
-    """What lies at a path, links followed: file, folder, FIFO, socket, device; nothing where there is none."""
+    """The kind of a path, links followed: file, folder, FIFO, socket, device or nothing."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):  # of a path with a NUL
@@ -74,7 +74,7 @@ def kind_of(path: Path) -> str:
 
 
 def map_file(path: Path) -> memoryview:
-    """The bytes of a file, copy on write: arrays over them are writable, the file never changes."""
+    """The mapped bytes of a file, copy on write: arrays over them are writable, the file never changes."""
     kind = kind_of(path)
     if kind != "file":
         raise CheckpointError(f"{path}: no such file" if not kind else f"{path}: should be a file, is a {kind}")
@@ -89,6 +89,6 @@ def map_file(path: Path) -> memoryview:
 
 
 def check_memory(error: Exception, path: Path) -> None:
-    """OutOfMemoryError where that is what the system said: nothing is wrong with the file."""
+    """Raise OutOfMemoryError if the system had no memory: nothing is wrong with the file."""
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         raise OutOfMemoryError(f"not enough memory to read {path}") from None

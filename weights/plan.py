@@ -1,11 +1,11 @@
-"""Canonical tensors from a file's arrays: a table of what each is made of, one check of it all, then the tensors.
+"""Canonical tensors from a file's arrays: a table of the sources of each, one check of all, then the tensors.
 
 A table's key is a canonical name of ``fastattn.tensors``, its value is ``of`` the arrays that the tensor is made of. In
 both STACK stands for encoder and decoder, # for a layer's number, * for weight and bias::
 
     "STACK.embedding.weight": of("STACK.embed_tokens.weight"),
     "STACK.layers.#.self_attention.qkv.*": of("STACK.#.query.*", "STACK.#.key.*", "STACK.#.value.*"),
-    "STACK.layers.#.feed_forward.inner.*": of("STACK.#.fc1.*", turned=True),
+    "STACK.layers.#.feed_forward.inner.*": of("STACK.#.fc1.*", transposed=True),
 
 What shapes the arrays should have follows from the canonical ones. An array that needs no change is not copied; arrays
 that a file has once, under whatever names, become one tensor.
@@ -28,7 +28,7 @@ NAME = re.compile(r"(encoder|decoder)(\.layers\.(\d+))?\.(.+?)(?:\.(weight|bias)
 
 
 class Array(Protocol):
-    """An array of a file, whichever container it is in; nothing of it is converted before it is asked for."""
+    """An array of a file, of any container; converted only when it is read."""
 
     @property
     def shape(self) -> Shape: ...
@@ -37,8 +37,8 @@ class Array(Protocol):
     def vector(self) -> np.ndarray:
         """The values end to end, float32."""
 
-    def matrix(self, turned: bool) -> Tensor:
-        """float32, or int8 as it is stored; ``turned``: with its columns as rows."""
+    def matrix(self, transposed: bool) -> Tensor:
+        """float32, or int8 as stored; transposed if ``transposed``."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class FirstRow:
 
 @dataclass(frozen=True)
 class Part:
-    """What a canonical tensor is made of.
+    """The sources of a canonical tensor.
 
     names   arrays of equal shapes, joined by their rows; None stands for zeros, of a vector
     ends    what weight and bias are called in the file
-    turned  its matrices are stored as [inputs, outputs]
+    transposed  its matrices are stored as [inputs, outputs]
     flat    a vector of n numbers may be stored as [1, n]
     plus    is added to each row
     offset  is added to each number
@@ -66,7 +66,7 @@ class Part:
 
     names: tuple[str | None, ...]
     ends: tuple[str, str] = ("weight", "bias")
-    turned: bool = False
+    transposed: bool = False
     flat: bool = False
     plus: FirstRow | None = None
     offset: float = 0.0
@@ -78,7 +78,7 @@ class Part:
         """The arrays' names and the shapes that they should have."""
         rows, *columns = self.shape
         shape = (rows // max(1, len(self.names)), *columns)
-        shapes = {name: shape[::-1] if self.turned else shape for name in self.names if name is not None}
+        shapes = {name: shape[::-1] if self.transposed else shape for name in self.names if name is not None}
         return shapes | ({self.plus.name: (self.plus.rows, self.shape[-1])} if self.plus else {})
 
     def is_absent(self, stored: Mapping[str, Array]) -> bool:
@@ -137,8 +137,8 @@ def _filled(pattern: str, words: Mapping[str, str]) -> str:
     return pattern
 
 
-def same_names(spec: ModelSpec) -> dict[str, Part]:
-    """The plan of a file that has each tensor under its canonical name."""
+def canonical_parts(spec: ModelSpec) -> dict[str, Part]:
+    """The parts of a file that has each tensor under its canonical name."""
     return {name: Part((name,), shape=shape) for name, shape in tensor_shapes(spec).items()}
 
 
@@ -168,7 +168,7 @@ def make_tensors(parts: Mapping[str, Part], stored: Mapping[str, Array]) -> dict
     for name, part in parts.items():
         arrays = tuple(id(stored[theirs]) if theirs and theirs in stored else theirs for theirs in part.names)
         is_weight = name.endswith(".weight")  # which alone may be int8
-        key = (arrays, is_weight, part.shape, part.turned, part.plus, part.offset, part.absent)
+        key = (arrays, is_weight, part.shape, part.transposed, part.plus, part.offset, part.absent)
         if key not in made:
             made[key] = _make(part, stored, is_weight)
         tensors[name] = made[key]
@@ -188,11 +188,11 @@ def _make(part: Part, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
         vectors = [zeros((size,)) if name is None else stored[name].vector for name in part.names]
         made = _joined(vectors)
     else:
-        made = _joined([stored[name].matrix(part.turned) for name in part.names if name is not None])
+        made = _joined([stored[name].matrix(part.transposed) for name in part.names if name is not None])
         if not is_weight:
             made = as_float32(made)
     if part.plus is not None:
-        row_D = as_float32(stored[part.plus.name].matrix(turned=False))[0]
+        row_D = as_float32(stored[part.plus.name].matrix(transposed=False))[0]
         made = as_float32(made) + row_D * np.float32(part.plus.scale)
     if part.offset:
         made = as_float32(made) + np.float32(part.offset)

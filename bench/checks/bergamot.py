@@ -128,7 +128,7 @@ def speed(data: Data) -> tuple[bool, str]:
     "en-pt from the command line without an option of the search, FLORES dev: BLEU 46.8, and as a whole process on two "
     "threads, kernels in the cache, faster than translateLocally",
 )
-def own_settings(data: Data) -> tuple[bool, str]:
+def checkpoint_settings(data: Data) -> tuple[bool, str]:
     import sacrebleu
 
     lines, references = data.flores("en"), data.flores("pt")

@@ -10,7 +10,7 @@ from bench.checks import Data
 from bench.orchestra import run_child
 from bench.request import Request
 from bench.timing import library_threads
-from fastattn.cache import cache_root
+from fastattn.cache_folder import cache_root
 from fastattn.kernels import use_threads
 from fastattn.weights.download import catalog
 

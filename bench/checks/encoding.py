@@ -41,7 +41,7 @@ def vectors(data: Data) -> tuple[bool, str]:
 
 @check(
     "minilm-peers",
-    "486 sentences, tokenising included: at least 1.2 x CTranslate2 and ONNX Runtime on one thread, 1.3 x on two, "
+    "486 sentences, tokenizing included: at least 1.2 x CTranslate2 and ONNX Runtime on one thread, 1.3 x on two, "
     "and 3.5 x sentence-transformers",
 )
 def peers(data: Data) -> tuple[bool, str]:

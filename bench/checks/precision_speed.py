@@ -18,7 +18,7 @@ SENTENCES = 486  # of MiniLM
 
 @check(
     "int8-minilm",
-    "486 sentences, tokenising included, one thread and two: at least 1.5 x the faster of ONNX Runtime's int8 "
+    "486 sentences, tokenizing included, one thread and two: at least 1.5 x the faster of ONNX Runtime's int8 "
     "(dynamic, a factor a column) and CTranslate2's, each at its best batch size",
 )
 def minilm_int8(data: Data) -> tuple[bool, str]:
@@ -34,7 +34,7 @@ def minilm_int8(data: Data) -> tuple[bool, str]:
     return findings.verdict
 
 
-@check("bfloat16-minilm", "486 sentences, tokenising included, one thread and two: at least 1.5 x float32")
+@check("bfloat16-minilm", "486 sentences, tokenizing included, one thread and two: at least 1.5 x float32")
 def minilm_bfloat16(data: Data) -> tuple[bool, str]:
     texts = data.flores("en")[:SENTENCES]
     findings = Findings()

@@ -63,7 +63,7 @@ NARROW = ((1024, 1024, 1024, 0.85), (96, 384, 1536, 0.7))  # rows, inputs, outpu
 SHARES = "one thread and two, of what the bare tile does in the same run: 85% at 1024 cubed, 70% at 96 x 384 x 1536"
 
 
-@check("int8-products", f"quantising the rows included, {SHARES}")
+@check("int8-products", f"quantizing the rows included, {SHARES}")
 def int8_products(data: Data) -> tuple[bool, str]:
     return _shares("int8")
 

@@ -12,7 +12,7 @@ from bench.checks import Data, Findings, check
 from bench.checks.compare import THREADS, in_child, plural, request
 from bench.machine import ROOT
 from bench.timing import once
-from fastattn.cache import cache_root
+from fastattn.cache_folder import cache_root
 
 LOAD = """
 import json, time

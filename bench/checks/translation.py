@@ -163,7 +163,7 @@ def aren_options(data: Data) -> tuple[bool, str]:
     return not different and worst <= 1e-4, figure + (f"; different: {', '.join(different)}" if different else "")
 
 
-@check("aren-outputs", "greedy and beam outputs equal CTranslate2's on v1 and v2 in every precision, dequantised")
+@check("aren-outputs", "greedy and beam outputs equal CTranslate2's on v1 and v2 in every precision, dequantized")
 def aren_outputs(data: Data) -> tuple[bool, str]:
     words = [list("باريس"), *_words(data.aren("v2"), 50, seed=8)]
     same, total = 0, 0
@@ -216,8 +216,8 @@ def _equality(data: Data, beam: int) -> tuple[bool, str]:
         gap = abs(found[0].log_probs[first] - found[1].log_probs[first])
         if min(gap, abs(totals[0] - totals[1])) > 1e-4:
             unexplained.append(f"line {i + 1} (first gap {gap:.1e}, score gap {abs(totals[0] - totals[1]):.1e})")
-    detokenised = ["".join(r.hypotheses[0]).replace("\u2581", " ").strip() for r in other]
-    bleu = [sacrebleu.corpus_bleu(texts, [references]).score for texts in ([m.text for m in mine], detokenised)]
+    detokenized = ["".join(r.hypotheses[0]).replace("\u2581", " ").strip() for r in other]
+    bleu = [sacrebleu.corpus_bleu(texts, [references]).score for texts in ([m.text for m in mine], detokenized)]
     passed = len(differing) <= 3 and not unexplained and abs(bleu[0] - bleu[1]) <= 0.1
     return passed, (
         f"{300 - len(differing)} of 300 lines equal, {len(unexplained)} differences unexplained"

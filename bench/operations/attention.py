@@ -73,7 +73,7 @@ def attention(
         rows = a["query"], a["key"], a["value"], a["query_starts"], a["key_starts"], laid_out
         lengths = np.diff(a["key_starts"])
         seen = ops.seen_keys(a["query_starts"], lengths, causal, a.get("offset"), window) if causal or window else None
-        added = {"positions": _position_bias(a, positions), "bias_BHTS": a.get("bias")}
+        added = {"position_bias": _position_bias(a, positions), "bias_BHTS": a.get("bias")}
         common = {"seen_N2": seen, "sinks": sinks, **added}
 
         def call() -> tuple[np.ndarray, ...]:
@@ -158,7 +158,7 @@ def attention_step(
     def bind(ops: Any, a: Arrays) -> Any:
         inputs = a["query"], a["key_value"], a["key_value"], a["index"], a["stops"], laid_out
         listed = {"rows_N": a.get("rows"), "firsts_N": a.get("firsts")}
-        common = {**listed, "bias_NHS": a.get("bias"), "positions": _position_bias(a, positions)}
+        common = {**listed, "bias_NHS": a.get("bias"), "position_bias": _position_bias(a, positions)}
 
         def call() -> tuple[np.ndarray, ...]:
             plain = ops.attention_step(*inputs, **common)

@@ -33,7 +33,7 @@ def linear(
     extras: bool = False,
     precision: str = "float32",
 ) -> Problem:
-    """Rows come and go in float32 whatever the precision: rounding or quantising them is part of the work.
+    """Rows come and go in float32 whatever the precision: rounding or quantizing them is part of the work.
 
     extras  the result is multiplied by a factor and added to a residual
     """

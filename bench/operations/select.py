@@ -9,12 +9,12 @@ from fastattn.edits import Edits
 
 
 def _edits(rng: np.random.Generator, rows: int, vocabulary: int, edited: bool) -> Arrays:
-    """Ids to suppress and to penalise; every id of the latter once a row, as the operations ask for."""
+    """Ids to suppress and to penalize; every id of the latter once a row, as the operations ask for."""
     if not edited:
         return {}
-    penalised = np.stack([rng.permutation(vocabulary)[:5] for _ in range(rows)]).astype(np.int32)
-    penalised[:, 3] = -1
-    return {"suppressed": rng.integers(-1, vocabulary, (rows, 3)).astype(np.int32), "penalised": penalised}
+    penalized = np.stack([rng.permutation(vocabulary)[:5] for _ in range(rows)]).astype(np.int32)
+    penalized[:, 3] = -1
+    return {"suppressed": rng.integers(-1, vocabulary, (rows, 3)).astype(np.int32), "penalized": penalized}
 
 
 def project_top_k(rows: int, width: int, vocabulary: int, k: int, edited: bool = False, whole: bool = True) -> Problem:
@@ -32,7 +32,7 @@ def project_top_k(rows: int, width: int, vocabulary: int, k: int, edited: bool =
     }
 
     def bind(ops: Any, a: Arrays) -> Any:
-        packed, edits = ops.pack_linear(a["weight"], a["bias"]), Edits(a.get("suppressed"), a.get("penalised"), 2.0)
+        packed, edits = ops.pack_linear(a["weight"], a["bias"]), Edits(a.get("suppressed"), a.get("penalized"), 2.0)
         return lambda: ops.project_top_k(a["x"], packed, k, edits)
 
     name = f"project_top_k-{rows}x{width}x{vocabulary}-{k}-{edited}"
@@ -55,7 +55,7 @@ def log_probs(rows: int, width: int, vocabulary: int, size: float = 1.0, edited:
     }
 
     def bind(ops: Any, a: Arrays) -> Any:
-        packed, edits = ops.pack_linear(a["weight"]), Edits(a.get("suppressed"), a.get("penalised"), 1.7)
+        packed, edits = ops.pack_linear(a["weight"]), Edits(a.get("suppressed"), a.get("penalized"), 1.7)
         return lambda: (ops.log_probs(a["x"], packed, a["targets"], edits), ops.project_all(a["x"], packed, edits))
 
     return Problem(f"log_probs-{rows}x{width}x{vocabulary}-{size}-{edited}", "log_probs", arrays, bind)

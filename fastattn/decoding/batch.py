@@ -1,4 +1,4 @@
-"""The sentences in progress under the same options: what they choose next, and what becomes of it."""
+"""A batch: sentences in progress under the same options, and their decoding steps."""
 
 import math
 from typing import Any
@@ -6,24 +6,24 @@ from typing import Any
 import numpy as np
 
 from fastattn.decoding.beams import Beams, Sentence
-from fastattn.decoding.cache import Cache
 from fastattn.decoding.candidates import Candidates, Rows
 from fastattn.decoding.jobs import Hypothesis, Job
+from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.model import Model
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.sampling import sentence_key
-from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, coverage, keep_beams, normalised
+from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, coverage, keep_beams, normalized
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.seat import Desk
 
-# Options that a sentence may have of its own, whatever its neighbours' are.
-_OWN = ("callback", "timeout", "seed", "max_decoding_length", "max_length_factor", "max_input_length")
+# Options in which the sentences of a batch may differ.
+_PER_SENTENCE = ("callback", "timeout", "seed", "max_decoding_length", "max_length_factor", "max_input_length")
 
 
 class Batch:
-    """Of one worker, whose model, cache and desk it uses."""
+    """The batch of one worker, whose model, cache and desk it uses."""
 
-    def __init__(self, model: Model, cache: Cache, desk: Desk, first: Job, end_id: int, unk_id: int):
+    def __init__(self, model: Model, cache: KeyValueCache, desk: Desk, first: Job, end_id: int, unk_id: int):
         self.cache, self.desk, self.options = cache, desk, first.options
         self.choice = Candidates(model, first.options, end_id, unk_id)
         self.has_lists = first.allowed is not None
@@ -32,31 +32,31 @@ class Batch:
         self.candidates = 1 if self.options.greedy else 2 * self.beam
         self.wants_attention = self.options.needs_attention
         self.beams: Beams | None = None
-        self._alike = self.options  # the last that were found to be as these
+        self._last_match = self.options  # the last that were found to be as these
         self._calls_back = False
 
     def takes(self, job: Job) -> bool:
-        """Whether the sentence is searched for as the others here are."""
-        if job.options is not self._alike:
+        """Whether the sentence is decoded under the same options as those of this batch."""
+        if job.options is not self._last_match:
             if _shared(job.options) != _shared(self.options):
                 return False
-            self._alike = job.options
+            self._last_match = job.options
         return self.has_lists == (job.allowed is not None)
 
     @property
     def rows(self) -> int:
-        """How many a step has of it."""
+        """Its rows in a step: one for each beam of each sentence."""
         return 0 if self.beams is None else self.beams.slots_BR.size
 
     def sentences(self) -> list[Sentence]:
-        """Those that are in progress."""
+        """The sentences in progress."""
         return [] if self.beams is None else self.beams.sentences_B.tolist()
 
     def sentence(self, ticket: Ticket, place: int) -> Sentence:
-        """A sentence of this batch, at its place in the cache, with slots of its own."""
+        """A new sentence of this batch, at a place in the cache, with its own slots."""
         job: Job = ticket.job
         key = sentence_key(job.source, [*job.start, *job.prefix], job.salt) if self.options.sampled else 0
-        return Sentence(ticket, place, self.cache.add_slots(place, self.beam), key, self.choice.pick(job))
+        return Sentence(ticket, place, self.cache.add_slots(place, self.beam), key, self.choice.select_outputs(job))
 
     # steps
 
@@ -68,7 +68,7 @@ class Batch:
         return self.beams.slots_BR.ravel(), self.beams.tokens_BR.ravel(), positions_R
 
     def begin(self, sentences: list[Sentence], limits_B: np.ndarray, hidden_BD: np.ndarray) -> None:
-        """The first free step, of one row a sentence, from the last row of its start and prefix."""
+        """The first step after start and prefix: one row a sentence, the last hidden state of its prefix."""
         jobs = [sentence.job for sentence in sentences]
         # Where the limit falls inside the prefix, the last token is the prefix's, whatever the model says.
         forced_B = np.array(
@@ -92,7 +92,7 @@ class Batch:
             tokens_BR=np.zeros((B, 1), np.int32),
             diverged_BR=np.zeros((B, 1), bool),
         )
-        # With scores, wanted or not: a projection whose weights hold NaN shows here.
+        # Always with scores: NaN in the projection's weights shows here.
         candidates = self._continuations(hidden_BD, beams, 1, scored=True)
         apply_prefix(*candidates[:2], self.end_ids, forced_B, prefixed_B)
         started = self._move_on(beams, *candidates, self._show(beams, *candidates[:2], forced_B >= 0))
@@ -100,7 +100,7 @@ class Batch:
             self.beams = started if self.beams is None else self.beams.joined(started)
 
     def advance(self, hidden_RD: np.ndarray) -> None:
-        """One token for every beam, from the rows that a step gave."""
+        """One token for every beam, from the hidden states of a step."""
         assert self.beams is not None
         candidates = self._continuations(hidden_RD, self.beams, self.beam, self.options.scored)
         self.beams = self._move_on(self.beams, *candidates, self._show(self.beams, *candidates[:2]))
@@ -114,11 +114,11 @@ class Batch:
         return best_candidates(beams.scores_BR, log_probs_Rk.reshape(shape), ids_Rk.reshape(shape), self.candidates)
 
     def _rows(self, beams: Beams, width: int) -> Rows:
-        """What the options want to know of each row."""
+        """The inputs of the choice that the options need, row by row."""
         rows = Rows(beams.steps_B if width == 1 else np.repeat(beams.steps_B, width))
         sentences: list[Sentence] = beams.sentences_B.tolist()
         if self.has_lists or self.choice.shortlist is not None:
-            rows.picked_R = [sentence.picked for sentence in sentences for _ in range(width)]
+            rows.subsets_R = [sentence.subset for sentence in sentences for _ in range(width)]
         if self.choice.needs_past:
             contexts_B = np.array([sentence.job.context for sentence in sentences])
             rows.lengths_R = rows.steps_R - np.repeat(contexts_B, width)
@@ -133,7 +133,7 @@ class Batch:
         return rows
 
     def _wished(self, beams: Beams) -> np.ndarray:
-        """The token that each sentence's prefix wishes for next, or -1."""
+        """The next token of each sentence's favoured prefix, or -1."""
         wished = (sentence.job.wished for sentence in beams.sentences_B.tolist())
         return np.array([ids[step] if step < len(ids) else -1 for ids, step in zip(wished, beams.steps_B)], np.int32)
 
@@ -145,9 +145,10 @@ class Batch:
         parents_BC: np.ndarray,
         stopped_B: np.ndarray | None = None,
     ) -> Beams | None:
-        """Take the candidates: record those that end, close the sentences that are done, move the others on.
+        """The beams after this step: record hypotheses that end, close sentences that are done, advance the others.
 
-        ``parents_BC`` is the beam that each candidate continues. None when no sentence is left.
+        parents_BC  the beam that each candidate continues
+        None when no sentence is left.
         """
         R, options = self.beam, self.options
         last_B = beams.steps_B + 1 >= beams.limits_B
@@ -155,7 +156,7 @@ class Batch:
             last_B |= stopped_B
         ended_BR = are_ends(ids_BC[:, :R], self.end_ids) | last_B[:, None]
         done_B: np.ndarray | None = None
-        kept: Any = np.s_[:, :R]
+        continued: Any = np.s_[:, :R]
         finished_B, top_finished_B = beams.finished_B, beams.top_finished_B
         if ended_BR.any():
             for b, r in np.argwhere(ended_BR):
@@ -163,11 +164,11 @@ class Batch:
             finished_B = finished_B + ended_BR.sum(axis=1)
             top_finished_B = top_finished_B | ended_BR[:, 0]
             done_B = self._are_done(last_B, finished_B, top_finished_B)
-            kept = np.arange(len(ids_BC))[:, None], keep_beams(ids_BC, ended_BR, self.end_ids)
+            continued = np.arange(len(ids_BC))[:, None], keep_beams(ids_BC, ended_BR, self.end_ids)
         diverged_BR = beams.diverged_BR
         if options.biased:  # by place, not by ancestry, as CTranslate2 has it
             diverged_BR = diverged_BR | (ids_BC[:, :R] != self._wished(beams)[:, None])
-        scores_BR, tokens_BR, parents_BR = scores_BC[kept], ids_BC[kept], parents_BC[kept]
+        scores_BR, tokens_BR, parents_BR = scores_BC[continued], ids_BC[continued], parents_BC[continued]
         moved = Beams(
             beams.sentences_B,
             beams.slots_BR,
@@ -203,7 +204,7 @@ class Batch:
     # hypotheses
 
     def _record(self, beams: Beams, b: int, parent: int, token: int, log_probability: float) -> None:
-        """Keep the parent's tokens and the one that ends them as a hypothesis."""
+        """Add the parent's tokens and the one that ends them to the sentence's hypotheses."""
         sentence: Sentence = beams.sentences_B[b]
         options = self.options
         slot, end = int(sentence.slots_R[parent]), int(beams.positions_B[b]) + 1
@@ -211,26 +212,26 @@ class Batch:
         if not options.scored:
             log_probability = math.nan
         counted = len(tokens) - sentence.job.context
-        score = normalised(log_probability, counted, options.length_penalty, options.word_penalty)
+        score = normalized(log_probability, counted, options.length_penalty, options.word_penalty)
         attention_TS = self.cache.attention(slot, sentence.before, end) if self.wants_attention else None
         if attention_TS is not None and options.coverage_penalty and counted:
             score += options.coverage_penalty * coverage(attention_TS[-counted:])
-        kept = len(tokens)
-        while kept and not options.return_end_token and tokens[kept - 1] in self.end_ids:
-            kept -= 1
-        attention_TS = None if attention_TS is None else attention_TS[:kept]
-        sentence.hypotheses.append(Hypothesis(tokens[:kept], log_probability, counted, score, attention_TS))
+        length = len(tokens)
+        while length and not options.return_end_token and tokens[length - 1] in self.end_ids:
+            length -= 1
+        attention_TS = None if attention_TS is None else attention_TS[:length]
+        sentence.hypotheses.append(Hypothesis(tokens[:length], log_probability, counted, score, attention_TS))
 
     def _close(self, sentence: Sentence) -> None:
-        """Hand over the sentence's best hypotheses and free what it holds."""
+        """Return the sentence's best hypotheses and free its slots."""
         wanted = self.options.num_hypotheses
         best = sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)[:wanted]
         self.cache.release(sentence.place, sentence.slots_R)
-        # Greedy search has but one hypothesis, which is copied; a beam may end with fewer than were asked for.
+        # Greedy search has one hypothesis, which is repeated; a beam may end with fewer than were asked for.
         self.desk.finish(sentence.ticket, best * wanted if self.options.greedy else best)
 
     def leave(self, left: set[Sentence]) -> None:
-        """Take these out, with no hypotheses."""
+        """Remove these sentences, with no hypotheses."""
         if self.beams is None:
             return
         staying_B = np.ones(len(self.beams.steps_B), bool)
@@ -247,7 +248,7 @@ class Batch:
     # callbacks
 
     def show_prefix(self, ticket: Ticket, limit: int) -> int:
-        """Show the prefix to the callback; the limit of the sentence, which may want to end inside it."""
+        """Pass the prefix to the callback; returns the sentence's limit, since the callback may end it there."""
         if ticket.job.options.callback is not None:
             for position, token in enumerate(ticket.job.prefix[:limit]):
                 if self._call_back(ticket, position, token, 0.0, position + 1 == limit):
@@ -257,7 +258,7 @@ class Batch:
     def _show(
         self, beams: Beams, scores_BC: np.ndarray, ids_BC: np.ndarray, shown_B: np.ndarray | None = None
     ) -> np.ndarray | None:
-        """Show the new tokens to the callbacks, but for sentences ``shown_B``: which are to end with them."""
+        """Pass the new tokens to the callbacks, except those ``shown_B`` before; returns which sentences are to end."""
         if not self._calls_back:
             return None
         stopped_B: np.ndarray | None = None
@@ -272,7 +273,7 @@ class Batch:
         return stopped_B
 
     def _call_back(self, ticket: Ticket, position: int, token: int, log_probability: float, is_last: bool) -> bool:
-        """What the sentence's callback says to the token; one that raises fails its request."""
+        """Whether the callback ends the sentence at this token; a callback that raises fails its request."""
         job: Job = ticket.job
         if job.options.callback is None or ticket.is_over:
             return False
@@ -286,4 +287,6 @@ class Batch:
 
 def _shared(options: DecodingOptions) -> dict[str, Any]:
     # A callback is told log-probabilities, whether or not they are returned.
-    return {name: value for name, value in vars(options).items() if name not in _OWN} | {"scored": options.scored}
+    return {name: value for name, value in vars(options).items() if name not in _PER_SENTENCE} | {
+        "scored": options.scored
+    }

@@ -1,4 +1,4 @@
-"""The sentences that a search is at, as arrays."""
+"""Sentences in progress, and their beams as arrays."""
 
 from dataclasses import dataclass, fields
 
@@ -6,23 +6,23 @@ import numpy as np
 
 from fastattn.decoding.capacity import expected_rows
 from fastattn.decoding.jobs import Hypothesis, Job
-from fastattn.ops import Picked
+from fastattn.ops import OutputSubset
 from fastattn.scheduling.request import Ticket
 
 
 class Sentence:
     """A job in progress.
 
-    place    in the cache
-    slots_R  of the cache, one for each beam
-    key      of its samples
-    picked   what it chooses from; None: all tokens
-    expected  rows of the cache
-    before   the position, as an input, of what comes before the target's first token
+    place    its place in the cache
+    slots_R  its slots in the cache, one for each beam
+    key      of its random samples
+    subset   the outputs that it chooses from; None: all tokens
+    expected  rows of the cache that it will about fill
+    before   the input position before the target's first token
     """
 
-    def __init__(self, ticket: Ticket, place: int, slots_R: np.ndarray, key: int, picked: Picked | None):
-        self.ticket, self.place, self.slots_R, self.key, self.picked = ticket, place, slots_R, key, picked
+    def __init__(self, ticket: Ticket, place: int, slots_R: np.ndarray, key: int, subset: OutputSubset | None):
+        self.ticket, self.place, self.slots_R, self.key, self.subset = ticket, place, slots_R, key, subset
         self.job: Job = ticket.job
         self.expected, self.before = expected_rows(self.job), len(self.job.start) - 1
         self.hypotheses: list[Hypothesis] = []
@@ -30,7 +30,7 @@ class Sentence:
 
 @dataclass
 class Beams:
-    """The sentences in progress, B of them with R beams each; one array a property."""
+    """B sentences in progress with R beams each: one array for each property."""
 
     sentences_B: np.ndarray  # of Sentence
     slots_BR: np.ndarray  # of the cache
@@ -41,7 +41,7 @@ class Beams:
     top_finished_B: np.ndarray  # whether the best beam has ever ended
     scores_BR: np.ndarray
     tokens_BR: np.ndarray
-    diverged_BR: np.ndarray  # places whose token was not the one wished for
+    diverged_BR: np.ndarray  # beams whose token differed from the favoured prefix
 
     def select(self, chosen_B: np.ndarray) -> "Beams":
         return Beams(*(getattr(self, f.name)[chosen_B] for f in fields(self)))

@@ -1,6 +1,6 @@
-"""How sentences enter: their sources are encoded, their starts and prefixes fill the cache, their first beams chosen.
+"""Admits sentences: encodes their sources, fills the cache with starts and prefixes, chooses the first beams.
 
-Sentences that begin alike, the samples of one say, begin together: one memory, one pass, one copy of what is kept.
+Sentences with the same beginning, such as the samples of one, share one memory, one pass and one copy in the cache.
 """
 
 from collections import Counter
@@ -11,18 +11,18 @@ import numpy as np
 
 from fastattn.decoding.batch import Batch
 from fastattn.decoding.beams import Sentence
-from fastattn.decoding.cache import Cache
 from fastattn.decoding.jobs import Job
+from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.model import Model
 from fastattn.models.memory import Memory
 from fastattn.scheduling.request import Ticket
 
 
-def begin(model: Model, cache: Cache, tickets: Sequence[Ticket], batches: Sequence[Batch]) -> None:
-    """Have each ticket's sentence in progress in its batch."""
+def begin(model: Model, cache: KeyValueCache, tickets: Sequence[Ticket], batches: Sequence[Batch]) -> None:
+    """Start each ticket's sentence in its batch."""
     jobs: list[Job] = [ticket.job for ticket in tickets]
     limits = [
-        batch.show_prefix(ticket, job.limit(model.sizes.positions))
+        batch.show_prefix(ticket, job.limit(model.sizes.max_positions))
         for batch, ticket, job in zip(batches, tickets, jobs)
     ]
     inputs = [[*job.start, *job.prefix][: len(job.start) + limit - 1] for job, limit in zip(jobs, limits)]
@@ -46,13 +46,13 @@ def begin(model: Model, cache: Cache, tickets: Sequence[Ticket], batches: Sequen
     hidden_BD = _fill(model, cache, sentences, heads, inputs, firsts, keys, memory, any(attention))
     for batch in dict.fromkeys(batches):
         chosen = [b for b in range(len(jobs)) if batches[b] is batch]
-        own_BD = hidden_BD if len(chosen) == len(jobs) else model.ops.take_rows(hidden_BD, np.array(chosen))
-        batch.begin([sentences[b] for b in chosen], np.array([limits[b] for b in chosen], np.int64), own_BD)
+        chosen_BD = hidden_BD if len(chosen) == len(jobs) else model.ops.take_rows(hidden_BD, np.array(chosen))
+        batch.begin([sentences[b] for b in chosen], np.array([limits[b] for b in chosen], np.int64), chosen_BD)
 
 
 def _fill(
     model: Model,
-    cache: Cache,
+    cache: KeyValueCache,
     sentences: list[Sentence],
     heads: list[tuple[int, ...]],
     inputs: list[list[int]],
@@ -61,7 +61,7 @@ def _fill(
     memory: Memory | None,
     attention: bool,
 ) -> np.ndarray:
-    """hidden_BD: of each sentence's last input. Its slot's history holds all of them."""
+    """hidden_BD of each sentence's last input; writes all inputs to the histories of the slots."""
     parts: list[np.ndarray] = []
     rows_B = np.zeros(len(sentences), np.int64)  # where each sentence's last input is in the parts, end to end
     if memory is not None:
@@ -76,25 +76,25 @@ def _fill(
     for b in set(range(len(sentences))) - set(firsts):
         cache.begin_like(int(sentences[b].slots_R[0]), sentences[b].place)
 
-    going_on = [b for b in range(len(sentences)) if len(inputs[b]) > len(heads[b])]
-    if going_on:
-        rest = [inputs[b][len(heads[b]) :] for b in going_on]
-        rows_B[going_on] = sum(map(len, parts)) + np.cumsum([*map(len, rest)]) - 1
-        parts.append(_run(model, cache, [sentences[b] for b in going_on], rest, attention, None))
+    longer = [b for b in range(len(sentences)) if len(inputs[b]) > len(heads[b])]
+    if longer:
+        tails = [inputs[b][len(heads[b]) :] for b in longer]
+        rows_B[longer] = sum(map(len, parts)) + np.cumsum([*map(len, tails)]) - 1
+        parts.append(_run(model, cache, [sentences[b] for b in longer], tails, attention, None))
     return model.ops.take_rows(model.ops.concatenate_rows(parts), rows_B)
 
 
 def _run(
     model: Model,
-    cache: Cache,
+    cache: KeyValueCache,
     sentences: list[Sentence],
     tokens: Sequence[Sequence[int]],
     attention: bool,
     memory: Memory | None,
 ) -> np.ndarray:
-    """hidden_ND of tokens that each sentence goes on with, from its start where there is a memory."""
+    """hidden_ND of the sentences' next tokens; with a memory, the first ones of whole sentences."""
     starts_B1 = np.cumsum([0, *map(len, tokens)])
-    tokens_N = np.array([token for each in tokens for token in each], np.int32)
+    tokens_N = np.array([token for sequence in tokens for token in sequence], np.int32)
     slots_B = np.array([sentence.slots_R[0] for sentence in sentences], np.int64)
     firsts_B = np.array([cache.length(slot) for slot in slots_B], np.int64)
     hidden_ND, attention_NS = model.prefill(

@@ -1,4 +1,4 @@
-"""The tokens that may come next, row by row: the projection's best, or what the options make of them."""
+"""The candidates for the next token, row by row: the projection's best, edited or sampled as the options say."""
 
 from collections.abc import Sequence
 
@@ -17,17 +17,17 @@ from fastattn.decoding.sampling import draw, uniform
 from fastattn.decoding.search import biased
 from fastattn.decoding.shortlist import allowed_ids
 from fastattn.edits import Edits
-from fastattn.ops import Picked
+from fastattn.ops import OutputSubset
 
 
 class Rows:
-    """What the choice may depend on, for each of R rows; what no option asks for stays as it is here.
+    """Inputs of the choice for each of R rows; those that no option needs keep their defaults.
 
     steps_R       tokens of the target so far
-    past_RT       those of them that penalties look back on: int32, -1 behind the first ``lengths_R``
-    wished_R      int32: the token that a prefix wishes for, or -1; None: of no row
-    seeds_R, keys_R, hypotheses_R   what samples are keyed by: uint64
-    picked_R      of sentences with lists of their own: what each row chooses from
+    past_RT       those that penalties look back on: int32, -1 after the first ``lengths_R``
+    wished_R      int32: the next token of a favoured prefix, or -1; None: no row has one
+    seeds_R, keys_R, hypotheses_R   uint64 keys of the random samples
+    subsets_R     the outputs that each row chooses from, where sentences have shortlists of their own
     """
 
     def __init__(self, steps_R: np.ndarray):
@@ -36,7 +36,7 @@ class Rows:
         self.past_RT, self.lengths_R = np.empty((R, 0), np.int32), np.zeros(R, np.int64)
         self.wished_R: np.ndarray | None = None
         self.seeds_R = self.keys_R = self.hypotheses_R = np.zeros(R, np.uint64)
-        self.picked_R: Sequence[Picked] | None = None
+        self.subsets_R: Sequence[OutputSubset] | None = None
 
 
 class Candidates:
@@ -51,32 +51,32 @@ class Candidates:
         self.shortlist = model.output.shortlist if options.shortlist else None
         self.needs_past = options.repetition_penalty != 1 or options.no_repeat_ngram_size > 0 or bool(self.sequences)
 
-    def pick(self, job: Job) -> Picked | None:
-        """What the rows of a sentence choose from; None: all tokens."""
+    def select_outputs(self, job: Job) -> OutputSubset | None:
+        """The subset of outputs that a sentence chooses from; None: all tokens."""
         if job.allowed is not None:
-            # CTranslate2's rule: the prefix's tokens may come again. What ends a hypothesis may always be chosen.
+            # CTranslate2's rule: the prefix's tokens may come again. End tokens may always be chosen.
             ids = np.union1d(job.allowed(), [*job.start, *job.prefix, *job.wished, *self.end_ids])
-            return self.model.output.pick(ids.astype(np.int32))
+            return self.model.output.select_outputs(ids.astype(np.int32))
         if self.shortlist is None:
             return None
         ids = allowed_ids(self.shortlist, job.source, self.end_ids, self.model.sizes.vocabulary)
-        return self.model.output.pick(ids)
+        return self.model.output.select_outputs(ids)
 
     def best(self, hidden_RD: np.ndarray, rows: Rows, count: int, scored: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or the one that is drawn.
+        """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or the sampled one.
 
-        Not ``scored``: with their logits perhaps in place of the log-probabilities.
+        scored  False: perhaps logits instead of log-probabilities
         """
         edits = self.edits(rows)
         if self.options.sampled:
             return self._drawn(hidden_RD, rows, edits)
-        count, picked_R = min(count, self.model.sizes.vocabulary), rows.picked_R
+        count, subsets_R = min(count, self.model.sizes.vocabulary), rows.subsets_R
         log_probs_Rk, ids_Rk = self.model.output.top_k(
-            hidden_RD, count, edits, picked_R, normalised=scored or edits.suppressed_RJ is not None
+            hidden_RD, count, edits, subsets_R, normalized=scored or edits.suppressed_RJ is not None
         )
         if rows.wished_R is not None:
-            self._wish(hidden_RD, rows.wished_R, edits, picked_R, log_probs_Rk, ids_Rk)
-        # Where less is left than asked for, the rest is hopeless; but it is a token, should all else end.
+            self._wish(hidden_RD, rows.wished_R, edits, subsets_R, log_probs_Rk, ids_Rk)
+        # If fewer are left than asked for, the others have id -1: token 0 stands for them, at -inf.
         return log_probs_Rk, np.maximum(ids_Rk, 0)
 
     def _wish(
@@ -84,11 +84,11 @@ class Candidates:
         hidden_RD: np.ndarray,
         wished_R: np.ndarray,
         edits: Edits,
-        picked_R: Sequence[Picked] | None,
+        subsets_R: Sequence[OutputSubset] | None,
         log_probs_Rk: np.ndarray,
         ids_Rk: np.ndarray,
     ) -> None:
-        """Draw the candidates of rows whose prefix wishes for a token towards it, in place."""
+        """Favour the next token of each row's prefix among its candidates, in place."""
         rows_W = np.flatnonzero(wished_R >= 0)
         if not len(rows_W):
             return
@@ -97,7 +97,7 @@ class Candidates:
             self.model.ops.take_rows(hidden_RD, rows_W),
             wished_W,
             edits.of(rows_W),
-            None if picked_R is None else [picked_R[r] for r in rows_W.tolist()],
+            None if subsets_R is None else [subsets_R[r] for r in rows_W.tolist()],
         )
         beta = self.options.prefix_bias_beta
         log_probs_Rk[rows_W], ids_Rk[rows_W] = biased(
@@ -105,7 +105,7 @@ class Candidates:
         )
 
     def edits(self, rows: Rows) -> Edits:
-        """What the options do to the logits of the projection."""
+        """The edits of the logits that the options ask for."""
         options = self.options
         suppressed = []
         if rows.steps_R.min() < options.min_decoding_length:
@@ -117,16 +117,16 @@ class Candidates:
         if self.sequences:
             suppressed.append(completed_sequences(rows.past_RT, rows.lengths_R, self.sequences))
         suppressed = [ids_RJ for ids_RJ in suppressed if ids_RJ.shape[1]]
-        penalised_RJ = without_repeats(rows.past_RT) if options.repetition_penalty != 1 else None
+        penalized_RJ = without_repeats(rows.past_RT) if options.repetition_penalty != 1 else None
         suppressed_RJ = np.concatenate(suppressed, axis=1) if suppressed else None
-        return Edits(suppressed_RJ, penalised_RJ, options.repetition_penalty)
+        return Edits(suppressed_RJ, penalized_RJ, options.repetition_penalty)
 
     def _drawn(self, hidden_RD: np.ndarray, rows: Rows, edits: Edits) -> tuple[np.ndarray, np.ndarray]:
         options = self.options
         if options.sampling_topk:
-            log_probs_Rk, ids_Rk = self.model.output.top_k(hidden_RD, options.sampling_topk, edits, rows.picked_R)
+            log_probs_Rk, ids_Rk = self.model.output.top_k(hidden_RD, options.sampling_topk, edits, rows.subsets_R)
         else:
-            log_probs_Rk = self.model.output.all_log_probs(hidden_RD, edits, rows.picked_R)
+            log_probs_Rk = self.model.output.all_log_probs(hidden_RD, edits, rows.subsets_R)
             ids_Rk = np.broadcast_to(np.arange(log_probs_Rk.shape[1], dtype=np.int32), log_probs_Rk.shape)
         uniform_R = uniform(rows.seeds_R, rows.keys_R, rows.hypotheses_R, rows.steps_R)
         columns_R1 = draw(log_probs_Rk, uniform_R, options.sampling_temperature, options.sampling_topp)[:, None]

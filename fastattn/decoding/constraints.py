@@ -1,8 +1,7 @@
-"""What the tokens so far forbid or discourage next: lists of ids by row, as functions of arrays.
+"""Tokens that the tokens so far forbid or penalize next: lists of ids by row, as functions of arrays.
 
-past_RT holds what each of R rows has produced, lengths_R tokens of it, -1 behind them. Every list comes back as ids_RJ,
-int32, each id once a row, padded with -1 and no wider than its longest row: the projection goes through them for every
-row, so padding costs time.
+past_RT holds the lengths_R tokens that each of R rows has produced, -1 after them. Lists are returned as ids_RJ: int32,
+each id once a row, padded with -1 and no wider than the longest row, since the projection reads the padding too.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ PADDING = -1
 
 
 def without_repeats(ids_RJ: np.ndarray) -> np.ndarray:
-    """Each id once a row, highest first, padding behind."""
+    """Each id once a row, highest first, then padding."""
     sorted_RJ = -np.sort(-ids_RJ.astype(np.int32), axis=1)
     sorted_RJ[:, 1:][sorted_RJ[:, 1:] == sorted_RJ[:, :-1]] = PADDING
     sorted_RJ = -np.sort(-sorted_RJ, axis=1)
@@ -21,14 +20,14 @@ def without_repeats(ids_RJ: np.ndarray) -> np.ndarray:
 
 
 def last_tokens(past_RT: np.ndarray, lengths_R: np.ndarray, count: int) -> np.ndarray:
-    """The last ``count`` tokens of each row; padding where it has fewer."""
+    """The last ``count`` tokens of each row; padding if it has fewer."""
     columns_RC = lengths_R[:, None] + np.arange(-count, 0)
     tokens_RC = np.take_along_axis(past_RT, np.maximum(columns_RC, 0), axis=1) if past_RT.shape[1] else columns_RC
     return np.where(columns_RC >= 0, tokens_RC, PADDING)
 
 
 def repeated_ngrams(past_RT: np.ndarray, lengths_R: np.ndarray, size: int) -> np.ndarray:
-    """The ids that would end a run of ``size`` tokens which the row has already (Paulus 2017, section 2.5)."""
+    """The ids that would repeat an n-gram of this size in the row (Paulus 2017, section 2.5)."""
     if past_RT.shape[1] < size:
         return np.empty((len(past_RT), 0), np.int32)
     runs_RWC = np.lib.stride_tricks.sliding_window_view(past_RT, size, axis=1)
@@ -48,7 +47,7 @@ def completed_sequences(past_RT: np.ndarray, lengths_R: np.ndarray, sequences: S
 
 
 def early_ends(steps_R: np.ndarray, min_length: int, end_ids: Sequence[int]) -> np.ndarray:
-    """The ends, for rows whose next token is one of the first ``min_length``; a row at step t produces its token t."""
+    """The end ids, for rows whose next token is one of the first ``min_length``; a row at step t produces token t."""
     early_R = steps_R < min_length
     if not early_R.any():
         return np.empty((len(steps_R), 0), np.int32)

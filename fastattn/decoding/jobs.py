@@ -1,4 +1,4 @@
-"""Sentences to translate, and what becomes of them."""
+"""Jobs: sentences to translate; and their results, hypotheses."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,20 +21,20 @@ class Allowance:
 class Job:
     """A sentence to translate.
 
-    source      its ids; none of a model without an encoder
-    start       what the decoder starts from and the target does not hold: a start token, a language's, ...
-    prefix      what the target begins with
-    options     of its own, those of neighbours may be others
-    context     how many tokens of the prefix count neither for the score nor for what penalties look back on
-    forced      how many tokens of the prefix are imposed even where the others are only wished for
-    wished      a prefix that the target shall only be drawn towards
-    shared      how many first tokens, of start and prefix, are kept once for all jobs with the same source and the same
-                such tokens. They are a pass of their own, whose bits differ from those of a pass over all
-    hypothesis  the number among the samples of one sentence
-    number      of the sentence, as the callback is told
-    salt        tells the samples of equal sentences apart
-    allowed     gives the ids that it may choose from, int32; None: those of the model's shortlist, where it has one
-    allowance   its text's time; once that is used up the sentence is given up, with no hypotheses; None: no limit
+    source      its ids; empty for a model without an encoder
+    start       first inputs of the decoder that are not part of the target: a start token, a language token, ...
+    prefix      the target's first tokens
+    options     its own, perhaps other than its neighbours'
+    context     how many tokens of the prefix are left out of the score and of what penalties look back on
+    forced      how many tokens of the prefix are imposed even if the others are only favoured
+    wished      a prefix that is only favoured
+    shared      how many first tokens, of start and prefix, are cached once for all jobs with the same source and
+                tokens. They are a separate pass, whose bits differ from those of a pass over all tokens
+    hypothesis  its number among the samples of one sentence
+    number      the sentence's number for the callback
+    salt        distinguishes the samples of equal sentences
+    allowed     returns the ids that it may choose from, int32; None: the model's shortlist, if it has one
+    allowance   its text's remaining time; at zero the sentence is given up, with no hypotheses; None: no limit
     """
 
     source: np.ndarray
@@ -57,9 +57,9 @@ class Job:
     def length(self) -> int:
         return len(self.source)
 
-    def limit(self, positions: int) -> int:
-        """The most tokens that its target may have, with a decoder of so many positions; 0: no limit."""
-        room = max(1, positions - len(self.start) + 1) if positions else 0
+    def limit(self, max_positions: int) -> int:
+        """The most tokens of its target, for a decoder with this many positions (0: no limit)."""
+        room = max(1, max_positions - len(self.start) + 1) if max_positions else 0
         # The first token of an alternative is behind the prefix.
         prefix = self.context - 1 if self.context else len(self.prefix)
         return self.options.limit(len(self.source), room, prefix)
@@ -67,11 +67,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished target sequence, without its end token unless that is asked for.
+    """A finished target, with its end token only if that is asked for.
 
     log_probability  the sum over ``length`` tokens, the end token counted and a target prefix counting 0
     score            (log_probability - length * word_penalty) / length ** length_penalty, and the coverage penalty
-    attention_TS     where the options need it: each token's attention over the source ids
+    attention_TS     each token's attention over the source ids, if the options need it
     """
 
     tokens: np.ndarray
@@ -82,9 +82,10 @@ class Hypothesis:
 
 
 def check_jobs(jobs: Sequence[Job], sizes: DecoderSizes) -> None:
-    """Raise InputError for what cannot be done, before others share steps with it.
+    """Raise InputError for invalid jobs, before others share steps with them.
 
-    A source that is empty, where the model has an encoder, a target without a start, samples from more than all tokens.
+    Invalid are an empty source, if the model has an encoder, a target without a start, a sampling_topk over the
+    vocabulary.
     """
     for job in jobs:
         topk = job.options.sampling_topk

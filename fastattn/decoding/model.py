@@ -1,11 +1,11 @@
-"""What decoding needs of a model: any that has these members can be searched, sampled, streamed and scored."""
+"""The Protocol of a model that can be decoded: searched, sampled, streamed and scored."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 
-from fastattn.layers.rows import KeyValueCache
+from fastattn.layers.rows import LayerCache
 from fastattn.models.memory import Memory
 from fastattn.models.output import Output
 from fastattn.models.sizes import DecoderSizes
@@ -13,7 +13,7 @@ from fastattn.ops import Ops
 
 
 class Model(Protocol):
-    """A decoder, with or without an encoder; ids are int32. What a row gives depends on its own sequence alone."""
+    """A decoder, with or without an encoder; ids are int32. A row's results depend on its own sequence alone."""
 
     @property
     def ops(self) -> Ops: ...
@@ -25,11 +25,11 @@ class Model(Protocol):
     def output(self) -> Output: ...
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> Memory:
-        """The sources' memory, their keys and values projected; without rows where there is no encoder."""
+        """The sources' memory, keys and values projected; without rows if there is no encoder."""
         ...
 
-    def keep_memory(self, cache: KeyValueCache, rows_N: np.ndarray, memory: Memory) -> None:
-        """Write its keys and values to these rows of the cache's memory."""
+    def keep_memory(self, cache: LayerCache, rows_N: np.ndarray, memory: Memory) -> None:
+        """Write the memory's keys and values to these rows of the cache's memory pool."""
         ...
 
     def prefill(
@@ -39,28 +39,27 @@ class Model(Protocol):
         memory: Memory | None = None,
         *,
         attention: bool = False,
-        cache: KeyValueCache | None = None,
+        cache: LayerCache | None = None,
         slots_B: np.ndarray | None = None,
         firsts_B: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Several tokens of each sequence, ragged, each after those before it: (hidden_ND, attention_NS or None).
+        """One causal pass over several tokens of each sequence, ragged: (hidden_ND, attention_NS or None).
 
-        Whole sequences: one causal pass over them and their memory. With a cache, sequence b begins slot
-        ``slots_B[b]``, where what is kept of it is kept.
-        firsts_B  int64; the sequences go on instead, from the position where each slot's history in the cache ends (0:
-                  from the start), and what they see, memory included, is the cache's. Such chunks have the bits of as
-                  many steps, wherever a sequence is cut; a pass over whole sequences has others, since its attention
-                  sums in another order, but for those layers that look back without attention.
+        Without firsts_B: whole sequences, with their memory. With a cache, sequence b goes to slot ``slots_B[b]``.
+        firsts_B  int64: chunks of sequences, which continue each slot's history in the cache at this position (0: its
+                  start) and attend to the cache, memory included. Chunks have the bits of as many steps, wherever a
+                  sequence is cut. A pass over whole sequences has other bits, since attention sums in another order
+                  there; layers that look back without attention have the same.
         """
         ...
 
     def step(
         self,
-        cache: KeyValueCache,
+        cache: LayerCache,
         slots_R: np.ndarray,
         tokens_R: np.ndarray,
         positions_R: np.ndarray,
         attention: bool = False,
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """One token for each slot: (hidden_RD, attention_RS or None). The cache gains a row a slot."""
+        """One token for each slot: (hidden_RD, attention_RS or None); adds a row a slot to the cache."""
         ...

@@ -1,4 +1,4 @@
-"""What a caller can ask of the search, by CTranslate2's names; where it differs, ``DecodingOptions`` says so."""
+"""Decoding options, by CTranslate2's names; ``DecodingOptions`` lists the differences."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,11 +15,11 @@ from fastattn.errors import InputError, check_bool, described
 class Step:
     """A token as it is produced, for ``DecodingOptions.callback`` and from ``Translator.generate_tokens``.
 
-    sentence     the number of the source it belongs to, from 0; of a Translator's texts the text's number
-    part         where a text was translated in several parts the number of the part, from 0
+    sentence     the number of its source, from 0; for a Translator, the number of the text
+    part         the number of the part, from 0, if a text was translated in several parts
     hypothesis   which of the sampled translations it continues, from 0
     position     in the target, from 0; the tokens of a target prefix come first
-    token_id, token   the token; the end token comes too
+    token_id, token   the token; the end token is a Step too
     log_probability   given the source and what came before; 0 for a target prefix
     is_last      whether it ends the translation
     """
@@ -34,11 +34,11 @@ class Step:
     is_last: bool
 
 
-# A wider beam, or more finished hypotheses, cannot be meant: a step would not end, or memory would.
+# A wider beam, or more finished hypotheses, cannot be meant: a step would never end, or memory would run out.
 WIDEST_BEAM = 1024
 MOST_HYPOTHESES = 1_000_000
-LONGEST_TARGET = 1 << 40  # a number that an int64 holds, and no memory
-LONGEST_LEAST = 1_000_000  # tokens: as long a search goes on whether the model has ended or not
+LONGEST_TARGET = 1 << 40  # fits int64; no memory holds as many tokens
+LONGEST_LEAST = 1_000_000  # tokens: a search goes on for min_decoding_length even if the model has ended
 # Beyond these float32 cannot tell hypotheses apart: their log-probabilities vanish beside the penalties, and logits are
 # 0 or infinite.
 _RANGES = {
@@ -60,68 +60,69 @@ _BOOLEANS = (
 
 @dataclass(frozen=True)
 class DecodingOptions:
-    """How the target is searched for. Raises InputError for values that no search can follow.
+    """How the target is searched for. Raises InputError for invalid values.
 
-    Names, defaults and limits are those of CTranslate2's ``translate_batch``, but for these: ``max_decoding_length``
-    (there 256) and ``max_input_length`` (there 1024), so that no text loses its end unremarked; ``shortlist`` (there
-    ``use_vmap``, False), on where a checkpoint's makers mean it to be, whose lists are of what is left of a source that
-    is cut, and always hold what ends a hypothesis; ``return_scores`` (there False), as ``details`` shows what was known
-    anyway; ``seed``, there one for the whole process; ``timeout``, which it lacks; and a Step of ``callback``, which
-    always has its log-probability. Sampling from a beam is not offered, nor are the logits.
+    Names, defaults and limits are those of CTranslate2's ``translate_batch``, with these differences:
+    ``max_decoding_length`` (there 256) and ``max_input_length`` (there 1024), so that no text loses its end unnoticed;
+    ``shortlist`` (there ``use_vmap``, False), on if the checkpoint is made for it; the list is that of the source after
+    it is cut, and always holds the end tokens; ``return_scores`` (there False), since ``details`` shows known scores;
+    ``seed`` (there one for the whole process); ``timeout`` (not there); and a Step of ``callback`` always has its
+    log-probability. Sampling from a beam and returning logits are not supported.
 
-    beam_size            how many hypotheses are kept at each step, at most 1024; 1 is greedy search, or sampling
+    beam_size            hypotheses kept at each step, at most 1024; 1 is greedy search, or sampling
     patience             the search ends with round(beam_size * patience) finished hypotheses (Kasai 2022)
-    num_hypotheses       how many are returned, best first; at most beam_size * patience, but any number of samples and
+    num_hypotheses       hypotheses returned, best first; at most beam_size * patience, but any number of samples and
                          alternatives
     length_penalty       a score is the sum of log-probabilities / length ** length_penalty, the end token counted
     coverage_penalty     a score gains this times the sum, over the source tokens, of log(min(attention received, 1));
                          a weight, 0 for none (Wu 2016, section 7)
     repetition_penalty   logits of tokens already produced are divided by it where they are positive and multiplied by
                          it where negative; above 1 discourages them, 1 is none (Keskar 2019, section 4.1)
-    no_repeat_ngram_size  never produce as many tokens in a row twice; 0: no such rule (Paulus 2017, section 2.5)
-    word_penalty         taken off the log-probability for each token, before the length penalty; below 0 it rewards
-    min_decoding_length  the end token is ruled out for so many tokens
-    max_decoding_length  tokens, a target prefix included
-    max_length_factor    times the source's tokens, the special ones among them: what a target may have behind its
-                         prefix, rounded up. Where both limits are None: the larger of 256 and twice the source
-    max_input_length     a Translator cuts sources after so many tokens, the special ones that it adds counted; an end
-                         token that is there stays. A text is so cut line by line before it is split: all that is
-                         after the line's first tokens is left out. None or 0: nothing is
+    no_repeat_ngram_size  never produce an n-gram of this size twice; 0: no such rule (Paulus 2017, section 2.5)
+    word_penalty         subtracted from the log-probability for each token, before the length penalty; below 0 it
+                         rewards length
+    min_decoding_length  the end token is suppressed for this many tokens
+    max_decoding_length  the most tokens of a target, its prefix included
+    max_length_factor    the most tokens of a target behind its prefix: this times the source tokens, special ones
+                         included, rounded up. If both limits are None: the larger of 256 and twice the source
+    max_input_length     a Translator cuts sources after this many tokens, added special ones included; an end token in
+                         the source is kept. Each line of a text is cut before it is split into sentences. None or 0:
+                         no cut
     disable_unk          never produce the unknown token
-    suppress_sequences   never produce these runs of tokens. Here they are ids; a Translator takes them as it takes
-                         target prefixes: texts, or lists of tokens in ``translate_tokens``. Of a text the tokenizer's
-                         own split into tokens is meant; the same letters in other tokens may still come
-    prefix_bias_beta     0: a target prefix is what the target begins with. From there to below 1: it is wished for
-                         only, with probabilities (1 - beta) p + beta [is the prefix's next token] as long as the beam
-                         has followed it (Dabre and Fujita 2019, section 4.2)
+    suppress_sequences   never produce these sequences of tokens. Here they are ids; a Translator takes texts, or lists
+                         of tokens in ``translate_tokens``. A text stands for its tokens as the tokenizer splits it;
+                         the same letters in other tokens may still be produced
+    prefix_bias_beta     0: the target begins with its prefix. Above 0, below 1: the prefix is only favoured, with
+                         probabilities (1 - beta) p + beta [is the prefix's next token] as long as the beam has
+                         followed it (Dabre and Fujita 2019, section 4.2)
     return_alternatives  the num_hypotheses most probable tokens after the target prefix, each with its own best
                          continuation, by that token's probability; a score is the token's log-probability plus the
-                         continuation's score. What penalties and suppressed sequences look back on is the continuation
+                         continuation's score. Penalties and suppressed sequences look back on the continuation alone
     min_alternative_expansion_prob  alternatives less probable than this, 0 to 1, are left out
-    shortlist            where the checkpoint has a lexical shortlist, choose only from the words that it lists for the
-                         source; what a prefix imposes may be any. False: from all words, which is a Translator's
-                         default for a CTranslate2 directory's vocabulary map (vmap.txt), as it is there
-    end_token            what ends a hypothesis in place of the checkpoint's own end token. Here ids, none of them for
-                         the default; a Translator takes a token, an id, or a list of them
-    return_end_token     keep the token that ended a hypothesis in its tokens and attention. A text shows it too, but
-                         never the checkpoint's own
-    return_scores        False: a greedy search need not know log-probabilities, which saves time; scores are NaN then
-    return_attention     keep each target token's attention over the source
+    shortlist            if the checkpoint has a lexical shortlist, choose only from the words that it lists for the
+                         source; a prefix may have any words. False: choose from all words, which is the default for a
+                         CTranslate2 vocabulary map (vmap.txt), as in CTranslate2
+    end_token            tokens that end a hypothesis instead of the checkpoint's end token. Here ids, () for the
+                         default; a Translator takes a token, an id, or a list of them
+    return_end_token     keep the token that ended a hypothesis in its tokens and attention, and in the text, unless it
+                         is the checkpoint's own
+    return_scores        False: greedy search skips log-probabilities, which saves time; scores are NaN
+    return_attention     return each target token's attention over the source
     replace_unknowns     put the source token with the highest attention in the place of each unknown token
-    sampling_topk        with beam_size=1, draw each token from so many of the most probable; 1: take the best;
-                         0: draw from all (Fan 2018)
-    sampling_topp        draw from the fewest tokens that together reach this probability, 0 to 1 (Holtzman 2019)
-    sampling_temperature  divides the log-probabilities before drawing: above 1 evens them out, 0 takes the best.
-                         Scores stay the model's own
-    seed                 of the draws, a whole number; the same seed, source and prefix give the same samples in any
-                         batch, with any threads, and so twice where a sentence is there twice. None: every sentence
-                         of every call draws anew
+    sampling_topk        with beam_size=1, sample each token from this many most probable ones; 1: take the best;
+                         0: sample from all (Fan 2018)
+    sampling_topp        sample from the fewest tokens that together reach this probability, 0 to 1 (Holtzman 2019)
+    sampling_temperature  divides the log-probabilities before sampling: above 1 flattens them, 0 takes the best.
+                         Scores are the model's, at temperature 1
+    seed                 of the samples, a whole number; the same seed, source and prefix give the same samples in any
+                         batch, with any threads; equal sentences then get equal samples. None: every sentence of
+                         every call gets new ones
     timeout              seconds, above 0, that the search for a text's translation may take, else SearchTimeout is
-                         raised; looked at between steps. Texts searched at once share the time that a step takes, so
-                         that a text's own length decides, not its neighbours'. None: what bounds a search is the limits
-                         above, which are of each part that a text is split into, and the beam
-    callback             called with a Step for every token of a greedy search or sampling, by the calling thread;
-                         what it returns, if true, ends that translation with this token
+                         raised; checked between steps. Texts that share a step share its time equally, so that a
+                         text's own length decides, not its neighbours'. None: only the length limits above, which
+                         apply to each part of a text, and the beam bound a search
+    callback             called with a Step for every token of greedy search or sampling, by the calling thread; a true
+                         return value ends that translation with this token
     """
 
     beam_size: int = 2
@@ -252,27 +253,27 @@ class DecodingOptions:
 
     @property
     def biased(self) -> bool:
-        """Whether target prefixes are wished for instead of imposed."""
+        """Whether target prefixes are favoured instead of imposed."""
         return self.prefix_bias_beta > 0
 
     @property
     def greedy(self) -> bool:
-        """Whether one hypothesis is followed to its first end, by the best token or a drawn one."""
+        """Whether a single hypothesis is followed to its end, by the best token or a sampled one."""
         return self.beam_size == 1 and not self.biased
 
     @property
     def scored(self) -> bool:
-        """Whether log-probabilities have to be known: where they are shown, and where they decide."""
+        """Whether log-probabilities are needed: because they are returned, or decide the search."""
         return self.return_scores or not self.greedy or self.sampled or self.callback is not None
 
     @property
     def sampled(self) -> bool:
-        """Whether tokens are drawn."""
+        """Whether tokens are sampled."""
         return self.sampling_topk != 1 and self.sampling_temperature > 0
 
     @property
     def longer_is_worse(self) -> bool:
-        """Whether a hypothesis cannot gain by going on: nothing makes up for the log-probability of another token."""
+        """Whether a longer hypothesis always scores less: nothing makes up for another token's log-probability."""
         return self.length_penalty == 0 and self.coverage_penalty == 0 and self.word_penalty >= 0
 
     @property
@@ -285,10 +286,10 @@ class DecodingOptions:
         """Finished hypotheses that end a sentence: round(beam_size * patience), half away from zero, in float32."""
         return math.floor(float(np.float32(self.beam_size) * np.float32(self.patience)) + 0.5)
 
-    def limit(self, source_length: int, positions: int, prefix_length: int = 0) -> int:
+    def limit(self, source_length: int, max_positions: int, prefix_length: int = 0) -> int:
         """The most tokens that a sentence may produce, its target prefix among them.
 
-        positions  the decoder's own limit, 0 for none
+        max_positions  the decoder's own limit, 0 for none
         """
         limit = self.max_decoding_length
         if self.max_length_factor is not None and source_length:
@@ -297,11 +298,11 @@ class DecodingOptions:
             limit = factored if limit is None else min(limit, factored)
         if limit is None:
             limit = max(256, 2 * source_length, self.min_decoding_length)
-        return min(limit, positions or LONGEST_TARGET)
+        return min(limit, max_positions or LONGEST_TARGET)
 
 
 def _is_finite(value: Real) -> bool:
-    """Whether a number is one as a float too."""
+    """Whether a number is finite as a float."""
     try:
         return math.isfinite(value)
     except OverflowError:

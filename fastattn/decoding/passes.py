@@ -1,4 +1,4 @@
-"""Work that one pass over whole sequences does: scores of given targets, and the tokens that may come next."""
+"""Jobs of one pass over whole sequences: scores of given targets, and candidates for the next token."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ class Pass(ABC):
     @property
     @abstractmethod
     def rows(self) -> int:
-        """About how many rows go through the model."""
+        """About how many rows it puts through the model."""
 
     @abstractmethod
-    def alike(self, other: "Pass") -> bool:
-        """Whether both can be in one pass."""
+    def fits_with(self, other: "Pass") -> bool:
+        """Whether both can share a pass."""
 
     @abstractmethod
     def run(self, model: Model, jobs: Sequence[Any], end_id: int, unk_id: int) -> list[Any]:
-        """The results of jobs that are alike, this one among them."""
+        """The results of jobs that share a pass, this one among them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class Scoring(Pass):
     def rows(self) -> int:
         return len(self.source) + len(self.target)
 
-    def alike(self, other: Pass) -> bool:
+    def fits_with(self, other: Pass) -> bool:
         return isinstance(other, Scoring)
 
     def run(self, model: Model, jobs: Sequence["Scoring"], end_id: int, unk_id: int) -> list[np.ndarray]:
@@ -64,7 +64,7 @@ class Scoring(Pass):
 
 @dataclass(frozen=True, eq=False)
 class Expansion(Pass):
-    """A sentence whose next tokens are wanted; the result is their (log-probability, id), at least one, not the end."""
+    """A sentence whose best next tokens are wanted; the result is [(log-probability, id), ...], never empty, no end."""
 
     job: Job
 
@@ -72,7 +72,7 @@ class Expansion(Pass):
     def rows(self) -> int:
         return len(self.job.source) + len(self.job.start) + len(self.job.prefix)
 
-    def alike(self, other: Pass) -> bool:
+    def fits_with(self, other: Pass) -> bool:
         if not isinstance(other, Expansion):
             return False
         one, two = self.job, other.job
@@ -88,11 +88,11 @@ class Expansion(Pass):
         hidden_ND, _ = model.prefill(np.concatenate(inputs), starts_B1, memory)
         rows = Rows(np.zeros(len(jobs), np.int64))
         if choice.shortlist is not None or self.job.allowed is not None:
-            rows.picked_R = [choice.pick(job) for job in sentences]
+            rows.subsets_R = [choice.select_outputs(job) for job in sentences]
         hidden_BD = model.ops.take_rows(hidden_ND, starts_B1[1:] - 1)
         found_log_probs_Bk, found_Bk = choice.best(hidden_BD, rows, options.num_hypotheses)
         kept_Bk = np.exp(found_log_probs_Bk) >= options.min_alternative_expansion_prob
         kept_Bk &= found_log_probs_Bk > -np.inf
-        kept_Bk[:, 0] = True  # so that there is a translation
+        kept_Bk[:, 0] = True  # so that there is at least one translation
         both = zip(found_log_probs_Bk, found_Bk, kept_Bk)
         return [list(zip(log_probs_k[kept_k].tolist(), ids_k[kept_k].tolist())) for log_probs_k, ids_k, kept_k in both]

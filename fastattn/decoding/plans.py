@@ -1,4 +1,4 @@
-"""What options ask for, as plans of jobs: one job a sentence, or one for each of its samples or alternatives."""
+"""Plans of jobs: one job for each sentence, or for each of its samples or alternatives."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -14,15 +14,15 @@ from fastattn.scheduling.request import Plan
 
 
 def search_plan(jobs: Sequence[Job], sizes: DecoderSizes) -> Plan:
-    """A list of hypotheses for each sentence, best first; none for one whose text's time was over.
+    """A list of hypotheses for each sentence, best first; [] for one whose text's time was over.
 
-    Raises InputError for a source that is empty, where the model has an encoder, or a target without a start token.
+    Raises InputError for an empty source, if the model has an encoder, or a target without a start token.
     """
     check_jobs(jobs, sizes)
     jobs = _numbered(jobs)
-    limits = {b: job.limit(sizes.positions) for b, job in enumerate(jobs) if job.options.return_alternatives}
-    roomy = [b for b, limit in limits.items() if len(jobs[b].prefix) < limit]
-    next_tokens = dict(zip(roomy, (yield [Expansion(jobs[b]) for b in roomy])))
+    limits = {b: job.limit(sizes.max_positions) for b, job in enumerate(jobs) if job.options.return_alternatives}
+    expandable = [b for b, limit in limits.items() if len(jobs[b].prefix) < limit]
+    next_tokens = dict(zip(expandable, (yield [Expansion(jobs[b]) for b in expandable])))
     one_each = _Changed(return_alternatives=False, num_hypotheses=1)
     branches: list[list[Job]] = []
     for b, job in enumerate(jobs):
@@ -41,7 +41,7 @@ def search_plan(jobs: Sequence[Job], sizes: DecoderSizes) -> Plan:
 
 
 def score_plan(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Plan:
-    """Log-probabilities of targets[b] behind the first token, float32, each given the source and the target before it.
+    """float32 log-probabilities of targets[b] after its first token, given sources[b] and the target before each.
 
     A target is its start token, its tokens and, usually, its end token: int32.
     """
@@ -51,7 +51,7 @@ def score_plan(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> 
 
 
 def stream_plan(job: Job, sizes: DecoderSizes) -> Plan:
-    """Whether each of a sentence's samples, or its one greedy search, came to its end in time; callbacks see them."""
+    """Whether all samples of a sentence, or its greedy search, ended in time; the callback gets the tokens."""
     check_jobs([job], sizes)
     (job,) = _numbered([job])
     count = job.options.num_hypotheses if job.options.sampled else 1
@@ -61,7 +61,7 @@ def stream_plan(job: Job, sizes: DecoderSizes) -> Plan:
 
 
 class _Changed:
-    """Options with changes; for the same options the same ones, so that sentences share a batch."""
+    """Options with changes; the same object for the same options, so that sentences share a batch."""
 
     def __init__(self, **changes: object):
         self._changes = changes
@@ -74,7 +74,7 @@ class _Changed:
 
 
 def _numbered(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs by their numbers; where samples are asked for without a seed, with one, and equal sentences apart."""
+    """The jobs with numbers; sampling without a seed gets one, and a salt that distinguishes equal sentences."""
     seeded: Callable[[DecodingOptions], DecodingOptions] = _Changed(seed=secrets.randbits(64))
     return [
         replace(job, number=number, salt=number, options=seeded(job.options))
@@ -89,7 +89,7 @@ def _is_sampled_often(options: DecodingOptions) -> bool:
 
 
 def _alternatives(job: Job, limit: int, next_tokens: list[tuple[float, int]] | None) -> list[Job]:
-    """One for each of its next tokens. Where there is no room for one: the prefix alone."""
+    """A job for each of the next tokens; without room for one, the prefix alone."""
     if next_tokens is None:
         return [replace(job, context=limit)]
     behind = len(job.prefix) + 1
@@ -99,7 +99,7 @@ def _alternatives(job: Job, limit: int, next_tokens: list[tuple[float, int]] | N
 def _gathered(
     job: Job, results: list[list[Hypothesis]], next_tokens: list[tuple[float, int]] | None
 ) -> list[Hypothesis]:
-    """What comes of a sentence's branches; nothing where one of them was given up."""
+    """The hypotheses of a sentence's branches; [] if one of them was given up."""
     if len(results) == 1 and not job.options.return_alternatives:
         return results[0]
     if not all(results):
@@ -110,6 +110,6 @@ def _gathered(
     if next_tokens is None:
         return hypotheses * job.options.num_hypotheses
     return [
-        replace(rest, log_probability=first + rest.log_probability, length=rest.length + 1, score=first + rest.score)
-        for (first, _), rest in zip(next_tokens, hypotheses)
+        replace(tail, log_probability=first + tail.log_probability, length=tail.length + 1, score=first + tail.score)
+        for (first, _), tail in zip(next_tokens, hypotheses)
     ]

@@ -1,26 +1,26 @@
-"""What a search runs with: what the caller gives, else what the checkpoint wants, else the defaults."""
+"""The options of a search: the caller's, else the checkpoint's settings, else the defaults."""
 
 from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
+from fastattn.caller_warnings import warn
 from fastattn.decoding.options import WIDEST_BEAM, DecodingOptions
 from fastattn.errors import CheckpointError, InputError
 from fastattn.text_spec import TranslationText
-from fastattn.warned import warn
 
 _SAMPLING = ("sampling_topk", "sampling_topp", "sampling_temperature")
 _LIMITS = ("max_decoding_length", "max_length_factor")
 
 
-def resolve_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> DecodingOptions:
-    """The options of a call that gives some of them, of a checkpoint whose ``own`` settings stand in for the others.
+def resolve_options(settings: Mapping[str, Any], given: Mapping[str, Any]) -> DecodingOptions:
+    """The options of a call: those ``given``, else the checkpoint's ``settings``, else the defaults.
 
-    A beam size that is not given is 1 where tokens are drawn, and never less than the num_hypotheses that are asked
-    for. Settings of the checkpoint that would contradict what is given give way: its own sampling beside a beam or a
-    bias, its own limit of the length beside another, its least or greatest length beside what is given of the other.
+    A beam size that is not given is 1 where tokens are sampled, and never less than the num_hypotheses asked for.
+    Settings of the checkpoint that contradict a given option are dropped: its sampling where a beam or a bias is given,
+    its length limits where another is. Its least or greatest length gives way to the other one, if that is given.
     """
-    chosen = dict(own)
+    chosen = dict(settings)
     if given.get("beam_size", 1) != 1 or given.get("prefix_bias_beta", 0) != 0:
         _drop(chosen, _SAMPLING)
     if "beam_size" not in given:
@@ -39,8 +39,8 @@ def resolve_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> Decodin
     return DecodingOptions(**chosen | dict(given))
 
 
-def own_settings(text: TranslationText) -> dict[str, Any]:
-    """The checkpoint's own decoding settings; a warning tells of those that cannot be followed."""
+def checkpoint_settings(text: TranslationText) -> dict[str, Any]:
+    """The checkpoint's own decoding settings by option; warns of those that cannot be followed."""
     settings = text.decoding.options() | ({} if text.writes_unknowns else {"disable_unk": True})
     if text.vocabulary_map is not None:
         settings["shortlist"] = False  # CTranslate2's default

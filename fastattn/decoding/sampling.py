@@ -1,8 +1,8 @@
-"""Drawing tokens: random numbers that are a function of what they are for, and the choice they make.
+"""Sampling tokens: random numbers as a function of their purpose, and the choice by them.
 
-No generator is carried along: the number for a token is a hash of the seed, the sentence, the sample's number and the
-position (counter-based: Salmon 2011; the mixing is SplitMix64's, Steele 2014). So it does not matter which sentences
-share a batch, nor which thread asks first.
+There is no generator with a state: the number for a token is a hash of the seed, the sentence, the sample's number and
+the position (counter-based: Salmon 2011; the mixing is SplitMix64's, Steele 2014). So neither the batch nor the order
+of threads matters.
 """
 
 import hashlib
@@ -14,9 +14,9 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def sentence_key(source: np.ndarray, start: Sequence[int], number: int = 0) -> int:
-    """64 bits of what a sentence is: the ids of its source, and of its target's start token and prefix.
+    """A 64-bit hash of the ids of a sentence's source, and of its target's start token and prefix.
 
-    ``number`` tells equal sentences apart.
+    ``number`` distinguishes equal sentences.
     """
     content = np.concatenate([[len(source)], source, start]).astype("<i8").tobytes()
     salt = number.to_bytes(8, "little")
@@ -41,7 +41,7 @@ def _mixed(bits_R: np.ndarray) -> np.ndarray:
 
 
 def draw(log_probs_Rk: np.ndarray, uniform_R: np.ndarray, temperature: float, top_p: float) -> np.ndarray:
-    """Columns int64 R, drawn from softmax(log_probs / temperature).
+    """columns_R int64, sampled from softmax(log_probs / temperature).
 
     top_p  keeps the most probable columns, up to and with the one that makes their sum reach it (Holtzman 2019)
     """
@@ -50,14 +50,14 @@ def draw(log_probs_Rk: np.ndarray, uniform_R: np.ndarray, temperature: float, to
         best = row_k.max()
         if np.isneginf(best):
             continue
-        with np.errstate(over="ignore"):  # the smallest of temperatures leave the best alone
+        with np.errstate(over="ignore"):  # the smallest temperatures leave only the best
             weights_k = np.exp((row_k.astype(np.float64) - best) / temperature)
         if top_p < 1:
             order_k = np.argsort(-weights_k, kind="stable")
             before_k = np.cumsum(weights_k[order_k]) - weights_k[order_k]
             weights_k[order_k[before_k >= top_p * weights_k.sum()]] = 0
         sums_k = np.cumsum(weights_k)
-        # The product may round up to the whole sum, which the last column of any weight stands for.
+        # The product may round up to the whole sum: then the last column of any weight is taken.
         last = np.searchsorted(sums_k, sums_k[-1], side="left")
         columns_R[r] = min(np.searchsorted(sums_k, uniform_R[r] * sums_k[-1], side="right"), last)
     return columns_R

@@ -1,14 +1,14 @@
-"""The steps of greedy and beam search as functions of arrays; the scheduler strings them together.
+"""The steps of greedy and beam search as functions of arrays, which ``Batch`` calls.
 
 B sentences, R beams each, C = 2 R candidates (one, where R is 1: greedy), k candidates a beam. At most R of twice as
-many candidates end, one a beam, so there are always R to go on with.
+many candidates end, one a beam, so there are always R to continue.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-HOPELESS = -1e10  # CTranslate2's score of a beam that exists only to fill its place
+HOPELESS = -1e10  # CTranslate2's score of a beam that is only a placeholder
 
 
 def are_ends(ids: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
@@ -47,7 +47,7 @@ def apply_prefix(
 
     forced_B    the prefix's token where the length limit falls inside the prefix, -1 elsewhere
     prefixed_B  sentences with a prefix: an end in any but the best candidate is made hopeless, so that short
-                translations do not win where scores are not normalised (CTranslate2, issue 277)
+                translations do not win where scores are not normalized (CTranslate2, issue 277)
     """
     forced = forced_B >= 0
     ids_BC[forced] = forced_B[forced, None]
@@ -59,10 +59,10 @@ def apply_prefix(
 
 
 def keep_beams(ids_BC: np.ndarray, ended_BR: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
-    """Which candidate goes on in each beam, kept_BR.
+    """kept_BR: the candidate that continues each beam.
 
-    Beam r goes on with candidate r, or, where that has ended, with the next of the candidates after the first R
-    that does not end.
+    Beam r continues with candidate r, or, if that has ended, with the next candidate after the first R that does not
+    end.
     """
     R = ended_BR.shape[1]
     kept_BR = np.broadcast_to(np.arange(R), ended_BR.shape).copy()
@@ -76,16 +76,16 @@ def keep_beams(ids_BC: np.ndarray, ended_BR: np.ndarray, end_ids: Sequence[int])
     return kept_BR
 
 
-def normalised(log_probability: float, length: int, length_penalty: float, word_penalty: float = 0.0) -> float:
+def normalized(log_probability: float, length: int, length_penalty: float, word_penalty: float = 0.0) -> float:
     """(log_probability - length * word_penalty) / length ** length_penalty, in float32; 0 where nothing was produced.
 
-    Marian's History::add, which CTranslate2 has without the word penalty.
+    Marian's History::add; CTranslate2's without the word penalty.
     """
     if not length:
         return 0.0
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # huge penalties make scores 0, infinite or NaN
-        penalised = np.float32(log_probability) - np.float32(length) * np.float32(word_penalty)
-        return float(penalised / np.float32(length) ** np.float32(length_penalty))
+        penalized = np.float32(log_probability) - np.float32(length) * np.float32(word_penalty)
+        return float(penalized / np.float32(length) ** np.float32(length_penalty))
 
 
 def biased(

@@ -16,10 +16,10 @@ from fastattn.scheduling.scheduler import Scheduler
 
 
 class DecodingService:
-    """A scheduler whose workers decode, and one apart for whoever wants his own thread to do it all.
+    """A scheduler whose workers decode, and separate ones for calls that their own thread must compute.
 
     end_id, unk_id  of the model's vocabulary
-    threads         for all callers together
+    threads         of all callers together
     """
 
     def __init__(self, model: Model, end_id: int, unk_id: int, threads: int):
@@ -33,14 +33,14 @@ class DecodingService:
         return Scheduler(self._make_worker, self._threads, self.model.ops.use_threads, enough, seats)
 
     def scheduler(self, options: DecodingOptions | None = None) -> Scheduler:
-        """What runs a call with these options: one apart where there is a callback, which this thread is to call."""
+        """The scheduler for a call with these options: a separate one if this thread must call a callback."""
         return self._scheduler if options is None or options.callback is None else self._make_scheduler(1)
 
     def stream(self, job: Job) -> Iterator[Step]:
         """The tokens of one sentence's greedy search, or of its samples, each as soon as it is known.
 
-        Nothing runs between two of them: who asks for no more has ended the work. Raises as ``search_plan`` does, and
-        SearchTimeout where its time is over.
+        Nothing runs between two of them, so closing the iterator ends the work. Raises as ``search_plan`` does, and
+        SearchTimeout if its time is over.
         """
         steps: list[Step] = []
         job = replace(job, options=replace(job.options, callback=steps.append))

@@ -1,4 +1,4 @@
-"""How long the search for the translation of one text may take."""
+"""Time limits of the search for a text's translation."""
 
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
@@ -6,14 +6,14 @@ from fastattn.errors import SearchTimeout
 
 
 def is_over(job: Job) -> bool:
-    """Whether no time is left for it."""
+    """Whether the job's time is used up."""
     return job.allowance is not None and job.allowance.left <= 0
 
 
 def charge(jobs: list[Job], seconds: float) -> None:
-    """Take the time that they were searched together off their allowances, in equal shares.
+    """Subtract the time of a shared step from the jobs' allowances, in equal shares.
 
-    So a text's time is its own: its neighbours in a batch, however many, cost it nothing.
+    So a text's neighbours in a batch, however many, cost it no time.
     """
     for job in jobs:
         if job.allowance is not None:
@@ -21,5 +21,5 @@ def charge(jobs: list[Job], seconds: float) -> None:
 
 
 def late_search(options: DecodingOptions) -> SearchTimeout:
-    """What to raise for a text whose time was over."""
+    """The error for a text whose time is over."""
     return SearchTimeout(f"the search took longer than the timeout of {options.timeout:g} s")

@@ -1,8 +1,8 @@
-"""One worker: sentences come and go, and all that are in progress share its steps.
+"""A decoding worker, with continuous batching: sentences join and leave between steps.
 
-A sentence enters by one pass over its start and target prefix, which fills the cache and chooses its first beams; from
-then on it takes part in every step until it ends, and frees what it held for one that waits. Each row knows its own
-position, and each batch its own options, so sentences of any age and any wish share a step.
+A sentence enters by one pass over its start and target prefix, which fills the cache and chooses its first beams. Then
+it takes part in every step until it ends, and its place goes to one that waits. Each row has its own position, and each
+batch its own options, so sentences of any age and any options share a step.
 """
 
 from collections.abc import Iterator
@@ -15,23 +15,23 @@ from fastattn.decoding import capacity
 from fastattn.decoding.batch import Batch
 from fastattn.decoding.beams import Sentence
 from fastattn.decoding.beginning import begin
-from fastattn.decoding.cache import Cache
 from fastattn.decoding.jobs import Job
+from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.model import Model
 from fastattn.decoding.passes import Pass
 from fastattn.decoding.timeout import charge, is_over
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.seat import Desk
 
-# Seconds that callers with nothing in progress wait for one another where there is little room: a pass of one costs
-# about as much as a pass of many.
+# Seconds that callers with nothing in progress wait for one another if there is little room: a pass over one sentence
+# costs about as much as over many.
 PATIENCE = 0.03
-# Seconds after which what is in progress has a step, though there is room for more, where there are several callers.
+# Seconds after which, with several callers, sentences in progress get a step though there is room for more.
 TURN = 0.03
 
 
 class Worker:
-    """Searches for the targets of Jobs, and does Passes.
+    """Decodes Jobs, and does Passes.
 
     end_id, unk_id  of the model's vocabulary
     """
@@ -39,13 +39,13 @@ class Worker:
     def __init__(self, model: Model, end_id: int, unk_id: int, desk: Desk):
         self.model, self.end_id, self.unk_id, self.desk = model, end_id, unk_id, desk
         self.batches: list[Batch] = []
-        self.cache: Cache | None = None
-        self._admitted = 0.0  # when sentences came in last
+        self.cache: KeyValueCache | None = None
+        self._admitted = 0.0  # when sentences were last admitted
         self._is_timed = False  # whether some may have an allowance
         self._passing = 0.0  # seconds that passes took in this call, which are no sentence's
 
     def advance(self) -> bool:
-        """One token for all that are in progress, and room for those that wait; False where there was nothing."""
+        """Admit waiting sentences, then one token for all in progress; False if there was nothing to do."""
         start, self._passing = monotonic(), 0.0
         came = False
         for tickets in self._arrivals() if self.desk.waiting() else ():
@@ -60,17 +60,17 @@ class Worker:
         return True
 
     def sentences(self) -> list[Sentence]:
-        """All that are in progress."""
+        """All sentences in progress."""
         return [sentence for batch in self.batches for sentence in batch.sentences()]
 
     def drop(self) -> None:
-        """Leave the sentences that nobody wants any more."""
+        """Leave the sentences whose requests are over."""
         self._leave({sentence for sentence in self.sentences() if sentence.ticket.is_over})
 
-    # what comes in
+    # admitting sentences
 
     def _arrivals(self) -> Iterator[list[Ticket]]:
-        """The sentences that wait, some at a time, as far as there is room; passes that wait are done at once."""
+        """Yield waiting sentences, some at a time, as far as there is room; waiting passes are done at once."""
         start = perf_counter()
         while self.desk.waiting() and (tickets := self._take()):
             self._admitted = perf_counter()
@@ -82,14 +82,16 @@ class Worker:
                     self.desk.finish(ticket, [])
             self._is_timed |= any(ticket.job.allowance is not None for ticket in searches)
             yield [ticket for ticket in searches if not ticket.done]
-            callers = {ticket.request.caller for ticket in (*tickets, *(each.ticket for each in self.sentences()))}
+            callers = {
+                ticket.request.caller for ticket in (*tickets, *(sentence.ticket for sentence in self.sentences()))
+            }
             if self._admitted > start + TURN and (len(callers) > 1 or not searches):
                 break
 
     def _take(self) -> list[Ticket]:
-        """Tickets that there is room for, some at a time."""
+        """Take tickets that there is room for."""
         used = sum(len(batch.sentences()) / self._places(batch.beam) for batch in self.batches)
-        # Few sentences at a time would make small products; so free places are filled a quarter at a time.
+        # Admitting few sentences at a time would make small products; so free places are filled a quarter at a time.
         crowded = used > 0.75
         if crowded and (perf_counter() < self._admitted + PATIENCE or not self.desk.newcomers()):
             return []
@@ -119,31 +121,31 @@ class Worker:
     def _do_passes(self, tickets: list[Ticket]) -> None:
         while tickets:
             first: Pass = tickets[0].job
-            alike = [ticket for ticket in tickets if ticket is tickets[0] or first.alike(ticket.job)]
-            results = first.run(self.model, [ticket.job for ticket in alike], self.end_id, self.unk_id)
-            for ticket, result in zip(alike, results):
+            similar = [ticket for ticket in tickets if ticket is tickets[0] or first.fits_with(ticket.job)]
+            results = first.run(self.model, [ticket.job for ticket in similar], self.end_id, self.unk_id)
+            for ticket, result in zip(similar, results):
                 self.desk.finish(ticket, result)
-            tickets = [ticket for ticket in tickets if ticket not in alike]
+            tickets = [ticket for ticket in tickets if ticket not in similar]
 
-    def _cache_for(self, tickets: list[Ticket]) -> Cache:
-        """The cache, of about the size that they and the others need."""
+    def _cache_for(self, tickets: list[Ticket]) -> KeyValueCache:
+        """The cache, of about the size that these tickets and the sentences in progress need."""
         rows, memory_rows = self._expected_rows(tickets)
         if self.cache is None:
-            self.cache = Cache(self.model.ops, self.model.sizes, rows, memory_rows)
+            self.cache = KeyValueCache(self.model.ops, self.model.sizes, rows, memory_rows)
         else:
             self.cache.shrink(rows, memory_rows)
         return self.cache
 
     def _expected_rows(self, tickets: list[Ticket]) -> tuple[int, int]:
-        """About how many rows the cache and its memory need for what is in progress, these, and more like these."""
+        """About how many rows the two pools need for sentences in progress, these tickets, and waiting ones."""
         jobs = [ticket.job for ticket in tickets]
         rows, memory_rows = sum(map(capacity.expected_rows, jobs)), sum(len(job.source) for job in jobs)
         places = self._places(jobs[0].options.beam_size)
-        alike = max(1, min(places, len(jobs) + self.desk.waiting()) // len(jobs))
-        there = self.sentences()
-        rows = sum(sentence.expected for sentence in there) + max(rows, min(capacity.TOKENS, rows * alike))
-        memory = sum(len(sentence.job.source) for sentence in there)
-        return rows, memory + max(memory_rows, min(capacity.TOKENS, memory_rows * alike))
+        factor = max(1, min(places, len(jobs) + self.desk.waiting()) // len(jobs))
+        in_progress = self.sentences()
+        rows = sum(sentence.expected for sentence in in_progress) + max(rows, min(capacity.TOKENS, rows * factor))
+        memory = sum(len(sentence.job.source) for sentence in in_progress)
+        return rows, memory + max(memory_rows, min(capacity.TOKENS, memory_rows * factor))
 
     def _batch_of(self, job: Job) -> Batch:
         for batch in self.batches:
@@ -170,10 +172,10 @@ class Worker:
             batch.advance(rows_RD)
         self._leave_empty()
 
-    # what goes before its end
+    # leaving early
 
     def _give_up_late(self, start: float) -> None:
-        """Share the time since ``start`` among the sentences; close, with no hypotheses, those that have none left."""
+        """Charge the time since ``start`` to the sentences; close, with no hypotheses, those whose time is over."""
         if self._is_timed:
             sentences = self.sentences()
             self._is_timed = any(sentence.job.allowance is not None for sentence in sentences)

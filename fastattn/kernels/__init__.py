@@ -6,8 +6,8 @@ from fastattn.kernels.cache_rows import round_rows, write_rows
 from fastattn.kernels.embed import embed
 from fastattn.kernels.matmul import linear
 from fastattn.kernels.norm import layer_norm, rms_norm
+from fastattn.kernels.output_subset import pack_rows, select_outputs
 from fastattn.kernels.packing import pack_linear
-from fastattn.kernels.picked import pack_rows, pick
 from fastattn.kernels.pooling import pool
 from fastattn.kernels.project import log_probs, project_all, project_top_k
 from fastattn.kernels.recurrence import running_average, ssru
@@ -33,7 +33,6 @@ __all__ = [
     "log_probs",
     "pack_linear",
     "pack_rows",
-    "pick",
     "pool",
     "project_all",
     "project_top_k",
@@ -43,6 +42,7 @@ __all__ = [
     "running_average",
     "seen_keys",
     "scale_rows",
+    "select_outputs",
     "ssru",
     "take_rows",
     "thread_limit",

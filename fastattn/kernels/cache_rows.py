@@ -1,6 +1,6 @@
-"""Rows of keys and values into the cache's table, where attention reads them: as they are, or rounded to bfloat16.
+"""Writes rows of keys and values to the key-value cache's tables, as they are or rounded to bfloat16.
 
-Half the bytes are half the time of a step's attention, which is bound by reading them.
+Half the bytes take half the time of a step's attention, which is bound by reading them.
 """
 
 import numpy as np
@@ -59,12 +59,12 @@ def _round_in_place(values_NE, first_column):
 
 
 def round_rows(values_NE: np.ndarray, first_column: int) -> None:
-    """The values, float32 and C-contiguous, from ``first_column`` on become the nearest bfloat16, in place."""
+    """Round values, float32 and C-contiguous, from ``first_column`` on to the nearest bfloat16, in place."""
     _round_in_place(values_NE, first_column)
 
 
 def write_rows(table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int) -> None:
-    """Row n of the values, from ``first_column`` on, becomes row rows_N[n] of the table, as far as it goes.
+    """Copy row n of the values, from ``first_column`` on, to the start of row rows_N[n] of the table.
 
     table_ME   written; float32, or uint16, which takes the nearest bfloat16; C-contiguous like values_NE, float32.
     rows_N     int32, inside the table and all different; nothing is checked here.

@@ -1,4 +1,4 @@
-"""What becomes of a row's logits as they come, a few at a time: edits, a running softmax, the k best so far.
+"""Processing of a row's logits, a few at a time: edits, a running softmax, the k best so far.
 
 The softmax keeps the maximum and the sum of exponentials lane by lane (online: Milakov and Gimelshein 2018; in base 2,
 which saves half of their instructions).
@@ -37,34 +37,33 @@ NO_TARGETS = np.empty(0, np.int32)
 
 
 def prepared(edits: Edits, rows: int, targets_R: np.ndarray) -> tuple:
-    """(suppressed_RJ, penalised_RJ, penalty, targets_R, logits_R) as the kernels take them: empty lists for none.
+    """(suppressed_RJ, penalized_RJ, penalty, targets_R, logits_R) as the kernels take them: empty lists for none.
 
-    targets_R  int32, or empty; logits_R is written: of which id the logit is told, edits and all; -inf if it is none of
-               the outputs
+    targets_R  int32, or empty; logits_R is written: the edited logits of these ids, -inf for one not among the outputs
     """
     none = np.empty((rows, 0), np.int32)
-    suppressed_RJ, penalised_RJ = (none if ids_RJ is None else ids_RJ for ids_RJ in edits[:2])
+    suppressed_RJ, penalized_RJ = (none if ids_RJ is None else ids_RJ for ids_RJ in edits[:2])
     logits_R = np.full(len(targets_R), -np.inf, np.float32)
-    return suppressed_RJ, penalised_RJ, np.float32(edits.penalty), targets_R, logits_R
+    return suppressed_RJ, penalized_RJ, np.float32(edits.penalty), targets_R, logits_R
 
 
 def empty_lists(*shape: int) -> tuple[np.ndarray, np.ndarray]:
-    """Values and ids of a shape that ends with k, nothing in them yet."""
+    """(values, ids) of a shape that ends with k, empty: -inf and -1."""
     return np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int32)
 
 
 def make_edit(find):
-    """The helper ``edit(line, row, outputs, edits)``: what the options do to a row's logits at an address.
+    """Make the helper ``edit(line, row, outputs, edits)``, which edits a row's logits at an address.
 
-    find   (id, outputs) -> where it is among the outputs that the line holds, or negative
+    find   (id, outputs) -> its index among the outputs in the line, or negative
     edits  as ``prepared``
     """
 
     @inner
     def edit(line, row, outputs, edits):
-        suppressed_RJ, penalised_RJ, penalty, targets_R, logits_R = edits
-        for j in range(penalised_RJ.shape[1]):
-            at = find(penalised_RJ[row, j], outputs)
+        suppressed_RJ, penalized_RJ, penalty, targets_R, logits_R = edits
+        for j in range(penalized_RJ.shape[1]):
+            at = find(penalized_RJ[row, j], outputs)
             if at >= 0:
                 logit = load_scalar(line + at * 4)
                 store_scalar(logit * penalty if logit < 0 else logit / penalty, line + at * 4)
@@ -82,9 +81,9 @@ def make_edit(find):
 
 @inner
 def best_of(lists, number):
-    """Where a row's k best are: (values, ids, k), of which two are addresses; best first, -inf and -1 behind them.
+    """(address of values, address of ids, k) of a row's k best: best first, then -inf and -1.
 
-    lists  (values, ids): float32 and int32 arrays [..., k], in which the row is the one of that number
+    lists  (values, ids): float32 and int32 arrays [..., k]; ``number`` is the row's index
     """
     values, ids = lists
     k = values.shape[-1]
@@ -99,7 +98,7 @@ def worst(best):
 
 @inner
 def insert(value, token, best):
-    """Into the k best, which it is one of; an equal value goes behind, so ties keep the lower id."""
+    """Insert into the k best a value that belongs there; equal values go behind, so ties keep the lower id."""
     values, ids, k = best
     j = k - 1
     while j > 0 and load_scalar(values + (j - 1) * 4) < value:
@@ -125,7 +124,7 @@ def clear_state(state):
 
 @inner
 def fold_state(state):
-    """A row's lanes, and what is below their peaks, as one: (highest peak, sum)."""
+    """(peak, sum) of a row: its lanes reduced to one."""
     peak, sums = load(state), load(state + SIZE)
     highest = max_lanes(peak)
     return highest, sum_lanes(sums * exp2((peak - splat(highest)) * splat(np.float32(LOG2_E))))
@@ -133,7 +132,7 @@ def fold_state(state):
 
 @inner
 def add_exponentials(logits, columns, highest, state):
-    """Of ``columns`` logits, whose largest are in ``highest``, lane by lane, to a row's running softmax."""
+    """Add ``columns`` logits to a row's running softmax, lane by lane; ``highest`` holds their maxima."""
     # The difference first: it is exactly 0 at the peak, however large the logits are.
     scale, peak, total = splat(np.float32(LOG2_E)), load(state), load(state + SIZE)
     if any_above(highest, peak):

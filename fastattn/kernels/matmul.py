@@ -16,7 +16,7 @@ from numba import prange
 
 from fastattn.kernels.activation import CODES, activate_all
 from fastattn.kernels.packing import NR, PackedLinear
-from fastattn.kernels.staging import later, scratch_bytes, stage_rows
+from fastattn.kernels.staging import rows_from, scratch_bytes, stage_rows
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
 from fastattn.runtime.threads import current_threads
@@ -31,7 +31,7 @@ ROW_BLOCK = 48
 # One or two rows leave most accumulators idle, so they take several panels at once: the sums are then independent
 # enough to hide the latency of the multiply-add, and memory sees more than one stream.
 GROUP = 4
-# Bytes of weights that one thread is through with before another would have begun: 10 us.
+# Bytes of weights that one thread finishes before another would have started: 10 us.
 SMALL = 1 << 18
 
 tile_full, tile_4, tile_2, tile_1 = (make_linear_tile(rows) for rows in (MR, 4, 2, 1))
@@ -92,7 +92,7 @@ def affine_at(affine):
 
 @inner
 def skip_columns(affine, skip):
-    """What is done to the outputs ``skip`` bytes on; addresses, as here and in tiles."""
+    """The affine (bias, factors, corrections) of the outputs ``skip`` bytes on, as addresses."""
     bias, factors, corrections = affine
     return bias + skip, factors + skip, corrections + skip
 
@@ -128,15 +128,15 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
     panel = address(weights) + first * distance
     columns = min(width * NR, y_row // 4 - first * NR)
     tile, zeros = (scratch[0], width * NR * 4), (scratch[1], 0)
-    # a whole tile goes straight from the registers to y, and is activated there
+    # a whole tile is written from the registers to y, and activated there
     whole = columns == width * NR and multiply == 0 and (activation == 0 or residual == 0)
-    own, ahead, r = skip_columns(affine, skip), panel + width * distance, 0
+    panel_affine, ahead, r = skip_columns(affine, skip), panel + width * distance, 0
     while r < count:
         at = r * y_row + skip
         out = (y + at, y_row) if whole else tile
         start = (residual + at, y_row) if whole and residual != 0 else zeros
         streams = (panel, distance, ahead, step)
-        took = multiply_tile(weights, later(rows, r), count - r, streams, width, columns, out, own, start)
+        took = multiply_tile(weights, rows_from(rows, r), count - r, streams, width, columns, out, panel_affine, start)
         activate_all(activation, out[0], out[1], took, tile[1])
         if not whole:
             times, plus = multiply + at if multiply != 0 else 0, residual + at if residual != 0 else 0

@@ -1,4 +1,4 @@
-"""Layer and root-mean-square normalisation, the residual added on the way in. A row stays in L1 for all passes."""
+"""Layer and root-mean-square normalization, the residual added on the way in. A row stays in L1 for all passes."""
 
 import numpy as np
 from numba import prange
@@ -72,12 +72,12 @@ def layer_norm(
     epsilon: float,
     residual_ND: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Layer normalisation (Ba 2016) of x + residual, the variance in a second pass; float32 [N, D]."""
+    """Layer normalization (Ba 2016) of x + residual, the variance in a second pass; float32 [N, D]."""
     return _run(x_ND, residual_ND, weight_D, bias_D, epsilon, True)
 
 
 def rms_norm(
     x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
 ) -> np.ndarray:
-    """Root mean square normalisation (Zhang and Sennrich 2019) of x + residual; float32 [N, D]."""
+    """Root mean square normalization (Zhang and Sennrich 2019) of x + residual; float32 [N, D]."""
     return _run(x_ND, residual_ND, weight_D, None, epsilon, False)

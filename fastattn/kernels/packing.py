@@ -1,7 +1,7 @@
 """Linear weights in the layout of the products: panels of NR columns, converted and transposed in one pass.
 
 In float32 a panel takes NR rows of weights by blocks of COLUMNS: the block is converted into a scratch in L1 and
-transposed from there, so that a quantised weight never exists as float32 anywhere but in its panel. In the narrow
+transposed from there, so that a quantized weight never exists as float32 anywhere but in its panel. In the narrow
 precisions a step's values of one column lie side by side, as the dot product of fastattn.simd.arithmetic reads them.
 """
 
@@ -30,11 +30,11 @@ class PackedLinear:
     panels_PSN   [panels, steps, group * NR] of float32, uint16 (the bits of bfloat16) or int8: a step takes ``group``
                  values of the inner dimension, a column's side by side; zeros beyond ``outputs`` and ``inputs``.
     bias         float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
-    factors      int8 only: float32 [panels * NR], what a column's integers stand for.
+    factors      int8 only: float32 [panels * NR], the scale of a column's integers.
     corrections  int8 only: int32 [panels * NR], minus the offset of staged rows times a column's sum.
-    input_scale  int8 only: float32 [1], by what rows are multiplied to be int8; 0: 127 / max |x| of each.
-    input_factors  int8 only: float32 [inputs, in whole vectors, ones behind], by what rows are multiplied before that;
-                 [0]: by nothing.
+    input_scale  int8 only: float32 [1], the static scale that turns rows into int8; 0: 127 / max |x| of each row.
+    input_factors  int8 only: float32 [inputs, padded to whole vectors with ones], which multiply rows before that;
+                 [0]: none.
     """
 
     outputs: int
@@ -48,16 +48,16 @@ class PackedLinear:
 
     @lazy
     def staging(self) -> tuple[np.ndarray, np.ndarray]:
-        """What is done to rows before they are multiplied."""
+        """(input_scale, input_factors), for ``stage_rows``."""
         return self.input_scale, self.input_factors
 
     @lazy
     def affine(self) -> tuple[np.ndarray, ...]:
-        """What is done to a tile's sums, and to the rows before them: bias, factors, corrections, staging's two."""
+        """(bias, factors, corrections) for a tile's sums, then the two of ``staging``."""
         return self.bias, self.factors, self.corrections, *self.staging
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What a file keeps of it."""
+        """The arrays that a file stores."""
         return {
             "panels_PSN": self.panels_PSN,
             "bias": self.bias,
@@ -69,9 +69,9 @@ class PackedLinear:
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
-    """Pack float32 or quantised weights [outputs, inputs] and bias [outputs] (none: zero); see spec.PRECISIONS.
+    """Pack float32 or quantized weights [outputs, inputs] and bias [outputs] (none: zero); see spec.PRECISIONS.
 
-    int8 keeps quantised weights as they are; others are quantised here.
+    int8 keeps quantized weights as they are; others are quantized here.
     """
     outputs, inputs = weight_FD.shape
     panels = -(-outputs // NR)
@@ -82,21 +82,21 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
 
 
 def packed_layout(precision: str) -> str:
-    """A name for what ``pack_linear`` makes on this CPU in this precision."""
+    """The name of ``pack_linear``'s layout on this CPU in this precision."""
     arithmetic = arithmetic_for(precision)
     return f"{precision}-{NR}-{arithmetic.group}-{arithmetic.offset}"
 
 
 def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
-    """Of the arrays of a PackedLinear; ``balanced``: one that multiplies its inputs by factors."""
+    """The shapes of a PackedLinear's arrays; ``balanced``: with input factors."""
     group, panels = arithmetic_for(precision).group, -(-outputs // NR)
     columns = (panels * NR,)
-    own = columns if precision == "int8" else (0,)
+    int8_columns = columns if precision == "int8" else (0,)
     return {
         "panels_PSN": (panels, -(-inputs // group), group * NR),
         "bias": columns,
-        "factors": own,
-        "corrections": own,
+        "factors": int8_columns,
+        "corrections": int8_columns,
         "input_scale": (1,) if precision == "int8" else (0,),
         "input_factors": (_whole(inputs),) if balanced else (0,),
     }
@@ -130,15 +130,15 @@ def _pack_bfloat16(weight_FD: Tensor, panels: int) -> tuple:
 
 def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
     arithmetic = arithmetic_for("int8")
-    quantised = weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(weight_FD, "a linear layer")
-    panels_PSN, sums = _interleaved(quantised.values_FD, panels, arithmetic.group)
+    quantized = weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(weight_FD, "a linear layer")
+    panels_PSN, sums = _interleaved(quantized.values_FD, panels, arithmetic.group)
     factors = np.zeros(panels * NR, np.float32)
-    factors[: len(quantised.multipliers_F)] = quantised.multipliers_F
-    input_scale = np.array([quantised.input_scale or 0], np.float32)
+    factors[: len(quantized.multipliers_F)] = quantized.multipliers_F
+    input_scale = np.array([quantized.input_scale or 0], np.float32)
     input_factors = np.empty(0, np.float32)
-    if quantised.input_factors_D is not None:
+    if quantized.input_factors_D is not None:
         input_factors = np.ones(_whole(weight_FD.shape[1]), np.float32)
-        input_factors[: weight_FD.shape[1]] = quantised.input_factors_D
+        input_factors[: weight_FD.shape[1]] = quantized.input_factors_D
     return panels_PSN, factors, sums * np.int32(-arithmetic.offset), input_scale, input_factors
 
 

@@ -1,4 +1,4 @@
-"""The last layer's operations: log-probabilities of rows over a vocabulary, or over what each row chooses from."""
+"""The output layer: log-probabilities of rows over the vocabulary, or over a subset for each row."""
 
 from collections.abc import Sequence
 
@@ -7,31 +7,31 @@ import numpy as np
 from fastattn.edits import NO_EDITS, Edits
 from fastattn.kernels.logits import LOWEST, NO_TARGETS, TINY, prepared
 from fastattn.kernels.matmul import linear
+from fastattn.kernels.output_subset import OutputSubset, choose_from_subsets, logits_of_subsets
 from fastattn.kernels.packing import PackedLinear
-from fastattn.kernels.picked import Picked, choose_from_picked, logits_of_picked
 from fastattn.kernels.select import choose_from_all
 
-# All outputs of a layer, or some for each row: the softmax is over them alone. Their logits are those of the whole
-# projection: in int8 to the bit, else but for the order of a sum. Fastest where rows with the same ones lie together.
-Outputs = PackedLinear | Sequence[Picked]
+# All outputs of a layer, or a subset for each row: the softmax is over them alone. Logits equal those of the whole
+# projection: bit by bit in int8, else up to the order of a sum. Fastest if rows with the same subset are adjacent.
+Outputs = PackedLinear | Sequence[OutputSubset]
 
 
 def _choose(x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits, targets_R: np.ndarray, summed: bool = True):
     if isinstance(outputs, PackedLinear):
         return choose_from_all(x_RD, outputs, k, edits, targets_R, summed)
-    return choose_from_picked(x_RD, outputs, k, edits, targets_R, summed)
+    return choose_from_subsets(x_RD, outputs, k, edits, targets_R, summed)
 
 
 def project_top_k(
-    x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits = NO_EDITS, normalised: bool = True
+    x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits = NO_EDITS, normalized: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k best log-probabilities float32 [R, k] and their ids int32 [R, k], best first, ties to the lower id.
 
-    normalised     False: logits in place of log-probabilities, which saves an exponential for each.
-    Where fewer than k ids are left, the rest is -inf and -1.
+    normalized  False: logits instead of log-probabilities, which saves an exponential for each.
+    If fewer than k ids are left, the others are -inf and -1.
     """
-    values_Rk, ids_Rk, _, log_sums_R = _choose(x_RD, outputs, k, edits, NO_TARGETS, normalised)
-    if normalised:
+    values_Rk, ids_Rk, _, log_sums_R = _choose(x_RD, outputs, k, edits, NO_TARGETS, normalized)
+    if normalized:
         values_Rk -= log_sums_R[:, None]
     return values_Rk, ids_Rk
 
@@ -39,41 +39,41 @@ def project_top_k(
 def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: Edits = NO_EDITS) -> np.ndarray:
     """The log-probability of one target id (int32, inside the vocabulary) a row; float32 [N].
 
-    -inf for one that the row does not choose from.
+    -inf for a target outside the row's subset.
     """
     _, _, logits_N, log_sums_N = _choose(x_ND, outputs, 0, edits, targets_N)
     return logits_N - log_sums_N
 
 
 def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
-    """Every log-probability, float32 [R, V], for who samples from all of them: the one place that stores them.
+    """All log-probabilities, float32 [R, V], to sample from: the only operation that stores them.
 
-    -inf for those that a row does not choose from.
+    -inf outside a row's subset.
     """
     if isinstance(outputs, PackedLinear):
         return _all_of(x_RD, outputs, edits)
-    lines_RC = logits_of_picked(x_RD, outputs, edits)
+    lines_RC = logits_of_subsets(x_RD, outputs, edits)
     log_probs_RV = np.full((len(x_RD), outputs[0].linear.packed.outputs), -np.inf, np.float32)
-    for r, picked in enumerate(outputs):
-        logits = lines_RC[r, : len(picked.ids)]
+    for r, subset in enumerate(outputs):
+        logits = lines_RC[r, : len(subset.ids)]
         log_softmax(logits)
-        log_probs_RV[r, picked.ids] = logits
+        log_probs_RV[r, subset.ids] = logits
     return log_probs_RV
 
 
 def _all_of(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
     logits_RV = linear(x_RD, packed)
-    suppressed_RJ, penalised_RJ, penalty, *_ = prepared(edits, len(x_RD), NO_TARGETS)
+    suppressed_RJ, penalized_RJ, penalty, *_ = prepared(edits, len(x_RD), NO_TARGETS)
     for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other
-        penalised = penalised_RJ[r][penalised_RJ[r] >= 0]
-        before = logits_V[penalised]
-        logits_V[penalised] = np.where(before < 0, before * penalty, before / penalty)
+        penalized = penalized_RJ[r][penalized_RJ[r] >= 0]
+        before = logits_V[penalized]
+        logits_V[penalized] = np.where(before < 0, before * penalty, before / penalty)
         logits_V[suppressed_RJ[r][suppressed_RJ[r] >= 0]] = -np.inf
         log_softmax(logits_V)
     return logits_RV
 
 
 def log_softmax(logits: np.ndarray) -> None:
-    """Of one row, in place."""
+    """The log-softmax of one row, in place."""
     logits -= max(logits.max(), LOWEST)  # not -inf, should all be ruled out
     logits -= np.log(max(np.exp(logits).sum(dtype=np.float64), TINY)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What a decoder keeps of its past instead of keys and values: the cells of a recurrent unit, or a sum so far.
+"""Recurrent states of a decoder instead of keys and values: the cells of a recurrent unit, or a running sum.
 
 Row n continues the state ``previous_N[n]`` of a table and writes its own to ``rows_N[n]``. A step of many sequences and
 whole sequences, whose rows continue one another, are the same loop, so their bits are the same. Bound by memory; a task
@@ -15,7 +15,7 @@ from fastattn.simd.target import LANES
 from fastattn.simd.vector import fma, load_part, splat, store_part
 
 COLUMNS = 64  # four cache lines of a row: a task has as many of them as there are for each thread
-# Values that one thread is through with before another would have begun: 5 to 10 us.
+# Values that one thread finishes before another would have started: 5 to 10 us.
 SMALL = 1 << 14
 
 

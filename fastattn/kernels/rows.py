@@ -1,4 +1,4 @@
-"""Rows as wholes: made, taken, joined, added, scaled. NumPy does them as fast as a loop of ours, bound by memory."""
+"""Operations on whole rows, in NumPy, which is as fast as a loop of ours: they are bound by memory."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,8 @@
 """The projection onto the vocabulary, fused with log-softmax and top-k: logits live for one tile, in L1.
 
-A task takes some rows through a run of the vocabulary's panels, a few at a time, and keeps for each row its running
-softmax and k best. Sums are kept apart for segments of fixed size and merged in order, so the bits depend on neither
-batch nor threads.
+A task takes some rows through a range of the vocabulary's panels, a few at a time, and keeps for each row a running
+softmax and the k best. Each segment of fixed size has its own sums, which are merged in order, so the bits depend on
+neither batch nor threads.
 """
 
 import numpy as np
@@ -26,17 +26,17 @@ from fastattn.kernels.logits import (
 )
 from fastattn.kernels.matmul import GROUP, MR, affine_at, multiply_tile, skip_columns, step_ahead
 from fastattn.kernels.packing import NR, PackedLinear
-from fastattn.kernels.staging import later, scratch_bytes, stage_rows
+from fastattn.kernels.staging import rows_from, scratch_bytes, stage_rows
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import make_scratch_parts, take_part
 from fastattn.runtime.threads import current_threads
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, make_scratch, splat, store
 
-# Rows that one task takes through the vocabulary: its weights come from memory, so as many rows as L2 holds share them.
+# Rows that one task takes through the vocabulary: weights come from memory, so as many rows share them as fit L2.
 ROW_BLOCK = 128
-# Panels whose exponentials are summed apart from the others': 1,024 columns or a little more, so that the order of all
-# sums is the same for any number of threads.
+# Panels with their own sum of exponentials: 1,024 columns or a little more, so that the order of all sums is the same
+# for any number of threads.
 SEGMENT = max(1, 1024 // CHUNK) * GROUP
 logits_scratch, zeros_scratch = make_scratch(max(MR, 2) * CHUNK * 4), make_scratch(CHUNK * 4)
 state_scratch = make_scratch(ROW_BLOCK * STATE)
@@ -44,7 +44,7 @@ state_scratch = make_scratch(ROW_BLOCK * STATE)
 
 @inner
 def find_in_run(token, run):
-    """Where an id is in a run of them, (first, how many), or -1."""
+    """The index of an id in a range (first, number), or -1."""
     first, count = run
     return token - first if first <= token < first + count else -1
 
@@ -65,8 +65,8 @@ def multiply_group(weights, rows, left, group, affine, ahead, scratch):
     distance, columns, took = weights.strides[0], panels * NR, 0
     for q in range(0, panels, width):
         panel = (address(weights) + (first + q) * distance, distance, place, step)
-        out, own = (scratch[0] + q * NR * 4, columns * 4), skip_columns(affine, (first + q) * NR * 4)
-        took = multiply_tile(weights, rows, left, panel, width, columns, out, own, (scratch[1], 0))
+        out, panel_affine = (scratch[0] + q * NR * 4, columns * 4), skip_columns(affine, (first + q) * NR * 4)
+        took = multiply_tile(weights, rows, left, panel, width, columns, out, panel_affine, (scratch[1], 0))
         place += step * weights.shape[1]
     return took
 
@@ -85,7 +85,7 @@ def take_group(weights, rows, count, first, affine, edits, lists, places, summed
     group = (first, panels, GROUP if count < 4 and panels == GROUP else 1)
     ahead, step = address(weights) + (first + panels) * distance, step_ahead(distance, steps, count)
     while r < count:
-        took = multiply_group(weights, later(rows, r), count - r, group, affine, (ahead, step), (tile, zeros))
+        took = multiply_group(weights, rows_from(rows, r), count - r, group, affine, (ahead, step), (tile, zeros))
         for i in range(r, r + took):
             line, row = tile + (i - r) * columns * 4, places[0] + i
             edit_run(line, row, (start, columns), edits)
@@ -126,7 +126,7 @@ def _project(x_RD, panels_PSN, affine, edits, sums, lists, summed, scratch_PB):
 
 @kernel
 def _merge(sums, lists, best_lists, log_sums_R):
-    """The segments' softmax and the tasks' k best of each row as one."""
+    """Merge the segments' softmax and the tasks' k best of each row."""
     peaks_SR, sums_SR = sums
     values_CRk, ids_CRk = lists
     S, R = peaks_SR.shape
@@ -148,9 +148,9 @@ def _merge(sums, lists, best_lists, log_sums_R):
 def choose_from_all(
     x_RD: np.ndarray, packed: PackedLinear, k: int, edits: Edits, targets_R: np.ndarray, summed: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(values_Rk, ids_Rk, logits_R, log_sums_R): the k best logits, the targets', the logarithm of all exponentials.
+    """(values_Rk, ids_Rk, logits_R, log_sums_R): the k best logits, the targets' logits, log-sum-exp of all.
 
-    targets_R  int32, or empty; log_sums_R are of use where ``summed``.
+    targets_R  int32, or empty; log_sums_R are valid only if ``summed``.
     """
     R = x_RD.shape[0]
     S = -(-packed.panels_PSN.shape[0] // SEGMENT)

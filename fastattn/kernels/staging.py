@@ -1,9 +1,9 @@
-"""Rows of A in the form that a register tile multiplies: as they are, rounded to bfloat16, or quantised to int8.
+"""Rows of A in the form that a register tile multiplies: as they are, rounded to bfloat16, or quantized to int8.
 
-int8 is symmetric with one factor a row: 127 / max |x|, found as the row passes, which fits in L1, so that the second
-look at it is free; or one that the weights come with, as a checkpoint wants it. Columns may be balanced first, by
-factors that the weights come with too. So a row's integers depend on nothing but the row. Where the instruction wants
-unsigned bytes, 128 is added, for which packed weights carry the correction.
+int8 is symmetric with one scale a row: 127 / max |x|, found in a first pass over the row, which fits in L1, so that the
+second pass is free; or a static scale of the weights. Columns may be balanced first, by factors of the weights. So a
+row's integers depend on nothing but the row. Where the instruction takes unsigned bytes, 128 is added; packed weights
+hold the correction.
 """
 
 import numpy as np
@@ -29,18 +29,18 @@ from fastattn.simd.vector import (
 
 @inner
 def balance(value, factors, d):
-    """The columns from ``d`` on times theirs of the factors at an address, or None."""
+    """The columns from ``d`` on times their factors at an address, or None: as they are."""
     if factors is None:
         return value
     return value * load(factors + d * 4)
 
 
 @inner
-def quantise_row(x, column_factors, width, staged):
-    """A row of ``width`` floats as int8 operands, zeros up to whole vectors; returns what an integer stands for.
+def quantize_row(x, column_factors, width, staged):
+    """Round ``width`` floats to int8 operands, padded to whole vectors; returns the value of one integer step.
 
-    column_factors  by what the row is multiplied first: an address, whole vectors; or None
-    NaN where the row has one: its integers mean nothing then, and what comes of them is NaN.
+    column_factors  address of factors that multiply the row first, in whole vectors; or None
+    Returns NaN if the row has a NaN: its products are NaN then.
     """
     zero = splat(np.float32(0))
     whole = width - width % LANES
@@ -67,8 +67,8 @@ def store_cut(value, factor, staged):
 
 
 @inner
-def quantise_row_by(scale, x, width, staged):
-    """``quantise_row`` with a given factor: what it takes beyond +-127 is cut; NaN for an infinity too."""
+def quantize_row_by(scale, x, width, staged):
+    """``quantize_row`` with a given scale: values beyond +-127 are clipped; NaN for an infinity too."""
     zero, factor = splat(np.float32(0)), splat(scale)
     whole = width - width % LANES
     faults = zero  # 0, or NaN where a value is not finite
@@ -85,7 +85,7 @@ def quantise_row_by(scale, x, width, staged):
 
 @inner
 def round_row(x, width, staged):
-    """A row of ``width`` floats as bfloat16 operands, zeros up to whole vectors."""
+    """Round ``width`` floats to bfloat16 operands, padded to whole vectors."""
     zero = splat(np.float32(0))
     whole = width - width % LANES
     for d in range(0, whole, LANES):
@@ -104,8 +104,8 @@ def scratch_bytes(weights: np.ndarray, width: int, rows: int) -> int:
 
 
 @inner
-def later(rows, count):
-    """(address, row, factors) of staged rows, from the row number ``count`` on."""
+def rows_from(rows, count):
+    """(address, row, factors) of staged rows from row ``count`` on."""
     address, row, factors = rows
     return address + count * row, row, factors + count * 4
 
@@ -115,7 +115,7 @@ def stage_rows(weights, staging, x, count, width, scratch, room):
 
     staging  PackedLinear's
     scratch  the address of ``scratch_bytes`` for ``room`` rows: of operands, then a factor a row, in int8
-    Returns (address, row, factors): where a tile shall read the first row, how far the next is, and the first factor.
+    Returns (address, row, factors): of the first row, the distance to the next, the first factor.
     """
     raise NotImplementedError("compiled code only")
 
@@ -138,11 +138,11 @@ def _stage_rows(weights, staging, x, count, width, scratch, room):
         for r in range(count):
             source, target = x + r * width * 4, scratch + r * row
             if scale > 0:
-                factor = quantise_row_by(scale, source, width, target)
+                factor = quantize_row_by(scale, source, width, target)
             elif input_factors.size > 0:
-                factor = quantise_row(source, input_factors.ctypes.data, width, target)
+                factor = quantize_row(source, input_factors.ctypes.data, width, target)
             else:
-                factor = quantise_row(source, None, width, target)
+                factor = quantize_row(source, None, width, target)
             store_scalar(factor, factors + r * 4)
         return scratch, row, factors
 

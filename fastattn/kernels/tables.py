@@ -1,7 +1,7 @@
-"""The tables of the cache: rows by number, laid out as a step's attention reads them fastest.
+"""The key-value cache's tables: rows by number, laid out for fast reads by a step's attention.
 
 Rows start at a cache line and lie an odd number of lines apart: at 4 KiB apart, the same head of many keys would have 8
-places in the first cache. Memory follows what is written.
+places in L1. Memory pages are used only once written.
 """
 
 import numpy as np

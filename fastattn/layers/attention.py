@@ -1,4 +1,4 @@
-"""Multi-head attention with its projections: over keys of whole sequences, or over those that a cache holds."""
+"""Multi-head attention with its projections: over whole sequences, or over a key-value cache."""
 
 from collections.abc import Callable
 
@@ -13,22 +13,22 @@ from fastattn.layers.rows import CachedRows, Rows, WholeRows
 from fastattn.spec import AttentionSpec, Rotary, StackSpec
 
 
-def kept_heads(spec: AttentionSpec) -> Heads:
-    """Over tables of keys and values side by side; queries are rows of their own, or come first in fused ones."""
+def cached_heads(spec: AttentionSpec) -> Heads:
+    """Heads of cached rows: keys and values side by side; queries are separate, or first in fused rows."""
     return Heads(spec.heads, spec.key_heads, spec.head_width, value_column=spec.key_width, scale=spec.query_scale)
 
 
 def fused_heads(spec: AttentionSpec) -> Heads:
-    """Where a fused projection leaves them: queries, keys, values side by side."""
+    """Heads of the rows of a fused projection: queries, keys, values side by side."""
     value_column = spec.query_width + spec.key_width
-    return kept_heads(spec)._replace(key_column=spec.query_width, value_column=value_column)
+    return cached_heads(spec)._replace(key_column=spec.query_width, value_column=value_column)
 
 
 class SelfAttention(Sublayer):
     """Attention of a stack's rows over themselves, from ``layer.self_attention.{norm,qkv,output}``.
 
-    row_width  of what is kept of a row: its keys, then its values
-    rounded    whether a decoder keeps them as bfloat16: where its products are in fewer bits than float32
+    row_width  the width of a cached row: its keys, then its values
+    rounded    whether a decoder caches them as bfloat16: if its products are narrower than float32
     """
 
     def __init__(self, parameters: Parameters, layer: str, number: int, spec: StackSpec):
@@ -36,7 +36,7 @@ class SelfAttention(Sublayer):
         super().__init__(parameters, name, spec.norms)
         self.number, self.rounded = number, parameters.precision != "float32"
         self.qkv, self.output = Linear(parameters, f"{name}.qkv"), Linear(parameters, f"{name}.output")
-        self.fused, self.kept = fused_heads(spec.attention), kept_heads(spec.attention)
+        self.fused_heads, self.cached_heads = fused_heads(spec.attention), cached_heads(spec.attention)
         self.row_width = 2 * spec.attention.key_width
         self.rotary = None
         if spec.positions.kind == "rotary":
@@ -44,17 +44,17 @@ class SelfAttention(Sublayer):
             self.rotary = RotaryPositions(self.ops, spec.attention, rotary, self.norm.weight_D.dtype)
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
-        # No names for what comes between: rows that are let go leave their place, still in the CPU's caches, to others.
-        # MiniLM in int8 takes 5 to 10% longer where queries and keys stay until the norm is done.
-        attend: Callable = self._whole if isinstance(rows, WholeRows) else self._cached
+        # No names for intermediate rows: freed ones leave their memory, still in the CPU's caches, to the next.
+        # MiniLM in int8 takes 5 to 10% longer if queries and keys live until the norm is done.
+        attend: Callable = self._attend_whole if isinstance(rows, WholeRows) else self._attend_cached
         y_ND = self.output(attend(self.qkv(self.norm(x_ND) if self.pre_norm else x_ND), rows), residual_NF=x_ND)
         return y_ND if self.pre_norm else self.norm(y_ND)
 
-    def _cached(self, qkv_NE: np.ndarray, rows: CachedRows) -> np.ndarray:
+    def _attend_cached(self, qkv_NE: np.ndarray, rows: CachedRows) -> np.ndarray:
         if self.rotary is not None:
             self.rotary(qkv_NE, rows.positions_N)
-        keys_values_ME = rows.cache.own.layers[self.number]
-        self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, self.fused.key_column)
+        keys_values_ME = rows.cache.target.layers[self.number]
+        self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, self.fused_heads.key_column)
         index_RS, lengths_N, bias = rows.history
         return self.ops.attention_step(
             qkv_NE,
@@ -62,27 +62,27 @@ class SelfAttention(Sublayer):
             keys_values_ME,
             index_RS,
             lengths_N,
-            self.kept,
+            self.cached_heads,
             rows_N=rows.owners_N,
-            positions=bias,
+            position_bias=bias,
         )
 
-    def _whole(self, qkv_NE: np.ndarray, rows: WholeRows) -> np.ndarray:
+    def _attend_whole(self, qkv_NE: np.ndarray, rows: WholeRows) -> np.ndarray:
         if self.rotary is not None:
             self.rotary(qkv_NE, rows.positions_N)
-        if self.rounded and rows.causal:  # as a later step finds them
-            self.ops.round_rows(qkv_NE, self.fused.key_column)
+        if self.rounded and rows.causal:  # as a later step reads them
+            self.ops.round_rows(qkv_NE, self.fused_heads.key_column)
         if rows.cache is not None:
-            self.ops.write_rows(rows.cache.own.layers[self.number], rows.rows_N, qkv_NE, self.fused.key_column)
+            self.ops.write_rows(rows.cache.target.layers[self.number], rows.rows_N, qkv_NE, self.fused_heads.key_column)
         return self.ops.attention(
             qkv_NE,
             qkv_NE,
             qkv_NE,
             rows.starts_B1,
             rows.starts_B1,
-            self.fused,
+            self.fused_heads,
             seen_N2=rows.seen_N2,
-            positions=rows.bias,
+            position_bias=rows.bias,
         )
 
 
@@ -95,16 +95,16 @@ class CrossAttention(Sublayer):
         self.number = number
         self.query, self.output = Linear(parameters, f"{name}.query"), Linear(parameters, f"{name}.output")
         self.key_value = Linear(parameters, f"{name}.key_value")
-        self.heads = kept_heads(spec.attention)
+        self.heads = cached_heads(spec.attention)
         self.aligned = number == spec.alignment.layer % spec.layers
         self.alignment_heads = spec.alignment.heads or spec.attention.heads
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
-        attend: Callable = self._whole if isinstance(rows, WholeRows) else self._cached
+        attend: Callable = self._attend_whole if isinstance(rows, WholeRows) else self._attend_cached
         y_ND = self.output(attend(self.query(self.norm(x_ND) if self.pre_norm else x_ND), rows), residual_NF=x_ND)
         return y_ND if self.pre_norm else self.norm(y_ND)
 
-    def _cached(self, query_NF: np.ndarray, rows: CachedRows) -> np.ndarray:
+    def _attend_cached(self, query_NF: np.ndarray, rows: CachedRows) -> np.ndarray:
         keys_values_ME = rows.cache.memory.layers[self.number]
         index_RS, lengths_N = rows.memory
         weights_NHS = None
@@ -124,7 +124,7 @@ class CrossAttention(Sublayer):
             rows.attention_NS = np.asarray(self.ops.average_heads(weights_NHS, self.alignment_heads))
         return context_NF
 
-    def _whole(self, query_NF: np.ndarray, rows: WholeRows) -> np.ndarray:
+    def _attend_whole(self, query_NF: np.ndarray, rows: WholeRows) -> np.ndarray:
         memory = rows.memory
         assert memory is not None
         lengths_B, keys_values_NE = np.diff(rows.starts_B1), memory.keys_values[self.number]

@@ -1,4 +1,4 @@
-"""Positions inside an attention: its rows turned, or its scores biased."""
+"""Positions inside attention: rotated queries and keys, or biased scores."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from fastattn.spec import Alibi, AttentionSpec, PositionSpec, Rotary, StackSpec
 
 
 class RotaryPositions:
-    """Rotary positions (Su 2021): turns the queries' and keys' heads of fused QKV rows; the tables double."""
+    """Rotary positions (Su 2021): rotates the query and key heads of fused QKV rows; the tables grow by doubling."""
 
     def __init__(self, ops: Ops, spec: AttentionSpec, rotary: Rotary, dtype: Any):
         self.ops, self.rotary, self.dtype = ops, rotary, dtype
-        # Queries and keys lie side by side, so one call turns them all.
+        # Queries and keys lie side by side, so one call rotates them all.
         self.heads, self.head_width = spec.heads + spec.key_heads, spec.head_width
         self.tables = self._make(512)
 
@@ -116,7 +116,7 @@ BIASES: dict[str, Any] = {"alibi": _alibi, "relative": _relative}
 
 
 class AttentionBias:
-    """What a stack adds to its self-attention's scores by position: nothing, ALiBi or T5's relative bias."""
+    """The position bias of a stack's self-attention: none, ALiBi or T5's relative bias."""
 
     def __init__(self, parameters: Parameters, stack: str, spec: StackSpec):
         make = BIASES.get(spec.positions.kind)

@@ -44,7 +44,7 @@ class PositionTable:
 
 
 class SinusoidPositions:
-    """Sinusoids for as many positions as were ever asked for; the table doubles."""
+    """Sinusoids; the table grows by doubling."""
 
     def __init__(self, width: int, dtype: Any, start: int):
         self.start = start
@@ -53,7 +53,7 @@ class SinusoidPositions:
     def __call__(self, longest: int) -> np.ndarray:
         table_PD = self.table_PD
         if longest > len(table_PD):
-            # Assigned whole, so that another thread sees the old table or the new one.
+            # Assigned at once, so that another thread sees either the old table or the new one.
             size = max(longest, 2 * len(table_PD))
             self.table_PD = table_PD = sinusoid_table(size, table_PD.shape[1], table_PD.dtype, self.start)
         return table_PD

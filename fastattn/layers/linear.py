@@ -1,4 +1,4 @@
-"""Products with weights, and what is made of nothing else."""
+"""Linear layers, and feed-forward layers made of them."""
 
 from functools import partial
 

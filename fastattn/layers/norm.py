@@ -1,4 +1,4 @@
-"""Norms of rows, and where they stand in a block."""
+"""Norms of rows, and their place in a block."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from fastattn.spec import NormSpec
 
 
 class LayerNorm:
-    """Layer normalisation of x + residual, from ``name.weight`` and perhaps ``name.bias``."""
+    """Layer normalization of x + residual, from ``name.weight`` and perhaps ``name.bias``."""
 
     def __init__(self, parameters: Parameters, name: str, epsilon: float):
         self.ops, self.epsilon = parameters.ops, epsilon
@@ -18,7 +18,7 @@ class LayerNorm:
 
 
 class RMSNorm:
-    """Root mean square normalisation of x + residual, from ``name.weight``."""
+    """Root mean square normalization of x + residual, from ``name.weight``."""
 
     def __init__(self, parameters: Parameters, name: str, epsilon: float):
         self.ops, self.epsilon = parameters.ops, epsilon
@@ -37,9 +37,9 @@ def Norm(parameters: Parameters, name: str, spec: NormSpec) -> LayerNorm | RMSNo
 
 
 class Sublayer:
-    """A part of a block, with its norm ``name.norm``: x + f(norm(x)) where norms come before, else norm(x + f(x)).
+    """A part of a block, with its norm ``name.norm``: x + f(norm(x)) if norms come before, else norm(x + f(x)).
 
-    Each is called with x_ND and what its rows may see: ``fastattn.layers.rows``.
+    Called with x_ND and what its rows may attend to: ``fastattn.layers.rows``.
     """
 
     def __init__(self, parameters: Parameters, name: str, spec: NormSpec):

@@ -14,9 +14,9 @@ from fastattn.rounding import quantize
 class Parameters:
     """A checkpoint's tensors, packed on demand into the operations' layout; tied weights are packed once.
 
-    precision  of the products: "float32", "bfloat16" or "int8"
-    kept       where packed weights are kept for the next process: a PackedFile, or None
-    factors    int8 only: gives input factors by tensor name; asked once, if any layer has to be quantised here
+    precision    of the products: "float32", "bfloat16" or "int8"
+    packed_file  the PackedFile that keeps packed weights for the next process, or None
+    factors      int8 only: returns input factors by tensor name; called once, if a layer has to be quantized here
     """
 
     def __init__(
@@ -24,28 +24,30 @@ class Parameters:
         tensors: Mapping[str, Tensor],
         ops: Ops,
         precision: str = "float32",
-        kept: Any = None,
+        packed_file: Any = None,
         factors: Callable[[], Mapping[str, np.ndarray]] = dict,
     ):
-        self.ops, self.precision, self._kept, self._factors = ops, precision, kept, cache(factors)
+        self.ops, self.precision, self._packed_file, self._factors = ops, precision, packed_file, cache(factors)
         self._tensors = tensors
         self._packed: dict[tuple[int, int], PackedLinear] = {}
 
     def tensor(self, name: str) -> Any:
-        """An array; of linear weights and embedding tables perhaps a QuantizedTensor."""
+        """An array; for linear weights and embedding tables perhaps a QuantizedTensor."""
         return self._tensors[name]
 
     def optional(self, name: str) -> Any:
-        """``tensor``, or None where there is none of that name."""
+        """``tensor``, or None if there is none of that name."""
         return self._tensors.get(name)
 
     def packed(self, name: str) -> PackedLinear:
-        """``name.weight`` and, where there is one, ``name.bias`` as the operations' linear weights."""
+        """``name.weight`` and ``name.bias``, if it exists, packed by the operations."""
         weight_FD, bias_F = self.tensor(name + ".weight"), self.optional(name + ".bias")
         key = id(weight_FD), id(bias_F)
         if key not in self._packed:
             make = partial(self._pack, f"{name}.weight", bias_F)
-            self._packed[key] = make() if self._kept is None else self._kept.linear(name, weight_FD.shape, make)
+            self._packed[key] = (
+                make() if self._packed_file is None else self._packed_file.linear(name, weight_FD.shape, make)
+            )
         return self._packed[key]
 
     def _pack(self, name: str, bias_F: np.ndarray | None) -> PackedLinear:
@@ -55,11 +57,11 @@ class Parameters:
         return self.ops.pack_linear(weight_FD, bias_F, self.precision)
 
     def table(self, name: str) -> Tensor | PackedLinear:
-        """An embedding's table; where a projection with its very numbers is tied to it, that one's packed weights.
+        """An embedding's table; if the projection is tied to it, with the same numbers, its packed weights.
 
-        So the table is held once. An int8 table that is not stays as it is, a view of the file.
+        So the table is in memory once. An int8 table without a tied projection stays a view of the file.
         """
         table_VD = self.tensor(name)
         tied = self._tensors.get("decoder.projection.weight") is table_VD
-        same = self.precision == ("int8" if isinstance(table_VD, QuantizedTensor) else "float32")
-        return self.packed("decoder.projection") if tied and same else table_VD
+        is_unrounded = self.precision == ("int8" if isinstance(table_VD, QuantizedTensor) else "float32")
+        return self.packed("decoder.projection") if tied and is_unrounded else table_VD

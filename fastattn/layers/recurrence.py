@@ -1,6 +1,6 @@
-"""What a decoder may look back by in place of self-attention: its state of a row took in all rows up to it.
+"""Replacements of a decoder's self-attention with a recurrent state, which takes in all rows up to the present one.
 
-row_width  of that state, which is never ``rounded``: the errors of all steps would meet in it.
+row_width  of that state, which is never ``rounded``: the errors of all steps would add up in it.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
-"""What the rows of one pass through a stack may see: whole sequences, or what a cache has of theirs.
+"""What the rows of a pass may attend to: whole sequences, or a key-value cache.
 
-Plain data for the layers, which do the work. What only some of them need is made when it is first asked for.
+Plain data for the layers. What only some of them need is computed at first use.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,11 @@ class RowPool(Protocol):
     layers: list[np.ndarray]
 
 
-class KeyValueCache(Protocol):
-    """What layers need of ``fastattn.decoding.cache.Cache``."""
+class LayerCache(Protocol):
+    """What layers need of ``fastattn.decoding.key_value_cache.KeyValueCache``."""
 
     @property
-    def own(self) -> RowPool: ...
+    def target(self) -> RowPool: ...
 
     @property
     def memory(self) -> RowPool: ...
@@ -48,11 +48,11 @@ class Memory(Protocol):
 
 
 class WholeRows:
-    """Sequences end to end, b from row starts[b] to starts[b + 1]: each row sees its own, all of it or up to itself.
+    """Packed sequences, b from row starts[b] to starts[b + 1]: rows attend to their sequence.
 
-    causal     up to itself, and its sentence's ``memory``
-    cache      keeps what is left of row n in its row ``rows_N[n]``; None: nothing is kept
-    attention  whether ``attention_NS`` is wanted: what each row attends to in the memory
+    causal     rows attend only up to themselves, and to their sentence's ``memory``
+    cache      row n is cached in its row ``rows_N[n]``; None: no cache
+    attention  whether to set ``attention_NS``: each row's attention over the memory
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class WholeRows:
         bias: Callable[[int], PositionBias | None],
         causal: bool = False,
         memory: Memory | None = None,
-        cache: KeyValueCache | None = None,
+        cache: LayerCache | None = None,
         rows_N: np.ndarray | None = None,
         attention: bool = False,
     ):
@@ -80,7 +80,7 @@ class WholeRows:
 
     @lazy
     def seen_N2(self) -> np.ndarray | None:
-        """As ``Ops.attention`` takes it."""
+        """The argument of ``Ops.attention``."""
         return self.ops.seen_keys(self.starts_B1, np.diff(self.starts_B1), causal=True) if self.causal else None
 
     @lazy
@@ -94,20 +94,20 @@ class WholeRows:
         """(states_MW, previous_N, rows_N): a table of states like x, the row that each continues, and its own."""
         cache = self.cache
         if cache is not None:
-            return cache.own.layers[layer], self.previous_N, self.rows_N
+            return cache.target.layers[layer], self.previous_N, self.rows_N
         return self.ops.empty_table(len(x_ND), x_ND.shape[1], x_ND.dtype), self.previous_N, self.rows_N
 
 
 class CachedRows:
-    """New tokens of slots of a cache: each sees its slot's history, itself included, and its sentence's memory.
+    """New tokens of slots of a cache, which attend to their slot's history, themselves included, and its memory.
 
-    counts_R   how many of each slot, in order: a chunk of its sequence; None: one, which is a step
+    counts_R   tokens of each slot, in order: a chunk of its sequence; None: one each, a step
     attention  as in WholeRows
     """
 
     def __init__(
         self,
-        cache: KeyValueCache,
+        cache: LayerCache,
         slots_R: np.ndarray,
         tokens_N: np.ndarray,
         positions_N: np.ndarray,
@@ -116,7 +116,7 @@ class CachedRows:
         attention: bool = False,
     ):
         self.cache, self.slots_R, self.positions_N = cache, slots_R, positions_N
-        # of each token the number of its slot, where that is not its own
+        # the slot's number for each token; None: token n is of slot n
         self.owners_N = None if counts_R is None else np.repeat(np.arange(len(slots_R)), counts_R)
         self.slots_N = slots_R if self.owners_N is None else slots_R[self.owners_N]
         self.rows_N = cache.append(self.slots_N, positions_N, tokens_N)
@@ -126,14 +126,14 @@ class CachedRows:
 
     @lazy
     def history(self) -> tuple[np.ndarray, np.ndarray, PositionBias | None]:
-        """(index_RS, lengths_N, bias) of what self-attention sees."""
+        """(index_RS, lengths_N, bias) for self-attention."""
         lengths_N = self.positions_N.astype(np.int64) + 1
         index_RS = self.cache.index(self.slots_R, int(lengths_N.max()))
         return index_RS, lengths_N, self._bias(index_RS.shape[1])
 
     @lazy
     def memory(self) -> tuple[np.ndarray, np.ndarray]:
-        """(index_RS, lengths_N) of what cross-attention sees."""
+        """(index_RS, lengths_N) for cross-attention."""
         index_RS, lengths_R = self.cache.memory_index(self.slots_R)
         return index_RS, lengths_R if self.owners_N is None else lengths_R[self.owners_N]
 
@@ -142,8 +142,8 @@ class CachedRows:
         return self.cache.previous(self.slots_N, self.positions_N)
 
     def states(self, layer: int, x_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As WholeRows has them."""
-        return self.cache.own.layers[layer], self.previous_N, self.rows_N
+        """As in WholeRows."""
+        return self.cache.target.layers[layer], self.previous_N, self.rows_N
 
 
 Rows = WholeRows | CachedRows

@@ -1,1 +1,1 @@
-"""Whole models, one short file a kind, found by name in ``kinds``: layers put together as a checkpoint's spec says."""
+"""Models, one file a kind, found by name in ``kinds``: layers built from a checkpoint's spec."""

@@ -1,4 +1,4 @@
-"""A decoder: tokens in whole sequences, in chunks of them, and in steps over a cache."""
+"""A decoder: runs whole sequences, chunks of them, and steps over a key-value cache."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import numpy as np
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Parameters
-from fastattn.layers.rows import CachedRows, KeyValueCache, Rows, WholeRows
+from fastattn.layers.rows import CachedRows, LayerCache, Rows, WholeRows
 from fastattn.models.memory import Memory
 from fastattn.models.output import Output
 from fastattn.models.sizes import DecoderSizes
@@ -15,7 +15,7 @@ from fastattn.models.stack import Stack
 
 
 class Decoder:
-    """What ``fastattn.decoding.model.Model`` asks for, of a decoder without an encoder; from the tensors ``decoder.*``.
+    """A ``fastattn.decoding.model.Model`` without an encoder, from the tensors ``decoder.*``.
 
     Token ids are int32. Raises CheckpointError for a checkpoint without a decoder.
     """
@@ -26,12 +26,12 @@ class Decoder:
             raise CheckpointError(f"expected a checkpoint with a decoder, got {checkpoint.spec.kind!r}")
         self.ops = parameters.ops
         self.decoder = Stack(parameters, "decoder", spec)
-        pickable = checkpoint.shortlist is not None or getattr(checkpoint.text, "vocabulary_map", None) is not None
-        self.output = Output(parameters, checkpoint.shortlist, pickable)
+        restrictable = checkpoint.shortlist is not None or getattr(checkpoint.text, "vocabulary_map", None) is not None
+        self.output = Output(parameters, checkpoint.shortlist, restrictable)
         inner, queries = spec.feed_forward.inner_width, spec.attention.query_width
         dtype = self.decoder.embedding.dtype
         self.sizes = DecoderSizes(
-            positions=spec.positions.limit,
+            max_positions=spec.positions.limit,
             vocabulary=spec.vocabulary,
             layers=spec.layers,
             layer_weights=spec.layers * spec.width * (2 * inner + 6 * queries),
@@ -42,12 +42,12 @@ class Decoder:
         )
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> Memory:
-        """No rows: there is no encoder."""
+        """A memory without rows: there is no encoder."""
         none_ND = self.ops.empty((0, self.decoder.spec.width), self.sizes.dtype)
         return Memory(none_ND, np.zeros(len(ids_B) + 1, np.int64), [])
 
-    def keep_memory(self, cache: KeyValueCache, rows_N: np.ndarray, memory: Memory) -> None:
-        """Write its keys and values to these rows of the cache's memory."""
+    def keep_memory(self, cache: LayerCache, rows_N: np.ndarray, memory: Memory) -> None:
+        """Write the memory's keys and values to these rows of the cache's memory pool."""
         for keys_values_ME, keys_values_NE in zip(cache.memory.layers, memory.keys_values):
             self.ops.write_rows(keys_values_ME, rows_N, keys_values_NE, 0)
 
@@ -58,7 +58,7 @@ class Decoder:
         memory: Memory | None = None,
         *,
         attention: bool = False,
-        cache: KeyValueCache | None = None,
+        cache: LayerCache | None = None,
         slots_B: np.ndarray | None = None,
         firsts_B: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
@@ -66,25 +66,25 @@ class Decoder:
         lengths_B = np.diff(starts_B1)
         begins_B = -starts_B1[:-1] if firsts_B is None else firsts_B - starts_B1[:-1]
         positions_N = (np.arange(len(tokens_N)) + np.repeat(begins_B, lengths_B)).astype(np.int32)
-        bias, kept, rows_N = self.decoder.bias, None, None
+        bias, filled, rows_N = self.decoder.bias, None, None
         rows: Rows
         if firsts_B is not None:
             assert cache is not None and slots_B is not None
             rows = CachedRows(cache, slots_B, tokens_N, positions_N, bias, lengths_B, attention)
         else:
             if cache is not None and slots_B is not None:
-                kept, rows_N = cache, cache.append(np.repeat(slots_B, lengths_B), positions_N, tokens_N)
-            rows = WholeRows(self.ops, starts_B1, positions_N, bias, True, memory, kept, rows_N, attention)
+                filled, rows_N = cache, cache.append(np.repeat(slots_B, lengths_B), positions_N, tokens_N)
+            rows = WholeRows(self.ops, starts_B1, positions_N, bias, True, memory, filled, rows_N, attention)
         return self.decoder(tokens_N, rows), rows.attention_NS
 
     def step(
         self,
-        cache: KeyValueCache,
+        cache: LayerCache,
         slots_R: np.ndarray,
         tokens_R: np.ndarray,
         positions_R: np.ndarray,
         attention: bool = False,
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """One token for each slot: (hidden_RD, attention_RS or None). The cache gains a row a slot."""
+        """One token for each slot: (hidden_RD, attention_RS or None); adds a row a slot to the cache."""
         rows = CachedRows(cache, slots_R, tokens_R, positions_R, self.decoder.bias, None, attention)
         return self.decoder(tokens_R, rows), rows.attention_NS

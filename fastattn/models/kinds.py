@@ -24,15 +24,15 @@ def build_model(
     checkpoint: Checkpoint,
     ops: Ops,
     precision: str = "float32",
-    kept: Any = None,
+    packed_file: Any = None,
     factors: Callable[[], Mapping[str, np.ndarray]] = dict,
 ) -> Any:
     """The model of a checkpoint; ``ops`` is ``fastattn.kernels``, or another namespace of the same operations.
 
-    precision, kept and factors are those of Parameters. Raises CheckpointError for a kind that is not known,
+    precision, packed_file and factors are those of Parameters. Raises CheckpointError for a kind that is not known,
     or stacks that do not go with it.
     """
     kind = checkpoint.spec.kind
     if kind not in MODELS:
         raise CheckpointError(f"unknown kind of model {kind!r}; known: {', '.join(MODELS)}")
-    return MODELS[kind](checkpoint, Parameters(checkpoint.tensors, ops, precision, kept, factors))
+    return MODELS[kind](checkpoint, Parameters(checkpoint.tensors, ops, precision, packed_file, factors))

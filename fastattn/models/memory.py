@@ -1,4 +1,4 @@
-"""What an encoder leaves for a decoder."""
+"""The memory: an encoder's output for a decoder."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ class Memory:
     """A batch of encoded sources, for the decoder's attention: sentence b is rows starts[b] .. starts[b + 1].
 
     rows_ND      the encoder's last hidden states
-    keys_values  each decoder layer's keys and values of these rows, side by side, as they are kept: [N, E] each;
-                 none of a model without an encoder
+    keys_values  for each decoder layer [N, E]: keys and values of these rows side by side, as in the cache; [] for a
+                 model without an encoder
     """
 
     rows_ND: np.ndarray

@@ -1,4 +1,4 @@
-"""From hidden states to the next token: the projection onto the vocabulary, or onto a few of its words."""
+"""From hidden states to the next token: the projection onto the vocabulary, or onto subsets of it."""
 
 from collections.abc import Sequence
 from functools import cache, partial
@@ -9,60 +9,60 @@ from fastattn.checkpoint import Shortlist
 from fastattn.edits import NO_EDITS, Edits
 from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Parameters
-from fastattn.ops import Picked
+from fastattn.ops import OutputSubset
 
 
 class Output:
     """A softmax over ``decoder.projection``.
 
-    shortlist  the checkpoint's, or None
-    pickable   whether rows may choose from lists of their own: ``pick`` is for such models alone
+    shortlist     the checkpoint's, or None
+    restrictable  whether rows may choose from subsets of the outputs: ``select_outputs`` needs it
     """
 
-    def __init__(self, parameters: Parameters, shortlist: Shortlist | None = None, pickable: bool = False):
+    def __init__(self, parameters: Parameters, shortlist: Shortlist | None = None, restrictable: bool = False):
         self.ops, self.shortlist = parameters.ops, shortlist
         self.projection = parameters.packed("decoder.projection")
-        if pickable:
+        if restrictable:
             weight_VD = parameters.tensor("decoder.projection.weight")
             self._rows = cache(partial(self.ops.pack_rows, weight_VD, self.projection))  # made when first used
 
-    def pick(self, ids: np.ndarray) -> Picked:
-        """What a row chooses from that may choose from ``ids`` alone: int32, rising."""
-        return self.ops.pick(self._rows(), ids)
+    def select_outputs(self, ids: np.ndarray) -> OutputSubset:
+        """The subset of the outputs with these ids: int32, ascending."""
+        return self.ops.select_outputs(self._rows(), ids)
 
     def top_k(
         self,
         hidden_RD: np.ndarray,
         k: int,
         edits: Edits = NO_EDITS,
-        picked_R: Sequence[Picked] | None = None,
-        normalised: bool = True,
+        subsets_R: Sequence[OutputSubset] | None = None,
+        normalized: bool = True,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k most probable next tokens: (log_probs_Rk, ids_Rk), best first.
 
-        ``picked_R`` is what each row chooses from, None: all tokens; here and below. Not ``normalised``: logits in
-        place of log-probabilities, where k tokens are sure to be left. Raises CheckpointError where the weights give no
-        numbers.
+        subsets_R   the outputs that each row chooses from, None: all; here and below
+        normalized  False: logits instead of log-probabilities; only if k tokens are sure to be left
+        Raises CheckpointError where the weights give NaN or infinity.
         """
-        outputs = self.projection if picked_R is None else picked_R
-        log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, outputs, k, edits, normalised)
-        # A logit that is no number shows in its row's sum, but among the best only if it is infinite, or all are such.
-        if (np.isnan(log_probs_Rk) if normalised else ~np.isfinite(log_probs_Rk)).any():
+        outputs = self.projection if subsets_R is None else subsets_R
+        log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, outputs, k, edits, normalized)
+        # A NaN logit shows in its row's sum; among the best logits only infinities show, or NaN in all of them.
+        if (np.isnan(log_probs_Rk) if normalized else ~np.isfinite(log_probs_Rk)).any():
             raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
         return log_probs_Rk, ids_Rk
 
     def all_log_probs(
-        self, hidden_RD: np.ndarray, edits: Edits = NO_EDITS, picked_R: Sequence[Picked] | None = None
+        self, hidden_RD: np.ndarray, edits: Edits = NO_EDITS, subsets_R: Sequence[OutputSubset] | None = None
     ) -> np.ndarray:
         """log_probs_RV of every next token."""
-        return self.ops.project_all(hidden_RD, self.projection if picked_R is None else picked_R, edits)
+        return self.ops.project_all(hidden_RD, self.projection if subsets_R is None else subsets_R, edits)
 
     def log_probs(
         self,
         hidden_ND: np.ndarray,
         targets_N: np.ndarray,
         edits: Edits = NO_EDITS,
-        picked_N: Sequence[Picked] | None = None,
+        subsets_N: Sequence[OutputSubset] | None = None,
     ) -> np.ndarray:
         """The log-probability of each row's target token."""
-        return self.ops.log_probs(hidden_ND, self.projection if picked_N is None else picked_N, targets_N, edits)
+        return self.ops.log_probs(hidden_ND, self.projection if subsets_N is None else subsets_N, targets_N, edits)

@@ -17,7 +17,7 @@ from fastattn.spec import StackSpec
 
 
 class Block(NamedTuple):
-    """The sublayers of a block (Vaswani 2017, section 3.1); the mixer is what looks at the other rows of a sequence."""
+    """The sublayers of a block (Vaswani 2017, section 3.1); the mixer combines the rows of a sequence."""
 
     mixer: SelfAttention | SimpleRecurrence | AverageAttention
     cross_attention: CrossAttention | None
@@ -27,7 +27,7 @@ class Block(NamedTuple):
 class Stack:
     """Embedding, blocks, final norm; from the tensors ``name.*``.
 
-    row_width, rounded  what a cache keeps of a row, and whether as bfloat16: see SelfAttention
+    row_width, rounded  the width of a cached row, and whether it is bfloat16: see SelfAttention
     """
 
     def __init__(self, parameters: Parameters, name: str, spec: StackSpec):

@@ -9,8 +9,8 @@ from fastattn.reference.cache_rows import round_rows, write_rows
 from fastattn.reference.embed import embed
 from fastattn.reference.matmul import linear
 from fastattn.reference.norm import layer_norm, rms_norm
+from fastattn.reference.output_subset import pack_rows, select_outputs
 from fastattn.reference.packing import pack_linear
-from fastattn.reference.picked import pack_rows, pick
 from fastattn.reference.pooling import pool
 from fastattn.reference.project import log_probs, project_all, project_top_k
 from fastattn.reference.recurrence import running_average, ssru
@@ -36,7 +36,6 @@ __all__ = [
     "log_probs",
     "pack_linear",
     "pack_rows",
-    "pick",
     "pool",
     "project_all",
     "project_top_k",
@@ -46,6 +45,7 @@ __all__ = [
     "running_average",
     "seen_keys",
     "scale_rows",
+    "select_outputs",
     "ssru",
     "take_rows",
     "thread_limit",

@@ -56,15 +56,15 @@ def seen_keys(
     return np.stack([firsts_N, stops_N], axis=1)
 
 
-def position_bias(positions: PositionBias, positions_T: np.ndarray, keys: int) -> np.ndarray:
+def bias_values(bias: PositionBias, positions_T: np.ndarray, keys: int) -> np.ndarray:
     """bias_HTS of queries at some positions over the keys 0 .. keys - 1."""
     distance_TS = np.arange(keys) - positions_T[:, None]
-    if positions.table_HL is not None:
-        return positions.table_HL[:, distance_TS + positions.table_HL.shape[1] // 2]
-    if positions.slopes_H is None:
+    if bias.table_HL is not None:
+        return bias.table_HL[:, distance_TS + bias.table_HL.shape[1] // 2]
+    if bias.slopes_H is None:
         return np.zeros((1, *distance_TS.shape), bool)
-    counted_TS = np.broadcast_to(np.arange(keys), distance_TS.shape) if positions.from_start else distance_TS
-    return positions.slopes_H[:, None, None] * counted_TS.astype(positions.slopes_H.dtype)
+    counted_TS = np.broadcast_to(np.arange(keys), distance_TS.shape) if bias.from_start else distance_TS
+    return bias.slopes_H[:, None, None] * counted_TS.astype(bias.slopes_H.dtype)
 
 
 def attention(
@@ -78,7 +78,7 @@ def attention(
     seen_N2: np.ndarray | None = None,
     sinks: int = 0,
     bias_BHTS: np.ndarray | None = None,
-    positions: PositionBias | None = None,
+    position_bias: PositionBias | None = None,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
     """Multi-head attention (Vaswani 2017) over a ragged batch, a sentence at a time: out_NF, F = heads * value width.
@@ -87,7 +87,7 @@ def attention(
     seen_N2       row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence, and those before that are below
                   ``sinks`` (Xiao 2023) if it sees any; None: all keys.
     bias_BHTS     broadcast to (B, H, T, S), added after the scale; -inf hides a key.
-    positions     added too; a query's position is its place in its sentence.
+    position_bias  added too; a query's position is its place in its sentence.
     weights_BHTS  written where given: the softmax weights, 0 where a key is hidden.
     A query that sees no key yields zeros.
     """
@@ -107,8 +107,8 @@ def attention(
             bias_HTS = bias_BHTS[b if bias_BHTS.shape[0] > 1 else 0]
             # An axis of length one is broadcast; the slice leaves it alone.
             scores_HTS += bias_HTS[:, :T, :S]
-        if positions is not None:
-            scores_HTS += position_bias(positions, np.arange(T), S)
+        if position_bias is not None:
+            scores_HTS += bias_values(position_bias, np.arange(T), S)
         if seen_N2 is not None:
             first_T1, stop_T1 = seen_N2[rows, :1], seen_N2[rows, 1:]
             s_S = np.arange(S)
@@ -133,7 +133,7 @@ def attention_step(
     rows_N: np.ndarray | None = None,
     firsts_N: np.ndarray | None = None,
     bias_NHS: np.ndarray | None = None,
-    positions: PositionBias | None = None,
+    position_bias: PositionBias | None = None,
     weights_NHS: np.ndarray | None = None,
 ) -> np.ndarray:
     """Attention over tables of keys: query n sees key[index[rows[n], s]] for firsts[n] <= s < stops[n]; out_NF.
@@ -156,8 +156,8 @@ def attention_step(
         scores_HS = scores_of(query_HK.reshape(G, 1, H // G, K), key_GSK, heads).reshape(H, len(index_S))
         if bias_NHS is not None:
             scores_HS += bias_NHS[n if bias_NHS.shape[0] > 1 else 0, :, first:stop]
-        if positions is not None and len(index_S):
-            scores_HS += position_bias(positions, np.array([stop - 1]), int(stop))[:, 0, first:]
+        if position_bias is not None and len(index_S):
+            scores_HS += bias_values(position_bias, np.array([stop - 1]), int(stop))[:, 0, first:]
         softmax(scores_HS)
         if weights_NHS is not None:
             weights_NHS[n, :, first:stop] = scores_HS

@@ -1,4 +1,4 @@
-"""Layer and root-mean-square normalisation."""
+"""Layer and root-mean-square normalization."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ def layer_norm(
     epsilon: float,
     residual_ND: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Layer normalisation (Ba 2016) of x + residual; the variance is taken in a second pass."""
+    """Layer normalization (Ba 2016) of x + residual; the variance is taken in a second pass."""
     if residual_ND is not None:
         x_ND = x_ND + residual_ND
     y_ND = x_ND - x_ND.mean(axis=1, keepdims=True)
@@ -25,7 +25,7 @@ def layer_norm(
 def rms_norm(
     x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
 ) -> np.ndarray:
-    """Root mean square normalisation (Zhang and Sennrich 2019) of x + residual."""
+    """Root mean square normalization (Zhang and Sennrich 2019) of x + residual."""
     if residual_ND is not None:
         x_ND = x_ND + residual_ND
     y_ND = x_ND / np.sqrt(np.square(x_ND).mean(axis=1, keepdims=True) + epsilon)

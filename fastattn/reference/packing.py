@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.quantized import QuantizedTensor, Tensor
-from fastattn.reference.staging import quantise_rows, round_to_bfloat16
+from fastattn.reference.staging import quantize_rows, round_to_bfloat16
 from fastattn.rounding import quantize
 
 
@@ -32,5 +32,5 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
     if precision == "bfloat16":
         return PackedLinear(round_to_bfloat16(weight_FD), bias_F, round_to_bfloat16)
     if precision == "int8":
-        return PackedLinear(weight_FD, bias_F, partial(quantise_rows, **inputs))
+        return PackedLinear(weight_FD, bias_F, partial(quantize_rows, **inputs))
     return PackedLinear(weight_FD, bias_F)

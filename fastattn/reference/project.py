@@ -6,10 +6,10 @@ import numpy as np
 
 from fastattn.edits import NO_EDITS, Edits
 from fastattn.reference.matmul import linear
+from fastattn.reference.output_subset import OutputSubset
 from fastattn.reference.packing import PackedLinear
-from fastattn.reference.picked import Picked
 
-Outputs = PackedLinear | Sequence[Picked]
+Outputs = PackedLinear | Sequence[OutputSubset]
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -24,23 +24,23 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
-    """Log-softmax of x W' + b over all outputs, or those picked for each row, -inf for all others: log_probs_RV."""
+    """Log-softmax of x W' + b over all outputs, or those selected for each row, -inf for all others: log_probs_RV."""
     return log_softmax(_logits(x_RD, outputs, edits))
 
 
 def _logits(x_RD: np.ndarray, outputs: Outputs, edits: Edits) -> np.ndarray:
-    picked_R = () if isinstance(outputs, PackedLinear) else outputs
+    subsets_R = () if isinstance(outputs, PackedLinear) else outputs
     logits_RV = linear(x_RD, outputs if isinstance(outputs, PackedLinear) else outputs[0].linear)
-    if edits.penalised_RJ is not None:
-        rows, ids = _listed(edits.penalised_RJ)
+    if edits.penalized_RJ is not None:
+        rows, ids = _listed(edits.penalized_RJ)
         before = logits_RV[rows, ids]
         factor = logits_RV.dtype.type(edits.penalty)
         logits_RV[rows, ids] = np.where(before < 0, before * factor, before / factor)
     if edits.suppressed_RJ is not None:
         logits_RV[_listed(edits.suppressed_RJ)] = -np.inf
-    for logits_V, picked in zip(logits_RV, picked_R):
+    for logits_V, subset in zip(logits_RV, subsets_R):
         others = np.ones(len(logits_V), bool)
-        others[picked.ids] = False
+        others[subset.ids] = False
         logits_V[others] = -np.inf
     return logits_RV
 
@@ -52,14 +52,14 @@ def _listed(ids_RJ: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def project_top_k(
-    x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits = NO_EDITS, normalised: bool = True
+    x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits = NO_EDITS, normalized: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k most probable of ``project_all``: (log_probs_Rk, ids_Rk int32), best first, ties to the lower id.
 
-    Not ``normalised``: their logits in place of log-probabilities.
+    Not ``normalized``: their logits in place of log-probabilities.
     """
     logits_RV = _logits(x_RD, outputs, edits)
-    return _best(log_softmax(logits_RV) if normalised else logits_RV, k)
+    return _best(log_softmax(logits_RV) if normalized else logits_RV, k)
 
 
 def _best(log_probs_RV: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

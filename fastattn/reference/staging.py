@@ -10,7 +10,7 @@ def round_to_bfloat16(x: np.ndarray) -> np.ndarray:
     return (bfloat16_bits(x).astype(np.uint32) << 16).view(np.float32).astype(x.dtype)
 
 
-def quantise_rows(
+def quantize_rows(
     x_ND: np.ndarray, input_scale: float | None = None, input_factors_D: np.ndarray | None = None
 ) -> np.ndarray:
     """Rows rounded to 127 steps of their largest magnitude, or of 1 / input_scale each, in the dtype of x.
@@ -18,9 +18,9 @@ def quantise_rows(
     With factors, it is the rows times them that are rounded.
     """
     if input_factors_D is not None:
-        return quantise_rows(x_ND.astype(np.float32) * input_factors_D).astype(x_ND.dtype) / input_factors_D
+        return quantize_rows(x_ND.astype(np.float32) * input_factors_D).astype(x_ND.dtype) / input_factors_D
     if input_scale is not None:
         scale = np.float32(input_scale)
         return np.clip(np.rint(x_ND.astype(np.float32) * scale), -127, 127).astype(x_ND.dtype) * (1 / scale)
-    quantised = quantize(x_ND.astype(np.float32), "a row")
-    return quantised.values_FD * quantised.multipliers_F[:, None].astype(x_ND.dtype)
+    quantized = quantize(x_ND.astype(np.float32), "a row")
+    return quantized.values_FD * quantized.multipliers_F[:, None].astype(x_ND.dtype)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fastattn.cache import remove_unused
-from fastattn.kept import is_own, make_folder, sweep, write_whole
+from fastattn.atomic_files import is_trusted, make_folder, sweep, write_whole
+from fastattn.cache_folder import remove_unused
+from fastattn.caller_warnings import warn
 from fastattn.runtime.internals import from_bytes, to_bytes
-from fastattn.warned import warn
 
 UNUSED_DAYS = 30  # after which another version's, or another CPU's, code goes
 MAGIC = b"fastattn machine code 1\n"
@@ -37,7 +37,7 @@ class CodeFolder:
         """The contents of a file, None where there is none, or none that is to be believed: a warning tells once."""
         file = self.path / name
         try:
-            if not (is_own(file) and is_own(self.path)):
+            if not (is_trusted(file) and is_trusted(self.path)):
                 self._tell(f"compiled kernels in {self.path} are not used: others may have written them")
                 return None
             data = file.read_bytes()

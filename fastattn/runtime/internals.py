@@ -1,8 +1,8 @@
 """All that fastattn takes of Numba beyond its public interface: how a kernel is compiled, and its code kept.
 
-Numba optimises every compiled function by itself, translates it, and does both again in each caller that it is linked
+Numba optimizes every compiled function by itself, translates it, and does both again in each caller that it is linked
 into; a ``prange`` adds three such layers. A kernel with its helpers took 2 to 3 times as long that way. Here a helper
-stays as it was lowered until its kernel is compiled, which takes in all of them and is optimised in one go; and what
+stays as it was lowered until its kernel is compiled, which takes in all of them and is optimized in one go; and what
 shares the work among threads calls the kernel by its address.
 
 Importing this raises ImportError or AttributeError where Numba is not as in the versions of setup.cfg; ``jit`` then
@@ -84,7 +84,7 @@ _check()
 
 class _Library(codegen.JITCodeLibrary):
     def _optimize_functions(self, module):
-        module.data_layout = self._codegen._data_layout  # and nothing else: all is optimised at the end
+        module.data_layout = self._codegen._data_layout  # and nothing else: all is optimized at the end
 
 
 class _HelperLibrary(_Library):
@@ -99,12 +99,12 @@ class _HelperLibrary(_Library):
         self._final_module = code
 
     @functools.cached_property
-    def own_code(self):
+    def unlinked_module(self):
         return super()._get_module_for_linking()
 
     def _get_module_for_linking(self):
         """For a library of Numba's, which looks no further: with the code of all that it calls."""
-        whole = self.own_code.clone()
+        whole = self.unlinked_module.clone()
         for code in _codes_of(self._linking_libraries):
             whole.link_in(code, preserve=True)
         return whole
@@ -120,7 +120,7 @@ def _codes_of(libraries):
         seen.add(library)
         if isinstance(library, _HelperLibrary):
             waiting += library._linking_libraries
-            yield library.own_code
+            yield library.unlinked_module
         else:
             yield library._get_module_for_linking()
 

@@ -20,14 +20,14 @@ import llvmlite
 import numba
 from numba.extending import overload
 
-from fastattn.cache import cache_root, mark_used
+from fastattn.cache_folder import cache_root, mark_used
+from fastattn.caller_warnings import warn
 from fastattn.lazy import lazy
 from fastattn.runtime.loop import check_loop
 from fastattn.runtime.pool import FLAGS, Pool, launch, serve
 from fastattn.runtime.sources import sources_digest
 from fastattn.runtime.threads import current_threads, setting, thread_limit
 from fastattn.simd.target import compiled_features, compiled_name
-from fastattn.warned import warn
 
 try:
     from fastattn.runtime import internals

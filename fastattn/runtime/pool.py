@@ -22,7 +22,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fastattn.sharing import start, tell_of_refusal
+from fastattn.worker_threads import start_thread, warn_of_fewer_threads
 
 I64 = ir.IntType(64)
 ENTRY = ir.FunctionType(I64, [I64] * 3)  # address of the arguments, first task, end; returns how many there are
@@ -243,7 +243,7 @@ class Pool:
         except (RuntimeError, OSError, MemoryError) as error:
             self._wanted = len(self._helpers)
             self._words[READY // 8] = MOST_PARTS
-            tell_of_refusal(error)
+            warn_of_fewer_threads(error)
         finally:
             self._starting.release()
         return count
@@ -257,7 +257,7 @@ class Pool:
             self._words[place + ONE // 8] = 1
         arguments = self.address, helper
         thread = threading.Thread(target=self._serve, args=arguments, name=f"fastattn {helper}", daemon=True)
-        start(thread)
+        start_thread(thread)
         if LINUX:
             for cpu in os.sched_getaffinity(0):
                 if cpu < 8 * CPUS_BYTES:

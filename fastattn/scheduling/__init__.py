@@ -1,1 +1,1 @@
-"""Who computes what, and when: requests of many callers, a fair queue, as many seats as there are threads."""
+"""The scheduler: requests of many callers, a fair queue, and seats: workers with the threads that run them."""

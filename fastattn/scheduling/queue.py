@@ -1,4 +1,4 @@
-"""The line in which jobs wait: fair to callers, in the order in which each of them gave his."""
+"""The queue of waiting jobs: fair to callers, and first in, first out for each of them."""
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
@@ -9,10 +9,10 @@ Room = Callable[[Ticket, bool], bool]
 
 
 class Queue:
-    """Tickets that wait, some lines for each caller. Callers take turns; who has nothing in progress comes first.
+    """Waiting tickets. Callers take turns; those with nothing in progress come first.
 
-    A caller has a line for each seat, and tickets are dealt out to them in turn, so that seats which take from their
-    own lines have long jobs and short ones alike. A seat whose line is empty takes from the others.
+    A caller has a line for each seat. Tickets are added to the lines in turn, so that every seat gets long and short
+    jobs alike; a seat whose line is empty takes from the others.
     """
 
     def __init__(self, seats: int):
@@ -23,7 +23,7 @@ class Queue:
         self.waiting = 0
 
     def add(self, tickets: Iterable[Ticket], seats: int) -> None:
-        """Behind their callers' others, dealt out to the first ``seats`` lines."""
+        """Add tickets at the end of their callers' first ``seats`` lines, in turn."""
         for n, ticket in enumerate(tickets):
             lines = self._callers.get(ticket.request.caller)
             if lines is None:
@@ -34,13 +34,13 @@ class Queue:
             self.waiting += 1
 
     def newcomers(self) -> list[Hashable]:
-        """The callers who wait with nothing in progress."""
+        """The callers that wait with nothing in progress."""
         return [caller for caller in self._callers if caller not in self._in_progress]
 
     def take(self, line: int, most: int, has_room: Room) -> list[Ticket]:
-        """Up to ``most`` tickets, first one of each caller with nothing in progress.
+        """Take up to ``most`` tickets, first one of each caller with nothing in progress.
 
-        has_room  whether there is for a ticket of such a caller, or of another; what it accepts is taken
+        has_room  (ticket, whether its caller has nothing in progress) -> whether to take it
         """
         taken: list[Ticket] = []
         for caller in self.newcomers():
@@ -56,17 +56,17 @@ class Queue:
 
     def _take_one(self, caller: Hashable, line: int, has_room: Callable[[Ticket], bool], taken: list[Ticket]) -> bool:
         """Take the caller's next ticket; False where it does not fit."""
-        own = self._line(caller, line)
-        if not has_room(own[0]):
+        tickets = self._line(caller, line)
+        if not has_room(tickets[0]):
             return False
-        ticket = own.popleft()
+        ticket = tickets.popleft()
         taken.append(ticket)
         self._leave(ticket)
         self.began(ticket)
         return True
 
     def _line(self, caller: Hashable, line: int) -> deque[Ticket]:
-        """The caller's line, or another of his where it is empty; its first ticket waits."""
+        """The caller's line, or another of its lines if that is empty; its first ticket waits."""
         lines = self._callers[caller]
         if lines[line] and lines[line][0].queue is self:
             return lines[line]
@@ -78,7 +78,7 @@ class Queue:
         raise AssertionError("a caller in the queue has a ticket that waits")
 
     def _leave(self, ticket: Ticket) -> None:
-        """A ticket waits no more."""
+        """A ticket no longer waits."""
         ticket.queue = None
         self.waiting -= 1
         caller = ticket.request.caller
@@ -91,15 +91,15 @@ class Queue:
         self._in_progress[ticket.request.caller] += 1
 
     def ended(self, ticket: Ticket) -> None:
-        """A ticket is in progress no more."""
+        """A ticket is no longer in progress."""
         caller = ticket.request.caller
         self._in_progress[caller] -= 1
         if not self._in_progress[caller]:
             del self._in_progress[caller]
 
     def drop(self, tickets: Iterable[Ticket]) -> list[Ticket]:
-        """Those of the tickets that waited, which wait no more."""
+        """Remove the tickets from the queue; returns those that were in it."""
         dropped = [ticket for ticket in tickets if ticket.queue is self]
         for ticket in dropped:
-            self._leave(ticket)  # its line is looked through when it is that ticket's turn: it may be long
+            self._leave(ticket)  # it leaves its line, which may be long, only when its turn comes
         return dropped

@@ -1,4 +1,4 @@
-"""What a caller waits for: a plan, whose jobs are done in stages, and the Future of what comes of it."""
+"""A request: the Future of a plan, whose jobs are done in stages."""
 
 import threading
 from collections.abc import Callable, Generator, Hashable
@@ -7,15 +7,15 @@ from concurrent.futures._base import PENDING, RUNNING
 from contextlib import suppress
 from typing import Any
 
-# A generator that yields lists of jobs, is sent the list of their results, and returns what the caller gets.
+# A generator that yields lists of jobs, is sent the list of their results, and returns the caller's result.
 Plan = Generator[list[Any], list[Any], Any]
 
 
 class Ticket:
     """A job that waits or is in progress.
 
-    queue  where it waits
-    seat   where it was taken
+    queue  the queue in which it waits
+    seat   the seat that took it
     """
 
     __slots__ = ("done", "job", "queue", "request", "result", "seat")
@@ -29,35 +29,35 @@ class Ticket:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody wants it any more: its request was cancelled, or has failed."""
+        """Whether its request was cancelled, or has failed."""
         return self.request.done()
 
 
 class Request(Future):
-    """The Future of a plan's outcome. To cancel it works at any time, and takes its jobs out of the work at once.
+    """The Future of a plan's outcome. It can be cancelled at any time, which removes its jobs from the work at once.
 
-    make_plan  makes the plan, anew where it has to begin again
-    caller     whose request it is: callers have equal shares of what there is
-    on_cancel  called with it when it was cancelled
+    make_plan  makes the plan; called again where the request has to begin again
+    caller     who asks: callers get equal shares
+    on_cancel  called with the request when it is cancelled
     """
 
     def __init__(self, make_plan: Callable[[], Plan], caller: Hashable, on_cancel: Callable[["Request"], None]):
         super().__init__()
         self.make_plan, self.caller, self._on_cancel = make_plan, caller, on_cancel
         self.tickets: list[Ticket] = []  # of the stage that the plan is at
-        self.left = 0  # of them, that are not done
-        self.planner: int | None = None  # the thread that makes the plan go on, until its tickets wait
+        self.left = 0  # how many of them are not done
+        self.planner: int | None = None  # the thread that runs the plan, until its tickets are in the queue
         self._plan: Plan | None = None
         self._untold = [True]
 
     def begin(self) -> list[Ticket]:
-        """The tickets of the first stage, from the plan's beginning; none where it has come to its end."""
+        """Start the plan: the tickets of its first stage, [] if it has ended."""
         self.planner = threading.get_ident()
         self._plan = self.make_plan()
         return self._advance(None)
 
     def go_on(self) -> list[Ticket]:
-        """The tickets of the next stage, once all of this one are done; none where the plan has come to its end."""
+        """Continue the plan once this stage is done: the tickets of the next one, [] if the plan has ended."""
         self.planner = threading.get_ident()
         return self._advance([ticket.result for ticket in self.tickets])
 
@@ -78,7 +78,7 @@ class Request(Future):
         return self.tickets
 
     def fail(self, error: BaseException) -> None:
-        """End it with an error, unless it has ended."""
+        """End the request with an error, unless it has ended."""
         self._settle(self.set_exception, error)
 
     def _settle(self, settle: Callable[[Any], None], outcome: Any) -> None:
@@ -86,11 +86,11 @@ class Request(Future):
             settle(outcome)
 
     def done(self) -> bool:
-        # Without the lock: workers ask for all that they have in progress, and an interrupt might keep the lock.
+        # Without the lock: workers ask often, and an interrupt might leave the lock held.
         return self._state not in (PENDING, RUNNING)
 
     def free(self) -> None:
-        """After an interrupt of this thread, which may have kept it from leaving the lock, or from waking who waits."""
+        """Release the lock and wake waiting threads, which an interrupt of this thread may have prevented."""
         with suppress(RuntimeError):
             while True:
                 self._condition.release()
@@ -105,7 +105,7 @@ class Request(Future):
         return True
 
     def abandon(self) -> bool:
-        """Cancel it, but tell no scheduler."""
+        """Cancel the request without telling the scheduler."""
         if not super().cancel():
             return False
         with suppress(IndexError):

@@ -1,11 +1,11 @@
-"""Who computes: callers who wait for what they asked for, or threads where nobody waits; requests share steps.
+"""The scheduler: requests share steps, computed by callers that wait for results, or by threads where none waits.
 
-A caller who waits computes himself, with no thread in between, and whatever others have in progress at his seat with
-it. When his request is done and theirs are not, a thread goes on with those; it ends with the last. So at rest there is
-no thread, which a fork would lose, and nothing in memory.
+A waiting caller's thread computes its own request, and with it other requests in progress at the same seat. When its
+request is done and the others are not, a new thread continues with them, and ends with the last. So an idle scheduler
+has no threads, which a fork would lose, and holds no memory.
 
-A step that fails ends the requests in it only if it fails again when each is alone. An interrupt ends the request of
-the caller that it reaches: what others had in progress at his seat begins anew.
+A step that fails ends the requests in it only if it fails again for each of them alone. An interrupt ends the request
+of the caller that it reaches: other requests in progress at that seat begin again.
 """
 
 import os
@@ -21,23 +21,23 @@ from fastattn.errors import QueueFullError, check_hashable
 from fastattn.scheduling.queue import Queue
 from fastattn.scheduling.request import Plan, Request, Ticket
 from fastattn.scheduling.seat import Desk, Seat, Worker
-from fastattn.sharing import start, tell_of_refusal
+from fastattn.worker_threads import start_thread, warn_of_fewer_threads
 
-# Jobs that may wait, all callers' together, before ``submit`` refuses more.
+# Jobs of all callers that may wait before ``submit`` refuses more.
 MOST_WAITING = 100_000
 
 _resetting = threading.Lock()
 
 
 class Scheduler:
-    """Of one model.
+    """The scheduler of one model.
 
     make_worker  called with a Desk when a seat is taken
     threads      of all seats together, which share them equally
-    use_threads  as an Ops has it
-    enough       weight of jobs, waiting or in progress, for each seat
-    most_seats   that are taken at once
-    Jobs have a ``weight``, and a ``length``: of a request's the longest come first.
+    use_threads  that of Ops
+    enough       weight of jobs, waiting or in progress, that justifies a seat
+    most_seats   taken at the same time
+    Jobs have a ``weight`` and a ``length``; the longest jobs of a request come first.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class Scheduler:
         self._reset()
 
     def _reset(self) -> None:
-        """Nothing waits and nobody computes: at first, and in a child process, where other threads are gone."""
-        # Of the thread that has it: where an interrupt kept it from being released, that thread can still take it.
+        """Clear the state: at first, and in a forked child, where other threads are gone."""
+        # Reentrant: if an interrupt prevented its release, the thread that holds it can still take it.
         self._lock = threading.RLock()
         self._queue = Queue(self._most_seats)
         self._seats: list[Seat] = []
@@ -66,18 +66,18 @@ class Scheduler:
     # what callers do
 
     def run(self, make_plan: Callable[[], Plan], caller: Hashable = None) -> Any:
-        """What the plan returns; this thread computes where a seat is free.
+        """The result of the plan; this thread computes if a seat is free.
 
-        In the middle of a step, in a callback that is, where its seat waits for it: with a scheduler apart.
+        Called in the middle of a step, from a callback, it uses a separate scheduler, since its own seat waits for it.
         """
         request = self._new_request(make_plan, caller)
         for seat in [seat for seat in self._seats if seat.thread == threading.get_ident()]:
             if seat.is_computing:
                 return Scheduler(self._make_worker, self._threads, self._use_threads, self._enough, 1).run(make_plan)
-            self._stand_up(seat)  # claimed, and then came an interrupt
+            self._leave_seat(seat)  # claimed, and an interrupt kept it from being given up
         try:
             self._enter(request, request.begin())
-            while not request.done() and (seats := self._sit_down()):
+            while not request.done() and (seats := self._take_seats()):
                 self._start_threads(seats[1:])
                 self._compute(seats[0], request)
                 self._hand_over(seats[0])
@@ -88,9 +88,9 @@ class Scheduler:
         return request.result()
 
     def claim(self) -> Seat | None:
-        """A seat, where nobody else has one and nothing waits: for work of this thread that no other can share.
+        """Take the only seat for work that no other caller can share, and skip the queue; None if others are here.
 
-        So one text's vector passes by the line, which costs it a tenth of a millisecond. ``give_up`` ends it.
+        For one text's vector, which the queue would cost a tenth of a millisecond. ``give_up`` ends it.
         """
         if self._seats or self._queue.waiting or self._process != os.getpid():
             return None
@@ -103,15 +103,15 @@ class Scheduler:
             return seat
 
     def give_up(self, seat: Seat) -> None:
-        """The claimed seat is free; what came meanwhile is computed."""
-        self._stand_up(seat)
+        """Leave the claimed seat, and have computed what was submitted meanwhile."""
+        self._leave_seat(seat)
         if self._queue.waiting:
-            self._have_computed()
+            self._compute_waiting()
 
     def submit(self, make_plan: Callable[[], Plan], caller: Hashable = None) -> Request:
-        """A Future of what the plan returns, computed by other threads; waits for nothing.
+        """A Future of the plan's result, computed by other threads; returns at once.
 
-        Raises QueueFullError where too much waits already, and InputError for a caller that is not hashable.
+        Raises QueueFullError if too many jobs wait, and InputError for a caller that is not hashable.
         """
         check_hashable("caller", caller)
         request = self._new_request(make_plan, caller)
@@ -119,24 +119,24 @@ class Scheduler:
             raise QueueFullError(f"{self._queue.waiting:,} jobs wait already, {MOST_WAITING:,} may")
         try:
             self._enter(request, request.begin())
-            self._have_computed()
+            self._compute_waiting()
         except BaseException:
             self._recover(request)
             raise
         return request
 
     def steps(self, make_plan: Callable[[], Plan]) -> Iterator[None]:
-        """Compute the plan, a step whenever the next is asked for. Of a Scheduler that nobody else uses."""
+        """Compute the plan, one step for each ``next``. For a Scheduler with no other callers."""
         request = self._new_request(make_plan, None)
         self._enter(request, request.begin())
-        for seat in self._sit_down():
+        for seat in self._take_seats():
             try:
                 while not request.done():
-                    with self._use_threads(self._threads):  # what the caller does in between is not to be bound by it
+                    with self._use_threads(self._threads):  # not while the caller runs in between
                         self._worker(seat).advance()
                     yield
             finally:
-                self._stand_up(seat)
+                self._leave_seat(seat)
         request.result()
 
     # requests and their tickets
@@ -149,7 +149,7 @@ class Scheduler:
         return Request(make_plan, threading.get_ident() if caller is None else caller, self._drop)
 
     def _enter(self, request: Request, tickets: list[Ticket]) -> None:
-        """Have the tickets of a request's next stage wait."""
+        """Put the tickets of a request's next stage into the queue."""
         with self._lock:
             request.planner = None
             if request.done():
@@ -157,12 +157,12 @@ class Scheduler:
                 return
             self._requests[request] = None
             self._weight += sum(ticket.job.weight for ticket in tickets)
-            # They last longest, and neighbours are of a length.
+            # The longest last longest, and neighbours have similar lengths.
             longest_first = sorted(tickets, key=lambda ticket: -ticket.job.length)
             self._queue.add(longest_first, self._wanted_seats(len(tickets)))
 
     def _drop(self, request: Request) -> None:
-        """The request is over: nothing of it waits any more, and workers are to leave what is in progress."""
+        """The request is over: remove its waiting tickets, and have workers leave those in progress."""
         with self._lock:
             self._requests.pop(request, None)
             for ticket in self._queue.drop(request.tickets):
@@ -173,13 +173,13 @@ class Scheduler:
                     ticket.seat.has_over = True
 
     def _take(self, seat: Seat, has_room: Callable[[Ticket, bool], bool]) -> list[Ticket]:
-        if not self._queue.waiting and not seat.alone:
+        if not self._queue.waiting and not seat.isolated:
             return []
         with self._lock:
-            if seat.alone:
-                return self._take_alone(seat)
+            if seat.isolated:
+                return self._take_isolated(seat)
             most = self._queue.waiting
-            if len(self._seats) > 1:  # no seat takes more than its share
+            if len(self._seats) > 1:  # no more than the seat's share
                 total = most + sum(len(other.tickets) for other in self._seats)
                 most = -(-total // len(self._seats)) - len(seat.tickets)
             taken = self._queue.take(seat.line, most, has_room)
@@ -188,10 +188,10 @@ class Scheduler:
                 seat.tickets[ticket] = None
             return taken
 
-    def _take_alone(self, seat: Seat) -> list[Ticket]:
+    def _take_isolated(self, seat: Seat) -> list[Ticket]:
         if seat.tickets:
             return []
-        taken = seat.alone.popleft()
+        taken = seat.isolated.popleft()
         seat.tickets.update(dict.fromkeys(taken))
         for ticket in taken:
             if ticket.is_over:
@@ -205,12 +205,12 @@ class Scheduler:
             self._leave(seat, ticket)
             stage_is_done = not ticket.request.left and not ticket.is_over
             if stage_is_done:
-                ticket.request.planner = threading.get_ident()  # which nobody else shall be
+                ticket.request.planner = threading.get_ident()  # so that no other thread continues the plan
         if stage_is_done:
             tickets = ticket.request.go_on()
             self._enter(ticket.request, tickets)
             if tickets:
-                self._start_threads(self._sit_down())
+                self._start_threads(self._take_seats())
 
     def _fail(self, seat: Seat, ticket: Ticket, error: BaseException) -> None:
         ticket.request.fail(error)
@@ -229,8 +229,8 @@ class Scheduler:
     def _wanted_seats(self, tickets: int) -> int:
         return max(1, min(self._most_seats, tickets, self._weight // self._enough))
 
-    def _sit_down(self) -> list[Seat]:
-        """As many seats more as there is work for."""
+    def _take_seats(self) -> list[Seat]:
+        """Take as many more seats as there is work for, and return them."""
         if not self._queue.waiting or len(self._seats) == self._most_seats:
             return []
         with self._lock:
@@ -242,47 +242,47 @@ class Scheduler:
             self._share_threads()
             return seats
 
-    def _stand_up(self, seat: Seat) -> None:
+    def _leave_seat(self, seat: Seat) -> None:
         with self._lock:
             self._seats.remove(seat)
             self._share_threads()
-        seat.worker = None  # with all that it keeps, which only the garbage collector would find
+        seat.worker = None  # frees its memory at once; the garbage collector would come later
 
     def _share_threads(self) -> None:
         self._threads_each = self._threads // max(1, len(self._seats))
 
-    def _rest(self, seat: Seat) -> bool:
-        """Stand up, unless there is something left to do."""
+    def _leave_if_idle(self, seat: Seat) -> bool:
+        """Leave the seat, unless there is something left to do."""
         with self._lock:
             if self._queue.waiting or not seat.is_idle:
                 return False
-            self._stand_up(seat)
+            self._leave_seat(seat)
             return True
 
     def _start_threads(self, seats: list[Seat]) -> None:
-        """Have threads compute at these seats, as far as there are threads to be had."""
+        """Start a thread for each seat, as far as the system gives threads."""
         for seat in seats:
             if not self._start_thread(seat):
-                self._stand_up(seat)
+                self._leave_seat(seat)
 
-    def _have_computed(self) -> None:
-        """Have threads compute what waits; this one does where none is to be had."""
-        self._start_threads(self._sit_down())
+    def _compute_waiting(self) -> None:
+        """Have threads compute the waiting jobs; if the system gives none, compute them here."""
+        self._start_threads(self._take_seats())
         if not self._seats:
-            for n, seat in enumerate(self._sit_down()):
+            for n, seat in enumerate(self._take_seats()):
                 if n:
-                    self._stand_up(seat)
+                    self._leave_seat(seat)
                 else:
                     self._compute_all(seat)
 
     def _start_thread(self, seat: Seat) -> bool:
-        """Have a thread compute at the seat until nothing is left; False where the system gives none."""
+        """Start a thread that computes until nothing is left; False if the system gives none."""
         name = f"fastattn worker {seat.line}"
         thread = threading.Thread(target=self._serve, args=(seat, seat.thread), name=name, daemon=True)
         try:
-            start(thread)
+            start_thread(thread)
         except (RuntimeError, MemoryError) as error:
-            tell_of_refusal(error)
+            warn_of_fewer_threads(error)
             return False
         return True
 
@@ -296,19 +296,19 @@ class Scheduler:
                 self._compute_all(seat)
                 return
             except BaseException as error:  # noqa: BLE001  no interrupt, which the main thread alone has: a request's
-                self._set_apart(seat, error)
+                self._isolate(seat, error)
 
     def _hand_over(self, seat: Seat) -> None:
-        """Have a thread go on with what others have in progress at this thread's seat."""
-        if not self._rest(seat) and not self._start_thread(seat):
+        """Have a thread continue with other requests in progress at this thread's seat."""
+        if not self._leave_if_idle(seat) and not self._start_thread(seat):
             self._compute_all(seat)
 
     def _compute_all(self, seat: Seat) -> None:
-        while not self._rest(seat):
+        while not self._leave_if_idle(seat):
             self._compute(seat)
 
     def _compute(self, seat: Seat, request: Request | None = None) -> None:
-        """Have the seat's worker advance until the request is done, or nothing is left to do."""
+        """Advance the seat's worker until the request is done, or nothing is left to do."""
         busy = seat.is_computing = True
         try:
             while busy:
@@ -316,15 +316,15 @@ class Scheduler:
                 with self._use_threads(max(1, threads)):
                     while busy and threads == self._threads_each and (request is None or not request.done()):
                         try:
-                            busy = self._worker(seat).advance() or bool(seat.alone)
+                            busy = self._worker(seat).advance() or bool(seat.isolated)
                         except Exception as error:  # noqa: BLE001  a request's
-                            self._set_apart(seat, error)
+                            self._isolate(seat, error)
                 busy = busy and (request is None or not request.done())
         finally:
             seat.is_computing = False
 
     def _worker(self, seat: Seat) -> Worker:
-        """The seat's, which has left what is over."""
+        """The seat's worker, after it has left tickets that are over."""
         if seat.worker is None:
             seat.worker = self._make_worker(_SeatDesk(self, seat))
         if seat.has_over:
@@ -334,12 +334,12 @@ class Scheduler:
 
     # what went wrong
 
-    def _set_apart(self, seat: Seat, error: BaseException) -> None:
-        """A step failed: of one request, which ends with the error; of several, which are to be alone from now on."""
+    def _isolate(self, seat: Seat, error: BaseException) -> None:
+        """After a failed step: its one request ends with the error; several requests are run one by one from now on."""
         seat.worker = None
         with self._lock:
             shared: dict[Request, list[Ticket]] = {}
-            # A plan that went on in this step, or a callback of it.
+            # Requests whose plan or callback failed in this step.
             failed = [request for request in self._requests if request.planner == threading.get_ident()]
             tickets = list(seat.tickets)
             for ticket in tickets:
@@ -348,10 +348,10 @@ class Scheduler:
                 else:
                     shared.setdefault(ticket.request, []).append(ticket)
             if failed or len({ticket.request for ticket in tickets}) > 1:  # it may be the error of one who is over
-                seat.alone.extend(shared.values())
+                seat.isolated.extend(shared.values())
                 seat.tickets.clear()
             else:
-                # All, where nothing was in progress: the fault is ours, and none of them shall wait for ever.
+                # With nothing in progress the fault is ours: end all requests, so that none waits for ever.
                 failed = list(shared if tickets else self._requests)
                 for ticket in list(seat.tickets):
                     self._leave(seat, ticket)
@@ -360,15 +360,15 @@ class Scheduler:
             self._drop(request)
 
     def _recover(self, request: Request) -> None:
-        """After an interrupt, which may have come between any two lines of this thread's: put everything in order.
+        """Restore the state after an interrupt, which may have come between any two lines of this thread.
 
-        The request is over. Seats of this thread are gone; what others had in progress there waits again, and a plan of
-        theirs that was interrupted begins anew.
+        The request is over. This thread leaves its seats; other requests in progress there go back into the queue, and
+        a plan of theirs that was interrupted begins again.
         """
         while True:
             try:
-                for each in (*self._requests, request):
-                    each.free()
+                for other in (*self._requests, request):
+                    other.free()
                 request.abandon()
                 self._put_in_order(threading.get_ident())
                 break
@@ -378,7 +378,7 @@ class Scheduler:
             sleep(0.001)
 
     def _put_in_order(self, me: int) -> None:
-        """What a thread was at goes on elsewhere."""
+        """Rebuild queue and seats without the seats of thread ``me``."""
         self._lock.acquire()
         try:
             self._seats = [seat for seat in self._seats if seat.thread != me]
@@ -387,7 +387,7 @@ class Scheduler:
             self._queue, self._weight = Queue(self._most_seats), 0
             for seat in self._seats:
                 seat.has_over = True
-                for ticket in chain(seat.tickets, *seat.alone):
+                for ticket in chain(seat.tickets, *seat.isolated):
                     self._queue.began(ticket)
                     self._weight += ticket.job.weight
             stopped = [other for other in self._requests if other.planner == me]
@@ -409,17 +409,17 @@ class Scheduler:
             self._enter(other, other.begin())
         for other in ready:
             self._enter(other, other.go_on())
-        self._have_computed()
+        self._compute_waiting()
 
     def _release(self) -> None:
-        """However often this thread has the lock."""
+        """Release the lock, however often this thread holds it."""
         with suppress(RuntimeError):
             while True:
                 self._lock.release()
 
 
 class _SeatDesk:
-    """A scheduler as the worker at one of its seats sees it: a Desk."""
+    """The Desk of the worker at one of a scheduler's seats."""
 
     def __init__(self, scheduler: Scheduler, seat: Seat):
         self._scheduler, self._seat = scheduler, seat
@@ -429,7 +429,7 @@ class _SeatDesk:
         self.leave = partial(scheduler._leave, seat)
 
     def waiting(self) -> int:
-        return self._scheduler._queue.waiting or len(self._seat.alone)
+        return self._scheduler._queue.waiting or len(self._seat.isolated)
 
     def newcomers(self) -> int:
         with self._scheduler._lock:

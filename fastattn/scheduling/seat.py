@@ -1,4 +1,4 @@
-"""A place to compute at: a worker, and what it has in progress."""
+"""A seat: a worker, the thread that runs it, and its tickets in progress."""
 
 from collections import deque
 from collections.abc import Callable
@@ -11,55 +11,55 @@ class Worker(Protocol):
     """Does jobs, several at a time."""
 
     def advance(self) -> bool:
-        """Take what waits, as far as there is room, and a step; False where there was nothing to do."""
+        """Take waiting tickets, as far as there is room, and do a step; False if there was nothing to do."""
 
     def drop(self) -> None:
-        """Leave all tickets that are over."""
+        """Leave all tickets whose requests are over."""
 
 
 class Desk(Protocol):
-    """What a worker has of the scheduler."""
+    """A worker's interface to the scheduler: where it takes tickets and returns results."""
 
     def waiting(self) -> int:
         """How many tickets wait."""
 
     def newcomers(self) -> int:
-        """How many callers wait with nothing in progress."""
+        """How many callers wait and have nothing in progress."""
 
     def take(self, has_room: Callable[[Ticket, bool], bool]) -> list[Ticket]:
-        """Tickets that wait, as long as there is room.
+        """Take waiting tickets as long as ``has_room`` accepts them.
 
-        ``has_room`` says so of a ticket, and whether its caller is one with nothing in progress; what it accepts is
-        taken.
+        has_room  (ticket, whether its caller has nothing in progress) -> whether to take it
         """
 
     def finish(self, ticket: Ticket, result: Any) -> None:
-        """The job is done."""
+        """Report a job's result."""
 
     def fail(self, ticket: Ticket, error: BaseException) -> None:
-        """The job's request ends with an error, and the ticket is left."""
+        """End the ticket's request with an error, and leave the ticket."""
 
     def leave(self, ticket: Ticket) -> None:
-        """Nobody wants the ticket any more."""
+        """Give a ticket up: its request is over."""
 
 
 class Seat:
-    """
-    line      its number, and its line in the queue
-    thread    the identifier of the thread that computes here
-    tickets   in progress here
-    alone     tickets of one request each that are to be in progress without others: a step that they shared failed
-    has_over  whether something in progress here may be over
-    is_computing  whether the thread is at it: what it calls then, it calls in the middle of a step
+    """A worker's state.
+
+    line          its number, which is also its line in the queue
+    thread        the identifier of the thread that runs the worker
+    tickets       those in progress
+    isolated      lists of one request's tickets, to be run without others: a step that they shared failed
+    has_over      whether a request in progress may be over
+    is_computing  whether the thread is in the middle of a step
     """
 
     def __init__(self, line: int, thread: int):
         self.line, self.thread = line, thread
         self.tickets: dict[Ticket, None] = {}
-        self.alone: deque[list[Ticket]] = deque()
+        self.isolated: deque[list[Ticket]] = deque()
         self.has_over = self.is_computing = False
         self.worker: Worker | None = None
 
     @property
     def is_idle(self) -> bool:
-        return not self.tickets and not self.alone
+        return not self.tickets and not self.isolated

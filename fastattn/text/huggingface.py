@@ -31,7 +31,7 @@ class HuggingFaceTokenizer:
     """
 
     def __init__(self, tokenizer_json: bytes, max_length: int, lowercase: bool = False):
-        """``lowercase`` puts lower case before the file's own normalisation."""
+        """``lowercase`` puts lower case before the file's own normalization."""
         try:
             text = bytes(tokenizer_json).decode("utf-8")
         except UnicodeDecodeError:

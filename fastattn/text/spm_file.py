@@ -13,7 +13,7 @@ from fastattn.text.protobuf import read_bytes, read_fields, read_int
 
 FILE = "sentencepiece model"
 MODEL_TYPES = {1: "unigram", 2: "BPE", 3: "word", 4: "char"}
-# The most bytes that a rule of a normaliser's table takes, and that it gives. Those of NFKC take 12 and give 33.
+# The most bytes that a rule of a normalizer's table takes, and that it gives. Those of NFKC take 12 and give 33.
 LONGEST_RULE = 128
 
 
@@ -68,9 +68,9 @@ def _check_table(table: bytes) -> None:
     if not 0 < length <= len(table) - 4 or length % 4:
         return
     if max(map(len, table[4 + length :].split(b"\0"))) > LONGEST_RULE:
-        raise TokenizerError(f"{FILE}: a rule of the normaliser's table gives more than {LONGEST_RULE} bytes")
+        raise TokenizerError(f"{FILE}: a rule of the normalizer's table gives more than {LONGEST_RULE} bytes")
     if _is_deep(np.frombuffer(table, "<u4", length // 4, 4)):
-        raise TokenizerError(f"{FILE}: a rule of the normaliser's table takes more than {LONGEST_RULE} bytes")
+        raise TokenizerError(f"{FILE}: a rule of the normalizer's table takes more than {LONGEST_RULE} bytes")
 
 
 def _is_deep(units_N: np.ndarray) -> bool:

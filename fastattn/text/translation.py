@@ -7,6 +7,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from fastattn.caller_warnings import warn
 from fastattn.errors import InputError
 from fastattn.lazy import lazy
 from fastattn.text.sentencepiece import SentencePiece
@@ -14,7 +15,6 @@ from fastattn.text.splitting import split_sentences, split_to_fit
 from fastattn.text.unicode import check_text
 from fastattn.text.vocabulary_map import VocabularyMap
 from fastattn.text_spec import TranslationText
-from fastattn.warned import warn
 
 SPLITS = ("long", "sentences", "never")
 SPACE = "\u2581"  # sentencepiece's sign for a space
@@ -115,11 +115,11 @@ class TranslationTokenizer:
         room = max((longest or 0) - self.implicit_tokens, 0)
         if not longest or len(tokens) <= room:
             return list(tokens)
-        kept = 0
+        ends = 0
         if not self.text.add_source_eos and self.text.eos_token in tokens[-2:]:
-            kept = 1 if tokens[-1] == self.text.eos_token else 2
-        kept = kept if kept <= room else 0
-        return [*tokens[: room - kept], *tokens[len(tokens) - kept :]]
+            ends = 1 if tokens[-1] == self.text.eos_token else 2
+        ends = ends if ends <= room else 0
+        return [*tokens[: room - ends], *tokens[len(tokens) - ends :]]
 
     def target_ids(self, tokens: Sequence[str]) -> list[int]:
         """Ids after the decoder's start token and the forced ones.
@@ -190,10 +190,10 @@ def lacks_sentencepiece(text: TranslationText) -> bool:
 
 @dataclass
 class Line:
-    """A line of a text: the sources it is translated from, or what stays as it is, and its line end."""
+    """A line of a text: the parts to translate, or what is left untranslated, and its line end."""
 
     parts: list[list[str]] = field(default_factory=list)
-    kept: str = ""
+    untranslated: str = ""
     end: str = ""
 
 
@@ -225,7 +225,7 @@ def split_lines(
     lines = []
     for content, end in zip(pieces[::2], [*pieces[1::2], ""]):
         if not content.strip():
-            lines.append(Line(kept=content, end=end))
+            lines.append(Line(untranslated=content, end=end))
         else:
             lines.append(Line(parts=_parts(content, tokenizer, limit, split, longest), end=end))
     return lines

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fastattn.cache import cache_root
+from fastattn.cache_folder import cache_root
 
 ROOT = Path(__file__).resolve().parents[2]
 USUAL = ROOT / "build" / "everywhere"

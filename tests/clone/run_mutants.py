@@ -30,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastattn.cache import cache_root
+from fastattn.cache_folder import cache_root
 from fastattn.progress import Progress
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,11 +41,11 @@ MOST_MEMORY = 8 << 30  # bytes a process; a loop that does not end may well grow
 
 # What is nearest to a file whose name begins so: parts of names of tests, as many as one process may well run.
 NEAREST = {
-    "fastattn/decoding/cache": "decoding_cache decoding",
+    "fastattn/decoding/key_value_cache": "key_value_cache decoding",
     "fastattn/decoding/candidates": "decoding_options decoding",
     "fastattn/decoding/constraints": "decoding_options",
-    "fastattn/decoding/options": "decoding_options decoding_sampling translator_options own_settings",
-    "fastattn/decoding/resolve": "translator_options own_settings generate_tokens",
+    "fastattn/decoding/options": "decoding_options decoding_sampling translator_options checkpoint_settings",
+    "fastattn/decoding/resolve": "translator_options checkpoint_settings generate_tokens",
     "fastattn/decoding/sampling": "decoding_sampling",
     "fastattn/decoding/scoring": "decoding_options decoding translator",
     "fastattn/decoding/shortlist": "shortlist",
@@ -77,11 +77,11 @@ NEAREST = {
     "weights/download/pip_settings": "pip_settings",
     "weights/download/pull": "pull",
     "weights/download/transport": "package_index pull hub_files",
-    "weights/huggingface/generation": "own_settings huggingface_marian",
+    "weights/huggingface/generation": "checkpoint_settings huggingface_marian",
     "weights/huggingface/marian": "huggingface_marian",
     "weights/huggingface/sentence_transformers": "encoder_checkpoints huggingface",
     "weights/huggingface/": "huggingface encoder_checkpoints",
-    "weights/marian/": "marian marian_files marian_refused own_settings",
+    "weights/marian/": "marian marian_files marian_refused checkpoint_settings",
     "weights/native/convert": "convert native",
     "weights/native/": "native plan",
 }

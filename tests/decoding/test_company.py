@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fastattn import kernels
 from fastattn.checkpoint import Shortlist
 from fastattn.decoding import capacity
-from fastattn.decoding.cache import Cache
 from fastattn.decoding.jobs import Job
+from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.plans import score_plan, search_plan
 from fastattn.decoding.worker import Worker
@@ -176,21 +176,21 @@ def test_a_callback_that_raises_ends_its_own_job_alone():
 # memory
 
 
-def rows_in_use(cache: Cache) -> tuple[int, int]:
-    return cache.own.rows - cache.own.free, cache.memory.rows - cache.memory.free
+def rows_in_use(cache: KeyValueCache) -> tuple[int, int]:
+    return cache.target.rows - cache.target.free, cache.memory.rows - cache.memory.free
 
 
 @pytest.fixture
 def caches(monkeypatch):
     """Every cache that is made."""
     made = []
-    original = Cache.__init__
+    original = KeyValueCache.__init__
 
     def keep(self, *arguments):
         original(self, *arguments)
         made.append(self)
 
-    monkeypatch.setattr(Cache, "__init__", keep)
+    monkeypatch.setattr(KeyValueCache, "__init__", keep)
     return made
 
 
@@ -238,7 +238,7 @@ def test_beams_that_ended_leave_their_rows(caches, monkeypatch):
     (hypotheses,) = decode(model, [Job(SOURCES[0], [START])], options)
     (cache,) = caches
     assert len(hypotheses[0].tokens) == 60
-    assert cache.own.rows == 150, "240 rows were written"
+    assert cache.target.rows == 150, "240 rows were written"
 
 
 def test_pools_shrink_when_fewer_sentences_come(caches):
@@ -252,10 +252,10 @@ def test_pools_shrink_when_fewer_sentences_come(caches):
     for _ in range(35):
         scheduler.tick()
     (cache,) = caches
-    before = cache.own.rows, cache.memory.rows
+    before = cache.target.rows, cache.memory.rows
     results.append(scheduler.submit(partial(search_plan, [Job(SOURCES[5], [START], (), few)], SIZES), "last"))
     scheduler.tick()
-    assert cache.own.rows < before[0] / 3
+    assert cache.target.rows < before[0] / 3
     scheduler.finish_all()
     for n, options, request in [(*each, request) for each, request in zip([*requests, (5, few)], results)]:
         expected = decode(model, [Job(SOURCES[n], [START])], options)

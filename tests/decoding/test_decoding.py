@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from fastattn import kernels, reference
 from fastattn.decoding import capacity
 from fastattn.decoding.batch import Batch
-from fastattn.decoding.cache import Cache
 from fastattn.decoding.jobs import Job
+from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.search import HOPELESS, apply_prefix, best_candidates, keep_beams, normalised
+from fastattn.decoding.search import HOPELESS, apply_prefix, best_candidates, keep_beams, normalized
 from fastattn.errors import InputError
 from tests.decoding.searching import decode, score
 from tests.models.tiny_models import (
@@ -39,9 +39,9 @@ def _plain(results):
 
 
 def _naive_beam(model, source, options, prefix=()):
-    """CTranslate2's beam search as one reads it, a sentence at a time with nothing cached or vectorised."""
+    """CTranslate2's beam search as one reads it, a sentence at a time with nothing cached or vectorized."""
     R = options.beam_size
-    limit = options.limit(len(source), model.sizes.positions)
+    limit = options.limit(len(source), model.sizes.max_positions)
     beams, finished, top_finished = [(0.0, [])], [], False
     for step in range(limit):
         suppressed = ([END] if step < options.min_decoding_length else []) + ([UNK] if options.disable_unk else [])
@@ -185,17 +185,17 @@ def test_freed_places_and_rows_are_used_again(monkeypatch):
     model = random_model(seed=7)
     sources = random_sources(20, seed=8)
     kept = []
-    original = Cache.__init__
+    original = KeyValueCache.__init__
 
     def keep(self, *arguments):
         original(self, *arguments)
-        kept.append((self, self.own.rows, self.memory.rows))
+        kept.append((self, self.target.rows, self.memory.rows))
 
-    monkeypatch.setattr(Cache, "__init__", keep)
+    monkeypatch.setattr(KeyValueCache, "__init__", keep)
     results = _decode(model, sources, beam_size=2, max_decoding_length=10)
     ((cache, *rows),) = kept
     assert all(results) and len(cache._free_places) == len(cache._users_P) <= 4
-    for pool, before in zip((cache.own, cache.memory), rows, strict=True):
+    for pool, before in zip((cache.target, cache.memory), rows, strict=True):
         assert pool.rows == before, "20 sentences fit into the rows of 3 only if these come back"
         assert len(np.unique(pool.take(pool.rows))) == pool.rows
 
@@ -354,10 +354,10 @@ def test_ended_beams_go_on_with_the_next_candidates():
     assert kept_BR.tolist() == [[2, 1], [2, 3], [0, 3], [0, 1]]
 
 
-def test_normalised():
-    assert normalised(-6.0, 3, 1.0) == -2.0
-    assert normalised(-6.0, 3, 0.0) == -6.0
-    assert normalised(-6.0, 4, 500.0) == 0.0
+def test_normalized():
+    assert normalized(-6.0, 3, 1.0) == -2.0
+    assert normalized(-6.0, 3, 0.0) == -6.0
+    assert normalized(-6.0, 4, 500.0) == 0.0
 
 
 def test_the_reference_operations_serve_as_they_are():

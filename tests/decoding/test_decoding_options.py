@@ -1,4 +1,4 @@
-"""What options forbid, penalise, wish for, branch into and stream: against brute force and against forced decoding."""
+"""What options forbid, penalize, wish for, branch into and stream: against brute force and against forced decoding."""
 
 import threading
 
@@ -32,7 +32,7 @@ def _decode(model, sources, prefixes=None, threads=1, **options):
 
 def _listed(ids_RJ):
     rows = [[int(i) for i in row if i >= 0] for row in ids_RJ]
-    assert all(len(row) == len(set(row)) for row in rows), "an id twice would be penalised twice"
+    assert all(len(row) == len(set(row)) for row in rows), "an id twice would be penalized twice"
     assert ids_RJ.dtype == np.int32 and ids_RJ.shape[1] == max(map(len, rows), default=0)
     return [set(row) for row in rows]
 

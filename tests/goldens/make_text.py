@@ -61,7 +61,7 @@ def corpus() -> list[str]:
 
 
 def rules() -> str:
-    """A small normaliser of our own: NFKC of some characters, and rules longer than one character."""
+    """A small normalizer of our own: NFKC of some characters, and rules longer than one character."""
     composed = [chr(code) for code in [*range(0xC0, 0x180), *range(0x958, 0x960)]]
     pairs = {unicodedata.normalize("NFD", one): unicodedata.normalize("NFC", one) for one in composed}
     pairs |= {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}

@@ -61,7 +61,7 @@ def test_the_best_logits_are_those_of_the_best_log_probabilities():
     packed, suppressed_RJ = kernels.pack_linear(weight_VD), np.arange(18, dtype=np.int32).reshape(9, 2)
     expected = kernels.linear(x_RD, packed)
     _, ids = kernels.project_top_k(x_RD, packed, 3, Edits(suppressed_RJ))
-    values, same = kernels.project_top_k(x_RD, packed, 3, Edits(suppressed_RJ), normalised=False)
+    values, same = kernels.project_top_k(x_RD, packed, 3, Edits(suppressed_RJ), normalized=False)
     np.testing.assert_array_equal(same, ids)
     np.testing.assert_array_equal(values, np.take_along_axis(expected, ids.astype(np.int64), axis=1))
 

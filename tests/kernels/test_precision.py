@@ -25,7 +25,7 @@ SHAPES = [
 
 
 def integers(rng, *shape):
-    """Rows whose largest magnitude is 127, so that quantising them changes nothing."""
+    """Rows whose largest magnitude is 127, so that quantizing them changes nothing."""
     values = rng.integers(-127, 128, shape)
     values[:, -1] = rng.choice([-127, 127], shape[0])
     return values
@@ -145,7 +145,7 @@ def test_rows_of_zeros_of_tiny_and_of_huge_numbers():
         np.testing.assert_allclose(found[2], 4e37, rtol=tolerance)
 
 
-def test_quantised_weights_keep_their_integers():
+def test_quantized_weights_keep_their_integers():
     rng = np.random.default_rng(5)
     values, multipliers = rng.integers(-100, 90, (5, 8)).astype(np.int8), rng.random(5, np.float32)
     one = np.eye(8, dtype=np.float32)
@@ -173,8 +173,8 @@ packed = [kernels.pack_linear(matrix, None, p) for p in ("int8", "bfloat16")]
 narrow = [kernels.linear(floats, p).tolist() for p in packed]
 ids = np.arange(0, 150, 4, dtype=np.int32)
 for p in packed:
-    picked = [kernels.pick(kernels.pack_rows(matrix, p), ids)] * 7
-    narrow.append(kernels.project_all(floats, picked)[:, ids].tolist())
+    subset = [kernels.select_outputs(kernels.pack_rows(matrix, p), ids)] * 7
+    narrow.append(kernels.project_all(floats, subset)[:, ids].tolist())
 print(json.dumps([TARGET.name, bool((exact == x @ weight.T).all()), *narrow]))
 """
 

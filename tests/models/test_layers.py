@@ -16,7 +16,7 @@ from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.rows import WholeRows
 from fastattn.quantized import QuantizedTensor
-from fastattn.reference.attention import position_bias
+from fastattn.reference.attention import bias_values
 from fastattn.spec import Alibi, Rotary, StackSpec
 from tests.models.specs import stack_spec
 
@@ -179,11 +179,11 @@ def test_alibi_grows_with_the_distance() -> None:
     slopes = alibi_slopes(2)
     signed = _bias(_spec(positions="alibi", alibi=Alibi()))(3)
     np.testing.assert_allclose(
-        position_bias(signed, np.arange(3), 3), slopes[:, None, None] * [[0, 1, 2], [-1, 0, 1], [-2, -1, 0]]
+        bias_values(signed, np.arange(3), 3), slopes[:, None, None] * [[0, 1, 2], [-1, 0, 1], [-2, -1, 0]]
     )
     positive = _bias(_spec(positions="alibi", alibi=Alibi(positive_positions=True, scaled=True)))(3)
     np.testing.assert_allclose(
-        position_bias(positive, np.arange(3), 3), slopes[:, None, None] / 2 * np.tile([0, 1, 2], (3, 1))
+        bias_values(positive, np.arange(3), 3), slopes[:, None, None] / 2 * np.tile([0, 1, 2], (3, 1))
     )
 
 
@@ -203,18 +203,18 @@ def test_bias_of_a_step_is_a_row_of_the_full_bias(positions: str, stack: str) ->
     rows_NE, starts, heads = _drawn(30, 16), np.array([0, 30]), Heads(2, 2, 8)
     full = reference.attention(
         rows_NE, rows_NE, rows_NE, starts, starts, heads,
-        seen_N2=reference.seen_keys(starts, np.array([30]), causal=True), positions=bias(30),
+        seen_N2=reference.seen_keys(starts, np.array([30]), causal=True), position_bias=bias(30),
     )  # fmt: skip
     index_RS = np.tile(np.arange(30, dtype=np.int32), (3, 1))
     last = [29, 0, 7]
     step = reference.attention_step(
-        rows_NE[last], rows_NE, rows_NE, index_RS, np.array(last) + 1, heads, positions=bias(30)
+        rows_NE[last], rows_NE, rows_NE, index_RS, np.array(last) + 1, heads, position_bias=bias(30)
     )
     np.testing.assert_allclose(step, full[last], rtol=1e-12)
-    dense = position_bias(bias(30), np.arange(30), 30)
+    dense = bias_values(bias(30), np.arange(30), 30)
     assert dense.shape == (2, 30, 30)
     if positions == "relative":  # and a table of more distances says the same of these
-        np.testing.assert_array_equal(position_bias(bias(2000), np.arange(30), 30), dense)
+        np.testing.assert_array_equal(bias_values(bias(2000), np.arange(30), 30), dense)
 
 
 def test_no_bias_without_such_positions() -> None:

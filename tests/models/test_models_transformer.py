@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import kernels, reference
-from fastattn.decoding.cache import Cache
+from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.parameters import Parameters
 from fastattn.models.encoder_decoder import EncoderDecoder
@@ -28,7 +28,7 @@ def _starts(targets):
 
 def _cached(model, sources, attention=False):
     """A cache that holds the sources' memory, the slot of each, and that memory."""
-    cache = Cache(model.ops, model.sizes, 3, 3)
+    cache = KeyValueCache(model.ops, model.sizes, 3, 3)
     memory = model.encode(sources)
     places_B, rows_N = cache.add_places(memory.starts_B1)
     model.keep_memory(cache, rows_N, memory)

@@ -54,8 +54,8 @@ def _rows_apart(x_ND, packed, activation="none", residual_NF=None, multiply_NF=N
     return y_NF if residual_NF is None else y_NF + residual_NF
 
 
-def _top_k_apart(x_RD, outputs, k, edits=NO_EDITS, normalised=True):
-    rows = [reference.project_top_k(row, own, k, mine, normalised) for row, own, mine in _apart(x_RD, outputs, edits)]
+def _top_k_apart(x_RD, outputs, k, edits=NO_EDITS, normalized=True):
+    rows = [reference.project_top_k(row, own, k, mine, normalized) for row, own, mine in _apart(x_RD, outputs, edits)]
     values, ids = zip(*rows)
     return np.concatenate(values), np.concatenate(ids)
 
@@ -111,13 +111,13 @@ def random_sources(count: int, seed: int = 0, shortest: int = 1, longest: int = 
 
 
 def next_log_probs(
-    model: EncoderDecoder, source: np.ndarray, tokens: list[int], suppressed=(), penalised=(), penalty=1.0
+    model: EncoderDecoder, source: np.ndarray, tokens: list[int], suppressed=(), penalized=(), penalty=1.0
 ) -> np.ndarray:
     """log_probs_V of the token after ``tokens`` (start token included), with nothing cached."""
     starts_B1 = np.array([0, len(tokens)], np.int64)
     hidden_ND, _ = model.prefill(np.array(tokens, np.int32), starts_B1, model.encode([source]))
     logits_1V = reference.linear(hidden_ND[-1:], model.output.projection)
-    for token in penalised:
+    for token in penalized:
         logits_1V[0, token] *= penalty if logits_1V[0, token] < 0 else 1 / penalty
     logits_1V[:, list(suppressed)] = -np.inf
     return log_softmax(logits_1V)[0]

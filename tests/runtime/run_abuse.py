@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fastattn.cache import cache_root
+from fastattn.cache_folder import cache_root
 from tests.runtime.workload import run_child
 from tests.weights.ctranslate2.writer import write_tiny
 from tests.weights.download.index_server import IndexServer, entry_of, zipped

@@ -117,7 +117,7 @@ def test_two_processes_that_compile_at_once_do_no_harm(tmp_path):
 def test_a_cache_that_is_cleared_meanwhile_is_made_again(tmp_path):
     """The process goes on with what it has, and keeps what it compiles later."""
     clear = """
-from fastattn.cache import cache_contents
+from fastattn.cache_folder import cache_contents
 for entry in cache_contents()[0]:
     entry.remove()
 print("left", len(cache_contents()[0]))

@@ -11,9 +11,9 @@ class SchedulerByHand(Scheduler):
         super().__init__(*arguments)
         self.failures: list[Exception] = []
 
-    def _set_apart(self, seat: Seat, error: Exception) -> None:
+    def _isolate(self, seat: Seat, error: Exception) -> None:
         self.failures.append(error)
-        super()._set_apart(seat, error)
+        super()._isolate(seat, error)
 
     def _start_thread(self, seat: Seat) -> bool:
         return True
@@ -21,11 +21,11 @@ class SchedulerByHand(Scheduler):
     def tick(self) -> bool:
         """Whether there was anything to do."""
         for seat in list(self._seats):
-            if not self._rest(seat):
+            if not self._leave_if_idle(seat):
                 try:
                     self._worker(seat).advance()
                 except Exception as error:  # noqa: BLE001  as in _compute
-                    self._set_apart(seat, error)
+                    self._isolate(seat, error)
         return bool(self._seats)
 
     def finish_all(self) -> None:

@@ -92,8 +92,8 @@ def test_where_no_thread_is_to_be_had_submit_computes(monkeypatch):
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(scheduling, "start", refuse)
-    monkeypatch.setattr(scheduling, "tell_of_refusal", lambda error: None)
+    monkeypatch.setattr(scheduling, "start_thread", refuse)
+    monkeypatch.setattr(scheduling, "warn_of_fewer_threads", lambda error: None)
     scheduler = counting(seats=3)
     for _ in range(3):
         assert scheduler.submit(plan_of(*[2] * 40)).result(5) == [2] * 40

@@ -55,7 +55,7 @@ def test_every_part_begins_with_the_target_language_and_fits_with_it():
 def test_split_lines_knows_every_line_end():
     tokenizer = TranslationTokenizer(TEXT)
     lines = split_lines("a\rb\r\n\nc", tokenizer, 9, "long")
-    assert [(line.parts, line.kept, line.end) for line in lines] == [
+    assert [(line.parts, line.untranslated, line.end) for line in lines] == [
         ([["a"]], "", "\r"),
         ([["b"]], "", "\r\n"),
         ([], "", "\n"),

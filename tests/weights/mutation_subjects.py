@@ -113,7 +113,7 @@ MARIAN = {"dim_emb": 8, "transformer_heads": 2, "transformer_dim_ffn": 8, "enc_d
 
 
 def marian_files(model: str, intgemm: int = 0, method: int = 0, **changes: object) -> Files:
-    """A Marian model of one layer a side with scales of inputs, where it is quantised, and a configuration."""
+    """A Marian model of one layer a side with scales of inputs, where it is quantized, and a configuration."""
     arrays, options = marian_writer.random_model(5, 12, dim_vocabs=[12, 12], **MARIAN | changes)
     if intgemm:
         arrays = marian_writer.with_alphas(arrays)

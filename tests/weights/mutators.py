@@ -309,9 +309,9 @@ def _marian(data: bytes, rng: random.Random) -> bytes:
     try:
         if is_npz:
             return marian_writer.npz_bytes(arrays)
-        quantised = any(item.multiplier is not None for item in items.values())
+        quantized = any(item.multiplier is not None for item in items.values())
         with np.errstate(all="ignore"):
-            return marian_writer.bin_bytes(arrays, marian_writer.BROWSERMT * quantised)
+            return marian_writer.bin_bytes(arrays, marian_writer.BROWSERMT * quantized)
     except (ValueError, KeyError):  # a shape or a type that the container does not have
         raise Unfit from None
 

@@ -20,12 +20,12 @@ from fastattn.weights.native.arrays import MULTIPLIER, SavedTensor
 from fastattn.weights.plan import (
     FirstRow,
     Part,
+    canonical_parts,
     check_parts,
     identity,
     make_tensors,
     of,
     plan_tensors,
-    same_names,
     zeros,
 )
 from tests.models.tiny_models import random_checkpoint
@@ -44,8 +44,8 @@ class Plain:
     def vector(self) -> np.ndarray:
         return self.stored.reshape(-1)
 
-    def matrix(self, turned: bool) -> np.ndarray:
-        return self.stored.T if turned else self.stored
+    def matrix(self, transposed: bool) -> np.ndarray:
+        return self.stored.T if transposed else self.stored
 
 
 def counting(*shape: int, start: int = 0) -> Plain:
@@ -67,7 +67,7 @@ VECTOR = counting(2, start=7)
     [
         (of("a", shape=(2, 3)), A.stored),
         (of("a", "b", shape=(4, 3)), np.concatenate([A.stored, B.stored])),
-        (of("a", "b", turned=True, shape=(6, 2)), np.concatenate([A.stored.T, B.stored.T])),
+        (of("a", "b", transposed=True, shape=(6, 2)), np.concatenate([A.stored.T, B.stored.T])),
         (of("a", offset=1.0, shape=(2, 3)), A.stored + 1),
         (of("a", plus=FirstRow("row", 4), shape=(2, 3)), A.stored + ROW.stored[0]),
         (of("a", plus=FirstRow("row", 4, scale=0.5), shape=(2, 3)), A.stored + ROW.stored[0] / 2),
@@ -102,16 +102,16 @@ def test_int8_stays_so_where_all_that_is_joined_is_int8_and_a_weight() -> None:
     stored = {"a": int8(2, 3, 0.5), "b": int8(2, 3, 2.0), "f": A}
     parts = {
         "both.weight": of("a", "b", shape=(4, 3)),
-        "turned.weight": of("a", turned=True, shape=(3, 2)),
+        "turned.weight": of("a", transposed=True, shape=(3, 2)),
         "mixed.weight": of("a", "f", shape=(4, 3)),
         "a.weight": of("a", shape=(2, 3)),
         "positions": of("a", shape=(2, 3)),
     }
     made = make_tensors(parts, stored)
-    both, turned = made["both.weight"], made["turned.weight"]
+    both, transposed = made["both.weight"], made["turned.weight"]
     assert isinstance(both, QuantizedTensor) and both.multipliers_F.tolist() == [0.5, 0.5, 2, 2]
     assert both.values_FD.tolist() == [[0, 1, 2], [3, 4, 5]] * 2
-    assert isinstance(turned, QuantizedTensor) and turned.values_FD.tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert isinstance(transposed, QuantizedTensor) and transposed.values_FD.tolist() == [[0, 3], [1, 4], [2, 5]]
     half = np.arange(6, dtype=np.float32).reshape(2, 3) / 2
     np.testing.assert_array_equal(made["mixed.weight"], np.concatenate([half, A.stored]))
     np.testing.assert_array_equal(made["positions"], half)
@@ -152,18 +152,20 @@ def test_every_containers_arrays_can_be_read_and_turned(name: str) -> None:
     array = CONTAINERS[name]
     assert array.shape == (2, 3)
     np.testing.assert_array_equal(array.vector, np.arange(6))
-    np.testing.assert_array_equal(array.matrix(turned=False), A.stored)
-    turned = array.matrix(turned=True)
-    assert isinstance(turned, np.ndarray) and turned.flags.c_contiguous
-    np.testing.assert_array_equal(turned, A.stored.T)
+    np.testing.assert_array_equal(array.matrix(transposed=False), A.stored)
+    transposed = array.matrix(transposed=True)
+    assert isinstance(transposed, np.ndarray) and transposed.flags.c_contiguous
+    np.testing.assert_array_equal(transposed, A.stored.T)
 
 
 @pytest.mark.parametrize("name", INT8)
 def test_every_containers_int8_stays_so(name: str) -> None:
-    kept, turned = INT8[name].matrix(turned=False), INT8[name].matrix(turned=True)
+    kept, transposed = INT8[name].matrix(transposed=False), INT8[name].matrix(transposed=True)
     assert isinstance(kept, QuantizedTensor)
     np.testing.assert_array_equal(kept.float32(), A.stored / 2)
-    np.testing.assert_array_equal(turned.float32() if isinstance(turned, QuantizedTensor) else turned, A.stored.T / 2)
+    np.testing.assert_array_equal(
+        transposed.float32() if isinstance(transposed, QuantizedTensor) else transposed, A.stored.T / 2
+    )
 
 
 def model(**changes) -> ModelSpec:
@@ -199,7 +201,7 @@ def test_a_table_without_a_tensor_that_a_model_has_is_at_fault() -> None:
 
 def test_a_report_tells_of_each_kind_and_ends(tmp_path: Path) -> None:
     """Of files with thousands of arrays too, whose names may have any length."""
-    parts = same_names(model(layers=30))
+    parts = canonical_parts(model(layers=30))
     fitting = {name: Plain(np.zeros(part.shape, np.float32)) for name, part in parts.items()}
     stored: dict = {f"strange{'e' * 10_000}{i}": counting(2, 3) for i in range(5000)}
     stored |= {name: counting(1, 1, 1) for name in list(fitting)[100:200]} | dict(list(fitting.items())[200:])

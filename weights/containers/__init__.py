@@ -1,1 +1,1 @@
-"""Bytes of a file -> tensors by name, plain data, members of an archive: what several exporters read, or none alone."""
+"""File formats that several exporters share: tensors by name, plain data, members of an archive."""

@@ -13,7 +13,7 @@ _CHUNK = 1 << 18
 
 
 class ArchiveError(Exception):
-    """An archive that is damaged, or does not hold what it should; the message is one line."""
+    """An archive that is damaged, or lacks an expected member; the message is one line."""
 
 
 def extract(archive: Path, targets: Mapping[str, Path], limit: int) -> None:
@@ -78,7 +78,7 @@ def _extract_tar(archive: Path, targets: Mapping[str, Path], limit: int) -> None
 
 
 def _copy(source: IO[bytes], target: Path, limit: int, archive: Path, name: str) -> int:
-    """Returns how much of the limit is left."""
+    """Returns the rest of the limit."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target, "xb") as file:
         while True:

@@ -1,4 +1,4 @@
-"""JSON of strangers: parsed whole, then every field taken by type, with an error that names file and field."""
+"""Untrusted JSON: parsed whole, then every field read by type, with errors that name file and field."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ MOST_DIGITS = 500
 
 
 class JsonObject:
-    """A JSON object whose fields are asked for by type; an absent or null field gives the default."""
+    """A JSON object whose fields are read by type; an absent or null field gives the default."""
 
     def __init__(self, values: dict[str, Any], where: str) -> None:
         self.values = values
@@ -50,7 +50,7 @@ class JsonObject:
         return value
 
     def nested(self, name: str) -> "JsonObject":
-        """The object under a name; an empty one where it is absent or null."""
+        """The object under a name; an empty one if it is absent or null."""
         value = self._value(name, {}, "an object")
         if not isinstance(value, dict):
             raise self.error(name, "an object", value)
@@ -98,7 +98,7 @@ def is_text(value: object) -> bool:
 
 
 def shorten(value: object) -> str:
-    """A value as an error shows it: on one line, and not the whole of a long list."""
+    """A value for an error message: on one line, long lists cut."""
     try:
         text = ascii(value)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""Dataclasses as JSON objects and back: every field by its type, and all that is wrong told at once."""
+"""Dataclasses to JSON objects and back: every field is checked by its type, all faults are reported at once."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -37,29 +37,29 @@ def _is_integers(value: object) -> bool:
     return isinstance(value, list) and all(type(item) is int and abs(item) <= GREATEST_INTEGER for item in value)
 
 
-def to_plain(value: Any, apart: Mapping[str, object] | None = None) -> dict[str, Any]:
-    """The fields of a dataclass, nested ones too, for ``json.dumps``; but not those that are kept ``apart``."""
-    names = [field.name for field in dataclasses.fields(value) if field.name not in (apart or {})]
+def to_plain(value: Any, stored_separately: Mapping[str, object] | None = None) -> dict[str, Any]:
+    """The fields of a dataclass, nested ones too, for ``json.dumps``; without those ``stored_separately``."""
+    names = [field.name for field in dataclasses.fields(value) if field.name not in (stored_separately or {})]
     held = {name: getattr(value, name) for name in names}
     return {name: to_plain(inner) if dataclasses.is_dataclass(inner) else inner for name, inner in held.items()}
 
 
 def from_plain(
-    kind: type[T], values: object, name: str, problems: list[str], apart: Mapping[str, object] | None = None
+    kind: type[T], values: object, name: str, problems: list[str], stored_separately: Mapping[str, object] | None = None
 ) -> T | None:
-    """The dataclass ``kind`` from a JSON object; None where that failed, and ``problems`` has grown by every reason.
+    """The dataclass ``kind`` from a JSON object; None on failure, with every reason appended to ``problems``.
 
     A field that has a default may be missing: it is younger than the file.
 
     name   what an error calls the object ("" for the whole file)
-    apart  fields that the object does not hold, and the values they take meanwhile
+    stored_separately  fields that the object does not hold, and the values they take meanwhile
     """
     if not isinstance(values, dict):
         problems.append(f"{name} should be an object, is {shorten(values)}")
         return None
     known = len(problems)
     prefix = f"{name}." if name else ""
-    hints = {field: hint for field, hint in get_type_hints(kind).items() if field not in (apart or {})}
+    hints = {field: hint for field, hint in get_type_hints(kind).items() if field not in (stored_separately or {})}
     problems += [f"{prefix}{field} is missing" for field in hints if field not in values and field in _needed(kind)]
     problems += [f"{shorten(prefix + field)} is unknown" for field in values if field not in hints]
     fields = {
@@ -70,7 +70,7 @@ def from_plain(
     if len(problems) > known:
         return None
     try:
-        return kind(**fields, **(apart or {}))
+        return kind(**fields, **(stored_separately or {}))
     except CheckpointError as error:
         problems.append(f"{name}: {error}")
         return None

@@ -114,7 +114,7 @@ def _read_zip(data: memoryview) -> tuple[Any, Find]:
 
 
 def _member(data: memoryview, entry: zipfile.ZipInfo) -> memoryview:
-    """A member's bytes, in place."""
+    """A member's bytes, not copied."""
     name, begin = shorten(entry.filename), entry.header_offset
     if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 or entry.file_size != entry.compress_size:
         raise PickleError(f"its member {name} should be stored as it is, is compressed or encrypted")

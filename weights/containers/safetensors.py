@@ -31,14 +31,14 @@ TYPES: dict[str, tuple[int, str | None]] = {
     "F8_E4M3": (1, None),
     "F8_E5M2": (1, None),
 }
-# What is written, and as what NumPy has it; bfloat16 as its bits.
+# Types that can be written -> NumPy's; bfloat16 as its bits.
 WRITTEN = {"F32": "<f4", "BF16": "<u2", "I8": "i1", "I32": "<i4"}
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """One array of a file, not yet converted; ``strides`` in bytes where it is not C-contiguous (PyTorch's files)."""
+    """One array of a file, not yet converted; ``strides`` in bytes if it is not C-contiguous (PyTorch's files)."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -47,7 +47,7 @@ class StoredTensor:
     strides: tuple[int, ...] | None = None
 
     def float32(self) -> np.ndarray:
-        """Aligned, C-contiguous float32; over the file's own bytes where they are float32 already."""
+        """Aligned, C-contiguous float32; a view of the file's bytes if they are float32 already."""
         form = TYPES[self.dtype][1]
         if form is None:
             raise CheckpointError(f"{self.where} should be F32, F16 or BF16, is {self.dtype}")
@@ -61,18 +61,18 @@ class StoredTensor:
         """The values end to end, float32."""
         return self.float32().reshape(-1)
 
-    def matrix(self, turned: bool = False) -> np.ndarray:
-        """``float32``; ``turned``: with its columns as rows."""
-        return np.ascontiguousarray(self.float32().T) if turned else self.float32()
+    def matrix(self, transposed: bool = False) -> np.ndarray:
+        """``float32``, transposed if ``transposed``."""
+        return np.ascontiguousarray(self.float32().T) if transposed else self.float32()
 
     def array(self) -> np.ndarray:
-        """As it is stored: a type of WRITTEN, over the file's own bytes."""
+        """The array as stored, of a type of WRITTEN; a view of the file's bytes."""
         if self.dtype not in WRITTEN:
             raise CheckpointError(f"{self.where} should be one of {', '.join(WRITTEN)}, is {self.dtype}")
         return np.ndarray(self.shape, WRITTEN[self.dtype], self.data if len(self.data) else None)
 
     def int8(self) -> np.ndarray:
-        """C-contiguous int8 over the file's own bytes."""
+        """C-contiguous int8; a view of the file's bytes."""
         if self.dtype != "I8":
             raise CheckpointError(f"{self.where} should be I8, is {self.dtype}")
         return np.ndarray(self.shape, np.int8, self.data if len(self.data) else None)
@@ -80,7 +80,7 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class NewTensor:
-    """One array to be written: a type of WRITTEN, and what gives its values when their turn comes."""
+    """One array to be written: a type of WRITTEN, and a function that returns its values when they are written."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -88,7 +88,7 @@ class NewTensor:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
         return math.prod(self.shape) * TYPES[self.dtype][0]
 
 
@@ -98,14 +98,14 @@ def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """What a .safetensors file says of itself beside its arrays."""
+    """The metadata of a .safetensors file."""
     header, _ = _split(map_file(path), str(path))
     found = header.get("__metadata__")
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
 def _split(data: memoryview, where: str) -> tuple[dict[str, Any], memoryview]:
-    """The header's object, and the bytes of the arrays."""
+    """(the header's JSON object, the bytes of the arrays)."""
     if len(data) < 8:
         raise CheckpointError(f"{where}: expected 8 bytes of header length, the file has {len(data)}")
     (length,) = struct.unpack("<Q", data[:8])
@@ -159,7 +159,7 @@ def _read_entry(entry: JsonObject, body: memoryview) -> tuple[StoredTensor, int,
 
 
 def nonzero_product(shape: tuple[int, ...]) -> int:
-    """The product of the sizes but for zeros, which NumPy counts in even where an array is empty."""
+    """The product of the sizes without zeros, which NumPy limits even if an array is empty."""
     return math.prod(filter(None, shape))
 
 

@@ -1,4 +1,4 @@
-"""The pickles that torch.save writes, read as data: a machine with the opcodes that tensors need, and no other.
+"""A parser of the pickles that torch.save writes: only the opcodes that tensors need, nothing is executed.
 
 Python's own unpickler is not used, so nothing of a pickle can be called, imported or given attributes: the names in
 GLOBALS stand for themselves, REDUCE knows four of them, and anything else is refused.
@@ -36,12 +36,12 @@ DTYPES = tuple(
 
 
 class PickleError(Exception):
-    """What is wrong with a file of torch.save's; the message lacks the file's name."""
+    """A fault in a file of torch.save; the message does not name the file."""
 
 
 @dataclass(frozen=True)
 class Global:
-    """A name that a pickle may give, with nothing behind it."""
+    """A global name in a pickle; never imported."""
 
     name: str
 
@@ -66,7 +66,7 @@ class TensorView:
 
 
 class Stream:
-    """Bytes read from the front, by pickles and by whoever follows them; seekable, for zipfile."""
+    """A stream of bytes; seekable, for zipfile."""
 
     def __init__(self, data: memoryview) -> None:
         self.data, self.position = data, 0
@@ -88,7 +88,7 @@ class Stream:
         return self.position
 
     def take(self, count: int) -> memoryview:
-        """The next ``count`` bytes, in place; PickleError where there are fewer."""
+        """The next ``count`` bytes, not copied; PickleError if there are fewer."""
         if not 0 <= count <= len(self.data) - self.position:
             raise PickleError(f"it should have {count} bytes from byte {self.position} on, has {len(self.data)} in all")
         self.position += count
@@ -154,7 +154,7 @@ class _Machine:
         self.stack = []
 
     def pop_mark(self) -> list[Any]:
-        """What was pushed since the last mark."""
+        """The values pushed since the last mark."""
         if not self.below:
             raise PickleError("its pickle lacks a mark")
         items, self.stack = self.stack, self.below.pop()
@@ -232,7 +232,7 @@ class _Machine:
         self.push(CALLS[function.name](*arguments, *(None,) * (most - len(arguments))))
 
     def build(self) -> None:
-        """Attributes of a state dict: its modules' versions, which nobody needs."""
+        """Attributes of a state dict: its modules' versions, which are ignored."""
         if type(self.pop()) is not dict:
             raise PickleError("its pickle has attributes that are no dict")
         self.top(dict)

@@ -1,4 +1,4 @@
-"""How much a file may unpack to, and a model hold: in proportion to the bytes there, whatever these say."""
+"""Limits of unpacked files and of models, in proportion to the bytes of the file, whatever it claims."""
 
 import zipfile
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from fastattn.errors import CheckpointError
 # Weights shrink to about 0.9, vocabularies and shortlists to 0.2; what unpacks to more than this is an attack.
 GREATEST_RATIO = 20
 SMALLEST_SUSPECT = 1 << 20
-# Tied weights are given several times, a few bytes each; more than so many times the file would only fill memory.
+# Tied weights appear several times, a few bytes each; more than this many times the file would only fill memory.
 MOST_SHARING = 16
 
 

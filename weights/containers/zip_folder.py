@@ -1,4 +1,4 @@
-"""Files inside a zip archive, by name, nothing of which is unpacked to disk."""
+"""Files inside a zip archive, by name, without unpacking to disk."""
 
 import zipfile
 import zlib

@@ -43,7 +43,7 @@ FIRST_REVISION_WORDS = (
 )
 
 
-def recognise(path: Path) -> bool:
+def recognize(path: Path) -> bool:
     return (path / "model.bin").exists()
 
 

@@ -16,7 +16,7 @@ DESCRIPTION = "Argos package (.argosmodel, or its folder with metadata.json and 
 METADATA = "metadata.json"
 
 
-def recognise(path: Path) -> bool:
+def recognize(path: Path) -> bool:
     if path.is_file():
         return path.suffix == ".argosmodel" or zipfile.is_zipfile(path)
     return (path / METADATA).exists() and (path / "model").is_dir()

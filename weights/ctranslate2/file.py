@@ -61,9 +61,9 @@ class Variable:
         """``float32`` end to end."""
         return self.float32.reshape(-1)
 
-    def matrix(self, turned: bool = False) -> Tensor:
-        """``float32``, but an int8 matrix as it is stored; ``turned``: with its columns as rows, float32."""
-        if turned:
+    def matrix(self, transposed: bool = False) -> Tensor:
+        """``float32``, but an int8 matrix as it is stored; ``transposed``: with its columns as rows, float32."""
+        if transposed:
             return np.ascontiguousarray(self.float32.T)
         if self.dtype == "int8" and self.stored.ndim == 2:
             return QuantizedTensor(self.stored, _reciprocals(self).ravel())

@@ -8,7 +8,7 @@ from fastattn.quantized import Tensor
 from fastattn.spec import ModelSpec
 from fastattn.weights.ctranslate2.file import Variable
 from fastattn.weights.ctranslate2.spec import Attributes
-from fastattn.weights.plan import FirstRow, Part, check_parts, make_tensors, same_names, zeros
+from fastattn.weights.plan import FirstRow, Part, canonical_parts, check_parts, make_tensors, zeros
 
 NAME = re.compile(r"(encoder|decoder)/(?:(layer)_(\d+)/)?(.+)/(gamma|beta|weight|bias)")
 ENDS = {"gamma": "weight", "beta": "bias", "weight": "weight", "bias": "bias"}
@@ -50,7 +50,7 @@ NO_TENSORS = Attributes.NAMES | {"weight_scale", "relative_attention_bias", "rel
 def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str) -> dict[str, Tensor]:
     """The canonical tensors; raises one CheckpointError for all that is missing, left over or misshapen."""
     named = _named(variables)
-    parts = {name: _with_bias_of_zeros(name, part) for name, part in same_names(spec).items()}
+    parts = {name: _with_bias_of_zeros(name, part) for name, part in canonical_parts(spec).items()}
     for name in _norms_around_one(variables):
         if name in parts:
             parts[name] = replace(parts[name], offset=1.0)

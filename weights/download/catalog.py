@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from fastattn.cache import cache_root
+from fastattn.cache_folder import cache_root
 from fastattn.errors import CheckpointError, InputError
 from fastattn.weights.download import hub
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from fastattn._version import VERSION
 from fastattn.errors import CheckpointError, DownloadError, FastattnError
-from fastattn.shown import shown, without_secrets
+from fastattn.printable import printable, without_secrets
 from fastattn.weights import check
 from fastattn.weights.folder import Directory
 from fastattn.weights.marian import find_files
@@ -275,7 +275,7 @@ def _reason(error: Exception) -> str:
 
 class _Shown(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = shown(record.getMessage()), ()
+        record.msg, record.args = printable(record.getMessage()), ()
         return True
 
 

@@ -16,7 +16,7 @@ MODEL_TYPES: dict[str, Callable[[Folder], Checkpoint]] = {
 }
 
 
-def recognise(path: Path) -> bool:
+def recognize(path: Path) -> bool:
     return (path / "config.json").exists()
 
 

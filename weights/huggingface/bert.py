@@ -38,7 +38,7 @@ OLD_NORM_ENDS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "Layer
 
 
 def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None) -> Checkpoint:
-    """Read the encoder whose files' names begin with ``prefix``, with mean pooling and no normalisation.
+    """Read the encoder whose files' names begin with ``prefix``, with mean pooling and no normalization.
 
     max_length  in place of the tokenizer's
     """

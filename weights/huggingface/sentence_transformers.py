@@ -1,4 +1,4 @@
-"""sentence-transformers folders: modules.json names a transformer, then pooling, dense layers, normalisation."""
+"""sentence-transformers folders: modules.json names a transformer, then pooling, dense layers, normalization."""
 
 import dataclasses
 from collections.abc import Callable
@@ -53,7 +53,7 @@ DENSE_ACTIVATIONS = {
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
-def recognise(path: Path) -> bool:
+def recognize(path: Path) -> bool:
     return (path / "modules.json").exists()
 
 

@@ -25,7 +25,7 @@ DESCRIPTION = "Marian folder (a model in .npz or .bin, its vocabularies, config.
 OTHERS = ("config.json", "model.bin")
 
 
-def recognise(path: Path) -> bool:
+def recognize(path: Path) -> bool:
     if not path.is_dir():
         return False
     folder = Directory(path)

@@ -153,7 +153,7 @@ def _read(folder: Folder, name: str) -> Configuration:
 
 
 def _decoding(options: Options) -> DecodingSettings:
-    """Marian's defaults differ from ours (beams of 12, no normalisation); what is not written is left open."""
+    """Marian's defaults differ from ours (beams of 12, no normalization); what is not written is left open."""
     settings: dict[str, Any] = {}
     not_followed = []
     for name, ours in SETTINGS.items():

@@ -43,8 +43,8 @@ class Item:
         """The matrix with its columns as rows: a linear weight, [outputs, inputs]."""
         return self._matrix(self.stored.T)
 
-    def matrix(self, turned: bool) -> Tensor:
-        return self.columns if turned else self.rows
+    def matrix(self, transposed: bool) -> Tensor:
+        return self.columns if transposed else self.rows
 
     def _matrix(self, values: np.ndarray) -> Tensor:
         if self.multiplier is not None:
@@ -54,6 +54,6 @@ class Item:
 
     def _floats(self) -> np.ndarray:
         if self.stored.dtype.name not in FLOATS or self.multiplier is not None:
-            kind = "quantised" if self.multiplier is not None else self.stored.dtype.name
+            kind = "quantized" if self.multiplier is not None else self.stored.dtype.name
             raise CheckpointError(f"{self.where} should be one of {', '.join(FLOATS)}, is {kind}")
         return self.stored

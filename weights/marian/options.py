@@ -255,12 +255,12 @@ def _rows(options: Options, items: Mapping[str, Item], name: str, stated: list[s
 
 def _recurrence(options: Options) -> RecurrenceSpec | None:
     kind = options.one_of("transformer-decoder-autoreg", RECURRENCES, "self-attention")
-    cell, normalised = options.text("dec-cell", "gru"), options.flag("layer-normalization")
+    cell, normalized = options.text("dec-cell", "gru"), options.flag("layer-normalization")
     projected = options.flag("transformer-rnn-projection")
     if kind == "ssru":
         if cell != "ssru":
             options.problems.append(f"dec-cell {shorten(cell)} (known: ssru)")
-        options.problems += ["layer-normalization in a recurrent decoder"] * normalised
+        options.problems += ["layer-normalization in a recurrent decoder"] * normalized
         options.problems += ["transformer-rnn-projection"] * projected
     inner, depth = options.count("transformer-dim-aan", 2048), options.count("transformer-aan-depth", 2)
     activation = options.text("transformer-aan-activation", "swish")

@@ -7,15 +7,15 @@ from functools import partial
 import numpy as np
 
 from fastattn.errors import CheckpointError
+from fastattn.printable import first_of
 from fastattn.quantized import QuantizedTensor, Tensor
-from fastattn.shown import first_of
 from fastattn.weights.marian.item import SETTINGS, Item
 from fastattn.weights.marian.options import Architecture
 from fastattn.weights.plan import Part, check_parts, identity, make_tensors, of, plan_tensors
 
 # By what the inputs of a product are multiplied before they are rounded: NAME_QuantMultA beside the weight NAME.
 ALPHA = "_QuantMultA"
-# Those of a projection that is the table of embeddings, which is nameless where it is turned around.
+# Those of a projection that is the table of embeddings, which has no name where it is transposed.
 TIED_ALPHAS = ("none" + ALPHA, "Wemb" + ALPHA)
 
 
@@ -42,7 +42,7 @@ def _table(architecture: Architecture, items: Mapping[str, Item]) -> dict[str, P
     spec, decoder = architecture.model.encoder, architecture.model.decoder
     assert spec is not None and decoder is not None
     kind, place = "ln" if spec.norms.kind == "layer" else "rms", "_pre" if spec.norms.before else ""
-    linear = partial(of, ends=("W", "b"), turned=True, flat=True)
+    linear = partial(of, ends=("W", "b"), transposed=True, flat=True)
     norm = partial(of, ends=("scale", "bias"), flat=True)
     tables = ("Wemb", "Wemb") if architecture.tied_source else ("encoder_Wemb", "decoder_Wemb")
     table = {
@@ -120,7 +120,7 @@ def _input_scale(
     """The scale of the inputs, the same for all that are joined; each is at one of the names of its place."""
     found, lost = [], []
     for names in places:
-        # browsermt quantises that of a table too, which is there under another name as well.
+        # browsermt quantizes that of a table too, which is there under another name as well.
         there = [name for name in names if name in items and items[name].multiplier is None]
         found += there[:1]
         lost += [] if there else [" or ".join(names)]

@@ -23,14 +23,14 @@ from fastattn.weights.containers.shortlist import check_shortlist
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.native.arrays import pair
 from fastattn.weights.native.config import FORMAT, Config, Text, read_config
-from fastattn.weights.plan import check_parts, make_tensors, same_names
+from fastattn.weights.plan import canonical_parts, check_parts, make_tensors
 
 DESCRIPTION = "fastattn's own folder (written by fastattn convert)"
 WEIGHTS = "model.safetensors"
 SHORTLIST = {"shortlist.always": "always", "shortlist.starts": "starts_V1", "shortlist.targets": "targets"}
 
 
-def recognise(path: Path) -> bool:
+def recognize(path: Path) -> bool:
     if not (path / "config.json").exists():
         return False
     try:
@@ -141,6 +141,6 @@ def _tensors(stored: dict[str, StoredTensor], config: Config, where: str) -> dic
         if other not in saved or name in stored or not name.isprintable():
             raise CheckpointError(f"{where}: {shorten(name)} cannot be tied to {shorten(other)}")
         saved[name] = saved[other]
-    parts = same_names(config.model)
+    parts = canonical_parts(config.model)
     check_parts(parts, saved, where, "tensors do not fit the architecture")
     return make_tensors(parts, saved)

@@ -33,8 +33,8 @@ class SavedTensor:
     def vector(self) -> np.ndarray:
         return self._float32().reshape(-1)
 
-    def matrix(self, turned: bool = False) -> Tensor:
-        if turned:
+    def matrix(self, transposed: bool = False) -> Tensor:
+        if transposed:
             return np.ascontiguousarray(as_float32(self.matrix()).T)
         return self._float32() if self.beside is None else _quantized(self.stored, self.beside)
 
@@ -51,8 +51,8 @@ def pair(stored: Mapping[str, StoredTensor]) -> dict[str, SavedTensor]:
         for name, tensor in stored.items()
         if tensor.dtype == "I8" and is_matrix(name, tensor.shape)
     }
-    apart = {name + end for name, beside in factors.items() for end in beside}
-    return {name: SavedTensor(tensor, factors.get(name)) for name, tensor in stored.items() if name not in apart}
+    factor_names = {name + end for name, beside in factors.items() for end in beside}
+    return {name: SavedTensor(tensor, factors.get(name)) for name, tensor in stored.items() if name not in factor_names}
 
 
 def _quantized(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> QuantizedTensor:

@@ -57,7 +57,7 @@ FILES = {
     "tokenizer": "tokenizer.json",
 }
 # What config.json does not hold of a text, and what stands there until it is read.
-KEPT_APART: dict[type, dict[str, object]] = {
+STORED_SEPARATELY: dict[type, dict[str, object]] = {
     TranslationText: {
         "source_vocabulary": (),
         "target_vocabulary": (),
@@ -75,7 +75,7 @@ Text = TranslationText | EncoderText
 class Config:
     """What config.json holds.
 
-    text   the fields of a TranslationText (a model with a decoder) or of an EncoderText, less those KEPT_APART
+    text   the fields of a TranslationText (a model with a decoder) or of an EncoderText, less those STORED_SEPARATELY
     files  field of the text -> the file in which it is
     dense  the activation of each dense layer after an encoder
     tied   name of a tensor -> that of the one which is stored for both
@@ -107,7 +107,7 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
     plain = values.values if version == VERSION else _from_first(values.values)
     config = from_plain(Config, plain, "", problems)
     kind: type = TranslationText if values.nested("model").has("decoder") else EncoderText
-    text = from_plain(kind, values.values.get("text", {}), "text", problems, KEPT_APART[kind])
+    text = from_plain(kind, values.values.get("text", {}), "text", problems, STORED_SEPARATELY[kind])
     if config is not None:
         problems += _faults(config)
     if text is not None:

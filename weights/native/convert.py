@@ -17,7 +17,7 @@ from fastattn.weights.containers.plain_data import to_plain
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
 from fastattn.weights.native import SHORTLIST, WEIGHTS
 from fastattn.weights.native.arrays import INPUT_FACTORS, INPUT_SCALE, MULTIPLIER, is_matrix
-from fastattn.weights.native.config import FILES, FORMAT, KEPT_APART, VERSION, Config, Text
+from fastattn.weights.native.config import FILES, FORMAT, STORED_SEPARATELY, VERSION, Config, Text
 from fastattn.weights.plan import as_float32
 
 # Bytes of a matrix's element, at all the precisions that checkpoints have.
@@ -52,7 +52,7 @@ def write(
         version=VERSION,
         precision=precision,
         model=checkpoint.spec,
-        text=to_plain(checkpoint.text, KEPT_APART[type(checkpoint.text)]),
+        text=to_plain(checkpoint.text, STORED_SEPARATELY[type(checkpoint.text)]),
         files=files,
         dense=tuple(activation for _, _, activation in dense),
         tied=tied,

@@ -14,10 +14,10 @@ from fastattn.kernels.attention.scores import (
     add_biases,
     finish_row,
     finish_weights,
-    finite,
     hide_between,
     hide_from,
     multiply_row,
+    softmax_shift,
 )
 from fastattn.kernels.attention.tiles import (
     COLUMNS,
@@ -139,33 +139,35 @@ def finish_scores(i, s, here, span, queries, block, biases, weight, sinks, place
     for n in range(i, i + ROWS):
         row = scores + (n - i) * KEYS * 4
         stop = max(seen_here(ranges, n, s, here, sinks)[1], 0)
-        own, h, t = load_integer(ranges + n * 16) - s, 0, 0
+        first_seen, h, t = load_integer(ranges + n * 16) - s, 0, 0
         if added or weights != 0:  # a division, of which a short sentence would notice one a row
             h, t = divmod(first + min(n, count - 1), queries)
         if added:
             add_biases(row + front * 4, biases, h, t, t, s + front, stop - front)
         if stop < whole:
             hide_from(row, max(stop, front), whole)
-        if own > front:
-            hide_between(row, max(sinks - s, front), min(own, whole))
+        if first_seen > front:
+            hide_between(row, max(sinks - s, front), min(first_seen, whole))
         if weights != 0:
-            keep_scores(row, weights + h * weight_head + t * weight_row + s * 4, sinks - s, own, stop)
+            keep_scores(row, weights + h * weight_head + t * weight_row + s * 4, sinks - s, first_seen, stop)
 
 
 @inner
-def keep_scores(row, line, sinks, own, stop):
+def keep_scores(row, line, sinks, first_seen, stop):
     """Copy to a row of weights the scores of those keys that a row sees, numbered from the block's first on."""
-    before = max(min(sinks, own, stop), 0)
+    before = max(min(sinks, first_seen, stop), 0)
     if before > 0:
         copy_floats(row, line, before)
-    if max(own, before) < stop:
-        copy_floats(row + max(own, before) * 4, line + max(own, before) * 4, stop - max(own, before))
+    if max(first_seen, before) < stop:
+        copy_floats(
+            row + max(first_seen, before) * 4, line + max(first_seen, before) * 4, stop - max(first_seen, before)
+        )
 
 
 @inner
 def attend_tile(i, s, here, sentence, block, form, weight, sinks, places):
     """A tile's rows over the packed keys and values, which begin with key s: their sums and totals go on."""
-    keys, values, scores, totals, sums, rows, ranges, tops, fresh = places
+    keys, values, scores, totals, sums, rows, ranges, tops, new_tops = places
     front, stop = seen_by_tile(ranges, i, s, here, sinks)
     if front >= stop:
         return
@@ -179,14 +181,14 @@ def attend_tile(i, s, here, sentence, block, form, weight, sinks, places):
         cap_scores(line, size, softcap)
     finish_scores(i, s, here, (front, whole), queries, block, biases, weight, sinks, places)
     for n in range(ROWS):
-        store_scalar(load_scalar(tops + (i + n) * 4), fresh + n * 4)
-    row_maxima(line, KEYS * 4, size, fresh)
-    take_exponentials(line, size, fresh, tops + i * 4, totals + i * SIZE, mine, columns)
+        store_scalar(load_scalar(tops + (i + n) * 4), new_tops + n * 4)
+    row_maxima(line, KEYS * 4, size, new_tops)
+    take_exponentials(line, size, new_tops, tops + i * 4, totals + i * SIZE, mine, columns)
     multiply_values(scores, values, front, stop, mine, columns)
 
 
 @inner
-def ask_ahead(i, query, key, value, out, sentence, padded):
+def prefetch_head_ahead(i, query, key, value, out, sentence, padded):
     """Ask for a tile's share of the memory of a head further on."""
     queries, keys, width, value_width = sentence
     ahead, value_ahead, stop = AHEAD * width * 4, AHEAD * value_width * 4, min(i + ROWS, queries)
@@ -204,13 +206,13 @@ def finish_block(out, sentence, block, weight, sinks, places):
     first, count = block
     _, _, _, totals, sums, _, ranges, tops, _ = places
     weights, weight_head, weight_row = weight
-    columns, odd = columns_of(width), 0
+    columns, invalid = columns_of(width), 0
     h, t = first // queries, first % queries
     for i in range(count):
         inverse = finish_row(sums + i * columns * 4, totals + i * SIZE, out[0] + h * width * 4 + t * out[1], width)
-        odd += not inverse > np.float32(0)
+        invalid += not inverse > np.float32(0)
         if weights != 0:
-            line, shift = weights + h * weight_head + t * weight_row, finite(load_scalar(tops + i * 4))
+            line, shift = weights + h * weight_head + t * weight_row, softmax_shift(load_scalar(tops + i * 4))
             begin, stop = load_integer(ranges + i * 16), load_integer(ranges + i * 16 + 8)
             before = min(sinks, begin, stop)
             finish_weights(line, before, shift, inverse)
@@ -218,12 +220,12 @@ def finish_block(out, sentence, block, weight, sinks, places):
         t += 1
         if t == queries:
             h, t = h + 1, 0
-    return odd
+    return invalid
 
 
 @inner
 def attend_block(query, key, value, out, sentence, block, mask, form, weight, places):
-    """All of a block; how many of its rows are odd, see finish_block.
+    """All of a block; how many of its rows are invalid, see finish_block.
 
     mask      see seen_by; sinks
     form      what products are multiplied by, where they are capped, 0: nowhere; see add_biases
@@ -243,6 +245,6 @@ def attend_block(query, key, value, out, sentence, block, mask, form, weight, pl
         pack_values(value[0] + s * value[1], value[1], here, value_width, places[1])
         for i in range(0, padded, ROWS):
             if s + KEYS >= last:
-                ask_ahead(i, query, key, value, out, sentence, padded)
+                prefetch_head_ahead(i, query, key, value, out, sentence, padded)
             attend_tile(i, s, here, sentence, block, form, weight, sinks, places)
     return finish_block(out, sentence, block, weight, sinks, places)

@@ -36,18 +36,18 @@ _NO_BIAS, _NO_TABLE = np.empty((0, 0, 0, 0), np.float32), np.empty((0, 1), np.fl
 _NO_SLOPES = np.empty(0, np.float32)
 
 
-def score_form(heads: Heads, bias_BHTS: np.ndarray | None, positions: PositionBias | None) -> tuple:
+def score_form(heads: Heads, bias_BHTS: np.ndarray | None, position_bias: PositionBias | None) -> tuple:
     """What kernels take: by what products are multiplied, where they are capped, bias_BHTS, slopes_H, table_HL, each
     perhaps empty, and whether positions count from the start."""
-    if bias_BHTS is None and positions is None:
+    if bias_BHTS is None and position_bias is None:
         return _plain_form(heads.width, heads.scale, heads.softcap)
-    positions = positions or PositionBias()
+    position_bias = position_bias or PositionBias()
     return (
         *_plain_form(heads.width, heads.scale, heads.softcap)[:2],
         _NO_BIAS if bias_BHTS is None else np.ascontiguousarray(bias_BHTS),
-        _NO_SLOPES if positions.slopes_H is None else positions.slopes_H,
-        _NO_TABLE if positions.table_HL is None else positions.table_HL,
-        int(positions.from_start),
+        _NO_SLOPES if position_bias.slopes_H is None else position_bias.slopes_H,
+        _NO_TABLE if position_bias.table_HL is None else position_bias.table_HL,
+        int(position_bias.from_start),
     )
 
 
@@ -153,7 +153,7 @@ def hide_between(score, first, stop):
 
 
 @inner
-def finite(top):
+def softmax_shift(top):
     """The maximum that exponents are taken against: 0 for a row that has seen no key."""
     return np.float32(0) if top == np.float32(-np.inf) else top
 

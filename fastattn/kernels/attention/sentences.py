@@ -81,7 +81,7 @@ def attend_share(rows, starts, shape, columns, mask, form, weights_BHTS, share, 
     part, parts, everything = share
     group, places = heads // key_heads, cut_scratch(aligned(scratch), limit, width, value_width)
     weight_batch, weight_head, weight_row, _ = strides(weights_BHTS)
-    odd = done = 0
+    invalid = done = 0
     for b in range(len(query_starts_B1) - 1):
         q, k = query_starts_B1[b], key_starts_B1[b]
         queries, keys, seen = query_starts_B1[b + 1] - q, key_starts_B1[b + 1] - k, seen_from(seen_N2, q)
@@ -95,7 +95,7 @@ def attend_share(rows, starts, shape, columns, mask, form, weights_BHTS, share, 
                 h = g * group
                 weight = address(weights_BHTS) + (b * weight_batch + h * weight_head) * 4
                 query, query_row = place_of(query_NE, q, columns[0] + h * width)
-                odd += attend_block(
+                invalid += attend_block(
                     (query, query_row, width * 4),
                     place_of(key_ME, k, columns[1] + g * width),
                     place_of(value_ME, k, columns[2] + g * value_width),
@@ -107,11 +107,11 @@ def attend_share(rows, starts, shape, columns, mask, form, weights_BHTS, share, 
                     (weight if weights_BHTS.size > 0 else 0, weight_head * 4, weight_row * 4),
                     places,
                 )
-    return odd
+    return invalid
 
 
 @kernel
-def attend(rows, starts, shape, columns, mask, form, weights_BHTS, scratch_PN, odd_P):
+def attend(rows, starts, shape, columns, mask, form, weights_BHTS, scratch_PN, invalid_P):
     """All blocks of ``limit`` rows cut into P runs of like cost, a thread each; see attention.
 
     rows     query_NE, key_ME, value_ME, out_NF
@@ -121,14 +121,14 @@ def attend(rows, starts, shape, columns, mask, form, weights_BHTS, scratch_PN, o
     mask     seen_N2, empty: all keys; sinks
     form     see score_form
     weights_BHTS  empty: none are wanted
-    odd_P    how many rows of each part have a total that is 0 or no number
+    invalid_P  how many rows of each part have a total that is 0 or no number
     """
     heads, key_heads, _, _, limit = shape
     everything = whole_cost(starts, mask[0], heads // key_heads, key_heads, limit)
     for part in prange(0, len(scratch_PN)):
         scratch, _, _ = take_part(scratch_PN, part, 0)
         share = part, len(scratch_PN), everything
-        odd_P[part] = attend_share(rows, starts, shape, columns, mask, form, weights_BHTS, share, scratch)
+        invalid_P[part] = attend_share(rows, starts, shape, columns, mask, form, weights_BHTS, share, scratch)
 
 
 def block_rows(N: int, heads: int, key_heads: int, width: int, parts: int) -> int:
@@ -184,7 +184,7 @@ def attention(
     seen_N2: np.ndarray | None = None,
     sinks: int = 0,
     bias_BHTS: np.ndarray | None = None,
-    positions: PositionBias | None = None,
+    position_bias: PositionBias | None = None,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
     """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = query heads * value width.
@@ -194,12 +194,12 @@ def attention(
     seen_N2       int64: row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence (see seen_keys), and those before
                   that are below ``sinks`` (Xiao 2023) if it sees any; None: all keys.
     bias_BHTS     added after the scale; axes of length one are broadcast; -inf hides a key.
-    positions     added too; a query's position is its place in its sentence. Arrays are C-contiguous.
+    position_bias  added too; a query's position is its place in its sentence. Arrays are C-contiguous.
     weights_BHTS  written where given, float32 and C-contiguous: the softmax weights, 0 where a key is hidden.
     A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
     """
     rows, starts = (query_NE, key_ME, value_ME), (query_starts_B1, key_starts_B1)
-    return attend_counting(rows, starts, heads, (seen_N2, sinks), (bias_BHTS, positions), weights_BHTS)[0]
+    return attend_counting(rows, starts, heads, (seen_N2, sinks), (bias_BHTS, position_bias), weights_BHTS)[0]
 
 
 def attend_counting(
@@ -214,7 +214,7 @@ def attend_counting(
     value_width = heads.value_width or heads.width
     parts, N = current_threads(), len(rows[0])
     limit = block_rows(N, heads.query_heads, heads.key_heads, heads.width, parts)
-    out_NF, odd_P = np.empty((N, heads.query_heads * value_width), np.float32), np.empty(parts, np.int64)
+    out_NF, invalid_P = np.empty((N, heads.query_heads * value_width), np.float32), np.empty(parts, np.int64)
     scratch_PN = np.empty((parts, scratch_size(limit, heads.width, value_width)), np.float32)
     shape = heads.query_heads, heads.key_heads, heads.width, value_width, limit
     columns = heads.query_column, heads.key_column, heads.value_column
@@ -225,5 +225,5 @@ def attend_counting(
     else:
         weights_BHTS.fill(0)
     form = score_form(heads, *biases)
-    attend((*rows, out_NF), starts, shape, columns, seen, form, weights_BHTS, scratch_PN, odd_P)
-    return out_NF, int(odd_P.sum())
+    attend((*rows, out_NF), starts, shape, columns, seen, form, weights_BHTS, scratch_PN, invalid_P)
+    return out_NF, int(invalid_P.sum())

@@ -26,10 +26,10 @@ from fastattn.kernels.attention.scores import (
     aligned,
     biases_of,
     finish_row,
-    finite,
     hide_from,
     multiply_row,
     score_form,
+    softmax_shift,
 )
 from fastattn.position_bias import PositionBias
 from fastattn.runtime.jit import inner, kernel
@@ -78,7 +78,7 @@ def copy_index(index, count, target):
 
 
 @inner
-def ask_for(index, first, last, rows, row_bytes, size):
+def prefetch_index_rows(index, first, last, rows, row_bytes, size):
     """Bring ``size`` bytes of the rows that an index lists from ``first`` to ``last`` into the second cache."""
     for n in range(first, last):
         row = rows + load_index(index + n * 4) * row_bytes
@@ -105,7 +105,7 @@ def score_keys(table, together, query, score, slot, key, index, span, heads, ahe
         for h in range(first_head, last_head):
             rows = key[0] + h // group * width * table.itemsize
             row, place = query + h * width * 4, score + (h * stride + s) * 4
-            ask_for(ahead[0], s, min(s + step, ahead[1]), rows, key[1], width * table.itemsize)
+            prefetch_index_rows(ahead[0], s, min(s + step, ahead[1]), rows, key[1], width * table.itemsize)
             if together:
                 dot_rows_together(table, row, slot, rows, key[1], here, width, place, slot)
             else:
@@ -122,7 +122,7 @@ def add_values(table, together, score, sums, slot, value, index, span, heads, ah
         for h in range(first_head, last_head):
             rows = value[0] + h // group * width * table.itemsize
             weight, place = score + (h * stride + s) * 4, sums + h * padded
-            ask_for(ahead[0], s, min(s + VALUE_KEYS, ahead[1]), rows, value[1], width * table.itemsize)
+            prefetch_index_rows(ahead[0], s, min(s + VALUE_KEYS, ahead[1]), rows, value[1], width * table.itemsize)
             if together:
                 add_rows_together(table, weight, slot, rows, value[1], here, count, width, place, slot)
             else:
@@ -145,7 +145,7 @@ def take_softmax(score, keys, softcap, biases, head, top, total):
     store_scalar(np.float32(-np.inf), top)
     row_maximum(score, 0, whole * 4, top)
     store(splat(np.float32(0)), total)
-    exponentials(score, whole * 4, finite(load_scalar(top)), total)
+    exponentials(score, whole * 4, softmax_shift(load_scalar(top)), total)
 
 
 @inner
@@ -159,7 +159,7 @@ def finish_head(score, count, sums, total, width, out, weight):
 
 
 @inner
-def own_keys(keys, n):
+def keys_of(keys, n):
     """Of query n the address of the list of its keys, from the first that it sees on; that one's number, the stop."""
     index_RS, rows_N, firsts_N, stops_N = keys
     row, first = rows_N[n] if rows_N.size > 0 else n, firsts_N[n] if firsts_N.size > 0 else 0
@@ -171,7 +171,7 @@ def attend_together(table, query, key, value, out, keys, rows, heads, form, weig
     """Some heads of a few rows, whose first ``shared`` keys are the same.
 
     query, key, value, out  address of the first column, and the distance of rows; ``table`` is of the keys' type
-    keys     see own_keys
+    keys     see keys_of
     rows     first, end, shared
     heads    first, last, all, query heads a key head, widths of keys and values, floats between two heads' scores
     form     see score_form, a query being a sentence there
@@ -193,7 +193,7 @@ def attend_together(table, query, key, value, out, keys, rows, heads, form, weig
             store(splat(np.float32(0)), place + sums + k)
 
     # the next rows' keys and values come meanwhile
-    ahead, begin, stop = own_keys(keys, end) if end < len(keys[3]) else (tail, 0, 0)
+    ahead, begin, stop = keys_of(keys, end) if end < len(keys[3]) else (tail, 0, 0)
     following = ahead, stop - begin
     key_heads, value_heads = (
         (first_head, last_head, group, width, stride),
@@ -202,24 +202,24 @@ def attend_together(table, query, key, value, out, keys, rows, heads, form, weig
     # first what all rows share, then what each has to itself
     for i in range(-1, end - first):
         together, place = i < 0, scratch + max(i, 0) * slot
-        index, begin, stop = own_keys(keys, first + max(i, 0))
+        index, begin, stop = keys_of(keys, first + max(i, 0))
         span = (0, shared) if together else (shared, stop - begin)
         score_keys(table, together, place + queries, place, slot, key, (index, tail), span, key_heads, following)
     for i in range(end - first):
         place = scratch + i * slot
-        _, begin, stop = own_keys(keys, first + i)
+        _, begin, stop = keys_of(keys, first + i)
         biases = biases_of(form, first + i, 0)
         for h in range(first_head, last_head):
             score, mine = place + h * stride * 4, place + total + h * SIZE
             take_softmax(score, (begin, stop), form[1], biases, h, top, mine)
     for i in range(-1, end - first):
         together, place = i < 0, scratch + max(i, 0) * slot
-        index, begin, stop = own_keys(keys, first + max(i, 0))
+        index, begin, stop = keys_of(keys, first + max(i, 0))
         span = (0, shared) if together else (shared, stop - begin)
         add_values(table, together, place, place + sums, slot, value, index, span, value_heads, following)
     for i in range(end - first):
         place = scratch + i * slot
-        _, begin, stop = own_keys(keys, first + i)
+        _, begin, stop = keys_of(keys, first + i)
         line = weights + (first + i) * weight_row + begin * 4
         for h in range(first_head, last_head):
             finish_head(
@@ -233,11 +233,11 @@ def attend_together(table, query, key, value, out, keys, rows, heads, form, weig
 def find_end(keys, first):
     """The end of the rows from ``first`` on, TOGETHER at most, that begin with the same key at the same number."""
     end = first + 1
-    index, begin, stop = own_keys(keys, first)
+    index, begin, stop = keys_of(keys, first)
     if stop > begin:
         limit = min(first + TOGETHER, len(keys[3]))
         while end < limit:
-            other, other_begin, other_stop = own_keys(keys, end)
+            other, other_begin, other_stop = keys_of(keys, end)
             if other_begin != begin or other_stop <= other_begin or load_index(other) != load_index(index):
                 break
             end += 1
@@ -247,10 +247,10 @@ def find_end(keys, first):
 @inner
 def count_shared(keys, first, end):
     """With how many keys the tables of all of the rows begin; 0 for one row, which has none to share them with."""
-    index, begin, stop = own_keys(keys, first)
+    index, begin, stop = keys_of(keys, first)
     shared = stop - begin if end - first > 1 else 0
     for r in range(first + 1, end):
-        other, begin, stop = own_keys(keys, r)
+        other, begin, stop = keys_of(keys, r)
         s, most = 1, min(shared, stop - begin)
         if other == index:  # a next query of the same table
             s = most
@@ -277,7 +277,7 @@ def cost_of(keys, first, end):
     """Roughly how many scores a head of some rows computes."""
     cost = 0
     for n in range(first, end):
-        _, begin, stop = own_keys(keys, n)
+        _, begin, stop = keys_of(keys, n)
         cost += stop - begin + 16
     return cost
 
@@ -335,7 +335,7 @@ def attention_step(
     rows_N: np.ndarray | None = None,
     firsts_N: np.ndarray | None = None,
     bias_NHS: np.ndarray | None = None,
-    positions: PositionBias | None = None,
+    position_bias: PositionBias | None = None,
     weights_NHS: np.ndarray | None = None,
 ) -> np.ndarray:
     """Attention over tables of keys: query n sees key[index[rows[n], s]] for firsts[n] <= s < stops[n]; out_NF float32.
@@ -345,7 +345,7 @@ def attention_step(
     into the values); the keys are never copied.
     rows_N, firsts_N, stops_N   int64; query n is of row n, and from the first key on, where none are given.
     bias_NHS     added after the scale; rows and heads of length one are broadcast; -inf hides a key.
-    positions    added too; a query's position is that of the last key before its stop.
+    position_bias  added too; a query's position is that of the last key before its stop.
     weights_NHS  written where given, float32 and C-contiguous: the softmax weights, 0 where a key is hidden.
     A query that sees no key yields zeros. Fastest where rows with the same keys lie side by side. Arrays are float32,
     keys and values perhaps uint16, the bits of bfloat16, and C-contiguous; nothing is checked here.
@@ -364,6 +364,6 @@ def attention_step(
     scratch_size = TOGETHER * _slot(heads.query_heads, heads.width, value_width, stride)[-1] // 4 + 2 * LANES + 16
     scratch_PN = make_scratch_parts(products // GRAIN + 1, scratch_size, dtype=np.float32)
     keys = index_RS, _NOTHING if rows_N is None else rows_N, _NOTHING if firsts_N is None else firsts_N, stops_N
-    form = score_form(heads, None if bias_NHS is None else bias_NHS[:, :, None], positions)
+    form = score_form(heads, None if bias_NHS is None else bias_NHS[:, :, None], position_bias)
     attend_rows((query_NE, key_ME, value_ME, out_NF), keys, shape, columns, form, weights_NHS, scratch_PN, stride)
     return out_NF

@@ -5,7 +5,7 @@ A tile is ROWS query rows by up to KEYS keys. Addresses are in bytes.
 
 import numpy as np
 
-from fastattn.kernels.attention.scores import finite, multiply_row
+from fastattn.kernels.attention.scores import multiply_row, softmax_shift
 from fastattn.runtime.jit import inner
 from fastattn.simd.rows import prefetch_row, transpose, transpose_first
 from fastattn.simd.softmax import exponentials, make_cap_scores, make_row_maxima
@@ -88,21 +88,21 @@ def multiply_values(score, values, front, stop, sums, columns):
 
 
 @inner
-def take_exponentials(score, size, fresh, top, total, sums, columns):
+def take_exponentials(score, size, new_tops, top, total, sums, columns):
     """Scores of a tile's rows become exponentials against their maxima, added to the rows' totals.
 
     Where a maximum grew, the total and the sums that were taken against the one before shrink first. ``size`` is in
     bytes, a row of ``sums`` has ``columns`` floats; the rest are addresses of the first row's.
     """
     for n in range(ROWS):
-        now, before = load_scalar(fresh + n * 4), load_scalar(top + n * 4)
+        now, before = load_scalar(new_tops + n * 4), load_scalar(top + n * 4)
         if now != before:
             store_scalar(now, top + n * 4)
             if before != np.float32(-np.inf):  # else there is nothing yet
                 shrink = lane(exp2(splat(before - now)))
                 multiply_row(total + n * SIZE, shrink, total + n * SIZE, LANES)
                 multiply_row(sums + n * columns * 4, shrink, sums + n * columns * 4, columns)
-        exponentials(score + n * KEYS * 4, size, finite(now), total + n * SIZE)
+        exponentials(score + n * KEYS * 4, size, softmax_shift(now), total + n * SIZE)
 
 
 @inner

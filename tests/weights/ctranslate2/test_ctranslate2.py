@@ -83,7 +83,7 @@ def test_every_version_and_type_reads_back(
 
 
 @pytest.mark.parametrize("precision", ("int8", "int16"))
-def test_dequantisation_multiplies_by_the_reciprocal(tmp_path: Path, rng: np.random.Generator, precision: str) -> None:
+def test_dequantization_multiplies_by_the_reciprocal(tmp_path: Path, rng: np.random.Generator, precision: str) -> None:
     stored = writer.quantize(writer.random_transformer(rng), precision)
     name = "encoder/layer_0/ffn/linear_0/weight"
     reciprocal = np.float32(1) / stored[name + "_scale"]

@@ -249,7 +249,7 @@ def quantize(variables: Mapping[str, np.ndarray], precision: str) -> dict[str, n
 
 
 def as_float32(tensors: Mapping[str, np.ndarray | QuantizedTensor]) -> dict[str, np.ndarray]:
-    """A checkpoint's tensors, quantised ones as the arrays that they stand for."""
+    """A checkpoint's tensors, quantized ones as the arrays that they stand for."""
     return {name: x.float32() if isinstance(x, QuantizedTensor) else x for name, x in tensors.items()}
 
 

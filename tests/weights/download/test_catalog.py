@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fastattn.cache import cache_root
+from fastattn.cache_folder import cache_root
 from fastattn.errors import CheckpointError, DownloadError, InputError
 from fastattn.weights.download import catalog
 from fastattn.weights.download.catalog import CATALOG, lookup, resolve, translation_between

@@ -1,4 +1,4 @@
-"""The files of Marian folders: containers, quantised weights, vocabularies and configurations, sound ones."""
+"""The files of Marian folders: containers, quantized weights, vocabularies and configurations, sound ones."""
 
 import json
 import struct
@@ -113,7 +113,7 @@ def test_int8_matrices_keep_their_numbers(intgemm: int, tied: bool, tmp_path: Pa
     }.items():
         tensor = found.tensors[name + ".weight"]
         assert isinstance(tensor, QuantizedTensor) and tensor.input_scale is None
-        values, scales = zip(*(writer.quantise(arrays[their]) for their in theirs))
+        values, scales = zip(*(writer.quantize(arrays[their]) for their in theirs))
         np.testing.assert_array_equal(tensor.values_FD, np.concatenate([value.T for value in values]))
         rows = [np.full(value.shape[1], np.float32(1) / scale) for value, scale in zip(values, scales)]
         np.testing.assert_array_equal(tensor.multipliers_F, np.concatenate(rows))
@@ -157,8 +157,8 @@ def test_int8_and_float32_of_one_file_agree(tmp_path: Path) -> None:
     arrays, options = writer.random_model(2)
     rounded = dict(arrays)
     for name in arrays:
-        if writer.is_quantised(name, writer.BROWSERMT):
-            values, scale = writer.quantise(arrays[name])
+        if writer.is_quantized(name, writer.BROWSERMT):
+            values, scale = writer.quantize(arrays[name])
             rounded[name] = values * (np.float32(1) / scale)
     found = read(tmp_path / "int8", arrays, options, "model.bin", intgemm=writer.BROWSERMT)
     assert_same(found, read(tmp_path / "float32", rounded, options))
@@ -317,13 +317,13 @@ def test_a_shortlist_is_read_with_the_vocabularies(tmp_path: Path) -> None:
 
 
 def test_other_folders_are_not_taken(tmp_path: Path) -> None:
-    assert not weights.marian.recognise(tmp_path) and not weights.marian.recognise(tmp_path / "nothing")
+    assert not weights.marian.recognize(tmp_path) and not weights.marian.recognize(tmp_path / "nothing")
     npz = writer.npz_bytes({"x": np.zeros(3, np.float32)})
     for name, other in {"1": "config.json", "2": "model.bin"}.items():
         folder = writer.write(tmp_path / name, {"vectors.npz": npz, other: b"{}"})
-        assert not weights.marian.recognise(folder)
+        assert not weights.marian.recognize(folder)
     for name, contents in {"npz": {"m.npz": npz}, "bin": {"model.bin": writer.bin_bytes({})}}.items():
-        assert weights.marian.recognise(writer.write(tmp_path / name, contents))
+        assert weights.marian.recognize(writer.write(tmp_path / name, contents))
 
 
 def test_weights_are_not_copied_where_they_need_not_be(tmp_path: Path) -> None:

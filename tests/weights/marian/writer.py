@@ -65,10 +65,10 @@ def bin_bytes(arrays: Mapping[str, np.ndarray], intgemm: int = 0, version: int =
     headers, shapes, bodies = [], [], []
     for name, array in arrays.items():
         body, kind = array.tobytes(), TYPE_IDS[array.dtype.name]
-        if intgemm and is_quantised(name, intgemm):
-            values, scale = quantise(array)
-            turned = intgemm == MARIAN or "Wemb" not in name
-            body, kind = (values.T if turned else values).tobytes() + struct.pack("<f", scale), intgemm
+        if intgemm and is_quantized(name, intgemm):
+            values, scale = quantize(array)
+            transposed = intgemm == MARIAN or "Wemb" not in name
+            body, kind = (values.T if transposed else values).tobytes() + struct.pack("<f", scale), intgemm
         bodies.append(body + bytes(-len(body) % 256))
         headers.append(struct.pack("<4Q", len(name) + 1, kind, array.ndim, len(bodies[-1])))
         shapes.append(struct.pack(f"<{array.ndim}i", *array.shape))
@@ -78,20 +78,20 @@ def bin_bytes(arrays: Mapping[str, np.ndarray], intgemm: int = 0, version: int =
     return start + struct.pack("<Q", padding) + bytes(padding) + b"".join(bodies)
 
 
-def is_quantised(name: str, intgemm: int) -> bool:
+def is_quantized(name: str, intgemm: int) -> bool:
     """By the ends of names, as the converters do."""
     return bool(re.search("_W.?$", name)) or (intgemm == BROWSERMT and "Wemb" in name)
 
 
-def quantise(array: np.ndarray) -> tuple[np.ndarray, np.float32]:
+def quantize(array: np.ndarray) -> tuple[np.ndarray, np.float32]:
     """(int8 values, what they were multiplied by)."""
     scale = np.float32(127) / np.float32(np.abs(array).max())
     return np.rint(array * scale).astype(np.int8), scale
 
 
 def with_alphas(arrays: Mapping[str, np.ndarray], intgemm: int = BROWSERMT) -> Arrays:
-    """The same with scales of inputs beside what bin_bytes quantises, one for all that meet the same inputs."""
-    found = {name for name in arrays if is_quantised(name, intgemm)}
+    """The same with scales of inputs beside what bin_bytes quantizes, one for all that meet the same inputs."""
+    found = {name for name in arrays if is_quantized(name, intgemm)}
     alphas = {}
     for number, name in enumerate(sorted(found)):
         place = re.sub("_W[qkvf]?$", "", name) if not name.endswith("context_Wq") else name

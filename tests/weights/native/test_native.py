@@ -187,7 +187,7 @@ def test_an_encoder_comes_back(tmp_path: Path, precision: str) -> None:
 
 
 def test_numbers_that_are_int8_already_are_kept(tmp_path: Path) -> None:
-    """Also those that no quantisation here would give: -128, and rows that do not reach 127."""
+    """Also those that no quantization here would give: -128, and rows that do not reach 127."""
     original = read(translation_model(tmp_path / "model", "int8"))
     name = "encoder.layers.0.feed_forward.inner.weight"
     held = original.tensors[name]

@@ -23,17 +23,19 @@ DESCRIPTION = "toy folder (toy.json, toy.floats)"
 TABLE = {
     "STACK.embedding.weight": of("STACK/words"),
     "STACK.layers.#.self_attention.norm.*": of("STACK/#/look/norm/*", ends=("scale", "shift")),
-    "STACK.layers.#.self_attention.qkv.*": of("STACK/#/look/q/*", "STACK/#/look/k/*", "STACK/#/look/v/*", turned=True),
-    "STACK.layers.#.self_attention.output.*": of("STACK/#/look/out/*", turned=True),
+    "STACK.layers.#.self_attention.qkv.*": of(
+        "STACK/#/look/q/*", "STACK/#/look/k/*", "STACK/#/look/v/*", transposed=True
+    ),
+    "STACK.layers.#.self_attention.output.*": of("STACK/#/look/out/*", transposed=True),
     "decoder.layers.#.cross_attention.norm.*": of("decoder/#/read/norm/*", ends=("scale", "shift")),
-    "decoder.layers.#.cross_attention.query.*": of("decoder/#/read/q/*", turned=True),
-    "decoder.layers.#.cross_attention.key_value.*": of("decoder/#/read/k/*", "decoder/#/read/v/*", turned=True),
-    "decoder.layers.#.cross_attention.output.*": of("decoder/#/read/out/*", turned=True),
+    "decoder.layers.#.cross_attention.query.*": of("decoder/#/read/q/*", transposed=True),
+    "decoder.layers.#.cross_attention.key_value.*": of("decoder/#/read/k/*", "decoder/#/read/v/*", transposed=True),
+    "decoder.layers.#.cross_attention.output.*": of("decoder/#/read/out/*", transposed=True),
     "STACK.layers.#.feed_forward.norm.*": of("STACK/#/think/norm/*", ends=("scale", "shift")),
-    "STACK.layers.#.feed_forward.inner.*": of("STACK/#/think/in/*", turned=True),
-    "STACK.layers.#.feed_forward.outer.*": of("STACK/#/think/out/*", turned=True),
+    "STACK.layers.#.feed_forward.inner.*": of("STACK/#/think/in/*", transposed=True),
+    "STACK.layers.#.feed_forward.outer.*": of("STACK/#/think/out/*", transposed=True),
     "STACK.final_norm.*": of("STACK/norm/*", ends=("scale", "shift")),
-    "decoder.projection.*": of("decoder/say/*", turned=True),
+    "decoder.projection.*": of("decoder/say/*", transposed=True),
 }
 
 
@@ -51,11 +53,11 @@ class Floats:
     def vector(self) -> np.ndarray:
         return self.stored.reshape(-1)
 
-    def matrix(self, turned: bool) -> np.ndarray:
-        return np.ascontiguousarray(self.stored.T) if turned else self.stored
+    def matrix(self, transposed: bool) -> np.ndarray:
+        return np.ascontiguousarray(self.stored.T) if transposed else self.stored
 
 
-def recognise(path: Path) -> bool:
+def recognize(path: Path) -> bool:
     return (path / "toy.json").exists()
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from fastattn import progress
 from fastattn.cli.entry import commands
 from fastattn.errors import CheckpointError, InputError
-from fastattn.shown import json_line, shown, visible, without_secrets
+from fastattn.printable import json_line, printable, visible, without_secrets
 from tests.weights.containers.safetensors_writer import random_bert, write_sentence_transformer
 from tests.weights.ctranslate2.writer import (
     random_transformer,
@@ -53,7 +53,7 @@ def test_secrets_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert without_secrets(text) == expected
     assert str(CheckpointError(text)) == expected
     monkeypatch.setenv("HF_TOKEN", "")
-    assert shown("a basic text: x@y") == "a basic text: x@y"
+    assert printable("a basic text: x@y") == "a basic text: x@y"
 
 
 def test_an_errors_message_is_fit_to_be_shown_whoever_shows_it() -> None:

@@ -1,7 +1,7 @@
-"""Where fastattn keeps what it can make or fetch again: compiled kernels, packed weights and pulled checkpoints.
+"""The cache folder: compiled kernels, packed weights and pulled checkpoints, all of which can be made or fetched again.
 
-An entry is known by its place, its name and its type; whatever else lies in the cache is left alone, and so is what a
-link leads to.
+An entry is known by its place, its name and its type; anything else in the folder is left alone, and so is what a link
+leads to.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ _CLEARED = ".cleared-"
 
 
 def cache_root() -> Path:
-    """FASTATTN_CACHE, else ``fastattn`` in the platform's folder for caches. The folder may not exist yet.
+    """FASTATTN_CACHE, else ``fastattn`` in the platform's folder for caches. It may not exist yet.
 
-    A user without a home folder has none either: then it is below a file, where nothing can be made, so that nothing
-    is kept. Raises InputError where FASTATTN_CACHE is below the home of somebody who has none.
+    For a user without a home folder it is NOWHERE: below a file, where nothing can be made, so that nothing is kept.
+    Raises InputError where FASTATTN_CACHE begins with the home of a user who has none.
     """
     chosen = os.environ.get("FASTATTN_CACHE")
     if chosen:
@@ -50,19 +50,19 @@ def _chosen_root(chosen: str) -> Path:
 
 
 def mark_used(path: Path) -> None:
-    """Note that an entry was loaded now, as its time of change; one that this user may not touch keeps the old time."""
+    """Set an entry's modification time to now: it was loaded. One that this user may not touch keeps its time."""
     with contextlib.suppress(OSError):
         os.utime(path)
 
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """One thing that the cache keeps: a machine's compiled kernels, a file of packed weights, a pulled checkpoint.
+    """An entry of the cache folder: a machine's compiled kernels, a file of packed weights, a pulled checkpoint.
 
     size       bytes of its files.
-    last_used  seconds since 1970: when it was made, or last loaded where ``mark_used`` could note it; of what is
-               half made, when anything in it last changed.
-    half_made  what a process is still making, or was stopped at.
+    last_used  seconds since 1970: when it was made, or last loaded if ``mark_used`` could note it; of a half-made one,
+               when anything in it last changed.
+    half_made  a process is still making it, or was stopped while it did.
     """
 
     kind: str
@@ -107,7 +107,7 @@ _LOCK = ".lock-"  # of a pull: empty, and never deleted, since a process may be 
 
 
 def cache_contents() -> tuple[list[CacheEntry], list[Path]]:
-    """The entries by kind and name, and the paths of all else that lies in the cache. OSError: it cannot be read."""
+    """(entries by kind and name, paths of everything else in the folder). Raises OSError where it cannot be read."""
     root, entries, others = cache_root(), [], []
     for found in [] if root == NOWHERE else _listed(root):
         if found.name not in KINDS or not found.is_dir(follow_symlinks=False):
@@ -122,8 +122,8 @@ def cache_contents() -> tuple[list[CacheEntry], list[Path]]:
     return sorted(entries, key=lambda entry: (KINDS.index(entry.kind), entry.path.name)), sorted(others)
 
 
-def remove_unused(kind: str, days: float, kept: Path) -> None:
-    """Delete the entries of a kind that nobody used for so many days, but never ``kept``; what cannot go stays.
+def remove_unused(kind: str, days: float, current: Path) -> None:
+    """Delete the entries of a kind that were not used for ``days``, but never ``current``; failures are ignored.
 
     Reading a file of theirs is use too, where the file system notes it: a user who may not mark an entry can do that.
     """
@@ -131,7 +131,7 @@ def remove_unused(kind: str, days: float, kept: Path) -> None:
     with contextlib.suppress(OSError):
         for found in [] if folder.is_symlink() else _listed(folder):
             entry = _entry(kind, found)
-            if entry is None or entry.path == kept:
+            if entry is None or entry.path == current:
                 continue
             read = max((status.st_atime for status in _stats(found)), default=0.0)
             if max(entry.last_used, read) < oldest:
@@ -149,23 +149,23 @@ def _listed(folder: "Path | os.DirEntry[str]") -> "list[os.DirEntry[str]]":
 
 def _entry(kind: str, found: "os.DirEntry[str]") -> CacheEntry | None:
     half_made = bool(_HALF[kind].fullmatch(found.name))
-    is_kept = found.is_file if kind == "packed" else found.is_dir
-    if not (half_made or _WHOLE[kind].fullmatch(found.name)) or not is_kept(follow_symlinks=False):
+    is_expected_type = found.is_file if kind == "packed" else found.is_dir
+    if not (half_made or _WHOLE[kind].fullmatch(found.name)) or not is_expected_type(follow_symlinks=False):
         return None
     if kind == "checkpoints" and not half_made and not os.path.isfile(os.path.join(found, "SOURCE.txt")):
         return None  # a folder that somebody put there: a pull leaves that file in its own
     try:
-        own = found.stat(follow_symlinks=False)
-        inside = list(_stats(found)) if kind != "packed" else [own]
+        status = found.stat(follow_symlinks=False)
+        inside = list(_stats(found)) if kind != "packed" else [status]
     except FileNotFoundError:
         return None
-    last_used = max(status.st_mtime for status in [own, *inside]) if half_made else own.st_mtime
-    size = sum(status.st_size for status in inside if stat.S_ISREG(status.st_mode))
+    last_used = max(entry.st_mtime for entry in [status, *inside]) if half_made else status.st_mtime
+    size = sum(file.st_size for file in inside if stat.S_ISREG(file.st_mode))
     return CacheEntry(kind, Path(found), size, last_used, half_made)
 
 
 def _stats(folder: "os.DirEntry[str]") -> Iterator[os.stat_result]:
-    """Of everything below a folder; links are not followed."""
+    """The status of everything below a folder; links are not followed."""
     for found in _listed(folder):
         yield found.stat(follow_symlinks=False)
         if found.is_dir(follow_symlinks=False):

@@ -1,11 +1,11 @@
-"""Projections onto each row's own words: against the oracle, the whole projection, and themselves in other company."""
+"""Projections onto subsets of the vocabulary: the oracle, the whole projection, and other company agree."""
 
 import numpy as np
 import pytest
 
 from fastattn import kernels, reference
 from fastattn.edits import NO_EDITS, Edits
-from fastattn.kernels.picked import ROWS
+from fastattn.kernels.output_subset import ROWS
 from fastattn.kernels.project import log_softmax
 from fastattn.kernels.select import CHUNK
 from fastattn.quantized import QuantizedTensor
@@ -21,10 +21,10 @@ TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-4, "int8": 2e-5}
 class Layer:
     """A projection onto V words, lists of them of LENGTHS, and rows that choose from each: one, and then many."""
 
-    def __init__(self, precision: str, width: int, quantised: bool = False, input_scale: float | None = None):
+    def __init__(self, precision: str, width: int, quantized: bool = False, input_scale: float | None = None):
         rng = np.random.default_rng(width)
         self.weight = rng.standard_normal((V, width), np.float32)
-        if quantised:
+        if quantized:
             rounded = quantize(self.weight, "")
             self.weight = QuantizedTensor(rounded.values_FD, rounded.multipliers_F, input_scale)
         self.bias = rng.standard_normal(V, np.float32)
@@ -32,44 +32,44 @@ class Layer:
         self.of = np.repeat(np.arange(len(LENGTHS)), [1, ROWS + 2, 3, 1, 2, 4, 1])
         self.x = rng.standard_normal((len(self.of), width), np.float32)
         self.edits = self._edits(rng)
-        self.packed, self.picked = self.build(kernels, precision)
+        self.packed, self.subset = self.build(kernels, precision)
         self.oracle, self.oracle_picked = self.build(reference, precision)
 
     def build(self, ops, precision):
         packed = ops.pack_linear(self.weight, self.bias, precision)
         rows = ops.pack_rows(self.weight, packed)
-        picked = [ops.pick(rows, ids) for ids in self.lists]
-        return packed, [picked[i] for i in self.of]
+        subset = [ops.select_outputs(rows, ids) for ids in self.lists]
+        return packed, [subset[i] for i in self.of]
 
     def _edits(self, rng):
         """Ids on the row's list and others, and padding."""
-        suppressed, penalised = (rng.integers(0, V, (len(self.of), 6)).astype(np.int32) for _ in range(2))
+        suppressed, penalized = (rng.integers(0, V, (len(self.of), 6)).astype(np.int32) for _ in range(2))
         for r, i in enumerate(self.of):
             suppressed[r, :2] = rng.choice(self.lists[i], 2)
-            penalised[r, :2] = rng.permutation(self.lists[i])[:2] if LENGTHS[i] > 1 else -1
-            penalised[r] = [p if p not in penalised[r, :n] else -1 for n, p in enumerate(penalised[r])]
+            penalized[r, :2] = rng.permutation(self.lists[i])[:2] if LENGTHS[i] > 1 else -1
+            penalized[r] = [p if p not in penalized[r, :n] else -1 for n, p in enumerate(penalized[r])]
         suppressed[::2, 5] = -1
-        return Edits(suppressed, penalised, 1.7)
+        return Edits(suppressed, penalized, 1.7)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("width", [1, 24, 64, 70, 256])
-@pytest.mark.parametrize("quantised", [False, True])
-def test_agrees_with_the_oracle(precision, width, quantised):
-    layer = Layer(precision, width, quantised)
+@pytest.mark.parametrize("quantized", [False, True])
+def test_agrees_with_the_oracle(precision, width, quantized):
+    layer = Layer(precision, width, quantized)
     x, atol = layer.x.astype(np.float64), TOLERANCE[precision]
     for edits in (NO_EDITS, layer.edits):
         expected = reference.project_all(x, layer.oracle_picked, edits)
-        found = kernels.project_all(layer.x, layer.picked, edits)
+        found = kernels.project_all(layer.x, layer.subset, edits)
         np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
-        values, ids = kernels.project_top_k(layer.x, layer.picked, 5, edits)
+        values, ids = kernels.project_top_k(layer.x, layer.subset, 5, edits)
         expected_values, expected_ids = reference.project_top_k(x, layer.oracle_picked, 5, edits)
         np.testing.assert_allclose(values, expected_values, rtol=0, atol=atol)
         left = np.isfinite(expected_values)
         np.testing.assert_array_equal(ids, np.where(left, expected_ids, -1))
         targets = np.random.default_rng(width).integers(0, V, len(x)).astype(np.int32)
         targets[::2] = [layer.lists[i][-1] for i in layer.of[::2]]
-        log_probs = kernels.log_probs(layer.x, layer.picked, targets, edits)
+        log_probs = kernels.log_probs(layer.x, layer.subset, targets, edits)
         np.testing.assert_allclose(log_probs, expected[np.arange(len(x)), targets], rtol=0, atol=atol)
         assert np.isneginf(log_probs).any() and np.isfinite(log_probs).any()
 
@@ -79,7 +79,7 @@ def test_agrees_with_the_oracle(precision, width, quantised):
 def test_in_int8_logits_are_those_of_the_whole_projection_to_the_bit(width, input_scale):
     layer = Layer("int8", width, True, input_scale)
     logits = kernels.linear(layer.x, layer.packed)
-    for r, found in enumerate(kernels.project_all(layer.x, layer.picked)):
+    for r, found in enumerate(kernels.project_all(layer.x, layer.subset)):
         ids = layer.lists[layer.of[r]]
         expected = logits[r, ids]
         log_softmax(expected)
@@ -93,13 +93,13 @@ def test_a_row_does_not_depend_on_its_neighbours_or_the_threads(precision):
     targets = np.array([layer.lists[i][0] for i in layer.of], np.int32)
 
     def run(rows, threads):
-        x, picked = layer.x[rows].copy(), [layer.picked[r] for r in np.arange(len(layer.of))[rows]]
+        x, subset = layer.x[rows].copy(), [layer.subset[r] for r in np.arange(len(layer.of))[rows]]
         edits = layer.edits.of(rows)
         with kernels.use_threads(threads):
             return (
-                *kernels.project_top_k(x, picked, 5, edits),
-                kernels.project_all(x, picked, edits),
-                kernels.log_probs(x, picked, targets[rows], edits),
+                *kernels.project_top_k(x, subset, 5, edits),
+                kernels.project_all(x, subset, edits),
+                kernels.log_probs(x, subset, targets[rows], edits),
             )
 
     whole = run(np.s_[:], 1)
@@ -116,25 +116,25 @@ def test_the_words_around_a_word_change_no_logit():
     logits = (x @ weight.T)[0]
     for first in range(0, 40, 7):
         ids = np.r_[first, 41 : 60 + first].astype(np.int32)
-        (found,) = kernels.project_all(x, [kernels.pick(rows, ids)])
+        (found,) = kernels.project_all(x, [kernels.select_outputs(rows, ids)])
         np.testing.assert_allclose(found[ids] - found[first], logits[ids] - logits[first], atol=1e-5)
 
 
 def test_fewer_words_than_asked_for_none_left_and_ties():
     rows = kernels.pack_rows(np.eye(6, dtype=np.float32), kernels.pack_linear(np.eye(6, dtype=np.float32)))
-    x, picked = np.ones((2, 6), np.float32), kernels.pick(rows, np.array([1, 4, 5], np.int32))
-    values, ids = kernels.project_top_k(x, [picked] * 2, 5)
+    x, subset = np.ones((2, 6), np.float32), kernels.select_outputs(rows, np.array([1, 4, 5], np.int32))
+    values, ids = kernels.project_top_k(x, [subset] * 2, 5)
     assert ids.tolist() == [[1, 4, 5, -1, -1]] * 2
     np.testing.assert_allclose(values[:, :3], -np.log(3), rtol=1e-6)
     assert np.isneginf(values[:, 3:]).all()
-    values, ids = kernels.project_top_k(x, [picked] * 2, 2, Edits(np.array([[1, 4, 5], [4, 0, 1]], np.int32)))
+    values, ids = kernels.project_top_k(x, [subset] * 2, 2, Edits(np.array([[1, 4, 5], [4, 0, 1]], np.int32)))
     assert np.isneginf(values[0]).all() and ids.tolist() == [[-1, -1], [5, -1]] and values[1, 0] == 0
 
 
 def test_nan_stays_in_its_row():
     layer = Layer("float32", 24)
     layer.x[2, 3] = np.nan
-    values, _ = kernels.project_top_k(layer.x, layer.picked, 2)
+    values, _ = kernels.project_top_k(layer.x, layer.subset, 2)
     found = np.isnan(values).any(axis=1)
     assert found[2] and not np.delete(found, 2).any()
 
@@ -142,6 +142,6 @@ def test_nan_stays_in_its_row():
 def test_weights_that_fit_are_not_copied():
     weight = np.ones((V, 256), np.float32)
     assert kernels.pack_rows(weight, kernels.pack_linear(weight)).rows_FD is weight
-    quantised = quantize(weight, "")
-    rows = kernels.pack_rows(quantised, kernels.pack_linear(quantised, None, "int8"))
-    assert rows.rows_FD is quantised.values_FD
+    quantized = quantize(weight, "")
+    rows = kernels.pack_rows(quantized, kernels.pack_linear(quantized, None, "int8"))
+    assert rows.rows_FD is quantized.values_FD

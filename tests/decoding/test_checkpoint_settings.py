@@ -14,7 +14,7 @@ from fastattn.checkpoint import Checkpoint
 from fastattn.cli.entry import commands
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.resolve import resolve_options
-from fastattn.decoding.search import normalised
+from fastattn.decoding.search import normalized
 from fastattn.errors import CheckpointError, InputError
 from fastattn.text_spec import DecodingSettings, TranslationText
 from fastattn.weights.native.convert import write
@@ -113,10 +113,10 @@ def test_limits_of_the_length(options: dict[str, Any], source: int, prefix: int,
 
 
 def test_word_penalty_in_a_score() -> None:
-    assert normalised(-6.0, 3, 1.0, 0.5) == -2.5
-    assert normalised(-6.0, 4, 0.0, -1.0) == -2.0
-    assert normalised(-6.0, 4, 0.5, 1.0) == -5.0
-    assert normalised(0.0, 0, 1.0, 5.0) == 0.0
+    assert normalized(-6.0, 3, 1.0, 0.5) == -2.5
+    assert normalized(-6.0, 4, 0.0, -1.0) == -2.0
+    assert normalized(-6.0, 4, 0.5, 1.0) == -5.0
+    assert normalized(0.0, 0, 1.0, 5.0) == 0.0
 
 
 def test_word_penalty_decides_among_hypotheses(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_word_penalty_decides_among_hypotheses(tmp_path: Path) -> None:
     for penalty in (-50.0, 0.3, 50.0):
         found = translator.translate("a b c", word_penalty=penalty, length_penalty=0.0, **options).parts[0]
         parts = zip(found.log_probabilities, found.lengths)
-        scores = [normalised(log_probability, length, 0.0, penalty) for log_probability, length in parts]
+        scores = [normalized(log_probability, length, 0.0, penalty) for log_probability, length in parts]
         assert found.scores == scores == sorted(scores, reverse=True)
         lengths.append(found.lengths[0])
     assert lengths[0] > lengths[-1]

@@ -1,5 +1,8 @@
-"""Files that appear whole or not at all: under another name until they are on disk, and locked by their writer, which
-tells ``sweep`` what a killed one left. Of the cache's none is believed that somebody else may have written."""
+"""Files that appear whole or not at all: written under another name first, and renamed once they are on disk.
+
+Their writer holds a lock on them, so that ``sweep`` knows what a killed one left. A file of the cache folder is trusted
+only where nobody else may have written it.
+"""
 
 import contextlib
 import os
@@ -18,9 +21,9 @@ _unfinished: set[str] = set()
 
 
 def make_folder(path: Path) -> None:
-    """The folder, and those above it, which nobody else may write to whatever the umask.
+    """Make the folder, and those above it; nobody else may write to it, whatever the umask.
 
-    Nor read, but for root's, whose files everybody may believe: they may be made ahead for others.
+    Nor read it, but for root's: root may make files ahead for others, who trust them.
     """
     if path.is_dir():
         return
@@ -31,11 +34,8 @@ def make_folder(path: Path) -> None:
             path.chmod(0o755)
 
 
-def is_own(path: Path) -> bool:
-    """Whether a file or folder is this user's or root's, is no link, and nobody else may write to it.
-
-    Raises OSError where that cannot be seen.
-    """
+def is_trusted(path: Path) -> bool:
+    """Whether a file or folder is this user's or root's, no link, and nobody else may write to it. Raises OSError."""
     status = path.lstat()
     if not hasattr(os, "geteuid"):  # Windows, where the user's folders are the user's
         return True
@@ -44,7 +44,7 @@ def is_own(path: Path) -> bool:
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Have a new file written. OSErrors pass through."""
+    """Have ``write`` fill a new file, which then takes its name. Raises OSError."""
     stream, part = begin(f"{path.with_suffix('')}.", 0o644)
     try:
         write(stream)
@@ -54,7 +54,7 @@ def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
 
 
 def begin(start: str, mode: int) -> tuple[BinaryIO, str]:
-    """A new file, for ``finish`` or ``abandon``, and its path: ``start``, something random and PART. Raises OSError."""
+    """Open a new file, for ``finish`` or ``abandon``: (file, path: ``start``, random digits, PART). Raises OSError."""
     while True:
         part = f"{start}{secrets.token_hex(4)}{PART}"
         _unfinished.add(part)
@@ -67,7 +67,7 @@ def begin(start: str, mode: int) -> tuple[BinaryIO, str]:
 
 
 def finish(stream: BinaryIO, part: str, path: str) -> None:
-    """Have it on disk, then under its own name. Raises OSError."""
+    """Write it to disk, then rename it to ``path``. Raises OSError."""
     stream.flush()
     os.fsync(stream.fileno())
     if WINDOWS:
@@ -76,14 +76,14 @@ def finish(stream: BinaryIO, part: str, path: str) -> None:
 
 
 def abandon(stream: BinaryIO, part: str) -> None:
-    """Close it and delete what is still there."""
+    """Close the file and delete it, unless it has its name already."""
     with contextlib.suppress(OSError):
         stream.close()
     discard(part)
 
 
 def begin_folder(start: str) -> tuple[int, str]:
-    """A new folder of a name as ``begin`` has it, for ``discard``, and the descriptor that holds its lock, or -1."""
+    """Make a new folder, named as ``begin`` names files: (descriptor that holds its lock, or -1, path)."""
     while True:
         part = f"{start}{secrets.token_hex(4)}{PART}"
         _unfinished.add(part)
@@ -108,13 +108,13 @@ def discard(part: str) -> None:
 
 
 def discard_unfinished() -> None:
-    """Remove what has not been completed; called when the process is about to end."""
+    """Delete all unfinished files and folders; called when the process is about to end."""
     for part in list(_unfinished):
         discard(part)
 
 
 def sweep(folder: str | Path, prefix: str = "") -> None:
-    """Delete unfinished files whose writers are gone; with a prefix those of such names alone, and folders too."""
+    """Delete unfinished files whose writers are gone; with a prefix only those of such names, and folders too."""
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             if name.startswith(prefix) and name.endswith(PART):

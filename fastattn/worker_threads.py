@@ -1,21 +1,21 @@
-"""Work shared among Python threads, none of which outlives the call: a child that is forked later waits for none."""
+"""Work in Python threads that end with the call: a child process forked later waits for none of them."""
 
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from fastattn.warned import warn
+from fastattn.caller_warnings import warn
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def share(work: Callable[[int], None], workers: int, stop: Callable[[], None]) -> None:
-    """Call ``work(number)`` for each number below ``workers``: the first here, the others in threads of their own.
+def run_in_threads(work: Callable[[int], None], workers: int, stop: Callable[[], None]) -> None:
+    """Call ``work(number)`` for each number below ``workers``: number 0 in this thread, the others in new ones.
 
-    Where one raises, or an interrupt comes, ``stop`` shall make the others return; they are waited for, and what was
-    raised first is raised here. For a thread that the system does not give, the work is done here, after the first.
+    Where one raises, or an interrupt comes, ``stop`` is called and must make the others return; they are joined, and
+    the first error is raised here. Where the system gives no thread, this one does that work too, after number 0.
     """
     failures: list[BaseException] = []
 
@@ -32,10 +32,10 @@ def share(work: Callable[[int], None], workers: int, stop: Callable[[], None]) -
             thread = threading.Thread(target=attempt, args=(number,), name=f"fastattn worker {number}", daemon=True)
             threads.append(thread)
             try:
-                start(thread)
+                start_thread(thread)
             except (RuntimeError, MemoryError) as error:  # no more threads, or none because Python is ending
                 threads.pop()
-                tell_of_refusal(error)
+                warn_of_fewer_threads(error)
                 break
         for number in (0, *range(1 + len(threads), workers)):
             attempt(number)
@@ -50,11 +50,10 @@ def share(work: Callable[[int], None], workers: int, stop: Callable[[], None]) -
         raise failures[0]
 
 
-def start(thread: threading.Thread) -> None:
-    """Start it; RuntimeError or MemoryError where there is none to be had.
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread; RuntimeError or MemoryError where the system gives none.
 
-    An interrupt passes through, also where Python's own lock is left without having been taken, which hides it behind
-    a RuntimeError.
+    An interrupt is raised as such, even where Python hides it behind the RuntimeError of a lock that it left untaken.
     """
     try:
         thread.start()
@@ -64,10 +63,10 @@ def start(thread: threading.Thread) -> None:
         raise
 
 
-def tell_of_refusal(error: BaseException) -> None:
-    """Warn, once a process, that the system gives no thread; what was to be shared is done by those that there are.
+def warn_of_fewer_threads(error: BaseException) -> None:
+    """Warn, once a process, that the system gives no more threads and the existing ones do all the work.
 
-    Not where Python gives none to a daemon thread because the process ends: nobody is to do anything about that.
+    Not where Python refuses one because the process ends: nobody can do anything about that.
     """
     global _told
     if not _told and "interpreter shutdown" not in str(error):
@@ -78,8 +77,8 @@ def tell_of_refusal(error: BaseException) -> None:
 _told = False
 
 
-def share_out(function: Callable[[_Item], _Result], items: Sequence[_Item], workers: int) -> list[_Result]:
-    """function(item) of each item, in order; ``workers`` threads take them one by one."""
+def map_in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item], workers: int) -> list[_Result]:
+    """[function(item) for item in items], by ``workers`` threads that take the items one by one."""
     results: dict[int, _Result] = {}
     waiting = deque(enumerate(items))
 
@@ -91,5 +90,5 @@ def share_out(function: Callable[[_Item], _Result], items: Sequence[_Item], work
                 return
             results[place] = function(item)
 
-    share(work, min(workers, len(items)), waiting.clear)
+    run_in_threads(work, min(workers, len(items)), waiting.clear)
     return [results[place] for place in range(len(items))]

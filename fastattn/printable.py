@@ -1,4 +1,4 @@
-"""What comes from outside, made fit to be shown: nothing in it that a terminal would act on, and no secret."""
+"""Text from outside, made safe to print: no control characters, no secrets."""
 
 import json
 import os
@@ -15,27 +15,27 @@ _SHORTEST = 4  # characters; what is shorter is no token, and would be found in 
 _MOST, _LONGEST = 20, 300  # texts that are shown of a kind, and characters of each
 
 
-def shown(text: str) -> str:
-    """``text`` as a terminal may get it: secrets left out, the rest of it ``visible``."""
+def printable(text: str) -> str:
+    """``text`` without secrets, its control characters escaped: safe to print."""
     return visible(without_secrets(text))
 
 
 def first_of(texts: list[str], kind: str) -> list[str]:
-    """The first of many texts, none of them endless, and how many more of the kind there are."""
+    """The first 20 texts, cut at 300 characters each, and how many more of the kind there are."""
     first = [text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..." for text in texts[:_MOST]]
     return first if len(texts) <= _MOST else [*first, f"and {len(texts) - _MOST} more {kind}"]
 
 
 def visible(text: str) -> str:
-    r"""``text`` with what a terminal would act on as ``ascii`` has it, ``\x1b`` or ``\u202e``; all else as it is."""
+    r"""``text`` with the characters that a terminal acts on escaped as ``ascii`` does: ``\x1b``, ``\u202e``."""
     return _ACTED_ON.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def without_secrets(text: str) -> str:
-    """``text`` without users and passwords in URLs, what an Authorization header holds, and the hub's token."""
+    """``text`` without users and passwords in URLs, contents of Authorization headers, and the hub's token."""
     text = _AUTHORIZATION.sub(r"\1 ***", _CREDENTIALS.sub(r"\1", text))
     for name in _TOKENS:
-        # One that no header can carry is told of by its parts, with escapes between them.
+        # An error about a token that no header can carry quotes its parts, with escapes between them.
         for part in re.split(r"[\s\x00-\x1f\x7f]+", os.environ.get(name, "")):
             if len(part) >= _SHORTEST:
                 text = text.replace(part, "***")
@@ -43,5 +43,5 @@ def without_secrets(text: str) -> str:
 
 
 def json_line(value: Any) -> str:
-    """``value`` as JSON on one line, in which what a terminal would act on is escaped as JSON has it."""
+    """``value`` as JSON on one line; characters that a terminal acts on are escaped."""
     return _ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))

@@ -5,7 +5,7 @@ import warnings
 
 
 def warn(message: str) -> None:
-    """A UserWarning, as of the first call from outside the package."""
+    """Issue a UserWarning that points at the first caller outside the package."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("fastattn."):
         level, frame = level + 1, frame.f_back

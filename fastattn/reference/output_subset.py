@@ -6,18 +6,18 @@ from fastattn.quantized import Tensor
 from fastattn.reference.packing import PackedLinear
 
 
-class Picked:
-    """Some outputs of a linear layer, from which a row chooses; ids int32, rising."""
+class OutputSubset:
+    """Some outputs of a linear layer, from which a row chooses; ids int32, ascending."""
 
     def __init__(self, linear: PackedLinear, ids: np.ndarray):
         self.linear, self.ids = linear, ids
 
 
 def pack_rows(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
-    """The weights that ``packed`` was made of, for ``pick``."""
+    """The weights that ``packed`` was made of, for ``select_outputs``."""
     return packed
 
 
-def pick(linear: PackedLinear, ids: np.ndarray) -> Picked:
+def select_outputs(linear: PackedLinear, ids: np.ndarray) -> OutputSubset:
     """The outputs ``ids`` of the layer."""
-    return Picked(linear, ids)
+    return OutputSubset(linear, ids)

@@ -1,10 +1,10 @@
-"""The projection onto few words, each row's own: their logits, log-softmax over them, and top-k.
+"""The projection onto subsets of the vocabulary, one for each sentence: logits, log-softmax over them, top-k.
 
-A sentence's words lie all over the vocabulary, so the weights are read by rows, where they are: a sentence then costs
-no memory and nothing when it comes, and all threads share the one matrix in the cache. Of 1,034 words of 256 int8 each,
-the mean of an English sentence with a Firefox model, 64 sentences at once: 7 us a row, with 128 at once 6; from panels
-of each sentence's own, copied when it came for 85 us, 6 and 12; all 32,000 words 53, those of 64 sentences' lists
-together, 14,000, with a mask, 23. Beams profit from the panels more: four rows a sentence take 4.3 us each here, 2.8
+The words of a shortlist are spread over the vocabulary, so weights are read row by row in place: a sentence costs no
+memory and no time when it is admitted, and all threads share one matrix in the CPU's caches. With 1,034 words of 256
+int8 each, the mean of an English sentence with a Firefox model, a row takes 7 us with 64 sentences at once, 6 with 128.
+Panels copied for each sentence, for 85 us at its admission, take 6 and 12; all 32,000 words 53; the 14,000 words of 64
+sentences together, with a mask, 23. Beams profit more from panels: four rows a sentence take 4.3 us each here, 2.8
 there.
 """
 
@@ -30,7 +30,7 @@ from fastattn.kernels.logits import (
 )
 from fastattn.kernels.matmul import skip_columns
 from fastattn.kernels.packing import PackedLinear
-from fastattn.kernels.staging import later, scratch_bytes, stage_rows
+from fastattn.kernels.staging import rows_from, scratch_bytes, stage_rows
 from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import bfloat16_bits, quantize
 from fastattn.runtime.jit import inner, kernel
@@ -40,16 +40,16 @@ from fastattn.simd.dots import linear_dots
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import SIZE, address, load_index, make_scratch, store_index
 
-# Rows with the same words that one task takes: each vector of words is read from memory once for all of them.
+# Rows with the same subset that one task takes: each weight is read from memory once for all of them.
 ROWS = 32
 state_scratch = make_scratch(STATE)
 
 
 @dataclass(frozen=True, eq=False)
 class RowLinear:
-    """Weights of a linear layer by rows, in a precision: the same numbers as the packed ones, which have the rest.
+    """Weights of a linear layer by rows, the same numbers as in ``packed``, which has bias and scales.
 
-    rows_FD  float32, uint16 (the bits of bfloat16) or int8; zeros behind a width that is not of whole vectors
+    rows_FD  float32, uint16 (the bits of bfloat16) or int8; padded with zeros to whole vectors
     """
 
     packed: PackedLinear
@@ -57,13 +57,13 @@ class RowLinear:
 
 
 @dataclass(frozen=True, eq=False)
-class Picked:
+class OutputSubset:
     """Some outputs of a linear layer, from which a row chooses.
 
-    ids      int32, rising
-    words    int32 [2 or 4, columns], whole vectors: the ids, the bits of their biases, -inf behind ``ids``; int8 only:
-             the bits of their factors, their corrections
-    place    as the kernel takes it: where the words are, columns of them, and how many are ids
+    ids      int32, ascending
+    words    int32 [2 or 4, columns], padded to whole vectors: ids, bits of their biases (-inf in the padding); int8
+             only: bits of their factors, corrections
+    place    for the kernel: address of the words, number of columns, number of ids
     """
 
     linear: RowLinear
@@ -73,7 +73,7 @@ class Picked:
 
 
 def pack_rows(weight_FD: Tensor, packed: PackedLinear) -> RowLinear:
-    """The weights that ``packed`` was made of, by rows; where they are so stored and the width fits, as they are."""
+    """The weights of ``packed`` by rows; not copied if they are stored so and the width is of whole vectors."""
     precision = {"f": "float32", "H": "bfloat16", "b": "int8"}[packed.panels_PSN.dtype.char]
     rows_FD = _ROWS[precision](weight_FD)
     missing = -rows_FD.shape[1] % (LANES * arithmetic_for(precision).group)
@@ -93,8 +93,8 @@ def _int8(weight_FD: Tensor) -> np.ndarray:
 _ROWS = {"float32": _float32, "bfloat16": lambda weight_FD: bfloat16_bits(_float32(weight_FD)), "int8": _int8}
 
 
-def pick(linear: RowLinear, ids: np.ndarray) -> Picked:
-    """The outputs ``ids``: int32, rising, at least one, all inside."""
+def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
+    """The outputs ``ids``: int32, ascending, at least one, all in range."""
     packed = linear.packed
     assert len(ids) and 0 <= ids[0] <= ids[-1] < packed.outputs
     count, columns = len(ids), -(-len(ids) // LANES) * LANES
@@ -106,12 +106,12 @@ def pick(linear: RowLinear, ids: np.ndarray) -> Picked:
     for n, part in enumerate(parts):
         np.take(part, words[0], out=words[n + 1])
     words[1, count:] = np.float32(-np.inf).view(np.int32)
-    return Picked(linear, ids, words, (words.ctypes.data, columns, count))
+    return OutputSubset(linear, ids, words, (words.ctypes.data, columns, count))
 
 
 @inner
 def find_word(token, words):
-    """Where an id is among rising ones, (address, how many), or -1."""
+    """The index of an id among ascending ones, (address, number), or -1."""
     start, count = words
     low, high = 0, count
     while low < high:
@@ -132,7 +132,7 @@ def multiply_words(weights, rows, count, words, columns, lines):
     affine = (words + columns * 4, words + columns * 8, words + columns * 12)
     for j in range(0, columns * 4, SIZE):
         for r in range(count):
-            a, _, factor = later(rows, r)
+            a, _, factor = rows_from(rows, r)
             out = lines[0] + r * lines[1] + j
             linear_dots(
                 weights, (a, factor), (address(weights), weights.strides[0]), words + j, out, skip_columns(affine, j)
@@ -155,13 +155,13 @@ def scan_line(line, columns, words, state, summed, best):
 
 @kernel
 def _choose(x_RD, rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC):
-    """The runs of rows that choose from the same words, shared by parts.
+    """Choose for runs of rows with the same subset; the runs are divided among the parts.
 
-    runs_G4     first row, and its ``Picked.place``
+    runs_G4     first row, and its ``OutputSubset.place``
     lists       (values, ids) [R, k], written
-    log_sums_R  written; empty: every row's logits are all that is wanted
+    log_sums_R  written; empty: only logits are wanted
     scratch_PB  for ROWS staged rows of each part
-    lines_LC    logits: of every row, where they are all that is wanted, else ROWS lines a part
+    lines_LC    logits: of every row, if only they are wanted, else ROWS lines a part
     """
     R, D = x_RD.shape
     G, line_row, chooses = len(runs_G4), lines_LC.shape[1] * 4, log_sums_R.size > 0
@@ -181,30 +181,30 @@ def _choose(x_RD, rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, s
                     log_sums_R[row] = scan_line(line, columns, words, state, summed, best_of(lists, row))
 
 
-def choose_from_picked(
-    x_RD: np.ndarray, picked_R: Sequence[Picked], k: int, edits: Edits, targets_R: np.ndarray, summed: bool
+def choose_from_subsets(
+    x_RD: np.ndarray, subsets_R: Sequence[OutputSubset], k: int, edits: Edits, targets_R: np.ndarray, summed: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """``choose_from_all`` of rows that choose from the outputs picked for each; rows of one sentence share a Picked."""
+    """``choose_from_all``, each row from its own subset of the outputs; rows of one sentence share an OutputSubset."""
     lists, log_sums_R = empty_lists(len(x_RD), k), np.empty(len(x_RD), np.float32)
     given = prepared(edits, len(x_RD), targets_R)
-    _run(x_RD, picked_R, given, lists, log_sums_R, summed)
+    _run(x_RD, subsets_R, given, lists, log_sums_R, summed)
     return *lists, given[-1], log_sums_R
 
 
-def logits_of_picked(x_RD: np.ndarray, picked_R: Sequence[Picked], edits: Edits) -> np.ndarray:
-    """A line of logits a row, those of ``picked_R[r].ids`` in the first columns."""
+def logits_of_subsets(x_RD: np.ndarray, subsets_R: Sequence[OutputSubset], edits: Edits) -> np.ndarray:
+    """A line of logits a row, those of ``subsets_R[r].ids`` in the first columns."""
     given = prepared(edits, len(x_RD), NO_TARGETS)
-    return _run(x_RD, picked_R, given, empty_lists(len(x_RD), 0), np.empty(0, np.float32), False)
+    return _run(x_RD, subsets_R, given, empty_lists(len(x_RD), 0), np.empty(0, np.float32), False)
 
 
-def _run(x_RD, picked_R, edits, lists, log_sums_R, summed):
+def _run(x_RD, subsets_R, edits, lists, log_sums_R, summed):
     """The kernel; the lines of logits."""
-    R, linear = len(x_RD), picked_R[0].linear
+    R, linear = len(x_RD), subsets_R[0].linear
     missing = linear.rows_FD.shape[1] - x_RD.shape[1]
     if missing:
         x_RD = np.pad(x_RD, ((0, 0), (0, missing)))
-    starts = [r for r in range(R) if r == 0 or r % ROWS == 0 or picked_R[r] is not picked_R[r - 1]]
-    runs_G4 = np.array([(r, *picked_R[r].place) for r in starts], np.int64)
+    starts = [r for r in range(R) if r == 0 or r % ROWS == 0 or subsets_R[r] is not subsets_R[r - 1]]
+    runs_G4 = np.array([(r, *subsets_R[r].place) for r in starts], np.int64)
     scratch_PB = make_scratch_parts(len(starts), scratch_bytes(linear.rows_FD, x_RD.shape[1], ROWS))
     lines_LC = np.empty((len(scratch_PB) * ROWS if len(log_sums_R) else R, int(np.max(runs_G4[:, 2]))), np.float32)
     staging = linear.packed.staging

@@ -1,10 +1,10 @@
-"""The cache of what positions leave behind: rows handed out one at a time, and tables that say which rows a slot sees.
+"""The key-value cache: rows of keys and values handed out one at a time, and tables of which rows a slot sees.
 
-A slot is a row of the decoding batch; a place is what slots of one sentence, or of several with equal beginnings, have
-in common: the rows of its memory, and those of a first pass. Each step gives every active slot one row of the pool for
-its new key and value, and ``history`` lists a slot's rows from its first token on. Reordering beams copies lists of row
-numbers, never keys or values. A sentence that ends gives its rows back, and so do beams that ended before it, once rows
-are short: memory follows the tokens that are alive, whatever the mix of long and short sentences.
+A slot is a beam of a sentence: a row of the decoding batch. A place holds what the slots of one sentence, or of several
+with equal beginnings, share: the rows of its memory, and those of a first pass. Each step gives every active slot one
+row of the pool for its new key and value, and ``history`` lists a slot's rows from its first token on. Reordering beams
+copies lists of row numbers, never keys or values. A sentence that ends returns its rows; rows of beams that ended
+before it are returned once rows are short. So memory follows the tokens in use, whatever the mix of sentence lengths.
 """
 
 from collections.abc import Hashable
@@ -14,15 +14,15 @@ import numpy as np
 from fastattn.models.sizes import DecoderSizes
 from fastattn.ops import Ops
 
-FIRST_POSITIONS = 32  # of the tables; they double
-LEAST_ROWS = 256  # a pool of fewer does not shrink
+FIRST_POSITIONS = 32  # columns of the tables; they double
+LEAST_ROWS = 256  # smaller pools do not shrink
 
 
 class RowPool:
     """Rows of E numbers for each layer, handed out by number and taken back.
 
-    rows    how many there are expected to be; beyond them the pool doubles. Memory follows what is written.
-    layers  tables [M, E], or wider, of the operations
+    rows    how many are expected; beyond them the pool doubles. Memory pages are used only once written.
+    layers  for each layer a table [M, E] or wider, made by the operations
     """
 
     def __init__(self, ops: Ops, layers: int, row_width: int, dtype: np.dtype, rows: int):
@@ -37,7 +37,7 @@ class RowPool:
 
     @property
     def free(self) -> int:
-        """How many rows nobody has."""
+        """How many rows are unused."""
         return self._free_count
 
     def take(self, count: int) -> np.ndarray:
@@ -48,11 +48,12 @@ class RowPool:
         return self._free[self._free_count : self._free_count + count].copy()
 
     def give_back(self, rows: np.ndarray) -> None:
+        """Return rows to the pool."""
         self._free[self._free_count : self._free_count + len(rows)] = rows
         self._free_count += len(rows)
 
     def keep_only(self, kept_M: np.ndarray, rows: int) -> None:
-        """Have ``rows`` rows, the first of which are those numbered ``kept_M``, which alone are not free."""
+        """Shrink to ``rows`` rows: rows ``kept_M`` move to the front, all others are free."""
         for layer, values_ME in enumerate(self.layers):
             self.layers[layer] = self.ops.gather_table(values_ME, kept_M, rows)
         self._free = np.arange(rows, dtype=np.int32)
@@ -70,26 +71,26 @@ class RowPool:
         self._free, self._free_count = free, self._free_count + new - old
 
 
-class Cache:
-    """What is kept of the positions of slots, and of the memories of places.
+class KeyValueCache:
+    """Keys and values of the target positions of slots, and of the memories (encoded sources) of places.
 
-    own     a pool of rows for positions: of keys and values, or of a state that took in all positions up to it
-    memory  a pool of rows for the positions of memories: their keys, then their values
+    target  a pool of rows for target positions: keys and values, or a state that took in all positions up to it
+    memory  a pool of rows for positions of memories: their keys, then their values
     Both begin with as many rows as are expected.
     """
 
     def __init__(self, ops: Ops, sizes: DecoderSizes, rows: int, memory_rows: int):
-        self.own = RowPool(ops, sizes.layers, sizes.row_width, sizes.row_dtype, rows)
+        self.target = RowPool(ops, sizes.layers, sizes.row_width, sizes.row_dtype, rows)
         self.memory = RowPool(ops, sizes.layers, sizes.memory_width, sizes.row_dtype, memory_rows)
-        self._history_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # -1 behind each history
-        self._written_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # by the slot itself; -1: nothing
+        self._history_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # -1 after each history
+        self._written_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # rows that the slot wrote itself; -1: none
         self._places_R = np.zeros(0, np.int64)
         self._free_slots: list[int] = []
         self._memory_PS = np.zeros((0, FIRST_POSITIONS), np.int32)
         self._memory_lengths_P = np.zeros(0, np.int64)
-        self._users_P = np.zeros(0, np.int64)  # sentences that are there
+        self._users_P = np.zeros(0, np.int64)  # sentences at each place
         self._begun: dict[int, np.ndarray] = {}  # the rows of a first pass, by place
-        self._places: dict[Hashable, int] = {}  # of beginnings, by what they are
+        self._places: dict[Hashable, int] = {}  # by the key of the beginning
         self._free_places: list[int] = []
         self._tokens_M = np.zeros(0, np.int32)
         self._attention_MS: np.ndarray | None = None
@@ -98,7 +99,7 @@ class Cache:
     # places and slots
 
     def add_places(self, starts_B1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(places_B, rows_N): places with memories of these lengths, end to end; the caller writes their rows."""
+        """(places_B, rows_N): new places and their memory rows, end to end; the caller writes the rows."""
         lengths_B = np.diff(starts_B1)
         B = len(lengths_B)
         if len(self._free_places) < B:
@@ -116,7 +117,7 @@ class Cache:
         return places_B, rows_N
 
     def add_slots(self, place: int, count: int) -> np.ndarray:
-        """slots_R: for one more sentence at the place."""
+        """slots_R: ``count`` slots for one more sentence at the place."""
         if len(self._free_slots) < count:
             old, more = len(self._history_RS), max(count, len(self._history_RS))
             self._history_RS = _extended(self._history_RS, more, -1)
@@ -129,32 +130,32 @@ class Cache:
         return slots_R
 
     def keep_beginning(self, place: int, slot: int, key: Hashable) -> None:
-        """What was appended to the slot so far is the place's from now on, for others with that key to begin with."""
+        """Give the slot's history so far to the place, for other sentences with that key to start from."""
         length = self.length(slot)
         self._begun[place] = self._history_RS[slot, :length].copy()
         self._written_RS[slot, :length] = -1
         self._places[key] = place
 
     def place_of(self, key: Hashable) -> int | None:
-        """Where the beginning with that key is kept, if it is."""
+        """The place that keeps the beginning with that key, or None."""
         return self._places.get(key)
 
     def begin_like(self, slot: int, place: int) -> None:
-        """The slot's history is that of the place's beginning."""
+        """Start the slot's history with the place's beginning."""
         rows_T = self._begun[place]
         self._history_RS[slot, : len(rows_T)] = rows_T
 
     def release(self, place: int, slots_R: np.ndarray) -> None:
-        """Take back what a sentence holds, and with its last sentence what the place does."""
+        """Free a sentence's slots and rows, and with its last sentence those of the place."""
         written_RS = self._written_RS[slots_R]
-        self.own.give_back(written_RS[written_RS >= 0])
+        self.target.give_back(written_RS[written_RS >= 0])
         self._written_RS[slots_R] = -1
         self._history_RS[slots_R] = -1
         self._free_slots.extend(slots_R.tolist())
         self._users_P[place] -= 1
         if not self._users_P[place]:
             self.memory.give_back(self._memory_PS[place, : self._memory_lengths_P[place]])
-            self.own.give_back(self._begun.pop(place, np.zeros(0, np.int32)))
+            self.target.give_back(self._begun.pop(place, np.zeros(0, np.int32)))
             self._memory_lengths_P[place] = 0
             self._free_places.append(place)
             self._places = {key: other for key, other in self._places.items() if other != place}
@@ -166,27 +167,27 @@ class Cache:
     # what models and the search do
 
     def append(self, slots_N: np.ndarray, positions_N: np.ndarray, tokens_N: np.ndarray) -> np.ndarray:
-        """Rows for one new token a (slot, position): int32 N. The keys and values are written layer by layer."""
+        """rows_N int32: one row for each new token, at its slot and position; layers write keys and values to them."""
         last = int(positions_N.max())
         if last >= self._history_RS.shape[1]:
             self._history_RS = _widened(self._history_RS, last + 1, -1)
             self._written_RS = _widened(self._written_RS, last + 1, -1)
-        if len(slots_N) > self.own.free:
+        if len(slots_N) > self.target.free:
             self._collect()
-        rows_N = self.own.take(len(slots_N))
+        rows_N = self.target.take(len(slots_N))
         self._history_RS[slots_N, positions_N] = rows_N
         self._written_RS[slots_N, positions_N] = rows_N
-        if len(self._tokens_M) < self.own.rows:
-            self._tokens_M = _extended(self._tokens_M, self.own.rows - len(self._tokens_M), 0)
+        if len(self._tokens_M) < self.target.rows:
+            self._tokens_M = _extended(self._tokens_M, self.target.rows - len(self._tokens_M), 0)
         self._tokens_M[rows_N] = tokens_N
         return rows_N
 
     def index(self, slots_R: np.ndarray, longest: int) -> np.ndarray:
-        """index_RS: the rows that each slot sees, in order; 0 behind them."""
+        """index_RS: the rows of each slot's history, in order, and 0 after them."""
         return np.maximum(self._history_RS[slots_R, :longest], 0)
 
     def previous(self, slots_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray:
-        """previous_R: the row of the position before, int32; -1 where that is the first."""
+        """previous_R int32: the row of the position before; -1 for the first position."""
         return np.where(positions_R > 0, self._history_RS[slots_R, positions_R - 1], np.int32(-1))
 
     def memory_index(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -196,26 +197,26 @@ class Cache:
         return np.ascontiguousarray(self._memory_PS[places_R, : lengths_R.max(initial=0)]), lengths_R
 
     def reorder(self, slots_R: np.ndarray, parents_R: np.ndarray, longest: int) -> None:
-        """Slot r continues what ``parents_R[r]`` has seen so far, up to ``longest`` positions."""
+        """Slot r takes over the history of ``parents_R[r]``, up to ``longest`` positions."""
         self._history_RS[slots_R, :longest] = self._history_RS[parents_R, :longest]
 
     def tokens(self, slot: int, first: int, end: int) -> np.ndarray:
-        """The tokens that the slot's history was fed from position ``first`` to before ``end``."""
+        """The input tokens of the slot's history, positions ``first`` to ``end`` (exclusive)."""
         return self._tokens_M[self._history_RS[slot, first:end]]
 
     def past(self, slots_R: np.ndarray, firsts_R: np.ndarray, lengths_R: np.ndarray) -> np.ndarray:
-        """past_RT: the ``lengths_R`` tokens of each slot from position ``firsts_R`` on, -1 behind them."""
+        """past_RT: the ``lengths_R`` tokens of each slot from position ``firsts_R`` on, then -1."""
         columns_T = np.arange(lengths_R.max(initial=0))
         inside_RT = columns_T < lengths_R[:, None]
         positions_RT = np.where(inside_RT, firsts_R[:, None] + columns_T, 0)
         return np.where(inside_RT, self._tokens_M[self._history_RS[slots_R[:, None], positions_RT]], np.int32(-1))
 
     def keep_attention(self, slots_N: np.ndarray, positions_N: np.ndarray, attention_NS: np.ndarray) -> None:
-        """Store what the given, just appended tokens attended to."""
+        """Store the attention of tokens that were just appended."""
         kept_MS = self._attention_MS
         width = attention_NS.shape[1] if kept_MS is None else max(kept_MS.shape[1], attention_NS.shape[1])
-        if kept_MS is None or kept_MS.shape != (self.own.rows, width):
-            self._attention_MS = np.zeros((self.own.rows, width), self._attention_dtype)
+        if kept_MS is None or kept_MS.shape != (self.target.rows, width):
+            self._attention_MS = np.zeros((self.target.rows, width), self._attention_dtype)
             if kept_MS is not None:
                 self._attention_MS[: len(kept_MS), : kept_MS.shape[1]] = kept_MS
             kept_MS = self._attention_MS
@@ -223,37 +224,37 @@ class Cache:
         kept_MS[rows_N, : attention_NS.shape[1]] = attention_NS
 
     def attention(self, slot: int, first: int, end: int) -> np.ndarray:
-        """attention_TS of the slot's tokens from position ``first`` to before ``end``, over its sentence's memory."""
+        """attention_TS of the slot's positions ``first`` to ``end`` (exclusive), over its sentence's memory."""
         assert self._attention_MS is not None
         source = self._memory_lengths_P[self._places_R[slot]]
         return self._attention_MS[self._history_RS[slot, first:end], :source]
 
-    # memory follows what is alive
+    # freeing memory
 
     def _collect(self) -> None:
-        """Give back the rows that slots wrote and no history holds any more: those of beams that others replaced."""
-        alive_M = np.zeros(self.own.rows, bool)
+        """Return rows that slots wrote and no history holds any more: those of dropped beams."""
+        alive_M = np.zeros(self.target.rows, bool)
         alive_M[self._history_RS[self._history_RS >= 0]] = True
         dead_RS = (self._written_RS >= 0) & ~alive_M[self._written_RS]
-        self.own.give_back(self._written_RS[dead_RS])
+        self.target.give_back(self._written_RS[dead_RS])
         self._written_RS[dead_RS] = -1
 
     def shrink(self, rows: int, memory_rows: int) -> None:
-        """Give memory back where a pool is more than four times as large as is expected to be needed."""
-        if self.own.rows > max(LEAST_ROWS, 4 * rows):
+        """Shrink a pool that is more than four times as large as expected to be needed."""
+        if self.target.rows > max(LEAST_ROWS, 4 * rows):
             self._collect()
-            self._shrink_own(rows)
+            self._shrink_target(rows)
         if self.memory.rows > max(LEAST_ROWS, 4 * memory_rows):
             inside_PS = np.arange(self._memory_PS.shape[1]) < self._memory_lengths_P[:, None]
             kept_M = self._memory_PS[inside_PS]
             self._memory_PS[inside_PS] = np.arange(len(kept_M), dtype=np.int32)
             self.memory.keep_only(kept_M, max(LEAST_ROWS, len(kept_M), memory_rows))
 
-    def _shrink_own(self, rows: int) -> None:
+    def _shrink_target(self, rows: int) -> None:
         inside_RS = self._history_RS >= 0
         kept_M = np.unique(np.concatenate([self._history_RS[inside_RS], *self._begun.values()]))
         rows = max(LEAST_ROWS, len(kept_M), rows)
-        renumbered_M = np.zeros(self.own.rows, np.int32)
+        renumbered_M = np.zeros(self.target.rows, np.int32)
         renumbered_M[kept_M] = np.arange(len(kept_M), dtype=np.int32)
         self._history_RS[inside_RS] = renumbered_M[self._history_RS[inside_RS]]
         written_RS = self._written_RS >= 0
@@ -261,14 +262,14 @@ class Cache:
         self._begun = {place: renumbered_M[rows_T] for place, rows_T in self._begun.items()}
         self._tokens_M = _extended(self._tokens_M[kept_M], rows - len(kept_M), 0)
         if self._attention_MS is not None:
-            # Rows that came since nobody wants attention have none.
-            attention_MS = _extended(self._attention_MS, self.own.rows - len(self._attention_MS), 0)
+            # Rows added since attention was last wanted have none.
+            attention_MS = _extended(self._attention_MS, self.target.rows - len(self._attention_MS), 0)
             self._attention_MS = _extended(attention_MS[kept_M], rows - len(kept_M), 0)
-        self.own.keep_only(kept_M, rows)
+        self.target.keep_only(kept_M, rows)
 
 
 def _extended(values: np.ndarray, rows: int, fill: int) -> np.ndarray:
-    """With so many rows more."""
+    """The array with ``rows`` more rows, of ``fill``."""
     return np.concatenate([values, np.full((rows, *values.shape[1:]), fill, values.dtype)])
 
 
