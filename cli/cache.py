@@ -24,11 +24,11 @@ _LONG_AGO = 1_000_000  # days: nothing is as old, and more would overflow
     invoke_without_command=True,
     epilog="""\b
 Examples:
-  fastattn cache                              number, size and last use by kind
+  fastattn cache                              number, size, last use
   fastattn cache --entries                    one by one
   fastattn cache clear --packed
   fastattn cache clear --all --older-than 30  entries not used for 30 days
-  fastattn cache clear --all --dry-run        only say what would be deleted
+  fastattn cache clear --all --dry-run        only say what would go
 
 \b
 kernels      compiled for a CPU, Numba and fastattn version; made again when

@@ -32,8 +32,8 @@ everything else is float32.
             random tokens
 
 \b
-OUT appears complete or not at all; it must not exist, or be empty. Any command
-takes it as a MODEL. Other programs can read its model.safetensors.
+OUT appears complete or not at all; it must not exist, or be empty. Any
+command takes it as a MODEL. Other programs can read its model.safetensors.
 """
 )
 @click.argument("model")
