@@ -204,7 +204,9 @@ class Translator:
         """A ``concurrent.futures.Future`` of what ``translate`` returns; returns at once.
 
         Texts of all callers share decoding steps, with the results that each has alone. ``cancel()`` works at any time.
-        A callback is called by a worker thread; an error that it raises ends this call alone.
+        A callback is called by a worker thread and must not wait in it for another future of this Translator; after an
+        error in another call it may see a translation from the beginning again. An error that it raises ends this call
+        alone. What has not finished when the process exits is lost.
         caller  who asks, any hashable value: callers get equal shares, however much each asks for; None: this thread
         Raises as ``translate`` does, and QueueFullError where too much waits.
         """

@@ -26,6 +26,7 @@ from numba.core.registry import cpu_target
 from numba.core.runtime import _nrt_python
 from numba.extending import intrinsic
 
+from fastattn.lazy import lazy
 from fastattn.runtime.loop import cut_loop
 from fastattn.runtime.pool import ENTRY, FLAGS, I64, LAUNCH, LAUNCHER, MOST_PARTS, READY, word
 
@@ -98,7 +99,7 @@ class _HelperLibrary(_Library):
         self._finalize_final_module()
         self._final_module = code
 
-    @functools.cached_property
+    @lazy
     def unlinked_module(self):
         return super()._get_module_for_linking()
 
