@@ -1,4 +1,4 @@
-"""A case: one piece of work, done by several competitors, with what is needed to say how good a time is."""
+"""A case: one piece of work, done by several engines, with the work and bytes that a time is judged by."""
 
 import importlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""Sentence encoders: each engine as a function from texts to vectors, tokenizing included, one for each setting."""
+"""Sentence encoders: for each engine and setting a function from texts to vectors, tokenizing included."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
-"""Environment variables that the compiler reads when it is imported: imported before it, this module looks at them.
+"""Checks the environment variables that Numba reads when it is imported; import this module first.
 
-Numba itself would warn over several lines, or fail where kernels are first called. InputError for what they cannot run
-with.
+Numba itself would warn over several lines, or fail at the first call of a kernel. Raises InputError for values that
+kernels cannot run with.
 """
 
 import os
@@ -13,7 +13,7 @@ THREADING = ("pool", "numba")
 
 
 def _check() -> None:
-    cache_root()  # else the threads of the pool would be the first to ask for it
+    cache_root()  # raises here, not in a thread of the pool
     threads = os.environ.get("NUMBA_NUM_THREADS")
     if threads is not None and not _number(threads) >= 1:
         raise InputError(f"NUMBA_NUM_THREADS should be a whole number of at least 1, is {threads!r}")
@@ -28,7 +28,7 @@ def _check() -> None:
 
 
 def _number(text: str) -> int:
-    """What Numba makes of it; -1 for nothing."""
+    """The number as Numba reads it; -1 for none."""
     try:
         return int(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Files and folders that appear complete or not at all, and the lines of text files: UTF-8 whatever the locale says."""
+"""Output files and folders that appear complete or not at all, and lines of UTF-8 files, whatever the locale."""
 
 import contextlib
 import hashlib
@@ -19,7 +19,7 @@ LONGEST_LINE = 1 << 26
 
 
 class Output:
-    """Bytes to one place; a failure to write names the place. A reader that went away is a BrokenPipeError.
+    """A byte stream whose errors name its file. A closed pipe is a BrokenPipeError.
 
     ``rewritable``  whether ``rewrite_start`` works: in a new file, not in a pipe or after what others have written.
     """
@@ -30,7 +30,7 @@ class Output:
         self._name = name
 
     def write(self, data: bytes) -> None:
-        """Write all of it, perhaps only to a buffer."""
+        """Write all bytes, perhaps only to a buffer."""
         with _naming(self._name):
             self._file.write(data)
 
@@ -46,7 +46,7 @@ class Output:
             self._file.write(data)
 
     def is_terminal(self) -> bool:
-        """Whether a person watches the results themselves."""
+        """Whether the output is a terminal."""
         return self._file.isatty()
 
 
@@ -117,7 +117,7 @@ def open_folder(path: str) -> Iterator[str]:
 
 
 def _target(path: str) -> str:
-    """Where ``path`` leads, so that a link stays a link; InputError where there is no folder for it."""
+    """``path`` with links resolved, so that a link stays a link; InputError if its folder does not exist."""
     if "\0" in path:
         raise InputError(f"cannot write {path!r}: a NUL byte cannot be in a path")
     target = os.path.realpath(path)
@@ -133,7 +133,7 @@ def _target(path: str) -> str:
 
 
 def _sync_folder(path: str) -> None:
-    """Have the system write down which files are in a folder, where it lets a folder be opened for that."""
+    """fsync a folder, where the system supports it."""
     if os.name == "posix":
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -143,7 +143,7 @@ def _sync_folder(path: str) -> None:
 
 
 def _start_of_sibling(target: str) -> str:
-    """How the paths of its unfinished siblings begin; those that killed runs for the same name left are deleted."""
+    """The prefix of unfinished siblings' paths; deletes those that killed runs for the same name left."""
     folder, name = os.path.split(target)
     prefix = f".fastattn-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}-"
     sweep(folder, prefix)
@@ -152,7 +152,7 @@ def _start_of_sibling(target: str) -> str:
 
 @contextlib.contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """An OSError inside becomes an error that names the place, but for a pipe that nobody reads any more."""
+    """Turn an OSError inside into an error that names the file; a BrokenPipeError is raised as it is."""
     try:
         yield
     except BrokenPipeError:
@@ -177,7 +177,7 @@ def checked_path(path: str | os.PathLike[str]) -> str:
 
 
 def open_bytes(path: str) -> BinaryIO:
-    """The file, to be read; InputError where that cannot be."""
+    """Open a file for reading; InputError where that fails."""
     try:
         return open(path, "rb")
     except (OSError, ValueError) as error:  # a NUL in a path is a ValueError
@@ -185,9 +185,9 @@ def open_bytes(path: str) -> BinaryIO:
 
 
 def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
-    """The lines of an open file with their ends; one over LONGEST_LINE cut off behind that. FastattnError for a fault.
+    """Yield lines with their ends, cut after LONGEST_LINE. Raises FastattnError where reading fails.
 
-    What is cut off is read past only when the next line is asked for: it may have no end.
+    The rest of a cut line is skipped only when the next line is asked for: it may have no end.
     """
     while line := _read_line(file, name):
         yield line
@@ -223,16 +223,17 @@ def _decode(line: bytes, place: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A hypothesis of one line, whatever the vocabulary has put into it."""
+    """A hypothesis on one line, even if the vocabulary has line ends."""
     return text.replace("\r", " ").replace("\n", " ")
 
 
 def write_translations(
     results: "Iterable[Translation]", path: str | os.PathLike[str], with_scores: bool, count: int
 ) -> tuple[int, int]:
-    """Each hypothesis on a line, after its score and `` ||| `` where asked for: (tokens of the best, translations).
+    """Write each hypothesis on a line; returns (tokens of the best hypotheses, translations).
 
-    A translation has ``count`` lines; those that it has no hypotheses for are empty.
+    with_scores  put the score and `` ||| `` before it
+    Each translation has ``count`` lines, empty ones where it has fewer hypotheses.
     """
     tokens = examples = 0
     with open_file(path) as output:

@@ -1,4 +1,4 @@
-"""One line on a terminal that says how far the work is."""
+"""A progress line on a terminal."""
 
 import sys
 import threading

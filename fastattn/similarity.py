@@ -1,4 +1,4 @@
-"""How alike the vectors of two sets are: a matrix, greater where they are more alike."""
+"""Similarity matrices of two sets of vectors: greater is more similar."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ _LEAST_NORM = 1e-12
 
 
 def unit_length(x_ND: np.ndarray) -> np.ndarray:
-    """The rows divided by their length; a row of zeros stays so."""
+    """The rows divided by their length; zero rows stay zero."""
     with np.errstate(over="ignore"):
         lengths_N1 = np.sqrt(np.square(x_ND).sum(axis=1, keepdims=True))
     if np.isinf(lengths_N1).any():  # the squares overflowed: as quotients of the row's greatest number they do not

@@ -1,4 +1,4 @@
-"""From nothing to a translation: imports, loading, compiling, and the memory of a process that does it."""
+"""Start-up: imports, loading, compiling, and the memory of a process that does it."""
 
 import json
 import os

@@ -1,3 +1,3 @@
-"""How compiled code is made, kept on disk and shared among threads: nothing about attention."""
+"""Compilation, the code cache on disk, and threads: nothing about attention."""
 
 import fastattn.environment  # noqa: F401  before Numba: it looks at what that would read

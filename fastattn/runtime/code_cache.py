@@ -22,7 +22,7 @@ DIGEST = 32
 
 
 class CodeFolder:
-    """Where one kind of machine's code is kept; ``path`` is asked for when it is first needed."""
+    """The folder of one machine type's compiled code; ``path`` is computed at first use."""
 
     def __init__(self, path: Callable[[], Path]):
         self._path = path
@@ -34,7 +34,7 @@ class CodeFolder:
         return self._path()
 
     def load(self, name: str) -> bytes | None:
-        """The contents of a file, None where there is none, or none that is to be believed: a warning tells once."""
+        """The contents of a file; None if it is missing, or not trusted, of which one warning tells."""
         file = self.path / name
         try:
             if not (is_trusted(file) and is_trusted(self.path)):
@@ -50,7 +50,7 @@ class CodeFolder:
         return data[start:]
 
     def save(self, name: str, data: bytes) -> None:
-        """Raises OSError where it cannot be kept."""
+        """Write a file. Raises OSError where that fails."""
         make_folder(self.path)
         sweep(self.path)
 

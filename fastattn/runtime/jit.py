@@ -76,7 +76,7 @@ class Kernel:
 
     @lazy
     def parallel(self) -> Any:
-        """The function as Numba's own parallel compiler has it."""
+        """The function compiled by Numba's own parallel compiler."""
         if internals is None:
             return _compile_plainly(self.function)
         compiled = numba.njit(parallel=_ONLY_PRANGE, **FLAGS)(self.function)
@@ -85,7 +85,7 @@ class Kernel:
 
 
 def _compile_plainly(function: Callable) -> Any:
-    """By Numba's public interface alone, and kept in its own cache.
+    """A kernel compiled by Numba's public interface alone, in Numba's own code cache.
 
     That knows a function by its file and its name, so the name holds what else it is made of.
     """
@@ -121,7 +121,7 @@ def inner(function: Callable) -> Callable:
 
 
 def inner_by_type(stub: Callable) -> Callable:
-    """Decorate a function of arguments' types that gives what is compiled, as ``inner``, in the place of ``stub``."""
+    """Decorate a function of the arguments' types that returns the function to compile, as ``inner``, for ``stub``."""
     return overload(stub, jit_options=FLAGS if internals is None else internals.HELPER)
 
 
@@ -131,7 +131,7 @@ def on_compile(listener: Callable[[str], None]) -> None:
 
 
 def cache_fault() -> str:
-    """Why what this process compiled could not be kept, for a line to a person; "" if it could."""
+    """Why this process could not store compiled code, as a message for the user; "" if it could."""
     if not _cache_faults:
         return ""
     reason = _cache_faults[0].strerror or _cache_faults[0]
@@ -154,7 +154,7 @@ def _tell_of_compiling(name: str) -> None:
 
 @functools.cache
 def _digest() -> str:
-    """Of all that compiled code depends on: sources, versions, the CPU."""
+    """A hash of everything that compiled code depends on: sources, versions, the CPU."""
     versions = (sys.version, numba.__version__, llvmlite.__version__)
     more = versions, compiled_name(), sorted(compiled_features())
     return sources_digest(Path(__file__).resolve().parent.parent, more)[:24]

@@ -1,4 +1,4 @@
-"""Tasks cut into parts, one a thread, each with scratch of its own: for kernels whose tasks need some.
+"""Tasks cut into parts, one for each thread, with scratch memory for each part.
 
 Such a kernel loops ``for part in prange(0, len(scratch_PB))`` and asks ``take_part`` for what is that part's. How many
 parts there are changes no result: a task depends on no other.
@@ -17,6 +17,6 @@ def make_scratch_parts(tasks: int, *shape: int, dtype: type = np.uint8) -> np.nd
 
 @inner
 def take_part(scratch_PB, part, tasks):
-    """Of a part: the address of its scratch, its first task, and the end of its tasks; cut evenly."""
+    """(address of a part's scratch, its first task, the end of its tasks); parts are of even size."""
     parts = len(scratch_PB)
     return scratch_PB.ctypes.data + part * scratch_PB.strides[0], tasks * part // parts, tasks * (part + 1) // parts

@@ -1,4 +1,4 @@
-"""The threads that kernels share their work among: a job is cut into parts, which whoever is free takes one by one.
+"""The thread pool of kernels: a job is cut into parts, and free threads take them one by one.
 
 The caller takes parts too, and waits only for those that others have begun: a thread that the system does not let run
 costs nothing but its help, where a team that meets at a barrier would wait for it after every kernel, on a busy machine
@@ -89,7 +89,7 @@ def exchange(typing_context, address, expected, value):
 
 @intrinsic
 def pause(typing_context):
-    """Tell the CPU, where it wants to know, that this is a loop that waits."""
+    """Tell the CPU that this is a spin loop, where it has an instruction for that."""
 
     def generate(context, builder, kind, values):
         if platform.machine() in ("x86_64", "AMD64"):
@@ -155,7 +155,7 @@ def take_parts(pool):
 
 
 def launch(pool, entry, arguments, tasks, parts):
-    """Do a job, the entry for each of ``parts`` runs of its tasks, with helpers, or alone where another has them."""
+    """Do a job, one entry call for each of ``parts``, with helpers, or alone if another job has them."""
     if not exchange(pool + TAKEN, 0, 1):
         call_entry(entry, arguments, 0, tasks)
         return
@@ -206,7 +206,7 @@ def serve(pool, helper):
 
 
 class Pool:
-    """Helpers of one job at a time; who finds it taken works alone.
+    """Helper threads, for one job at a time; a caller that finds them taken works alone.
 
     They never hold the GIL, nor wait for it: they sleep in compiled code, reading from an eventfd or a pipe, and end
     with the process: nothing waits for them, nor for a job that a daemon thread is at.
@@ -228,7 +228,7 @@ class Pool:
         self._helpers: list[threading.Thread] = []
 
     def ensure(self, count: int, launcher: int) -> int:
-        """Have ``count`` helpers, or as many as the system gives, which a warning tells of once.
+        """Start up to ``count`` helpers; one warning if the system gives fewer.
 
         launcher  the address of the compiled ``launch``
         Returns how many a kernel may count on now: not ``count`` while another Python thread is at this.

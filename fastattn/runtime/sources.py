@@ -1,4 +1,4 @@
-"""Which sources compiled code is made of: the kernels' and all that they import, as far as it is fastattn's own.
+"""The sources of compiled code: those of the kernels and of everything of fastattn that they import.
 
 A constant of any of them may be frozen into machine code. Imports are found in the text, since the files are read
 anyway: what Python's own parser would take for that, 0.1 s, every start would wait for.

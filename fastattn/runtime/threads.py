@@ -1,4 +1,4 @@
-"""How many threads kernels use, and whose: fastattn's pool, which waits for nobody, or Numba's own team."""
+"""The threads of kernels: how many, and whose: fastattn's pool or those of Numba's threading layer."""
 
 import contextlib
 import os
@@ -52,7 +52,7 @@ def _openmp_is_gone() -> bool:
 
 
 class _Setting:
-    """Whose threads: of the whole process. ``forced`` says why they can only be Numba's; "" where they need not."""
+    """The process's choice of threads; ``forced`` says why they can only be Numba's, "" if there is a choice."""
 
     def __init__(self) -> None:
         self.by_numba = os.environ.get("FASTATTN_THREADING") == "numba"
@@ -60,7 +60,7 @@ class _Setting:
         self.team = NumbaTeam()
 
     def after_fork(self) -> None:
-        """In a child: GNU's OpenMP would end it where it entered a loop, so the pool takes its place."""
+        """In a forked child, use the pool: GNU's OpenMP would end the process at its first loop."""
         self.team = NumbaTeam()  # another thread may have been inside, which is not here
         if self.by_numba and _openmp_is_gone():
             self.by_numba = bool(self.forced)
@@ -70,7 +70,7 @@ setting = _Setting()
 
 
 def set_threading(name: str) -> None:
-    """Whose threads kernels use from now on in this process: "pool" or "numba"; FASTATTN_THREADING is the default.
+    """Choose the threads of kernels in this process from now on: "pool" or "numba"; default: FASTATTN_THREADING.
 
     pool   fastattn's own: a thread that the system does not let run is waited for by nobody.
     numba  the team of Numba's threading layer, for programs that keep it busy already; its kernels are compiled by
@@ -86,7 +86,7 @@ def set_threading(name: str) -> None:
 
 @contextlib.contextmanager
 def use_threads(count: int) -> Iterator[None]:
-    """What this Python thread computes inside is shared among ``count`` threads; InputError for less than one.
+    """Kernels that this Python thread calls inside use ``count`` threads; InputError for less than one.
 
     More than the limit, NUMBA_NUM_THREADS or the CPUs of the process, count as that many. Translator and Encoder have
     a number of their own, ``threads``. Any number of Python threads may compute at once: of the pool one has the help
@@ -107,7 +107,7 @@ def use_threads(count: int) -> Iterator[None]:
 
 
 def current_threads() -> int:
-    """How many threads kernels called here use: use_threads' count, by default all that there are."""
+    """The number of threads of kernels called here: that of use_threads, by default all."""
     count = _state.threads
     if count is not None:
         return count

@@ -53,11 +53,11 @@ class HuggingFaceTokenizer:
 
     @property
     def vocabulary_size(self) -> int:
-        """How many ids there are, added tokens included."""
+        """The number of ids, added tokens included."""
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
     def token(self, index: int) -> str | None:
-        """The token of an id, None where there is none."""
+        """The token of an id, or None."""
         token: str | None = self._tokenizer.id_to_token(index)
         return token
 
@@ -86,7 +86,7 @@ class HuggingFaceTokenizer:
 
 @contextlib.contextmanager
 def _library_errors() -> Iterator[None]:
-    """What the library raises, and what it panics with, becomes a TokenizerError."""
+    """Turn the library's errors and panics into a TokenizerError."""
     try:
         yield
     except BaseException as error:  # its panics are no Exceptions
@@ -96,7 +96,7 @@ def _library_errors() -> Iterator[None]:
 
 
 def _check_growth(tokenizer: Tokenizer) -> None:
-    """Raise TokenizerError where the normalizer could make much more of a text, one step upon the other."""
+    """Raise TokenizerError if the normalizer's steps together could lengthen a text greatly."""
     if tokenizer.normalizer is None:
         return
     growth = _growth(json.loads(tokenizer.normalizer.__getstate__()))

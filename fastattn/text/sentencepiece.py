@@ -37,7 +37,7 @@ class SentencePiece:
 
     @property
     def unk_id(self) -> int:
-        """The id of whatever the model does not know."""
+        """The id of unknown pieces."""
         index: int = self._processor.unk_id()
         return index
 
@@ -59,7 +59,7 @@ class SentencePiece:
         return ids
 
     def text(self, pieces: Iterable[str]) -> str:
-        """The text that pieces stand for: control pieces vanish, byte pieces become characters."""
+        """The text of pieces: control pieces are dropped, byte pieces become characters."""
         pieces = list(pieces)
         of_space, *indices = self._processor.piece_to_id([SPACE, *pieces])
         space = SPACE if of_space != self.unk_id else " "
@@ -76,7 +76,7 @@ class SentencePiece:
 
 @contextlib.contextmanager
 def _library_errors() -> Iterator[None]:
-    """What the library raises becomes a TokenizerError of one line."""
+    """Turn the library's errors into a TokenizerError of one line."""
     try:
         yield
     except UnicodeDecodeError:

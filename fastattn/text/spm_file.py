@@ -1,4 +1,4 @@
-"""What a .spm file may ask of a text, checked before sentencepiece reads it.
+"""Checks of a .spm file before sentencepiece reads it: limits of time and memory.
 
 sentencepiece refuses files that are damaged, but takes rules that a text could be followed along to its end from each
 of its characters, or that make it grow by the file's size.

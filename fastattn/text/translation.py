@@ -1,4 +1,4 @@
-"""The text side of a translation model: text to vocabulary tokens and back, and long text in parts that fit."""
+"""The tokenizer of a translation model: text to tokens and back, and long text split into parts that fit."""
 
 import re
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ SPACELESS_SCRIPTS = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3000-\
 
 
 class TranslationTokenizer:
-    """Tokens of source and target as the model's vocabularies have them.
+    """Tokens of source and target, by the model's vocabularies.
 
     Pieces are looked up by their surface, not by the .spm's ids: a vocabulary may hold more than its .spm.
     Raises TokenizerError for a .spm file that cannot be followed.
@@ -69,11 +69,11 @@ class TranslationTokenizer:
 
     @lazy
     def vocabulary_map(self) -> VocabularyMap | None:
-        """The checkpoint's, read when first asked for; CheckpointError for one that is malformed."""
+        """The checkpoint's vocabulary map, read at first use; CheckpointError if it is malformed."""
         return None if self.text.vocabulary_map is None else VocabularyMap(self.text, self._target_ids)
 
     def source_tokens(self, text: str) -> list[str]:
-        """The tokens of a text; the first call warns where the model's own way to them is not known."""
+        """The tokens of a text; the first call warns if the sentencepiece model is missing."""
         if self._untold:
             self._untold = False
             warn(
@@ -108,7 +108,7 @@ class TranslationTokenizer:
         return np.array(ids, np.int32)
 
     def cut(self, tokens: Sequence[str], longest: int | None) -> list[str]:
-        """As many tokens as make ``longest`` with the special ones that are added; None or 0: all.
+        """The first tokens, at most ``longest`` with the added special ones; None or 0: all.
 
         An end token that is the last, or the last but one before a language's, is kept (CTranslate2's rule).
         """
@@ -136,7 +136,7 @@ class TranslationTokenizer:
         return ids
 
     def known_target_ids(self, tokens: Sequence[str]) -> list[int]:
-        """The tokens' ids alone; InputError for a token that the target vocabulary lacks."""
+        """The tokens' ids; InputError for a token that is not in the target vocabulary."""
         for token in tokens:
             if token not in self._target_ids:
                 raise InputError(f"{token!r} is no token of the target vocabulary")
@@ -147,7 +147,7 @@ class TranslationTokenizer:
         return [self.text.target_vocabulary[index] for index in ids]
 
     def is_empty(self, tokens: Sequence[str]) -> bool:
-        """Whether the source holds nothing but the special tokens around it (CTranslate2's rule)."""
+        """Whether the source has no tokens but special ones (CTranslate2's rule)."""
         first, last = self.text.bos_token, self.text.eos_token
         if len(tokens) < 2:
             return not tokens or tokens[0] in (first, last)
@@ -159,7 +159,7 @@ class TranslationTokenizer:
         return content <= 0
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of target tokens, the end token left out."""
+        """The text of target tokens, without the end token."""
         tokens = [token for token in tokens if token != self.text.eos_token]
         if self._target_model is not None:
             return self._target_model.text(tokens)
@@ -168,7 +168,7 @@ class TranslationTokenizer:
         return "".join(tokens).replace(SPACE, " ").strip(" ")
 
     def join_sentences(self, sentences: Sequence[str]) -> str:
-        """Translations of one line's sentences, with spaces between them where the target language has them."""
+        """Join the translations of a line's sentences, with spaces if the target language uses them."""
         language = re.split("[-_@]", self.text.target_language.lower())[0]
         joined: list[str] = []
         for sentence in filter(None, sentences):
@@ -182,7 +182,7 @@ class TranslationTokenizer:
 
 
 def lacks_sentencepiece(text: TranslationText) -> bool:
-    """Whether the source vocabulary is plainly sentencepiece's, but what splits a text into it is not there."""
+    """Whether the source vocabulary is clearly a sentencepiece one, but the sentencepiece model is missing."""
     if text.source_model is not None:
         return False
     return sum(token.startswith(SPACE) for token in text.source_vocabulary) > PLAIN_TOKENS
@@ -199,7 +199,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Document:
-    """A text in lines and parts, and the tokens that its first part's translation begins with."""
+    """A text in lines and parts, and the target prefix of its first part."""
 
     lines: list[Line]
     prefix: list[str]
@@ -265,5 +265,5 @@ def _tokens(text: str, model: SentencePiece | None) -> list[str]:
 
 
 def _by_token(vocabulary: tuple[str, ...]) -> dict[str, int]:
-    """Ids by token; of a token that is there twice the first."""
+    """{token: id}; for a token that occurs twice, the first id."""
     return dict(zip(reversed(vocabulary), reversed(range(len(vocabulary)))))

@@ -1,10 +1,10 @@
-"""The one check that every text passes."""
+"""The check of every text."""
 
 from fastattn.errors import InputError
 
 
 def check_text(text: object) -> None:
-    """Raise InputError for what is not a str, or holds half of a surrogate pair, which has no UTF-8."""
+    """Raise InputError unless a text is a str without halves of surrogate pairs, which have no UTF-8."""
     if not isinstance(text, str):
         raise InputError(f"a text was expected, not {type(text).__name__}")
     if text.isascii():

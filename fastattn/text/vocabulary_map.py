@@ -41,7 +41,7 @@ class VocabularyMap:
         self._always = {target_ids.get(token, self._unknown) for token in special} | self._listed(("",))
 
     def candidates(self, tokens: Sequence[str]) -> np.ndarray:
-        """The ids that a sentence of these source tokens may choose: int32, rising."""
+        """The ids that a sentence with these source tokens may choose: int32, ascending."""
         # Each once, however often it is there: its line may be as long as the file.
         ngrams = {
             ngram
@@ -55,7 +55,7 @@ class VocabularyMap:
         return np.array(sorted(found), np.int32)
 
     def _listed(self, ngram: tuple[str, ...]) -> set[int]:
-        """The ids on the n-gram's line; a token that the vocabulary lacks stands for the unknown one."""
+        """The ids on the n-gram's line; a token outside the vocabulary stands for the unknown one."""
         targets = self._targets.get(ngram)
         if not targets:
             return set()
