@@ -165,13 +165,13 @@ def test_each_part_of_a_long_text_says_its_language(tmp_path: Path, monkeypatch:
     checkpoint, _ = read_translator(write_model(tmp_path, CASES["shared"], max_position_embeddings=12))
     seen: list[list[str]] = []
     translator = Translator.from_checkpoint(checkpoint)
-    original = translator._pipeline.translate_parts
+    original = translator._pipeline.plan_parts
 
     def watched(sources: list[list[str]], *rest: Any) -> Any:
         seen.extend(sources)
         return original(sources, *rest)
 
-    monkeypatch.setattr(translator._pipeline, "translate_parts", watched)
+    monkeypatch.setattr(translator._pipeline, "plan_parts", watched)
     translator.translate(">>pt<< The bridge. The river crosses the market. A garden opens near a window.", beam_size=1)
     assert len(seen) > 2 and all(part[0] == ">>pt<<" and part.count(">>pt<<") == 1 for part in seen)
     assert all(len(part) <= 11 for part in seen)
