@@ -9,6 +9,6 @@ from tests.runtime.run_abuse import kills
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [4, pytest.param(500, marks=pytest.mark.slow)])
 def test_after_a_kill_the_next_run_works_and_leaves_nothing(count: int) -> None:
     assert kills(count) == []

@@ -86,12 +86,12 @@ def run(files: str, step: int, *more: str) -> int:
 @pytest.mark.parametrize(
     ("files", "step", "more"),
     [
-        ("runtime/pool.py,runtime/jit.py", 1, ["fresh"]),
+        ("runtime/pool.py,runtime/jit.py", 2, ["fresh"]),
         ("fastattn/worker_threads.py,scheduling/request.py,scheduling/queue.py", 1, []),
         ("scheduling/scheduler.py", 1, []),
         # The thread that is interrupted does it all: else it depends on the other how much there is for it to do.
-        ("decoding/worker.py,decoding/batch.py,decoding/beginning.py", 3, ["alone"]),
-        ("decoding/key_value_cache.py", 1, ["alone"]),
+        ("decoding/worker.py,decoding/batch.py,decoding/beginning.py", 5, ["alone"]),
+        ("decoding/key_value_cache.py", 2, ["alone"]),
     ],
 )
 def test_an_exception_at_any_line_leaves_nothing_behind(files: str, step: int, more: list[str]) -> None:
