@@ -38,39 +38,31 @@ def make_row_maxima(rows: int):
     return row_maxima
 
 
-def make_cap_scores(rows: int, row: int):
-    """The intrinsic ``cap_scores(x, size, cap)``: x = cap tanh(x / cap), for ``rows`` rows, ``row`` bytes apart.
+@intrinsic
+def cap_row(typing_context, x, size, cap):
+    """x = cap tanh(x / cap) on ``size`` bytes, whole vectors, at the address x.
 
-    x  the address of the first row; of each ``size`` bytes, whole vectors, are capped. NaN where x is, or is infinite:
-       what float32 could not hold on its way shall be seen, as it is without a cap.
+    NaN where x is, or is infinite: what float32 could not hold on its way shall be seen, as it is without a cap.
     """
 
     def emit(emitter: Emitter, x, size, cap):
-        builder = emitter.builder
         most, zero = emitter.splat(cap), emitter.constant(0.0)
         inverse = emitter.divide(emitter.constant(1.0), most)
 
-        def cap_row(start, none):
-            def body(offset, none):
-                place = builder.add(x, builder.add(start, offset))
-                value = emitter.load(place)
-                capped = emitter.multiply(most, emitter.tanh(emitter.multiply(value, inverse)))
-                emitter.store(emitter.fma(value, zero, capped), place)
-                return none
+        def body(offset, none):
+            place = emitter.builder.add(x, offset)
+            value = emitter.load(place)
+            capped = emitter.multiply(most, emitter.tanh(emitter.multiply(value, inverse)))
+            emitter.store(emitter.fma(value, zero, capped), place)
+            return none
 
-            return emitter.loop(size, SIZE, none, body)
+        emitter.loop(size, SIZE, [], body)
 
-        emitter.loop(I64(rows * row), row, [], cap_row)
+    def generate(context, builder, kind, arguments):
+        Emitter(builder, TARGET).call_once("fastattn.cap_row", arguments, emit, rare=True)
+        return context.get_dummy_value()
 
-    @intrinsic
-    def cap_scores(typing_context, x, size, cap):
-        def generate(context, builder, kind, arguments):
-            Emitter(builder, TARGET).call_once(f"fastattn.cap_scores_{rows}_{row}", arguments, emit, rare=True)
-            return context.get_dummy_value()
-
-        return types.void(types.intp, types.intp, types.float32), generate
-
-    return cap_scores
+    return types.void(types.intp, types.intp, types.float32), generate
 
 
 @intrinsic

@@ -23,7 +23,6 @@ from fastattn.kernels.attention.tiles import (
     COLUMNS,
     KEYS,
     ROWS,
-    cap_scores,
     columns_of,
     multiply_keys,
     multiply_values,
@@ -36,6 +35,7 @@ from fastattn.kernels.attention.tiles import (
 )
 from fastattn.runtime.jit import inner
 from fastattn.simd.rows import copy_floats
+from fastattn.simd.softmax import cap_row
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import SIZE, load_integer, load_scalar, splat, store, store_integer, store_scalar
 
@@ -125,7 +125,7 @@ def seen_by_tile(ranges, i, s, here, sinks):
 
 
 @inner
-def finish_scores(i, s, here, span, queries, block, biases, weight, sinks, places):
+def finish_scores(i, s, here, span, queries, block, form, weight, sinks, places):
     """A tile's products become scores: what is added to them is, what a row does not see is hidden, weights are kept.
 
     span     the tile's scores, in whole panels and vectors, that are there at all
@@ -135,14 +135,18 @@ def finish_scores(i, s, here, span, queries, block, biases, weight, sinks, place
     front, whole = span
     first, count = block
     weights, weight_head, weight_row = weight
-    added = biases[0] != 0 or biases[4] != 0 or biases[5] != 0
+    _, softcap, biases = form
+    capped = softcap != np.float32(0)
+    changed = capped or biases[0] != 0 or biases[4] != 0 or biases[5] != 0
     for n in range(i, i + ROWS):
         row = scores + (n - i) * KEYS * 4
         stop = max(seen_here(ranges, n, s, here, sinks)[1], 0)
         first_seen, h, t = load_integer(ranges + n * 16) - s, 0, 0
-        if added or weights != 0:  # a division, of which a short sentence would notice one a row
+        if changed or weights != 0:  # a division, of which a short sentence would notice one a row
             h, t = divmod(first + min(n, count - 1), queries)
-        if added:
+        if changed:
+            if capped:
+                cap_row(row + front * 4, (whole - front) * 4, softcap)
             add_biases(row + front * 4, biases, h, t, t, s + front, stop - front)
         if stop < whole:
             hide_from(row, max(stop, front), whole)
@@ -172,14 +176,11 @@ def attend_tile(i, s, here, sentence, block, form, weight, sinks, places):
     if front >= stop:
         return
     queries, _, width, value_width = sentence
-    _, softcap, biases = form
     front -= front % COLUMNS
     whole, columns = (stop + LANES - 1) // LANES * LANES, columns_of(value_width)
     multiply_keys(rows + i * width * 4, keys, width, front, stop, scores)
+    finish_scores(i, s, here, (front, whole), queries, block, form, weight, sinks, places)
     line, size, mine = scores + front * 4, (whole - front) * 4, sums + i * columns * 4
-    if softcap != np.float32(0):
-        cap_scores(line, size, softcap)
-    finish_scores(i, s, here, (front, whole), queries, block, biases, weight, sinks, places)
     for n in range(ROWS):
         store_scalar(load_scalar(tops + (i + n) * 4), new_tops + n * 4)
     row_maxima(line, KEYS * 4, size, new_tops)

@@ -35,7 +35,7 @@ from fastattn.position_bias import PositionBias
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import make_scratch_parts, take_part
 from fastattn.simd.rows import copy_floats, make_add_rows, make_dot_rows, prefetch_row_far
-from fastattn.simd.softmax import exponentials, make_cap_scores, make_row_maxima
+from fastattn.simd.softmax import cap_row, exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.vector import (
     SIZE,
@@ -54,7 +54,7 @@ VECTORS = 4 if TARGET.rows * TARGET.vectors > TOGETHER * 4 else 2  # of each of 
 VALUE_KEYS = 8  # 8 rows of 4 KiB: they stay in the first cache while all heads pass over them
 GRAIN = 1 << 17  # products that are worth a thread: 10 to 30 us, where launching it takes 2 to 15
 
-row_maximum, cap_scores = make_row_maxima(1), make_cap_scores(1, SIZE)
+row_maximum = make_row_maxima(1)
 dot_rows, dot_rows_together = make_dot_rows(1), make_dot_rows(TOGETHER)
 add_rows, add_rows_together = make_add_rows(1, 4), make_add_rows(TOGETHER, VECTORS)
 
@@ -138,7 +138,7 @@ def take_softmax(score, keys, softcap, biases, head, top, total):
     count = keys[1] - keys[0]
     whole = (count + LANES - 1) // LANES * LANES
     if softcap != np.float32(0):
-        cap_scores(score, whole * 4, softcap)
+        cap_row(score, whole * 4, softcap)
     add_biases(score, biases, head, 0, keys[1] - 1, keys[0], count)
     if count < whole:
         hide_from(score, count, whole)

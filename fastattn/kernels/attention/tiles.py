@@ -8,7 +8,7 @@ import numpy as np
 from fastattn.kernels.attention.scores import multiply_row, softmax_shift
 from fastattn.runtime.jit import inner
 from fastattn.simd.rows import prefetch_row, transpose, transpose_first
-from fastattn.simd.softmax import exponentials, make_cap_scores, make_row_maxima
+from fastattn.simd.softmax import exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import make_tile
 from fastattn.simd.vector import SIZE, exp2, lane, load, load_first, load_scalar, splat, store, store_scalar
@@ -22,7 +22,7 @@ KEYS = 256
 score_tile = make_tile(ROWS, VECTORS)
 half_score_tile = make_tile(ROWS, 1)  # the last keys, where they fit
 value_tile = make_tile(ROWS, VECTORS, accumulate=True)
-row_maxima, cap_scores = make_row_maxima(ROWS), make_cap_scores(ROWS, KEYS * 4)
+row_maxima = make_row_maxima(ROWS)
 
 
 def whole_columns(width):
