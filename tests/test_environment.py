@@ -162,7 +162,7 @@ def test_no_memory_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(OutOfMemoryError, match="^not enough memory to read ") as raised:
         map_file(tmp_path / "file")
     assert isinstance(raised.value, MemoryError) and not isinstance(raised.value, CheckpointError)
-    monkeypatch.setattr("fastattn.weights.EXPORTERS", {"x": type("X", (), {"recognize": fail})})
+    monkeypatch.setattr("fastattn.weights.EXPORTERS", {"x": lambda: type("X", (), {"recognize": fail})})
     with pytest.raises(OutOfMemoryError):
         read(tmp_path)
 

@@ -19,7 +19,7 @@ SENTENCES = [["▁w3"], ["▁w4", "▁w9", "▁w4"], ["▁w15", "▁w1", "▁w8"
 
 @pytest.fixture(autouse=True)
 def added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "EXPORTERS", weights.EXPORTERS | {"toy": toy})
+    monkeypatch.setattr(weights, "EXPORTERS", weights.EXPORTERS | {"toy": lambda: toy})
 
 
 def original():
