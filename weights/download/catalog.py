@@ -12,7 +12,6 @@ from pathlib import Path, PurePosixPath
 
 from fastattn.cache_folder import cache_root
 from fastattn.errors import CheckpointError, InputError
-from fastattn.weights.download import hub
 
 
 @dataclass(frozen=True)
@@ -221,6 +220,8 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
     if name and os.path.exists(name):
         return Path(name)
     if name not in CATALOG:
+        from fastattn.weights.download import hub  # whose files it reads as several exporters do, which takes 11 ms
+
         if isinstance(name_or_path, str) and hub.is_hub_name(name):
             return hub.fetch(name)
         raise CheckpointError(
