@@ -4,8 +4,8 @@ Sentences with the same beginning, such as the samples of one, share one memory,
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from itertools import accumulate, chain
 
 import numpy as np
 
@@ -18,84 +18,93 @@ from fastattn.models.memory import Memory
 from fastattn.scheduling.request import Ticket
 
 
+class _Entry:
+    """A sentence that enters.
+
+    head, tail  its inputs: those that sentences with the same ``key`` share, and the others
+    place       in the cache, where a beginning with that key is kept
+    head_row, tail_row  of their last inputs, among all hidden states
+    """
+
+    sentence: Sentence
+
+    def __init__(self, ticket: Ticket, batch: Batch, max_positions: int):
+        job: Job = ticket.job
+        self.ticket, self.job, self.batch = ticket, job, batch
+        self.limit = batch.show_prefix(ticket, job.limit(max_positions))
+        inputs = [*job.start, *job.prefix][: len(job.start) + self.limit - 1]
+        shared = job.shared or len(inputs)
+        self.head, self.tail = tuple(inputs[:shared]), inputs[shared:]
+        self.key = job.source.tobytes(), self.head, job.options.needs_attention
+        self.place: int | None = None
+        self.head_row = self.tail_row = 0
+
+
 def begin(model: Model, cache: KeyValueCache, tickets: Sequence[Ticket], batches: Sequence[Batch]) -> None:
     """Start each ticket's sentence in its batch."""
-    jobs: list[Job] = [ticket.job for ticket in tickets]
-    limits = [
-        batch.show_prefix(ticket, job.limit(model.sizes.max_positions))
-        for batch, ticket, job in zip(batches, tickets, jobs)
-    ]
-    inputs = [[*job.start, *job.prefix][: len(job.start) + limit - 1] for job, limit in zip(jobs, limits)]
-    heads = [tuple(tokens[: job.shared or len(tokens)]) for tokens, job in zip(inputs, jobs)]
-    attention = [job.options.needs_attention for job in jobs]
-    keys = [(job.source.tobytes(), head, wanted) for job, head, wanted in zip(jobs, heads, attention)]
-    joined = [cache.place_of(key) if job.shared else None for key, job in zip(keys, jobs)]
-
-    new = {key: b for b, key in reversed([*enumerate(keys)]) if joined[b] is None}  # the first of each
-    firsts = [b for b in range(len(jobs)) if new.get(keys[b]) == b]
-    memory, place_of = None, {}
-    if firsts:
-        memory = model.encode([jobs[b].source for b in firsts])
-        places_F, rows_N = cache.add_places(memory.starts_B1)
-        model.keep_memory(cache, rows_N, memory)
-        place_of = dict(zip([keys[b] for b in firsts], places_F.tolist()))
-    sentences = [
-        batch.sentence(ticket, place_of[key] if place is None else place)
-        for batch, ticket, key, place in zip(batches, tickets, keys, joined)
-    ]
-    hidden_BD = _fill(model, cache, sentences, heads, inputs, firsts, keys, memory, any(attention))
-    for batch in dict.fromkeys(batches):
-        chosen = [b for b in range(len(jobs)) if batches[b] is batch]
-        chosen_BD = hidden_BD if len(chosen) == len(jobs) else model.ops.take_rows(hidden_BD, np.array(chosen))
-        batch.begin([sentences[b] for b in chosen], np.array([limits[b] for b in chosen], np.int64), chosen_BD)
-
-
-def _fill(
-    model: Model,
-    cache: KeyValueCache,
-    sentences: list[Sentence],
-    heads: list[tuple[int, ...]],
-    inputs: list[list[int]],
-    firsts: list[int],
-    keys: list[Any],
-    memory: Memory | None,
-    attention: bool,
-) -> np.ndarray:
-    """hidden_BD of each sentence's last input; writes all inputs to the histories of the slots."""
+    entries = [_Entry(ticket, batch, model.sizes.max_positions) for ticket, batch in zip(tickets, batches)]
+    leaders: dict[Hashable, _Entry] = {}  # the first with each key whose beginning the cache does not have
+    for entry in entries:
+        entry.place = cache.place_of(entry.key) if entry.job.shared else None
+        if entry.place is None:
+            leaders.setdefault(entry.key, entry)
+    first = list(leaders.values())
+    attention = any(entry.job.options.needs_attention for entry in entries)
     parts: list[np.ndarray] = []
-    rows_B = np.zeros(len(sentences), np.int64)  # where each sentence's last input is in the parts, end to end
+    memory = model.encode([entry.job.source for entry in first]) if first else None
     if memory is not None:
-        begun = [heads[b] for b in firsts]
-        parts.append(_run(model, cache, [sentences[b] for b in firsts], begun, attention, memory))
-        row_of = dict(zip([keys[b] for b in firsts], np.cumsum([*map(len, begun)]) - 1))
-        rows_B[:] = [row_of.get(key, 0) for key in keys]
-    several = Counter(keys)
-    for b in firsts:
-        if several[keys[b]] > 1 or sentences[b].job.shared:
-            cache.keep_beginning(sentences[b].place, int(sentences[b].slots_R[0]), keys[b])
-    for b in set(range(len(sentences))) - set(firsts):
-        cache.begin_like(int(sentences[b].slots_R[0]), sentences[b].place)
-
-    longer = [b for b in range(len(sentences)) if len(inputs[b]) > len(heads[b])]
+        places_B, rows_N = cache.add_places(memory.starts_B1)
+        model.keep_memory(cache, rows_N, memory)
+        for entry, place in zip(first, places_B.tolist()):
+            entry.place = place
+    for entry in entries:
+        if entry.place is None:
+            entry.place = leaders[entry.key].place
+        assert entry.place is not None
+        entry.sentence = entry.batch.sentence(entry.ticket, entry.place)
+    if first:
+        parts.append(_run(model, cache, first, [entry.head for entry in first], attention, memory))
+    _share_heads(cache, entries, leaders)
+    longer = [entry for entry in entries if entry.tail]
     if longer:
-        tails = [inputs[b][len(heads[b]) :] for b in longer]
-        rows_B[longer] = sum(map(len, parts)) + np.cumsum([*map(len, tails)]) - 1
-        parts.append(_run(model, cache, [sentences[b] for b in longer], tails, attention, None))
-    return model.ops.take_rows(model.ops.concatenate_rows(parts), rows_B)
+        parts.append(_run(model, cache, longer, [entry.tail for entry in longer], attention, None))
+    ends = accumulate(chain((len(entry.head) for entry in first), (len(entry.tail) for entry in longer)))
+    for entry in first:
+        entry.head_row = next(ends) - 1
+    for entry in longer:
+        entry.tail_row = next(ends) - 1
+    hidden_ND = model.ops.concatenate_rows(parts)
+    for batch in dict.fromkeys(batches):
+        chosen = [entry for entry in entries if entry.batch is batch]
+        rows = [entry.tail_row if entry.tail else leaders[entry.key].head_row for entry in chosen]
+        hidden_BD = model.ops.take_rows(hidden_ND, np.array(rows, np.int64))
+        limits_B = np.array([entry.limit for entry in chosen], np.int64)
+        batch.begin([entry.sentence for entry in chosen], limits_B, hidden_BD)
+
+
+def _share_heads(cache: KeyValueCache, entries: list[_Entry], leaders: dict[Hashable, _Entry]) -> None:
+    """Have the cache keep heads that several sentences have, and the others' histories begin with them."""
+    count = Counter(entry.key for entry in entries)
+    for entry in entries:
+        slot = int(entry.sentence.slots_R[0])
+        if entry is not leaders.get(entry.key):
+            cache.begin_like(slot, entry.sentence.place)
+        elif count[entry.key] > 1 or entry.job.shared:
+            cache.keep_beginning(entry.sentence.place, slot, entry.key)
 
 
 def _run(
     model: Model,
     cache: KeyValueCache,
-    sentences: list[Sentence],
+    entries: list[_Entry],
     tokens: Sequence[Sequence[int]],
     attention: bool,
     memory: Memory | None,
 ) -> np.ndarray:
-    """hidden_ND of the sentences' next tokens; with a memory, the first ones of whole sentences."""
+    """hidden_ND of the entries' next tokens; with a memory, the first ones of whole sentences."""
     starts_B1 = np.cumsum([0, *map(len, tokens)])
     tokens_N = np.array([token for sequence in tokens for token in sequence], np.int32)
-    slots_B = np.array([sentence.slots_R[0] for sentence in sentences], np.int64)
+    slots_B = np.array([entry.sentence.slots_R[0] for entry in entries], np.int64)
     firsts_B = np.array([cache.length(slot) for slot in slots_B], np.int64)
     hidden_ND, attention_NS = model.prefill(
         tokens_N,

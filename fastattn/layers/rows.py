@@ -50,7 +50,8 @@ class Memory(Protocol):
 class WholeRows:
     """Packed sequences, b from row starts[b] to starts[b + 1]: rows attend to their sequence.
 
-    causal     rows attend only up to themselves, and to their sentence's ``memory``
+    causal     rows attend only up to themselves, to what ``seen_N2`` says
+    memory     that they attend to as well
     cache      row n is cached in its row ``rows_N[n]``; None: no cache
     attention  whether to set ``attention_NS``: each row's attention over the memory
     """
@@ -72,16 +73,12 @@ class WholeRows:
         self.rows_N = np.arange(starts_B1[-1], dtype=np.int32) if rows_N is None else rows_N
         self.wants_attention = attention
         self.attention_NS: np.ndarray | None = None
+        self.seen_N2 = ops.seen_keys(starts_B1, np.diff(starts_B1), causal=True) if causal else None
         self._bias = bias
 
     @lazy
     def bias(self) -> PositionBias | None:
         return self._bias(int(np.diff(self.starts_B1).max(initial=0)))
-
-    @lazy
-    def seen_N2(self) -> np.ndarray | None:
-        """The argument of ``Ops.attention``."""
-        return self.ops.seen_keys(self.starts_B1, np.diff(self.starts_B1), causal=True) if self.causal else None
 
     @lazy
     def previous_N(self) -> np.ndarray:

@@ -74,7 +74,9 @@ class Decoder:
         else:
             if cache is not None and slots_B is not None:
                 filled, rows_N = cache, cache.append(np.repeat(slots_B, lengths_B), positions_N, tokens_N)
-            rows = WholeRows(self.ops, starts_B1, positions_N, bias, True, memory, filled, rows_N, attention)
+            rows = WholeRows(
+                self.ops, starts_B1, positions_N, bias, self.decoder.attends, memory, filled, rows_N, attention
+            )
         return self.decoder(tokens_N, rows), rows.attention_NS
 
     def step(

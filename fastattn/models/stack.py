@@ -27,6 +27,7 @@ class Block(NamedTuple):
 class Stack:
     """Embedding, blocks, final norm; from the tensors ``name.*``.
 
+    attends             whether rows look at others of their sequence by attention
     row_width, rounded  the width of a cached row, and whether it is bfloat16: see SelfAttention
     """
 
@@ -39,6 +40,7 @@ class Stack:
             sublayer for block in self.blocks for sublayer in block if sublayer is not None
         ]
         self.final_norm = Norm(parameters, f"{name}.final_norm", spec.norms) if spec.norms.final else None
+        self.attends = isinstance(self.blocks[0].mixer, SelfAttention)
         self.row_width, self.rounded = self.blocks[0].mixer.row_width, self.blocks[0].mixer.rounded
 
     def __call__(self, ids_N: np.ndarray, rows: Rows) -> np.ndarray:

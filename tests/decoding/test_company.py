@@ -297,6 +297,19 @@ def test_a_shared_beginning_is_kept_once_and_changes_nothing(name, caches):
     assert rows_in_use(cache) == (0, 0) and not scheduler.failures
 
 
+def test_what_is_shared_may_be_the_whole_of_another():
+    """Both orders: one of them begins with what the other shares, and has no more of its own."""
+    model = MODELS["transformer, float32"]
+    longer = Job(SOURCES[0], [START], [5, 6, 7, 8], OPTIONS[2], shared=3)
+    shorter = Job(SOURCES[0], [START], [5, 6], OPTIONS[2])
+    single = [plain(decode(model, [job], OPTIONS[2])) for job in (longer, shorter)]
+    for order in (1, -1):
+        scheduler = by_hand(model, 1)
+        request = scheduler.submit(partial(search_plan, [longer, shorter][::order], SIZES))
+        scheduler.finish_all()
+        assert [plain([found]) for found in request.result(0)] == single[::order] and not scheduler.failures
+
+
 def test_samples_of_a_sentence_share_its_memory(caches):
     model = MODELS["transformer, float32"]
     options = DecodingOptions(beam_size=1, sampling_topk=0, num_hypotheses=20, seed=1, max_decoding_length=9)
