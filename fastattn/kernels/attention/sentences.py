@@ -199,7 +199,9 @@ def attention(
     A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
     """
     rows, starts = (query_NE, key_ME, value_ME), (query_starts_B1, key_starts_B1)
-    return attend_counting(rows, starts, heads, (seen_N2, sinks), (bias_BHTS, position_bias), weights_BHTS)[0]
+    arguments = _prepared(rows, starts, heads, (seen_N2, sinks), (bias_BHTS, position_bias), weights_BHTS)
+    attend(*arguments)
+    return arguments[0][3]
 
 
 def attend_counting(
@@ -211,6 +213,20 @@ def attend_counting(
     weights_BHTS: np.ndarray | None,
 ) -> tuple[np.ndarray, int]:
     """``attention``, and how many rows of a head have no softmax: they see no key, or their scores overflowed."""
+    arguments = _prepared(rows, starts, heads, mask, biases, weights_BHTS)
+    attend(*arguments)
+    return arguments[0][3], int(arguments[-1].sum())
+
+
+def _prepared(
+    rows: tuple[np.ndarray, ...],
+    starts: tuple[np.ndarray, ...],
+    heads: Heads,
+    mask: tuple[np.ndarray | None, int],
+    biases: tuple[np.ndarray | None, PositionBias | None],
+    weights_BHTS: np.ndarray | None,
+) -> tuple:
+    """The arguments of the kernel ``attend``: rows with out_NF behind them first, the counts of each part last."""
     value_width = heads.value_width or heads.width
     parts, N = current_threads(), len(rows[0])
     limit = block_rows(N, heads.query_heads, heads.key_heads, heads.width, parts)
@@ -225,5 +241,4 @@ def attend_counting(
     else:
         weights_BHTS.fill(0)
     form = score_form(heads, *biases)
-    attend((*rows, out_NF), starts, shape, columns, seen, form, weights_BHTS, scratch_PN, invalid_P)
-    return out_NF, int(invalid_P.sum())
+    return (*rows, out_NF), starts, shape, columns, seen, form, weights_BHTS, scratch_PN, invalid_P
