@@ -41,7 +41,9 @@ class SelfAttention(Sublayer):
         self.rotary = None
         if spec.positions.kind == "rotary":
             rotary = spec.positions.rotary or Rotary(spec.attention.head_width)
-            self.rotary = RotaryPositions(self.ops, spec.attention, rotary, self.norm.weight_D.dtype)
+            self.rotary = RotaryPositions(
+                self.ops, spec.attention, rotary, parameters.tensor(f"{name}.norm.weight").dtype
+            )
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
         # No names for intermediate rows: freed ones leave their memory, still in the CPU's caches, to the next.

@@ -1,38 +1,28 @@
 """Norms of rows, and their place in a block."""
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from fastattn.layers.parameters import Parameters
 from fastattn.spec import NormSpec
 
 
-class LayerNorm:
-    """Layer normalization of x + residual, from ``name.weight`` and perhaps ``name.bias``."""
-
-    def __init__(self, parameters: Parameters, name: str, epsilon: float):
-        self.ops, self.epsilon = parameters.ops, epsilon
-        self.weight_D, self.bias_D = parameters.tensor(name + ".weight"), parameters.optional(name + ".bias")
-
-    def __call__(self, x_ND: np.ndarray, residual_ND: np.ndarray | None = None) -> np.ndarray:
-        return self.ops.layer_norm(x_ND, self.weight_D, self.bias_D, self.epsilon, residual_ND)
+def _layer_norm(parameters: Parameters, name: str, epsilon: float) -> partial[np.ndarray]:
+    weight_D, bias_D = parameters.tensor(f"{name}.weight"), parameters.optional(f"{name}.bias")
+    return partial(parameters.ops.layer_norm, weight_D=weight_D, bias_D=bias_D, epsilon=epsilon)
 
 
-class RMSNorm:
-    """Root mean square normalization of x + residual, from ``name.weight``."""
-
-    def __init__(self, parameters: Parameters, name: str, epsilon: float):
-        self.ops, self.epsilon = parameters.ops, epsilon
-        self.weight_D = parameters.tensor(name + ".weight")
-
-    def __call__(self, x_ND: np.ndarray, residual_ND: np.ndarray | None = None) -> np.ndarray:
-        return self.ops.rms_norm(x_ND, self.weight_D, self.epsilon, residual_ND)
+def _rms_norm(parameters: Parameters, name: str, epsilon: float) -> partial[np.ndarray]:
+    return partial(parameters.ops.rms_norm, weight_D=parameters.tensor(f"{name}.weight"), epsilon=epsilon)
 
 
-NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer": LayerNorm, "rms": RMSNorm}
+NORMS: dict[str, Callable[[Parameters, str, float], partial[np.ndarray]]] = {"layer": _layer_norm, "rms": _rms_norm}
 
 
-def Norm(parameters: Parameters, name: str, spec: NormSpec) -> LayerNorm | RMSNorm:
-    """The spec's norm with the tensors of ``name``."""
+def Norm(parameters: Parameters, name: str, spec: NormSpec) -> partial[np.ndarray]:
+    """The spec's norm of x [+ residual_ND], with the tensors ``name.weight`` and perhaps ``name.bias``."""
     return NORMS[spec.kind](parameters, name, spec.epsilon)
 
 
