@@ -1,29 +1,24 @@
 """Encoder: texts in, vectors out."""
 
-import json
 import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from fastattn.balance import input_factors
 from fastattn.checkpoint import Checkpoint
-from fastattn.encoding import LEAST_ROWS, MOST_ROWS, Batch, EncodingWorker
-from fastattn.errors import CheckpointError, InputError, TokenizerError, check_bool, check_count
-from fastattn.models.kinds import build_model
+from fastattn.encoding import LEAST_ROWS, Batch, EncodingWorker, split_batches
+from fastattn.errors import CheckpointError, InputError, check_bool, check_count
+from fastattn.loaded_model import load_model
 from fastattn.ops import Ops
-from fastattn.precision import resolve_precision
 from fastattn.progress import Progress
-from fastattn.scheduling.request import Plan
+from fastattn.scheduling.request import Plan, awaited
 from fastattn.scheduling.scheduler import Scheduler
-from fastattn.similarity import SIMILARITIES, similarity, unit_length
-from fastattn.spec import ACTIVATIONS
-from fastattn.text_spec import EncoderText, check_poolings
+from fastattn.similarity import similarity
+from fastattn.text_spec import EncoderText
+from fastattn.vector_head import VectorHead, VectorOptions, check_vectors
 from fastattn.weights import read
 from fastattn.weights.download import catalog
 
@@ -74,44 +69,27 @@ class Encoder:
         spec = checkpoint.spec.encoder
         if spec is None or checkpoint.spec.decoder is not None:
             raise CheckpointError(f"expected an encoder's checkpoint, got {checkpoint.spec.kind!r}")
-        resolved = resolve_precision(precision, checkpoint)
-        self._precision = resolved.name
-        # Kernels, like the tokenizers library, are imported only when they are needed: it takes a while.
-        if ops is None:
-            from fastattn import kernels
-
-            ops = kernels
-        self._ops = ops
-        limit = self._ops.thread_limit()
-        self._threads = limit if threads is None else min(check_count("threads", threads), limit)
+        check_vectors(text, spec.width)
+        self._loaded = loaded = load_model(checkpoint, precision, threads, ops, keep)
         self._text = text
-        self._width = spec.width
-        _check_text(text, self._width)
+        self._head = VectorHead(text, spec.width, loaded.ops)
         max_positions = spec.positions.limit
         self._max_length = min(text.max_length, max_positions) if max_positions else text.max_length
-        arithmetic = resolved.arithmetic
-        packed_file = import_module("fastattn.packed_file").PackedFile(checkpoint.files, arithmetic) if keep else None
-        factors = partial(input_factors, checkpoint, self._ops)
-        self._model = build_model(checkpoint, self._ops, arithmetic, packed_file, factors)
-        if packed_file is not None:
-            packed_file.save()
-        make_worker = partial(EncodingWorker, self._model)
-        self._scheduler = Scheduler(make_worker, self._threads, ops.use_threads, 2 * LEAST_ROWS, self._threads)
-        self._dense = [(self._ops.pack_linear(w, bias), activation) for w, bias, activation in text.dense]
-        self._special_ids = _special_ids(text.tokenizer)
-        from fastattn.text.huggingface import HuggingFaceTokenizer
+        make_worker = partial(EncodingWorker, loaded.model)
+        self._scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
+        from fastattn.text.huggingface import HuggingFaceTokenizer  # needs the tokenizers library
 
         self._tokenizer = HuggingFaceTokenizer(text.tokenizer, self._max_length, text.lowercase)
 
     @property
     def precision(self) -> str:
         """The precision of the matrix products: "float32", "bfloat16" or "int8"; never "auto"."""
-        return self._precision
+        return self._loaded.precision
 
     @property
     def dimension(self) -> int:
         """The width of a vector."""
-        return self._dense[-1][0].outputs if self._dense else self._width * len(self._text.pooling)
+        return self._head.width(self._text.pooling)
 
     @property
     def max_length(self) -> int:
@@ -144,15 +122,15 @@ class Encoder:
         batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
         Raises InputError for other values.
         """
-        request = self._request(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
+        options = self._options(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
         if batch_size is not None:
             check_count("batch_size", batch_size)
         if not check_bool("convert_to_numpy", convert_to_numpy):
             raise InputError("convert_to_numpy must be True: vectors are NumPy arrays")
         if isinstance(texts, str):
-            return self._vector(texts, request)
+            return self._vector(texts, options)
         with Progress(show_progress_bar is not None and check_bool("show_progress_bar", show_progress_bar)) as progress:
-            return self._scheduler.run(partial(self._plan, _checked_texts(texts), request, progress))
+            return self._scheduler.run(partial(self._plan, _checked_texts(texts), options, progress))
 
     def submit(
         self,
@@ -172,21 +150,18 @@ class Encoder:
         caller  who asks, any hashable value: callers get equal shares, however much each asks for; None: this thread
         Raises as ``encode`` does, and QueueFullError where too much waits.
         """
-        request = self._request(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
+        options = self._options(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
         listed = _checked_texts([texts] if isinstance(texts, str) else texts)
 
         def make_plan() -> Plan:
-            vectors_BE = yield from self._plan(listed, request)
+            vectors_BE = yield from self._plan(listed, options)
             return vectors_BE[0] if isinstance(texts, str) else vectors_BE
 
         return self._scheduler.submit(make_plan, caller)
 
     async def encode_async(self, texts: str | Iterable[str], *, caller: Hashable = None, **how: Any) -> np.ndarray:
         """``encode`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
-        import asyncio  # 25 ms; callers that await have imported it already
-
-        caller = asyncio.current_task() if caller is None else caller
-        return await asyncio.wrap_future(self.submit(texts, caller=caller, **how))
+        return await awaited(partial(self.submit, texts, **how), caller)
 
     def encode_iter(
         self,
@@ -203,10 +178,10 @@ class Encoder:
         Reads at most a thousand texts ahead, so memory is bounded however many there are. An error, of a text or of the
         iterable itself, is raised after the vectors of all texts before it.
         """
-        request = self._request(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
+        options = self._options(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
         if isinstance(texts, str) or not isinstance(texts, Iterable):
             raise InputError(f"texts must be an iterable of str, got {type(texts).__name__}")
-        return self._encode_windows(texts, request)
+        return self._encode_windows(texts, options)
 
     @property
     def prompts(self) -> dict[str, str]:
@@ -220,40 +195,20 @@ class Encoder:
         """
         return similarity(a, b, self._text.similarity)
 
-    def _request(
+    def _options(
         self,
         prompt_name: str | None,
         prompt: str | None,
         normalize: bool | None,
         truncate_dim: int | None,
         pooling: str | Sequence[str] | None,
-    ) -> "_Request":
+    ) -> VectorOptions:
         if not isinstance(normalize, bool | np.bool_ | None):
             raise InputError(f"normalize_embeddings must be True, False or None, got {normalize!r}")
-        modes = self._modes(pooling)
-        width = self.dimension if self._dense else self._width * len(modes)
-        if truncate_dim is not None:
-            width = min(width, check_count("truncate_dim", truncate_dim))
-        prefix = self._prompt(prompt_name, prompt)
-        skip = 0 if self._text.include_prompt else self._prompt_rows(prefix)
-        return _Request(prefix, skip, modes, normalize, width)
-
-    def _modes(self, pooling: str | Sequence[str] | None) -> tuple[str, ...]:
-        if pooling is None:
-            return self._text.pooling
-        if isinstance(pooling, str):
-            modes: tuple[str, ...] = (pooling,)
-        elif isinstance(pooling, Sequence) and all(isinstance(mode, str) for mode in pooling):
-            modes = tuple(pooling)
-        else:
-            raise InputError(f"pooling must be a str or several, got {pooling!r}")
-        check_poolings(modes)
-        if self._dense and self._width * len(modes) != self._dense[0][0].inputs:
-            raise InputError(
-                f"the checkpoint's dense layer takes {self._dense[0][0].inputs} values, "
-                f"pooling {', '.join(modes)} gives {self._width * len(modes)}"
-            )
-        return modes
+        modes = self._head.pooling(pooling)
+        width = self._head.width(modes, truncate_dim)
+        text = self._prompt(prompt_name, prompt)
+        return VectorOptions(text, 0 if self._text.include_prompt else self._prompt_rows(text), modes, normalize, width)
 
     def _prompt(self, name: str | None, prompt: str | None) -> str:
         if name is not None and prompt is not None:
@@ -278,97 +233,51 @@ class Encoder:
         if not prefix:
             return 0
         ids = self._tokenizer.encode([prefix])[0]
-        return len(ids) - (len(ids) > 0 and int(ids[-1]) in self._special_ids)
+        return len(ids) - (len(ids) > 0 and self._tokenizer.is_special(int(ids[-1])))
 
-    def _plan(self, texts: list[str], request: "_Request", progress: Progress | None = None) -> Plan:
+    def _plan(self, texts: list[str], options: VectorOptions, progress: Progress | None = None) -> Plan:
         """vectors_BE of the texts."""
-        if request.prefix:
-            texts = [request.prefix + text for text in texts]
-        ids_B = self._tokenizer.encode(texts, self._threads)
+        if options.prompt:
+            texts = [options.prompt + text for text in texts]
+        ids_B = self._tokenizer.encode(texts, self._loaded.threads)
         done: list[np.ndarray] = []
 
         def vectors(rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
-            vectors_BE = self._finish(self._ops.pool(rows_ND, starts_B1, request.modes, request.skip), request)
+            vectors_BE = self._head.vectors(rows_ND, starts_B1, options)
             if progress is not None:
                 done.extend(vectors_BE)
                 progress.show(f"{len(done):,} of {len(texts):,} texts")
             return vectors_BE
 
         # Each core takes whole batches, or all cores share each batch.
-        batches, _ = _batches([len(ids) for ids in ids_B], self._threads)
-        vectors_BE = np.zeros((len(texts), request.width), np.float32)
+        batches = split_batches([len(ids) for ids in ids_B], self._loaded.threads)
+        vectors_BE = np.zeros((len(texts), options.width), np.float32)
         for batch, found_BE in zip(batches, (yield [Batch([ids_B[b] for b in batch], vectors) for batch in batches])):
             vectors_BE[batch] = found_BE
         return vectors_BE
 
-    def _vector(self, text: str, request: "_Request") -> np.ndarray:
+    def _vector(self, text: str, options: VectorOptions) -> np.ndarray:
         """vector_E of one text; without the queue if no other call is in progress."""
         seat = self._scheduler.claim()
         if seat is None:
-            return self._scheduler.run(partial(self._plan, [text], request))[0]
+            return self._scheduler.run(partial(self._plan, [text], options))[0]
         try:
-            (batch,) = next(self._plan([text], request))
-            with self._ops.use_threads(self._threads):
-                return batch.vectors(*self._model.encode(batch.ids_B))[0]
+            (batch,) = next(self._plan([text], options))
+            with self._loaded.ops.use_threads(self._loaded.threads):
+                return batch.vectors(*self._loaded.model.encode(batch.ids_B))[0]
         finally:
             self._scheduler.give_up(seat)
 
-    def _encode_windows(self, texts: Iterable[str], request: "_Request") -> Iterator[np.ndarray]:
+    def _encode_windows(self, texts: Iterable[str], options: VectorOptions) -> Iterator[np.ndarray]:
         numbered = enumerate(texts)
         most, failure = FIRST_WINDOW, None
         while failure is None:
             window, failure = _read_window(numbered, most)
             # Copies, so that a caller who keeps one vector does not keep its whole window.
-            yield from map(np.copy, self._scheduler.run(partial(self._plan, window, request)))
+            yield from map(np.copy, self._scheduler.run(partial(self._plan, window, options)))
             most = min(2 * most, LAST_WINDOW)
         if not isinstance(failure, StopIteration):
             raise failure
-
-    def _finish(self, pooled_BE: np.ndarray, request: "_Request") -> np.ndarray:
-        for weights, activation in self._dense:
-            pooled_BE = self._ops.linear(pooled_BE, weights, activation)
-        pooled_BE = np.asarray(pooled_BE)
-        if request.normalize is None and self._text.normalize:
-            pooled_BE = unit_length(pooled_BE)
-        pooled_BE = pooled_BE[:, : request.width]
-        return unit_length(pooled_BE) if request.normalize else pooled_BE
-
-
-@dataclass(frozen=True)
-class _Request:
-    """The checked arguments of a call."""
-
-    prefix: str  # the prompt
-    skip: int  # how many first rows, the prompt's, are not pooled
-    modes: tuple[str, ...]
-    normalize: bool | None
-    width: int  # of the vectors, truncated
-
-
-def _check_text(text: EncoderText, width: int) -> None:
-    """Raise CheckpointError for an unknown pooling, similarity or activation, or dense layers that do not fit."""
-    try:
-        check_poolings(text.pooling)
-    except InputError as error:
-        raise CheckpointError(str(error)) from None
-    if text.similarity not in SIMILARITIES:
-        raise CheckpointError(f"unknown similarity {text.similarity!r}; known: {', '.join(SIMILARITIES)}")
-    inputs = width * len(text.pooling)
-    for weight_FD, _, activation in text.dense:
-        if activation not in ("none", *ACTIVATIONS):
-            raise CheckpointError(f"unknown activation {activation!r}; known: none, {', '.join(ACTIVATIONS)}")
-        if weight_FD.shape[1] != inputs:
-            raise CheckpointError(f"a dense layer of {weight_FD.shape[1]} inputs follows {inputs} outputs")
-        inputs = weight_FD.shape[0]
-
-
-def _special_ids(tokenizer: bytes) -> frozenset[int]:
-    """The ids that a tokenizer.json marks as special."""
-    try:
-        tokens = json.loads(tokenizer).get("added_tokens") or []
-        return frozenset(int(token["id"]) for token in tokens if token.get("special"))
-    except (ValueError, AttributeError, KeyError, TypeError, OverflowError, RecursionError):
-        raise TokenizerError("tokenizer.json does not list its added tokens as expected") from None
 
 
 def _checked_texts(texts: Iterable[str]) -> list[str]:
@@ -397,23 +306,3 @@ def _read_window(numbered: Iterator[tuple[int, str]], most: int) -> tuple[list[s
             return window, error
         characters += len(text)
     return window, None
-
-
-def _batches(lengths: list[int], threads: int) -> tuple[list[list[int]], bool]:
-    """(sentence numbers in batches of bounded rows, longest first; whether each core takes whole batches).
-
-    Sentences of similar length share a batch, so that the cores' shares are even; with too little work for batches on
-    every core, all cores share each batch.
-    """
-    total = sum(lengths)
-    whole = threads > 1 and total >= 2 * LEAST_ROWS * threads
-    most = min(MOST_ROWS, max(LEAST_ROWS, total // (4 * threads))) if whole else MOST_ROWS
-    batches: list[list[int]] = []
-    rows = 0
-    for b in sorted(range(len(lengths)), key=lambda b: -lengths[b]):
-        if not batches or rows + lengths[b] > most:
-            batches.append([])
-            rows = 0
-        batches[-1].append(b)
-        rows += lengths[b]
-    return batches, whole and len(batches) >= threads

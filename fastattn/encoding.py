@@ -1,4 +1,4 @@
-"""The workers of an Encoder: they turn batches of sentences, of any callers, into vectors."""
+"""Batches of sentences, and the workers of an Encoder, which turn those of any callers into vectors."""
 
 from collections.abc import Callable, Sequence
 
@@ -53,3 +53,24 @@ class EncodingWorker:
 
     def drop(self) -> None:
         """Nothing is in progress between two passes."""
+
+
+def split_batches(lengths: Sequence[int], threads: int) -> list[list[int]]:
+    """Sentence numbers in batches of bounded rows, longest first.
+
+    Sentences of similar length share a batch, so that the cores' shares are even; with too little work for batches on
+    every core, all cores share each batch.
+    """
+    total = sum(lengths)
+    most = MOST_ROWS
+    if threads > 1 and total >= 2 * LEAST_ROWS * threads:
+        most = min(MOST_ROWS, max(LEAST_ROWS, total // (4 * threads)))
+    batches: list[list[int]] = []
+    rows = 0
+    for b in sorted(range(len(lengths)), key=lambda b: -lengths[b]):
+        if not batches or rows + lengths[b] > most:
+            batches.append([])
+            rows = 0
+        batches[-1].append(b)
+        rows += lengths[b]
+    return batches

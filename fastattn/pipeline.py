@@ -6,14 +6,17 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from fastattn.arguments import token_lists
 from fastattn.decoding.jobs import Allowance, Job
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.decoding.plans import search_plan
+from fastattn.decoding.plans import score_plan, search_plan
 from fastattn.decoding.service import DecodingService
 from fastattn.decoding.timeout import late_search
 from fastattn.errors import FastattnError, InputError
 from fastattn.presentation import Presentation
+from fastattn.results import Score
 from fastattn.scheduling.request import Plan
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines
 
@@ -192,6 +195,25 @@ class Pipeline:
                     show(step)
                     yield from shown
                     shown.clear()
+
+    def score(self, sources: Iterable[Sequence[str]], targets: Iterable[Sequence[str]]) -> list[Score]:
+        """The Score of each target for its source; for an empty source the model does not run, and all is 0."""
+        tokenizer = self._tokenizer
+        listed = token_lists("sources", sources)
+        ids = [[*tokenizer.target_ids(tokens), tokenizer.end_id] for tokens in token_lists("targets", targets)]
+        if len(ids) != len(listed):
+            raise InputError(f"score should be given as many targets as sources: {len(listed)}, not {len(ids)}")
+        self.check_sources(listed)
+        source_ids = [tokenizer.source_ids(tokens) for tokens in listed]
+        log_probs = [np.zeros(len(target) - 1, np.float32) for target in ids]
+        chosen = [b for b in range(len(listed)) if len(source_ids[b])]
+        given = [source_ids[b] for b in chosen], [np.array(ids[b], np.int32) for b in chosen]
+        for b, log_probs_T in zip(chosen, self._service.scheduler().run(partial(score_plan, *given))):
+            log_probs[b] = log_probs_T
+        first = tokenizer.forced  # what is forced has no probability of its own
+        return [
+            Score(tokenizer.target_surfaces(target[1 + first :]), row[first:]) for target, row in zip(ids, log_probs)
+        ]
 
     def _job(self, source: list[str], start: list[int], options: DecodingOptions, allowance: Allowance | None) -> Job:
         vocabulary_map = self._tokenizer.vocabulary_map if options.shortlist else None

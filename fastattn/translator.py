@@ -5,11 +5,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
-from importlib import import_module
 from time import perf_counter
 from typing import Any, Literal, overload
-
-import numpy as np
 
 from fastattn.arguments import (
     Prefixes,
@@ -18,24 +15,20 @@ from fastattn.arguments import (
     check_stream,
     prefix_of_each,
     text_list,
-    token_lists,
     token_prefixes,
     with_prefixes,
 )
-from fastattn.balance import input_factors
 from fastattn.call_options import CallOptions
 from fastattn.checkpoint import Checkpoint
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.decoding.plans import score_plan
 from fastattn.decoding.service import DecodingService
-from fastattn.errors import CheckpointError, InputError, check_bool, check_count
+from fastattn.errors import CheckpointError, InputError, check_bool
 from fastattn.files import open_text, write_translations
-from fastattn.models.kinds import build_model
+from fastattn.loaded_model import load_model
 from fastattn.ops import Ops
 from fastattn.pipeline import Pipeline, without_errors
-from fastattn.precision import resolve_precision
 from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
-from fastattn.scheduling.request import Plan
+from fastattn.scheduling.request import Plan, awaited
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.text_spec import TranslationText
 from fastattn.weights import read
@@ -83,26 +76,11 @@ class Translator:
             )
         if encoder is None or checkpoint.spec.decoder is None:
             raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
-        resolved = resolve_precision(precision, checkpoint)
-        self._precision, checkpoint = resolved.name, resolved.applied(checkpoint)
-        # Kernels are imported only when they are needed: it takes a while.
-        if ops is None:
-            from fastattn import kernels
-
-            ops = kernels
-        self._ops = ops
-        limit = self._ops.thread_limit()
-        self._threads = limit if threads is None else min(check_count("threads", threads), limit)
         self._tokenizer = TranslationTokenizer(text)
         self._options = CallOptions(self._tokenizer)
-        packing = resolved.arithmetic, resolved.variety
-        packed_file = import_module("fastattn.packed_file").PackedFile(checkpoint.files, *packing) if keep else None
-        factors = partial(input_factors, checkpoint, self._ops)
-        self._model = build_model(checkpoint, self._ops, resolved.arithmetic, packed_file, factors)
-        if packed_file is not None:
-            packed_file.save()
-        end_id, unk_id = self._tokenizer.end_id, self._tokenizer.unk_id
-        self._service = DecodingService(self._model, end_id, unk_id, self._threads)
+        loaded = load_model(checkpoint, precision, threads, ops, keep)
+        self._precision = loaded.precision
+        self._service = DecodingService(loaded.model, self._tokenizer.end_id, self._tokenizer.unk_id, loaded.threads)
         self._pipeline = Pipeline(self._service, self._tokenizer, encoder.positions.limit)
 
     @property
@@ -224,11 +202,8 @@ class Translator:
         **options: Any,
     ) -> Any:
         """``translate`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
-        import asyncio  # 25 ms; callers that await have imported it already
-
-        caller = asyncio.current_task() if caller is None else caller
         how: dict[str, Any] = {"target_prefix": target_prefix, "split": split, "details": details, **options}
-        return await asyncio.wrap_future(self.submit(texts, caller=caller, **how))
+        return await awaited(partial(self.submit, texts, **how), caller)
 
     def _planned(
         self, texts: Any, target_prefix: Prefixes, split: str | None, details: bool, options: Mapping[str, Any]
@@ -399,22 +374,4 @@ class Translator:
 
         For an empty source the model does not run, and every token scores 0.
         """
-        listed = token_lists("sources", sources)
-        ids = [
-            [*self._tokenizer.target_ids(tokens), self._tokenizer.end_id] for tokens in token_lists("targets", targets)
-        ]
-        if len(ids) != len(listed):
-            raise InputError(f"score should be given as many targets as sources: {len(listed)}, not {len(ids)}")
-        self._pipeline.check_sources(listed)
-        source_ids = [self._tokenizer.source_ids(tokens) for tokens in listed]
-        log_probs = [np.zeros(len(target) - 1, np.float32) for target in ids]
-        chosen = [b for b in range(len(listed)) if len(source_ids[b])]
-        given = [source_ids[b] for b in chosen], [np.array(ids[b], np.int32) for b in chosen]
-        scored = self._service.scheduler().run(partial(score_plan, *given))
-        for b, log_probs_T in zip(chosen, scored):
-            log_probs[b] = log_probs_T
-        first = self._tokenizer.forced  # what is forced has no probability of its own
-        return [
-            Score(self._tokenizer.target_surfaces(target[1 + first :]), row[first:])
-            for target, row in zip(ids, log_probs)
-        ]
+        return self._pipeline.score(sources, targets)

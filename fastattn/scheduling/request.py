@@ -112,3 +112,10 @@ class Request(Future):
             self._untold.pop()  # by the first of those who cancel it
             self.set_running_or_notify_cancel()  # which alone tells those who wait by concurrent.futures.wait
         return True
+
+
+async def awaited(submit: Callable[..., Future], caller: Hashable) -> Any:
+    """The result of ``submit(caller=caller)`` for asyncio; a caller of None is the task."""
+    import asyncio  # 25 ms; callers that await have imported it already
+
+    return await asyncio.wrap_future(submit(caller=asyncio.current_task() if caller is None else caller))

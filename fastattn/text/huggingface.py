@@ -49,6 +49,7 @@ class HuggingFaceTokenizer:
         if lowercase:
             _add_lowercase(tokenizer)
         self._tokenizer = tokenizer
+        self._special = {index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special}
         self.max_length = max_length
 
     @property
@@ -60,6 +61,10 @@ class HuggingFaceTokenizer:
         """The token of an id, or None."""
         token: str | None = self._tokenizer.id_to_token(index)
         return token
+
+    def is_special(self, index: int) -> bool:
+        """Whether the file marks the token of an id as special."""
+        return index in self._special
 
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
         """One int32 array of ids a text, in their order.

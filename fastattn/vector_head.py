@@ -1,0 +1,95 @@
+"""From an encoder's last hidden states to vectors: pooling, dense layers, truncation, unit length."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastattn.errors import CheckpointError, InputError, check_count
+from fastattn.ops import Ops
+from fastattn.similarity import SIMILARITIES, unit_length
+from fastattn.spec import ACTIVATIONS
+from fastattn.text_spec import EncoderText, check_poolings
+
+
+@dataclass(frozen=True)
+class VectorOptions:
+    """The checked options of one call to an Encoder.
+
+    prompt       put before every text
+    prompt_rows  how many first rows, the prompt's, are not pooled
+    pooling      names from ``text_spec.POOLINGS``
+    normalize    True, False, or None: as the checkpoint says
+    width        of the vectors, truncated
+    """
+
+    prompt: str
+    prompt_rows: int
+    pooling: tuple[str, ...]
+    normalize: bool | None
+    width: int
+
+
+class VectorHead:
+    """Makes vectors from hidden states of ``width``, as a checkpoint that ``check_vectors`` accepts says."""
+
+    def __init__(self, text: EncoderText, width: int, ops: Ops):
+        self._text, self._width, self._ops = text, width, ops
+        self._dense = [(ops.pack_linear(weight_FD, bias), activation) for weight_FD, bias, activation in text.dense]
+
+    def width(self, pooling: Sequence[str], truncate_dim: int | None = None) -> int:
+        """The width of the vectors. Raises InputError for a ``truncate_dim`` that is no count."""
+        width = self._dense[-1][0].outputs if self._dense else self._width * len(pooling)
+        return width if truncate_dim is None else min(width, check_count("truncate_dim", truncate_dim))
+
+    def pooling(self, pooling: str | Sequence[str] | None) -> tuple[str, ...]:
+        """The poolings asked for, the checkpoint's for None. Raises InputError for what is unknown or does not fit."""
+        if pooling is None:
+            return self._text.pooling
+        if isinstance(pooling, str):
+            modes: tuple[str, ...] = (pooling,)
+        elif isinstance(pooling, Sequence) and all(isinstance(mode, str) for mode in pooling):
+            modes = tuple(pooling)
+        else:
+            raise InputError(f"pooling must be a str or several, got {pooling!r}")
+        check_poolings(modes)
+        if self._dense and self._width * len(modes) != self._dense[0][0].inputs:
+            raise InputError(
+                f"the checkpoint's dense layer takes {self._dense[0][0].inputs} values, "
+                f"pooling {', '.join(modes)} gives {self._width * len(modes)}"
+            )
+        return modes
+
+    def vectors(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
+        """vectors_BE float32 of the sentences whose last hidden states are rows_ND float32.
+
+        starts_B1  where each sentence's rows start, and where the last one's end
+        """
+        vectors_BE = self._ops.pool(rows_ND, starts_B1, options.pooling, options.prompt_rows)
+        for weights, activation in self._dense:
+            vectors_BE = self._ops.linear(vectors_BE, weights, activation)
+        vectors_BE = np.asarray(vectors_BE)
+        if options.normalize is None and self._text.normalize:
+            vectors_BE = unit_length(vectors_BE)
+        vectors_BE = vectors_BE[:, : options.width]
+        return unit_length(vectors_BE) if options.normalize else vectors_BE
+
+
+def check_vectors(text: EncoderText, width: int) -> None:
+    """Raise CheckpointError for an unknown pooling, similarity or activation, or dense layers that do not fit.
+
+    width  of the hidden states
+    """
+    try:
+        check_poolings(text.pooling)
+    except InputError as error:
+        raise CheckpointError(str(error)) from None
+    if text.similarity not in SIMILARITIES:
+        raise CheckpointError(f"unknown similarity {text.similarity!r}; known: {', '.join(SIMILARITIES)}")
+    inputs = width * len(text.pooling)
+    for weight_FD, _, activation in text.dense:
+        if activation not in ("none", *ACTIVATIONS):
+            raise CheckpointError(f"unknown activation {activation!r}; known: none, {', '.join(ACTIVATIONS)}")
+        if weight_FD.shape[1] != inputs:
+            raise CheckpointError(f"a dense layer of {weight_FD.shape[1]} inputs follows {inputs} outputs")
+        inputs = weight_FD.shape[0]
