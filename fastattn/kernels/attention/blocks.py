@@ -170,7 +170,7 @@ def keep_scores(row, line, sinks, first_seen, stop):
 
 @inner
 def attend_tile(i, s, here, sentence, block, form, weight, sinks, places):
-    """Attend from a tile's rows to the packed keys and values, from key s on; adds to their sums and totals."""
+    """Attention of a tile's rows over the packed keys and values, from key s on: adds to their sums and totals."""
     keys, values, scores, totals, sums, rows, ranges, tops, new_tops = places
     front, stop = seen_by_tile(ranges, i, s, here, sinks)
     if front >= stop:

@@ -73,7 +73,7 @@ def whole_cost(starts, seen_N2, group, key_heads, limit):
 
 @inner
 def attend_share(rows, starts, shape, columns, mask, form, weights_BHTS, share, scratch):
-    """Attend to a thread's blocks; share: (its number, number of shares, cost of all); others as in ``attend``."""
+    """Compute a thread's blocks; share: (its number, number of shares, cost of all); others as in ``attend``."""
     query_NE, key_ME, value_ME, out_NF = rows
     query_starts_B1, key_starts_B1 = starts
     heads, key_heads, width, value_width, limit = shape

@@ -284,7 +284,7 @@ def cost_of(keys, first, end):
 
 @inner
 def attend_share(rows, keys, shape, columns, form, weights_NHS, share, scratch, stride):
-    """Attend to a thread's part of all rows and heads; share: its (start, stop) in cost; others as in ``attend_rows``."""
+    """Compute a thread's part of all rows and heads; share: its (start, stop) in cost; others as in ``attend_rows``."""
     heads, group, width, value_width = shape
     query, key, value, out = step_places(rows, columns)
     weight_head = weights_NHS.shape[2] * 4
