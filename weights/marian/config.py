@@ -153,7 +153,7 @@ def _read(folder: Folder, name: str) -> Configuration:
 
 
 def _decoding(options: Options) -> DecodingSettings:
-    """The settings in the file; Marian's defaults, which differ from ours (12 beams, no normalization), are not applied."""
+    """The settings in the file; Marian's defaults (12 beams, no normalization) differ from ours and are not applied."""
     settings: dict[str, Any] = {}
     not_followed = []
     for name, ours in SETTINGS.items():
