@@ -1,12 +1,12 @@
-"""Benchmarks of fastattn against NumPy and, where they are installed, other engines.
+"""Benchmarks of fastattn against NumPy and other engines, if they are installed.
 
-    python -m bench [PART...]                 run all parts, or those named; print the tables and write them
+    python -m bench [PART...]                 run all parts, or those named; print and write the tables
     python -m bench --list                    the parts
-    python -m bench report RESULTS.json       write RESULTS.md and the plots from an earlier run's results alone
+    python -m bench report RESULTS.json       write RESULTS.md and the plots from earlier results
 
-Competitors alternate in one process; a figure is the median, a ratio is of medians of one run. Peak arithmetic and
-memory bandwidth are measured in the same process. Progress goes to stderr, the tables to stdout. The exit status is 1
-where a part failed or where two engines' results differ.
+Engines alternate in one process; figures are medians, ratios are of medians in one run. Peak arithmetic and memory
+bandwidth are measured in the same process. Progress goes to stderr, the tables to stdout. The exit status is 1 if a
+part failed or two engines' results differ.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
     (folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
     write(results, folder)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # as RESULTS.md is, whatever the locale
+        sys.stdout.reconfigure(encoding="utf-8")  # like RESULTS.md, whatever the locale
     print(markdown(results))
     print(f"written: {', '.join(sorted(str(path) for path in folder.iterdir() if path.is_file()))}", file=sys.stderr)
     return int(bool(results["failures"]))

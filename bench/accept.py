@@ -3,11 +3,10 @@
     python bench/accept.py --data DIR [NAME...]     run all checks, or those whose names contain a NAME
     python bench/accept.py --list
 
-DIR holds flores-dev/flores-dev.{en,pt,zh}, stsb/stsb-en-dev.csv and aren-transliteration/. It runs in an environment
-with the peers (torch, ctranslate2, onnxruntime, onnx, sentence-transformers, sentencepiece, sacrebleu) beside
-fastattn; translateLocally is the program that FASTATTN_TRANSLATELOCALLY names, or on PATH. A line says PASS or FAIL,
-the check's name and its figures, each beside what is wanted of it, or SKIP and what is absent; the exit status is the
-number of failures.
+DIR has flores-dev/flores-dev.{en,pt,zh}, stsb/stsb-en-dev.csv and aren-transliteration/. The environment should have
+the peers (torch, ctranslate2, onnxruntime, onnx, sentence-transformers, sentencepiece, sacrebleu) and fastattn;
+translateLocally is the program that FASTATTN_TRANSLATELOCALLY names, or on PATH. A line has PASS or FAIL, the check's
+name and its figures, each with its target, or SKIP and what is absent; the exit status is the number of failures.
 """
 
 import argparse
@@ -19,7 +18,7 @@ import traceback
 from pathlib import Path
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-if not __package__:  # run as a file: the checks are of the package that this folder is
+if not __package__:  # run as a file: the checks are in this folder's package
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 
@@ -30,7 +29,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fastattn-accept-") as folder:
-        os.environ["NUMBA_CACHE_DIR"] = folder  # bench.measure's kernels: Numba's key would miss what they are made of
+        os.environ["NUMBA_CACHE_DIR"] = folder  # bench.measure's kernels: Numba's key omits their sources
         return run(parser, options)
 
 

@@ -1,10 +1,10 @@
-"""What LLVM made of a kernel, for this CPU.
+"""LLVM's assembly of a kernel, for this CPU.
 
     python -m bench.assembly                 the kernels' names
     python -m bench.assembly matmul._linear  the assembly of each form of one, to stdout
 
-Everything is compiled anew, half a minute: code that comes out of the cache cannot be shown. NUMBA_CPU_NAME and
-NUMBA_CPU_FEATURES, both set, compile for another CPU than this one.
+Everything is compiled again, half a minute: code from the cache cannot be shown. NUMBA_CPU_NAME and
+NUMBA_CPU_FEATURES, if both are set, compile for another CPU.
 """
 
 import importlib
@@ -42,7 +42,7 @@ def show(names: list[str]) -> int:
 
 
 def find_kernels() -> dict[str, Any]:
-    """FILE.FUNCTION -> the kernel."""
+    """{FILE.FUNCTION: kernel}."""
     from fastattn import kernels
     from fastattn.runtime.jit import Kernel
 
@@ -52,7 +52,7 @@ def find_kernels() -> dict[str, Any]:
         f"{room.__name__.rpartition('.')[2]}.{name}": value
         for room in rooms
         for name, value in vars(room).items()
-        if isinstance(value, Kernel) and value.__module__ == room.__name__  # and not one that it imports
+        if isinstance(value, Kernel) and value.__module__ == room.__name__  # and not an imported one
     }
 
 

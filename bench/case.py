@@ -1,4 +1,4 @@
-"""A case: one piece of work, done by several engines, with the work and bytes that a time is judged by."""
+"""A case: a task done by several engines, with the work and bytes by which a time is judged."""
 
 import importlib
 import importlib.util
@@ -13,16 +13,16 @@ from bench.timing import sample
 
 OURS = "fastattn"
 NOT_INSTALLED = "not installed"
-# Of the largest value: far above rounding, each engine's in its own way, and far below any mistake.
+# Allowed differences, relative to the largest value: far above the engines' rounding, far below any mistake.
 ALLOWED = {"float32": 1e-3, "bfloat16": 2e-2, "int8": 5e-2}
 
 
 @dataclass
 class Side:
-    """A competitor. ``calls`` has one call for each setting worth trying; none where it is ``absent`` for a reason.
+    """One engine of a case. ``calls`` has one call for each setting worth trying; none if ``absent`` gives a reason.
 
-    share  of the case's work that a call does, where all of it would take too long
-    view   brings its result into the form of ours
+    share  the share of the case's work that a call does, if all of it would take too long
+    view   converts its result to the form of ours
     """
 
     calls: Mapping[Any, Callable[[], Any]] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Side:
 
 
 def largest_difference(ours: Any, other: Any, precision: str = "float32") -> tuple[bool, str]:
-    """Whether two arrays agree, and their largest difference as a part of the largest value."""
+    """(whether two arrays agree, their largest difference relative to the largest value)."""
     scale = float(np.abs(ours).max(initial=0.0))
     difference = float(np.abs(ours - other).max(initial=0.0)) / (scale or 1.0)
     return difference <= ALLOWED[precision], f"{difference:.0e}"
@@ -40,11 +40,11 @@ def largest_difference(ours: Any, other: Any, precision: str = "float32") -> tup
 
 @dataclass
 class Case:
-    """work    of one call, in ``unit`` (rates are work / seconds); flops and bytes of it where they are countable.
+    """work    of one call, in ``unit`` (rates are work / seconds); also its flops and bytes if they can be counted.
 
     bytes  the least that must be moved: each operand once
-    agree  (result of ours, another's in our form) -> whether they agree, and how it is said
-    warm   whether all sides have run before, on something small: else a first call is not timed
+    agree  (our result, another's in our form) -> (whether they agree, the text for the report)
+    warm   whether all sides have already run, on a small input; otherwise a first call is not timed
     """
 
     name: str
@@ -62,13 +62,13 @@ def installed(libraries: tuple[str, ...]) -> bool:
 
 
 def peer(libraries: tuple[str, ...], module: str, make: Callable[[Any], Side]) -> Side:
-    """A side that needs libraries which may not be there: ``make(module)``, the module imported only now."""
+    """A side that needs libraries: ``make(module)``, with the module imported now, or absent if they are missing."""
     return make(importlib.import_module(module)) if installed(libraries) else Side(absent=NOT_INSTALLED)
 
 
 @dataclass
 class Trial:
-    """The quickest setting of a side, by one call of each: its seconds and its result."""
+    """The fastest setting of a side, from one call of each: its seconds and its result."""
 
     setting: Any
     seconds: float
@@ -90,7 +90,7 @@ def try_settings(side: Side, warm: bool) -> Trial:
 
 
 def run_case(case: Case, rounds: int, seconds: float, pause: float) -> dict[str, Any]:
-    """The case's row of the results: medians, samples, settings, and whether the results agree."""
+    """The case's row of the results: medians, samples, settings, whether the results agree."""
     present = {name: side for name, side in case.sides.items() if side.calls}
     trials = {name: try_settings(side, case.warm) for name, side in present.items()}
     results = {name: present[name].view(trial.result) for name, trial in trials.items()}

@@ -1,6 +1,6 @@
-"""One request in a process of its own: ``python -m bench.child REQUEST.json RESULT.json``.
+"""One request in its own process: ``python -m bench.child REQUEST.json RESULT.json``.
 
-The environment holds every library to the request's threads from the start, and memory is that of one part alone.
+The environment limits every library to the request's threads from the start, and memory is that of one part only.
 """
 
 import json

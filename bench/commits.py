@@ -1,11 +1,11 @@
-"""How fast two commits are beside each other, in processes that alternate.
+"""Compares the speed of two commits, in processes that alternate.
 
     python -m bench.commits BEFORE [AFTER] [--threads N,N] [--only TEXT] [--rounds N] [--data DIR] [--compiling]
 
-Each commit (AFTER: the one that is checked out) is laid out as an installation would be, under build/commits/NAME; a
-process of each keeps the models, and does a case in turn with the other. Then processes that start, load, translate
-one sentence and end, again in turn; with --compiling, the time to compile all kernels. The figure is the median of the
-ratios of neighbours in time, AFTER over BEFORE: above 1 is slower. Every line is printed, and none is judged.
+Each commit (AFTER: by default the one that is checked out) is laid out as if installed, under build/commits/NAME. One
+process of each keeps the models loaded; the two run each case alternately. Then processes that start, load, translate
+one sentence and end, also alternately; with --compiling, the time to compile all kernels. The figure is the median of
+the ratios of adjacent samples, AFTER over BEFORE: above 1 is slower. Every line is printed, none is judged.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def installed(name: str) -> Path:
-    """The folder that holds ``fastattn`` as it was at a commit, weights and cli in it."""
+    """The folder with ``fastattn`` of a commit, including weights and cli."""
     return _laid_out(_git("rev-parse", "--short", name))
 
 
@@ -63,7 +63,7 @@ def _laid_out(commit: str) -> Path:
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
     for part in ("weights", "cli"):
         (folder / part).rename(folder / "fastattn" / part)
-    # as pip does: where the environment keeps Python from it, every start would compile, and longer files take longer
+    # as pip does: if the environment forbids .pyc files, every start would compile, and longer files take longer
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder)], check=True)
     return folder
 
@@ -76,7 +76,7 @@ def _git(*arguments: str) -> str:
 
 
 class Child:
-    """A process that has one commit's models and does the case that it is told."""
+    """A process with one commit's models that runs the cases it is asked for."""
 
     def __init__(self, tree: Path, texts: dict[str, list[str]], threads: int) -> None:
         command = [sys.executable, str(CHILD), str(tree), str(threads)]
@@ -86,7 +86,7 @@ class Child:
             stdout=subprocess.PIPE,
             text=True,
             cwd=tree,
-            env={**os.environ, "NUMBA_NUM_THREADS": str(threads)},  # attention takes all there are
+            env={**os.environ, "NUMBA_NUM_THREADS": str(threads)},  # attention uses all threads
         )
         self.cases = self.ask({"texts": texts, "single": SINGLE})
 
@@ -99,7 +99,7 @@ class Child:
         return json.loads(answer)
 
     def time(self, case: str) -> float:
-        """Seconds of a case, or bytes of the peak."""
+        """Seconds of a case; for "peak" the bytes of peak memory."""
         return self.ask(case)[0]
 
     def end(self) -> None:
@@ -121,7 +121,7 @@ def compare_calls(trees: list[Path], texts: dict[str, list[str]], threads: int, 
 
 
 def alternate(calls: list[Callable[[], float]], rounds: int) -> list[tuple[float, float]]:
-    """(before, after) of each round; who goes first changes with the rounds. A round before them is not counted."""
+    """(before, after) of each round; the first to run alternates. An extra first round is not counted."""
     pairs = []
     for turn in range(rounds + 1):
         found = {i: calls[i]() for i in ((0, 1), (1, 0))[turn % 2]}
@@ -136,7 +136,7 @@ def say(name: str, pairs: list[tuple[float, float]], factor: float, unit: str) -
 
 
 def compare_processes(trees: list[Path], texts: dict[str, list[str]], options: argparse.Namespace) -> None:
-    """Whole processes; each commit's packed weights and kernels are in its own cache, written by the first run."""
+    """Compare whole processes; each commit has its own cache of weights and kernels, written by the first run."""
     commands = {
         "import": ["-c", "import fastattn; fastattn.Translator"],
         "load zh-en int8": ["-c", "import fastattn; fastattn.Translator('zh-en', precision='int8')"],
@@ -157,7 +157,7 @@ def compare_processes(trees: list[Path], texts: dict[str, list[str]], options: a
 
 
 def own_cache(folder: Path) -> Path:
-    """A cache with the checkpoints that there are, and nothing else."""
+    """A cache with only the pulled checkpoints."""
     folder.mkdir(mode=0o700)
     (folder / "checkpoints").symlink_to(cache_root().absolute() / "checkpoints", target_is_directory=True)
     return folder

@@ -1,6 +1,6 @@
-"""What bench.commits runs at each of two commits: ``commits_child.py TREE THREADS``, asked by lines of JSON.
+"""bench.commits's process for each of two commits: ``commits_child.py TREE THREADS``, with requests as lines of JSON.
 
-It takes fastattn from TREE, and nothing from this repository but itself: public names only, those that both have.
+It imports fastattn from TREE, and nothing else from this repository: only public names that both commits have.
 """
 
 import json
@@ -17,7 +17,7 @@ import numpy as np  # noqa: E402  the path comes first
 import fastattn  # noqa: E402
 
 THREADS = int(sys.argv[2])
-LEAST = 0.1  # seconds of a sample: what is quicker is called several times
+LEAST = 0.1  # seconds of a sample: a faster call is repeated
 SHAPES = {  # sentences, queries, keys, heads, width
     "one head": (1, 256, 256, 1, 64),
     "sentences": (32, 24, 24, 8, 64),
@@ -49,7 +49,7 @@ def encoder(precision: str) -> fastattn.Encoder:
 
 
 def model_cases(texts: dict[str, list[str]], single: int) -> Iterator[tuple[str, Callable[[], object]]]:
-    """A model is loaded by the first case that is asked for."""
+    """Yield (name, call); a model is loaded by its first case."""
     few = texts["zh"][:: max(1, len(texts["zh"]) // single)]
     for precision in ("int8", "float32"):
         zh = partial(translator, "zh-en", precision)

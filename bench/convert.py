@@ -1,8 +1,8 @@
-"""Copies of a sentence encoder in the peers' own forms, made once in a folder.
+"""Copies of a sentence encoder in the peers' formats, made once in a folder.
 
     python -m bench.convert FOLDER CACHE ENGINE PRECISION
 
-Made by a process of its own where memory or loading is measured.
+Run as a separate process if memory or loading is measured.
 """
 
 import hashlib

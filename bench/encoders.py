@@ -16,7 +16,7 @@ BATCHES = (16, 32, 64)
 
 
 class Setting(NamedTuple):
-    """What a competitor is tried at; nothing for what chooses by itself."""
+    """A setting of an engine to try; empty for an engine that chooses by itself."""
 
     batch: int = 0
     threads: str = ""
@@ -30,7 +30,7 @@ Make = TypeVar("Make")
 
 @dataclass(frozen=True)
 class Engine(Generic[Make]):
-    """What makes an engine's calls, the libraries that it needs beside fastattn, its precisions."""
+    """The function that makes an engine's calls, the libraries it needs besides fastattn, its precisions."""
 
     make: Make
     libraries: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Engine(Generic[Make]):
 
 
 def alone(calls: dict[Setting, Any]) -> dict[Setting, Any]:
-    """The settings that differ where one text comes at a time: batches do not matter."""
+    """The settings that differ for one text at a time, where the batch size has no effect."""
     return {Setting(0, setting.threads): call for setting, call in calls.items()}
 
 
@@ -49,7 +49,7 @@ def ours(folder: Path, threads: int, precision: str, cache: Path) -> dict[Settin
 
 
 def naive(folder: Path, threads: int, precision: str, cache: Path) -> dict[Setting, Encode]:
-    """The same model on fastattn.reference: NumPy, whose BLAS has as many threads."""
+    """The same model on fastattn.reference: NumPy, whose BLAS uses ``threads`` threads."""
     from fastattn import Encoder, reference
     from fastattn.weights import read
 
@@ -68,7 +68,7 @@ def sentence_transformers(folder: Path, threads: int, precision: str, cache: Pat
 
 
 class Tokenizer:
-    """tokenizer.json through its own library, cut as the model asks; batches of neighbours in length."""
+    """tokenizer.json through its own library, truncated to the model's limit; batches of similar length."""
 
     def __init__(self, folder: Path):
         from tokenizers import Tokenizer as Library
@@ -79,7 +79,7 @@ class Tokenizer:
         self._library.enable_truncation(limits["max_seq_length"])
 
     def batches(self, texts: list[str], size: int) -> Iterator[tuple[list[int], list[list[int]]]]:
-        """(numbers of the texts, their ids)."""
+        """Yield (indices of the texts, their ids)."""
         ids = [encoding.ids for encoding in self._library.encode_batch(texts)]
         order = sorted(range(len(ids)), key=lambda b: -len(ids[b]))
         for start in range(0, len(order), size):
@@ -88,7 +88,7 @@ class Tokenizer:
 
 
 def _mean(rows_BTD: np.ndarray, lengths_B: np.ndarray) -> np.ndarray:
-    """The mean of each sentence's rows, at unit length: the pooling of MiniLM."""
+    """The mean of each sentence's rows, scaled to unit length: MiniLM's pooling."""
     seen_BT1 = (np.arange(rows_BTD.shape[1]) < lengths_B[:, None])[:, None].astype(np.float32)
     sums_BD = (seen_BT1 @ rows_BTD)[:, 0]
     return sums_BD / np.linalg.norm(sums_BD, axis=1, keepdims=True)
@@ -136,7 +136,7 @@ def ctranslate2(folder: Path, threads: int, precision: str, cache: Path) -> dict
 
 
 def thread_pairs(threads: int) -> list[tuple[int, int]]:
-    """CTranslate2's inter and intra threads whose product is ``threads``, the two extremes."""
+    """The two extreme (inter, intra) threads of CTranslate2 whose product is ``threads``."""
     return list(dict.fromkeys([(1, threads), (threads, 1)]))
 
 

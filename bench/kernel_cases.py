@@ -15,7 +15,7 @@ from fastattn import kernels, reference
 
 
 def case_of(problem: Problem) -> Case:
-    """The problem with all who solve it; a peer's module has a function of the operation's name."""
+    """The problem with all engines that solve it; a peer's module has a function with the operation's name."""
     work = problem.work
     assert work is not None, f"{problem.name} is of no benchmark"
 
@@ -42,7 +42,7 @@ def linear(rows: int, inputs: int, outputs: int, precision: str = "float32") -> 
 
 
 def attention(batch: int, heads: int, length: int, head_width: int, causal: bool = False, naive: bool = True) -> Case:
-    """``naive``: whether NumPy, which stores the scores, takes part."""
+    """naive: whether to include NumPy, which stores the scores."""
     size = equal_lengths(batch, heads, length, head_width, causal)
     case = case_of(OPERATIONS["attention"].problem(size))
     if naive:
@@ -51,7 +51,7 @@ def attention(batch: int, heads: int, length: int, head_width: int, causal: bool
 
 
 def table_cases(request: Request) -> Iterator[Callable[[], Case]]:
-    """Those of the table that there are in the request's precision, each to be built when its turn comes."""
+    """Yield functions that build the table's cases in the request's precision, each called when its case runs."""
     for operation in OPERATIONS.values():
         if request.precision in operation.precisions:
             more = {"precision": request.precision} if len(operation.precisions) > 1 else {}

@@ -1,4 +1,4 @@
-"""What the results were measured on and with: commit, CPU, features, versions."""
+"""The environment of the measurements: commit, CPU, features, versions."""
 
 import importlib.metadata
 import os
@@ -37,7 +37,7 @@ def processors() -> int:
 
 
 def describe() -> dict[str, Any]:
-    """The head of the results."""
+    """The header of the results."""
     commit = _git("rev-parse", "HEAD")
     return {
         "commit": commit or "unknown",

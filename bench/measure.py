@@ -1,8 +1,8 @@
-"""What this machine can do at most, measured beside the benchmarks: arithmetic and memory bandwidth.
+"""This machine's limits, measured next to the benchmarks: peak arithmetic and memory bandwidth.
 
-The peak of a precision is the engine's own register tile, bare: multiply-adds on operands that stay in the first cache,
-nothing staged, nothing written but at the very end. The bandwidth is a streaming read of an array far larger than the
-last cache. Both take the best of several short runs: a limit, not an average.
+The peak of a precision is the engine's register tile alone: multiply-adds on operands that stay in L1, without staging,
+writing only at the end. The bandwidth is a streaming read of an array far larger than the last-level cache. Both take
+the best of several short runs: a limit, not an average.
 """
 
 import re
@@ -21,14 +21,14 @@ from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.target import TARGET
 from fastattn.simd.tile import PRECISIONS, emit_sums
 
-STEPS = 512  # 8 rows of 512 words take 16 KiB of a first cache of 32 to 48
-WORK = 1.5e10  # operations of one run of one thread, a multiply-add being two
+STEPS = 512  # 8 rows of 512 words take 16 KiB of an L1 of 32 to 48
+WORK = 1.5e10  # operations of one run of one thread; a multiply-add is two
 LEAST_BYTES, MOST_BYTES = 256 << 20, 2 << 30
 
 
 @intrinsic
 def _sums(typing_context, b_N, a, a_row, b, b_step, steps, c):
-    """One tile of sums in the precision of ``b_N``; addresses, and strides in bytes."""
+    """One tile of sums in the precision of ``b_N``; the others are addresses, and strides in bytes."""
     arithmetic = arithmetic_for(PRECISIONS[b_N.dtype])
 
     def emit(emitter: Emitter, a, a_row, b, b_step, steps, c) -> None:
@@ -47,7 +47,7 @@ def _sums(typing_context, b_N, a, a_row, b, b_step, steps, c):
     return types.void(b_N, *[types.intp] * 6), generate
 
 
-# Compiled by plain Numba, whose cache is a folder of this run alone: the engine's own is keyed on its own sources.
+# Compiled by plain Numba, with a cache folder for this run only: the engine's cache is keyed on its own sources.
 @numba.njit(parallel=True, cache=True, error_model="numpy")
 def _multiply(a_TRB, b_TN, b_step, c_TRN, repeats):
     for t in prange(a_TRB.shape[0]):
@@ -58,12 +58,12 @@ def _multiply(a_TRB, b_TN, b_step, c_TRN, repeats):
 
 @numba.njit(parallel=True, cache=True, error_model="numpy")
 def _read(data, totals):
-    """Each thread reads four streams side by side, which keeps more of memory at work than one does."""
+    """Each thread reads four streams at once, which uses more of the memory's bandwidth than one."""
     length = len(data) // (4 * len(totals))
     for t in prange(len(totals)):
         part = data[4 * t * length : 4 * (t + 1) * length]
         one, two, three, four = part[:length], part[length:], part[2 * length :], part[3 * length :]
-        # exclusive or is vectorized whatever the order; a float sum would not be
+        # exclusive or can be vectorized in any order, a float sum cannot
         total = np.int64(0)
         for i in range(length):
             total ^= one[i] ^ two[i] ^ three[i] ^ four[i]
@@ -71,7 +71,7 @@ def _read(data, totals):
 
 
 def bare_tile(threads: int, precision: str = "float32", share: float = 1.0) -> tuple[Callable[[], None], float]:
-    """A run of the tile on each of ``threads`` threads, a ``share`` of WORK each, and its operations."""
+    """(a call that runs the tile on ``threads`` threads, a ``share`` of WORK each; its number of operations)."""
     arithmetic = arithmetic_for(precision)
     rng = np.random.default_rng(0)
     a = _operands(rng, arithmetic, arithmetic.a_bytes, (threads, TARGET.rows, STEPS * arithmetic.group))
@@ -84,7 +84,7 @@ def bare_tile(threads: int, precision: str = "float32", share: float = 1.0) -> t
 
 
 def _operands(rng: np.random.Generator, arithmetic: Arithmetic, size: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Random values of ``size`` bytes as the tile takes them."""
+    """Random values of ``size`` bytes, in the tile's form."""
     if arithmetic.integer:
         return rng.integers(-100, 100, shape).astype(f"int{8 * size}")
     values = rng.standard_normal(shape, np.float32)
@@ -92,14 +92,14 @@ def _operands(rng: np.random.Generator, arithmetic: Arithmetic, size: int, shape
 
 
 def peak_flops(threads: int, precision: str = "float32", share: float = 1.0, runs: int = 12) -> float:
-    """Operations a second, a multiply-add being two, of ``threads`` threads together."""
+    """Operations per second of ``threads`` threads together; a multiply-add is two."""
     run, work = bare_tile(threads, precision, share)
     run()
     return work / min(once(run) for _ in range(runs))
 
 
 def bandwidth(threads: int, share: float = 1.0, runs: int = 5) -> float:
-    """Bytes a second that ``threads`` threads together read from memory, or from a ``share`` of what shows it."""
+    """Bytes per second that ``threads`` threads together read from memory; ``share`` shrinks the array for tests."""
     data = np.ones(int(share * min(MOST_BYTES, max(LEAST_BYTES, 4 * last_cache_bytes()))) // 8, np.int64)
     totals = np.zeros(threads, np.int64)
     _read(data[: 4 * threads], totals)
@@ -107,7 +107,7 @@ def bandwidth(threads: int, share: float = 1.0, runs: int = 5) -> float:
 
 
 def last_cache_bytes() -> int:
-    """The size of the last cache; 0 where the system does not say."""
+    """The size of the last-level cache; 0 if the system does not report it."""
     sizes = [_bytes(path.read_text()) for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
     return max(sizes, default=0)
 

@@ -1,6 +1,6 @@
-"""Resident memory of this process, from /proc: getrusage's maximum begins at the parent's size.
+"""Resident memory of this process, from /proc: getrusage's maximum starts at the parent's size.
 
-Imports next to nothing, so that what is measured with it is not its own.
+It imports almost nothing, so that it adds little to the measured memory.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def resident(peak: bool = False) -> int | None:
-    """Bytes of this process in memory, now or at most since it began; None where the system does not say."""
+    """Resident bytes of this process, now or at their peak; None if the system does not report them."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
@@ -20,15 +20,15 @@ def resident(peak: bool = False) -> int | None:
 
 
 def extra_resident(call: Callable[[], object]) -> int | None:
-    """Bytes by which the process grows at most while ``call`` runs; None where the system cannot say."""
+    """The bytes by which the process grows at most during ``call``; None if the system does not report them."""
     peak = Path("/proc/self/clear_refs")
     if not peak.exists():
         return None
     give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if give_back:
-        give_back(0)  # what was freed before, or the call could take that and not seem to grow
+        give_back(0)  # return freed memory first, or the call could reuse it without growing
     try:
-        peak.write_text("5")  # the peak begins anew
+        peak.write_text("5")  # resets the peak
     except OSError:
         return None
     before = resident()

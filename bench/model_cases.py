@@ -1,4 +1,4 @@
-"""Whole models as cases: texts in, vectors or translations out, tokenizing included on every side."""
+"""Whole models as cases: from texts to vectors or translations, including tokenizing for every engine."""
 
 from collections.abc import Callable, Iterator
 from difflib import SequenceMatcher
@@ -22,7 +22,7 @@ TOKENS = "tokens/s"
 
 
 def _calls(engines: dict[str, Engine[Any]], request: Request, arguments: tuple, warm_up: tuple) -> dict[str, Any]:
-    """The calls of each engine by setting, each run once on something small; a str says why there is none."""
+    """{engine: its calls by setting, each run once on a small input, or a str with the reason for none}."""
     found: dict[str, Any] = {}
     for name, engine in engines.items():
         if not request.compares(name):
@@ -43,7 +43,7 @@ def _alone(calls: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sides(calls: dict[str, Any], bind: Callable[[str, Any], Callable[[], Any]]) -> dict[str, Side]:
-    """``bind(engine, call)`` gives the call of a case without arguments."""
+    """The sides of a case; ``bind(engine, call)`` returns a call without arguments."""
     return {
         name: Side(absent=found)
         if isinstance(found, str)
@@ -53,7 +53,7 @@ def _sides(calls: dict[str, Any], bind: Callable[[str, Any], Callable[[], Any]])
 
 
 def layer_weights(checkpoint: Checkpoint, stack: str, each_token: bool = True) -> int:
-    """Weights of a stack's matrices that a token meets (its layers and projection), or a memory's token."""
+    """The number of a stack's weights applied to each token (layers and projection), or to each token of the memory."""
     memory = ".cross_attention.key_value."
     return sum(
         tensor.size
@@ -75,7 +75,7 @@ def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
     calls = _calls(ENCODERS, request, (folder, request.threads, request.precision, Path(request.cache)), (texts[:2],))
     single = _alone(calls)
     if request.size != "full":
-        calls = single  # so few texts are one batch
+        calls = single  # these few texts are one batch
 
     def case(name: str, texts: list[str], calls: Any, one_by_one: bool) -> Case:
         def bind(_: str, call: Any) -> Callable[[], np.ndarray]:
@@ -95,20 +95,20 @@ def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
 
 
 def _same_directions(ours_BD: np.ndarray, other_BD: np.ndarray) -> tuple[bool, str]:
-    """Vectors of engines that round each in its own way: the least cosine of a sentence's two."""
+    """Compare vectors of engines that round differently, by the least cosine of a sentence's two."""
     lengths_B = np.linalg.norm(ours_BD, axis=1) * np.linalg.norm(other_BD, axis=1)
     least = float(((ours_BD * other_BD).sum(1) / lengths_B).min())
     return least >= 0.97, f"cosine at least {least:.3f}"
 
 
 def _equal(ours: list[str], other: list[str]) -> tuple[bool, str]:
-    """Texts that are equal; near ties may fall either way, but not many."""
+    """Compare texts, which should be equal except for a few near ties."""
     equal = sum(a == b for a, b in zip(ours, other, strict=False))
     return equal >= 0.9 * len(other), f"{equal} of {len(other)} equal"
 
 
 def _alike(ours: list[str], other: list[str]) -> tuple[bool, str]:
-    """Texts of engines that round each in its own way: how much of their words is the same, in order."""
+    """Compare texts of engines that round differently, by the share of equal words in the same order."""
     pairs = [(a.split(), b.split()) for a, b in zip(ours, other, strict=False)]
     same = float(np.mean([SequenceMatcher(None, *pair, autojunk=False).ratio() for pair in pairs]))
     return same >= 0.7, f"{same:.0%} of the words equal"
@@ -121,7 +121,7 @@ def translate_cases(request: Request) -> Iterator[Callable[[], Case]]:
     engines = {
         name: engine
         for name, engine in TRANSLATORS.items()
-        if name != "NumPy" or request.size != "quick"  # which takes several seconds a sentence
+        if name != "NumPy" or request.size != "quick"  # NumPy takes several seconds a sentence
     }
     calls = _calls(engines, request, (folder, request.threads, request.precision), (texts[:1], 2))
     single = _alone(calls)
@@ -131,7 +131,7 @@ def translate_cases(request: Request) -> Iterator[Callable[[], Case]]:
     translator = ours.translator
 
     def case(name: str, texts: list[str], calls: Any, beam: int, naive: int, one_by_one: bool) -> Case:
-        """``naive``: how many texts NumPy translates."""
+        """naive: the number of texts that NumPy translates."""
         found = translator.translate(texts, beam_size=beam, details=True)
         produced = [sum(part.lengths[0] for part in translation.parts) for translation in found]
         sources = sum(len(part.source) + 1 for translation in found for part in translation.parts)
@@ -146,7 +146,7 @@ def translate_cases(request: Request) -> Iterator[Callable[[], Case]]:
         a_step, a_memory = (layer_weights(checkpoint, "decoder", each) for each in (True, False))
         a_source = layer_weights(checkpoint, "encoder") + a_memory
         flops = 2.0 * (a_source * sources + a_step * sum(produced) * beam)
-        # one at a time every step reads all weights that a token meets; of batches nothing so simple can be said
+        # a single sentence's step reads all weights that apply to a token; for batches there is no such simple rule
         size = WEIGHT_BYTES[request.precision]
         moved = float(size * (a_source * len(texts) + a_step * sum(produced))) if one_by_one else None
         agree = _equal if request.precision == "float32" else _alike
@@ -154,7 +154,7 @@ def translate_cases(request: Request) -> Iterator[Callable[[], Case]]:
 
     few = texts[:: max(1, len(texts) // request.choose(12, 2, 1))]
     for beam, title in ((1, "greedy"), (4, "beam 4")):
-        naive = request.choose({1: 16, 4: 4}[beam], 1, 1)  # as many rows at a time
+        naive = request.choose({1: 16, 4: 4}[beam], 1, 1)  # the same number of rows at a time
         yield partial(case, f"translate {len(texts)} sentences, {title}", texts, calls, beam, naive, False)
         if not request.scaling:
             yield partial(

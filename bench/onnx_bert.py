@@ -1,4 +1,4 @@
-"""A BERT encoder as an ONNX graph of the fused operators that ONNX Runtime's own optimizer makes of one."""
+"""A BERT encoder as an ONNX graph of the fused operators that ONNX Runtime's optimizer produces."""
 
 from pathlib import Path
 
@@ -9,9 +9,9 @@ from fastattn.weights import read
 
 
 def bert_model(folder: Path) -> bytes:
-    """The .onnx file from ids [B, T] and lengths [B], int32, to the last layer's rows [B, T, D].
+    """The .onnx file; its inputs are ids [B, T] and lengths [B], int32, its output the last layer's rows [B, T, D].
 
-    Attention over packed projections (com.microsoft.Attention), gelu with its bias.
+    It uses attention over packed projections (com.microsoft.Attention), and gelu fused with its bias.
     """
     checkpoint = read(folder)
     spec, tensors = checkpoint.spec.encoder, checkpoint.tensors
@@ -32,7 +32,7 @@ def bert_model(folder: Path) -> bytes:
         return graph.add("LayerNormalization", x, *weights, epsilon=spec.norms.epsilon)
 
     def product(x: str, name: str) -> tuple[str, str]:
-        """x W', and the bias that the next operator adds."""
+        """(x W', the bias, which the next operator adds)."""
         weight = graph.weight(tensors[f"{name}.weight"].T)
         return graph.add("MatMul", x, weight), graph.weight(tensors[f"{name}.bias"])
 

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-MICROSOFT = "com.microsoft"  # the fused operators of ONNX Runtime, what its own optimizer makes of transformers
+MICROSOFT = "com.microsoft"  # ONNX Runtime's fused operators, which its optimizer uses for transformers
 TYPES = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "int64": TensorProto.INT64}
 
 
 class Graph:
-    """Nodes and weights in order of creation; a value is known by its name."""
+    """Nodes and weights in order of creation; values are identified by name."""
 
     def __init__(self) -> None:
         self._nodes: list[Any] = []
@@ -18,7 +18,7 @@ class Graph:
         self._inputs: list[Any] = []
 
     def input(self, name: str, dtype: str, shape: list[Any]) -> str:
-        """An input; a dimension that is a str may vary."""
+        """Add an input; a dimension that is a str is variable."""
         self._inputs.append(helper.make_tensor_value_info(name, TYPES[dtype], shape))
         return name
 
@@ -28,7 +28,7 @@ class Graph:
         return name
 
     def add(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """One node; its only output's name."""
+        """Add a node; returns the name of its only output."""
         name = f"value{len(self._nodes)}"
         self._nodes.append(helper.make_node(operator, list(inputs), [name], domain=domain, **attributes))
         return name

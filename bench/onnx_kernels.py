@@ -1,4 +1,4 @@
-"""The operations as ONNX Runtime has them: each function takes a problem's arrays and form and gives a side."""
+"""ONNX Runtime's operations: each function takes a problem's arrays and form and returns a side."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def layer_norm(arrays: Arrays, epsilon: float) -> Side:
 
 
 def attention(arrays: Arrays, heads: int, key_heads: int, head_width: int, causal: bool) -> Side:
-    """Sentences of one length."""
+    """Attention over sentences of one length."""
     batch, width = len(arrays["query_starts"]) - 1, heads * head_width
     feeds = {name: arrays[name].reshape(batch, -1, width) for name in ("query", "key", "value")}
     graph = Graph()

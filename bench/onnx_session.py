@@ -6,10 +6,10 @@ import onnxruntime
 
 
 def session(model: bytes | str, threads: int) -> onnxruntime.InferenceSession:
-    """Of an .onnx file or its bytes, optimized by ONNX Runtime; ``threads`` share each operator.
+    """A session of an .onnx file or its bytes, optimized by ONNX Runtime; ``threads`` share each operator.
 
-    Only one of its fusions is off: a sum before a layer norm, for which its fused operator is the slower by far
-    (2048 x 384, one thread: 4.7 ms against 0.7).
+    Only one fusion is disabled: a sum before a layer norm, for which the fused operator is far slower (2048 x 384, one
+    thread: 4.7 ms against 0.7).
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -21,9 +21,9 @@ def session(model: bytes | str, threads: int) -> onnxruntime.InferenceSession:
 
 
 def quantized(model: Path) -> None:
-    """Quantize the .onnx file dynamically, by ONNX Runtime's own tool: int8 weights with a factor a column.
+    """Quantize the .onnx file dynamically, with ONNX Runtime's tool: int8 weights with a scale for each column.
 
-    Attention too, which then projects in int8.
+    Attention is included; its projections are then in int8.
     """
     from onnx import TensorProto
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -34,6 +34,6 @@ def quantized(model: Path) -> None:
         op_types_to_quantize=["MatMul", "Attention"],
         per_channel=True,
         weight_type=QuantType.QInt8,
-        # the fused operators' types are not known to its inference of shapes
+        # its shape inference does not know the fused operators' types
         extra_options={"DefaultTensorType": TensorProto.FLOAT},
     )

@@ -1,4 +1,4 @@
-"""Runs the parts: each request in a child process whose environment sets every library's number of threads."""
+"""Runs the parts: each request in a child process whose environment sets every library's threads."""
 
 import argparse
 import json
@@ -35,7 +35,7 @@ def thread_counts(most: int) -> list[int]:
 
 
 def run_parts(options: argparse.Namespace, parts: list[Part]) -> dict[str, Any]:
-    """The runs of all parts' requests, what failed, and which texts were used."""
+    """The results: the runs of all parts' requests, failures, and the texts used."""
     counts = options.threads or thread_counts(processors())
     if options.quick or options.toy:
         counts = counts[:2]
@@ -79,7 +79,7 @@ def _environment(request: Request, scratch: Path) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "true" if request.threads > 1 else "false",
         "NUMBA_CACHE_DIR": str(scratch / "numba"),
         "HF_HUB_OFFLINE": "1",
-        # the peers' own messages
+        # for the peers' messages
         "PYTHONWARNINGS": "ignore",
         "TQDM_DISABLE": "1",
         "TRANSFORMERS_VERBOSITY": "error",
@@ -87,7 +87,7 @@ def _environment(request: Request, scratch: Path) -> dict[str, str]:
 
 
 def run_child(request: Request, scratch: Path, more: dict[str, str] | None = None) -> dict[str, Any]:
-    """What bench.child found, or why it ``failed``; ``more`` are further variables of its environment."""
+    """bench.child's results, or why it ``failed``; ``more`` has additional environment variables."""
     say(request.title)
     source, target = scratch / "request.json", scratch / "result.json"
     source.write_text(json.dumps(request.as_dict()), encoding="utf-8")
@@ -105,7 +105,7 @@ def run_child(request: Request, scratch: Path, more: dict[str, str] | None = Non
 
 
 def _run_warmup(request: Request, more: dict[str, str], state: str) -> dict[str, Any]:
-    """``fastattn warmup``: all kernels there are, in all forms that this machine uses."""
+    """``fastattn warmup``: all kernels, in all forms that this machine uses."""
     say(f"warmup, {state} cache")
     begun = time.perf_counter()
     done = subprocess.run(
@@ -122,7 +122,7 @@ def _run_warmup(request: Request, more: dict[str, str], state: str) -> dict[str,
 
 
 def _failures(runs: list[dict[str, Any]]) -> list[str]:
-    """What went wrong: processes that failed, results that differ between engines."""
+    """The failures: processes that failed, results that differ between engines."""
     failures = [f"{run['part']} {run.get('item', '')}: {run['failed']}" for run in runs if "failed" in run]
     return failures + [
         f"{row['name']}, {name}: {side['agreement']}"

@@ -1,4 +1,4 @@
-"""The parts of the benchmark and the child processes that each takes."""
+"""The parts of the benchmark and their child processes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 @dataclass(frozen=True)
 class Part:
-    """``requests(base, counts)``: what is run; base holds what all share, counts the numbers of threads."""
+    """requests: (base, counts) -> requests to run; base has the common fields, counts the numbers of threads."""
 
     name: str
     claim: str
@@ -25,8 +25,8 @@ class Part:
 
 
 def _each(base: Request, counts: list[int]) -> list[Request]:
-    """All at one and two threads, in each precision; beyond, or where it has to be quick, only what the plot over
-    threads shows."""
+    """Everything at one and two threads in each precision; with more threads, or in a quick run, only what the plot
+    over threads shows."""
     precisions: tuple[str, ...] = PRECISIONS
     if base.size == "quick" and base.part != "kernels":
         counts, precisions = counts[-1:], ("float32", "int8")
@@ -55,7 +55,7 @@ def _resources(base: Request, counts: list[int]) -> list[Request]:
 
 
 def _compiling(base: Request, counts: list[int]) -> list[Request]:
-    """Compile time: the same with an empty cache of kernels, then with the cache that this filled. Not in a hurry."""
+    """Compile time: a run with an empty cache of kernels, then one with the filled cache. Only in a full run."""
     if base.size != "full":
         return []
     items = ("encode fastattn", "translate fastattn", "warmup")

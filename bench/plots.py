@@ -1,4 +1,4 @@
-"""The plots of the results: speed over threads, speed of attention over the number of positions, the roofline."""
+"""The plots of the results: speed over threads, attention's speed over the number of positions, the roofline."""
 
 import re
 from typing import Any
@@ -13,7 +13,7 @@ SHOWN = ("linear", "attention (", "encode", "translate")
 
 
 def threads_plot(runs: list[Run]) -> str | None:
-    """A panel for the first case of each kind in SHOWN that was run on every number of threads."""
+    """A panel for each kind in SHOWN, with its first case that was run on every number of threads."""
     panels = []
     for kind in SHOWN:
         mine = [run for run in runs if run["part"] != "lengths" and _names(run, kind) and run["precision"] == "float32"]
@@ -61,7 +61,7 @@ def _length(name: str) -> int:
 def roofline_plot(runs: list[Run]) -> str | None:
     """A panel for each number of threads on which the products of all precisions were measured.
 
-    A kernel's operations a second over its operations a byte; the lines are what arithmetic and memory allow at most.
+    A kernel's operations per second over its operations per byte; the lines are the limits of arithmetic and memory.
     """
     kernels = [run for run in runs if run["part"] == "kernels" and run.get("rows") and not run["scaling"]]
     counts = sorted({run["threads"] for run in kernels if run["precision"] != "float32"})
@@ -95,7 +95,7 @@ def _roofline(runs: list[Run]) -> Panel:
 
 
 def _series(rows: list[tuple[int, Any]]) -> dict[str, list[tuple[float, float]]]:
-    """Engine -> (x, rate) where it was measured."""
+    """{engine: its measured (x, rate)}."""
     series: dict[str, list[tuple[float, float]]] = {}
     for x, row in rows:
         for name, side in row["sides"].items():

@@ -1,4 +1,4 @@
-"""RESULTS.md and the plots, from results.json alone."""
+"""RESULTS.md and the plots, from results.json only."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,7 +28,7 @@ are at the quickest of several settings. Results of all sides are compared befor
 
 
 def write(results: dict[str, Any], folder: Path) -> None:
-    """RESULTS.md and the plots in ``folder``."""
+    """Write RESULTS.md and the plots into ``folder``."""
     plots = {"threads.svg": threads_plot, "lengths.svg": lengths_plot, "roofline.svg": roofline_plot}
     drawn = {name: draw(results["runs"]) for name, draw in plots.items()}
     for name, svg in drawn.items():
@@ -42,7 +42,7 @@ def write(results: dict[str, Any], folder: Path) -> None:
 
 
 def markdown(results: dict[str, Any], plots: Iterable[str] = ()) -> str:
-    """The whole report; ``plots`` are the files to show in it."""
+    """The whole report; ``plots`` are the image files to include."""
     lines = ["# Results", "", *_head(results), "", METHOD, ""]
     if results["failures"]:
         lines += ["**Failed:**", "", *(f"- {failure}" for failure in results["failures"]), ""]
@@ -81,7 +81,7 @@ def _head(results: dict[str, Any]) -> list[str]:
 
 
 def _table(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Markdown whose columns also line up in a terminal."""
+    """A Markdown table whose columns are also aligned in a terminal."""
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
 
     def line(cells: list[str]) -> str:
@@ -130,7 +130,7 @@ def _cell(row: Run, name: str) -> str:
 
 
 def _notes(rows: list[Run]) -> list[str]:
-    """The settings that were quickest, and where a side did a part of the work."""
+    """Notes: the fastest settings, and the sides that did only a part of the work."""
     notes = []
     for row in rows:
         said = [f"{name} {side['setting']}" for name, side in row["sides"].items() if side.get("setting")]
@@ -182,7 +182,7 @@ def _resources(runs: list[Run]) -> list[str]:
 
 
 def _compiling(runs: list[Run]) -> list[str]:
-    """Cold and warm side by side: their difference is what compiling takes."""
+    """Cold and warm times next to each other: the difference is the time to compile."""
     if not runs:
         return []
     lines = ["## Compiling", ""]

@@ -1,4 +1,4 @@
-"""What one child process is asked to measure."""
+"""The request to a child process: what to measure."""
 
 import sys
 from dataclasses import asdict, dataclass
@@ -8,16 +8,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Request:
-    """part       of bench.parts.PARTS, and ``item`` what of it where a part takes several processes
+    """part       of bench.parts.PARTS; ``item`` is a piece of it if the part takes several processes
 
-    size       "full", "quick" (a minute in all) or "toy" (only that everything works)
-    scaling    only what the plot over threads needs
-    only       cases whose name contains it
-    precision  of the products, on every side that has it
-    sentences  how many are translated, or 0: as many as the size says
-    engines    the competitors of encoding and translation; all where none is named
+    size       "full", "quick" (a minute in all) or "toy" (only a test that everything works)
+    scaling    only the cases that the plot over threads needs
+    only       only cases whose name contains this
+    precision  of the products, for every side that has it
+    sentences  number of sentences to translate; 0: by the size
+    engines    the engines for encoding and translation; all if empty
     data       a folder of corpora, "" for built-in sentences
-    cache      where peers' copies of models are kept
+    cache      the folder for peers' copies of models
     """
 
     part: str
@@ -53,5 +53,5 @@ class Request:
 
 
 def say(message: str) -> None:
-    """Progress."""
+    """Print progress."""
     print(message, file=sys.stderr, flush=True)

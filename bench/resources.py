@@ -1,6 +1,6 @@
-"""Start-up and memory of one engine in a process of its own: imports, loading, the first text, the rest.
+"""Start-up and memory of one engine in its own process: imports, loading, the first text, the others.
 
-Every import is inside, after its clock has started. One thread, so that no engine has several copies of its weights.
+Every import is in a function, after its clock has started. One thread, so that no engine copies its weights.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from typing import Any
 from bench.memory import extra_resident, resident
 from bench.request import Request
 
-# What an engine's user imports.
+# The imports of an engine's user.
 IMPORTS = {
     ("encode", "fastattn"): ("fastattn.encoder",),
     ("encode", "sentence-transformers"): ("sentence_transformers",),
@@ -83,7 +83,7 @@ def start(request: Request, task: str, engine: str) -> Any:
 
 
 def _count_compiled() -> list[str]:
-    """A list that grows by the name of each kernel that is compiled from now on."""
+    """A list to which the name of each kernel compiled from now on is appended."""
     from fastattn.runtime.jit import on_compile
 
     names: list[str] = []
@@ -92,21 +92,21 @@ def _count_compiled() -> list[str]:
 
 
 def _weight_bytes(folder: Path) -> int:
-    """The model's weights in float32, tied ones once."""
+    """The bytes of the model's weights in float32, tied ones once."""
     from fastattn.weights import read
 
     return sum({id(tensor): 4 * tensor.size for tensor in read(folder).tensors.values()}.values())
 
 
 def attention_memory(engine: str, length: int) -> Any:
-    """How far the process grows during attention over ``length`` positions of one head, beyond the result."""
+    """The process's growth during attention over ``length`` positions of one head, without the result."""
     from bench.kernel_cases import attention
 
     small, large = attention(1, 1, 64, 64), attention(1, 1, length, 64)
     if large.sides[engine].absent:
         return {"absent": large.sides[engine].absent}
     for call in small.sides[engine].calls.values():
-        call()  # compiled, threads started
+        call()  # compiles the kernels, starts the threads
     (call,) = large.sides[engine].calls.values()
     extra = extra_resident(call)
     return {"length": length, "extra": None if extra is None else max(0, extra - length * 64 * 4)}

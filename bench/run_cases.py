@@ -8,13 +8,13 @@ from bench.case import Case, run_case
 from bench.measure import bandwidth, peak_flops
 from bench.request import Request, say
 
-# Seconds before a side's turn. OpenBLAS's threads wait on their cores for some 70 ms after a product: 30 ms of rest
-# left PyTorch, whose turn is next, short of one (1024 cubed, two threads of a Zen 5: 16.0 ms, and 9.9 after 300 ms).
+# Seconds before a side's turn. OpenBLAS's threads wait on their cores for some 70 ms after a product: after 30 ms of
+# rest PyTorch, which is next, lacked one (1024 cubed, two threads of a Zen 5: 16.0 ms, and 9.9 after 300 ms).
 REST = 0.15
 
 
 def measured(request: Request, cases: Iterable[Callable[[], Case]], rounds: int, seconds: float, pause: float) -> Any:
-    """All cases' rows, between two measurements of what the machine can do, of which the better counts."""
+    """All cases' rows, between two measurements of the machine's limits, of which the better counts."""
     share = request.choose(1.0, 1.0, 0.1)
     limits = [(peak_flops(request.threads, request.precision, share), bandwidth(request.threads, share))]
     rows = []
@@ -23,7 +23,7 @@ def measured(request: Request, cases: Iterable[Callable[[], Case]], rounds: int,
         if request.only in case.name:
             say(f"  {case.name}")
             rows.append(run_case(case, rounds, seconds, pause if request.threads > 1 else 0.0))
-        del case  # before the next one's arrays are made
+        del case  # frees its arrays before the next case's are made
     limits.append((peak_flops(request.threads, request.precision, share), bandwidth(request.threads, share)))
     peak, read = (max(values) for values in zip(*limits, strict=True))
     return {"peak_flops": peak, "bandwidth": read, "rows": rows}

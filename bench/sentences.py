@@ -1,4 +1,4 @@
-"""The texts that are encoded and translated: lines of a corpus, or sentences of our own where there is none."""
+"""The texts to encode and translate: lines of a corpus, or built-in sentences."""
 
 from pathlib import Path
 
@@ -68,9 +68,9 @@ _CORPORA = {"en": ("flores-dev.en", _ENGLISH, " "), "zh": ("flores-dev.zh", _CHI
 
 
 def sentences(language: str, count: int, data: Path | None = None) -> list[str]:
-    """``count`` sentences, "en" or "zh": of ``data``/flores-dev/flores-dev.{en,zh} where given, else built in.
+    """``count`` sentences, "en" or "zh": of ``data``/flores-dev/flores-dev.{en,zh} if given, else built in.
 
-    Built in are every beginning with every end, in an order that mixes them, over and over.
+    Built-in sentences combine every beginning with every end, in a mixed order, repeatedly.
     """
     file, (starts, ends), space = _CORPORA[language]
     if data is not None:

@@ -1,12 +1,12 @@
-"""Translate and encode from many Python threads at once for as long as told; nothing may differ, fail or grow.
+"""Translate and encode from many Python threads for a given time; nothing may differ, fail or grow.
 
     python bench/soak.py --minutes 20
 
-Beforehand one thread computes what each text gives in each precision with each set of options. Then THREADS Python
-threads, sharing engines that use one thread and engines that use all, take a random precision, random batches of texts
-and a random set of options; every text's result must have the same bits as beforehand. The process's resident memory is
-sampled each second: the median of the last quarter may exceed that of the first by at most 5% and 20 MB. One line, PASS
-or FAIL, tells the figures; the exit status is 0, 1, or 130 after Ctrl-C, which ends at once.
+First, one thread computes each text's result in each precision with each set of options. Then THREADS Python threads,
+sharing engines that use one thread and engines that use all, take a random precision, random batches of texts and a
+random set of options; every text's result must have the same bits as before. The process's resident memory is sampled
+each second: the median of the last quarter may exceed that of the first by at most 5% and 20 MB. One line, PASS or
+FAIL, has the figures; the exit status is 0, 1, or 130 after Ctrl-C, which ends at once.
 """
 
 import argparse
@@ -55,7 +55,7 @@ ENCODING_OPTIONS: list[dict[str, Any]] = [
 
 @dataclass(frozen=True)
 class Work:
-    """One kind of request: the engines that share it, its texts, its options, and what each pair gives."""
+    """One kind of request: the engines that share it, its texts, its options, and the expected results."""
 
     name: str
     engines: list[Callable[[list[str], dict], list[Any]]]
@@ -69,7 +69,7 @@ class Work:
             self.expected.append([self.engines[0]([text], options)[0] for text in self.texts])
 
     def differences(self, rng: random.Random) -> int:
-        """How many of a random batch's results are not as expected."""
+        """The number of unexpected results in a random batch."""
         number = rng.randrange(len(self.options))
         chosen = [rng.randrange(len(self.texts)) for _ in range(rng.randint(1, LARGEST_BATCH))]
         engine = rng.choice(self.engines)
@@ -79,7 +79,7 @@ class Work:
 
 @dataclass
 class Tally:
-    """What the threads have seen so far."""
+    """The threads' counts so far."""
 
     requests: dict[str, int] = field(default_factory=dict)
     differences: int = 0
@@ -94,7 +94,7 @@ class Tally:
 
 
 def texts_of(words: list[str], separator: str, count: int, longest: int) -> list[str]:
-    """Random texts of 0 to ``longest`` words, the same ones each time."""
+    """Random texts of 0 to ``longest`` words, from a fixed seed."""
     rng = random.Random(7)
     return ["", *(separator.join(rng.choices(words, k=rng.randint(1, longest))) for _ in range(count - 1))]
 
@@ -133,7 +133,7 @@ def encoding_work(model: str, precision: str) -> Work:
 
 
 def resident_bytes() -> int:
-    """The process's resident memory now, 0 where the system does not tell."""
+    """The process's resident memory, 0 if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
@@ -142,7 +142,7 @@ def resident_bytes() -> int:
 
 
 def soak(works: list[tuple[Work, Work]], minutes: float, seed: int) -> tuple[Tally, list[int]]:
-    """Have the threads work until the time is over; returns what they saw and the memory's samples."""
+    """Run the threads until the time is over; returns (their tally, the memory's samples)."""
     tally, over = Tally(), threading.Event()
 
     def run(number: int) -> None:
@@ -156,7 +156,7 @@ def soak(works: list[tuple[Work, Work]], minutes: float, seed: int) -> tuple[Tal
                 traceback.print_exc()
                 tally.add(work.name, 0, error=True)
 
-    # Daemons: Ctrl-C does not wait for what they are computing.
+    # Daemons: Ctrl-C does not wait for them.
     threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(THREADS)]
     for thread in threads:
         thread.start()
@@ -172,7 +172,7 @@ def soak(works: list[tuple[Work, Work]], minutes: float, seed: int) -> tuple[Tal
 
 
 def verdict(tally: Tally, kinds: int, samples: list[int], what: str) -> bool:
-    """Print the one line; whether all is well, and each of so many ``kinds`` of requests was made."""
+    """Print the line; returns whether nothing failed and each of the ``kinds`` of requests was made."""
     quarter = max(1, len(samples) // 4)
     first, last = statistics.median(samples[:quarter]), statistics.median(samples[-quarter:])
     flat = last <= GROWTH * first + ALLOWANCE
@@ -216,5 +216,5 @@ if __name__ == "__main__":
         print("FAIL  soak: interrupted", flush=True)
         status = 130
     sys.stdout.flush()
-    # Threads that are inside compiled code would be waited for, or torn down under it.
+    # A normal exit would wait for threads in compiled code, or destroy it while they run.
     os._exit(status)

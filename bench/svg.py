@@ -1,10 +1,10 @@
-"""Line plots as SVG, written by hand: panels side by side, one legend. No library is needed to draw or to see them."""
+"""Line plots as SVG, written without a library: panels in a row, one legend."""
 
 import math
 from dataclasses import dataclass, field
 from html import escape
 
-PANEL, HEIGHT = 300, 230  # of the axes of one panel
+PANEL, HEIGHT = 300, 230  # width and height of a panel's axes
 LEFT, TOP, RIGHT, BOTTOM = 62, 34, 14, 48
 COLOURS = ("#0b6bcb", "#c8553d", "#3d8b5f", "#8a5fb0", "#b08900", "#555555")
 
@@ -13,9 +13,9 @@ Series = dict[str, list[tuple[float, float]]]
 
 @dataclass
 class Panel:
-    """series: name -> points (x, y) that a line joins; dots: points that none does; dashed: limits, not measurements.
+    """series: name -> points (x, y) of a line; dots: points without a line; dashed: lines of limits, not measurements.
 
-    The x axis is logarithmic, base 2; with ``log_y`` the other too, base 10, and x is marked at powers alone.
+    The x axis is logarithmic, base 2; with ``log_y`` also the y axis, base 10, and x is marked only at powers.
     """
 
     title: str
@@ -48,7 +48,7 @@ def plot(panels: list[Panel]) -> str:
 
 
 def _legend(colours: dict[str, str], y: float) -> tuple[str, float]:
-    """The legend and where it ends."""
+    """(the legend, the y at which it ends)."""
     parts, x = [], float(LEFT)
     for name, colour in colours.items():
         parts.append(_line([(x, y - 4), (x + 18, y - 4)], colour) + _text(x + 23, y, name))
@@ -92,18 +92,18 @@ def _scaled(y: float, logarithmic: bool) -> float:
 
 
 def _powers(values: list[float]) -> list[float]:
-    """Powers of ten around the values."""
+    """The powers of ten around the values."""
     first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     return [10.0**power for power in range(first, max(last, first + 1) + 1)]
 
 
 def _x_marks(low: float, high: float) -> list[float]:
-    """Powers of four from 2**low to 2**high."""
+    """The powers of four from 2**low to 2**high."""
     return [2.0**power for power in range(math.ceil(low), math.floor(high) + 1) if power % 2 == 0]
 
 
 def _ticks(values: list[float]) -> list[float]:
-    """From 0 to at least the largest in four to eight steps of 1, 2 or 5 times a power of ten."""
+    """Ticks from 0 to at least the largest value, in four to eight steps of 1, 2 or 5 times a power of ten."""
     top = max(values)
     rough = (top or 1.0) / 4
     power = 10.0 ** math.floor(math.log10(rough))

@@ -1,4 +1,4 @@
-"""Timing of competitors in one run: they alternate, so that a noisy machine is noisy for all; medians and ratios."""
+"""Timing of engines in one run: they alternate, so that a noisy machine is noisy for all; medians and ratios."""
 
 import contextlib
 import math
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-BLOCK = 0.02  # seconds: what is quicker is called several times in a row
+BLOCK = 0.02  # seconds: a faster call is repeated
 
 
 def once(call: Callable[[], object]) -> float:
@@ -35,13 +35,13 @@ def sample(
     seconds: float,
     pause: float = 0.0,
 ) -> dict[str, list[float]]:
-    """Seconds of one call, a list for each competitor; they alternate.
+    """Seconds of one call, a list for each engine; they alternate.
 
-    known    seconds of one call of each, which has run before. Where that is a quarter of ``seconds`` or more, it is
-             the only sample of that competitor.
-    seconds  after which rounds end: three are run at least, or what fits into twice that time.
-    pause    seconds of rest before each, in which the threads of the one before stop waiting for work on their cores;
-             what is quick is then called once more untimed, which wakes its own.
+    known    seconds of one call of each, which has run before. If that is a quarter of ``seconds`` or more, it is the
+             only sample of that engine.
+    seconds  after which rounds end: at least three are run, or as many as fit into twice that time.
+    pause    seconds of rest before each, in which the previous engine's threads stop waiting for work on their cores;
+             a fast call is then run once untimed, which wakes its own threads.
     """
     times = {name: [known[name]] if known[name] >= seconds / 4 else [] for name in calls}
     repeats = {name: max(1, math.ceil(BLOCK / known[name])) for name in calls if not times[name]}
@@ -64,7 +64,7 @@ def sample(
 
 @contextlib.contextmanager
 def library_threads(count: int) -> Iterator[None]:
-    """NumPy's BLAS, OpenMP and PyTorch, where it is there, held to ``count`` threads; tokenizers to one, or not."""
+    """Limit NumPy's BLAS, OpenMP and PyTorch, if installed, to ``count`` threads; tokenizers to one or all."""
     import threadpoolctl
 
     with threadpoolctl.threadpool_limits(count), _tokenizers(count > 1), _torch(count):
@@ -73,7 +73,7 @@ def library_threads(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _tokenizers(parallel: bool) -> Iterator[None]:
-    """The library reads the variable at each call; its pool has as many threads as the machine has CPUs."""
+    """Set the library's variable, which it reads at each call; its pool has as many threads as the machine has CPUs."""
     name = "TOKENIZERS_PARALLELISM"
     before = os.environ.get(name)
     os.environ[name] = "true" if parallel else "false"

@@ -1,6 +1,6 @@
-"""The operations as PyTorch has them: each function takes a problem's arrays and form and gives the side of a case.
+"""PyTorch's operations: each function takes a problem's arrays and form and returns the side of a case.
 
-Inputs are brought into the form PyTorch is quickest with beforehand, untimed.
+Inputs are first converted, untimed, to the form with which PyTorch is fastest.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def _tensors(arrays: Arrays, *names: str) -> list[torch.Tensor]:
 
 
 def linear(arrays: Arrays, activation: str, precision: str) -> Side:
-    """In bfloat16 all of it is, inputs and results too, which is how PyTorch runs a model in it."""
+    """In bfloat16, inputs and results are bfloat16 too, as when PyTorch runs a model in it."""
     x_t, weight_t, bias_t = _tensors(arrays, "x", "weight", "bias")
     activate = ACTIVATIONS[activation]
     if precision == "int8":
@@ -52,12 +52,12 @@ def embed(arrays: Arrays, scale: float) -> Side:
 
 
 def _heads_first(array: np.ndarray) -> torch.Tensor:
-    """BTHK to a contiguous tensor BHTK."""
+    """A contiguous tensor BHTK of an array BTHK."""
     return torch.from_numpy(np.ascontiguousarray(array.transpose(0, 2, 1, 3)))
 
 
 def attention(arrays: Arrays, heads: int, key_heads: int, head_width: int, causal: bool) -> Side:
-    """Sentences of one length."""
+    """Attention over sentences of one length."""
     batch, width = len(arrays["query_starts"]) - 1, heads * head_width
     rows = [arrays[name] for name in ("query", "key", "value")]
     tensors = [_heads_first(array.reshape(batch, -1, heads, head_width)) for array in rows]
@@ -68,7 +68,7 @@ def attention(arrays: Arrays, heads: int, key_heads: int, head_width: int, causa
 
 
 def attention_step(arrays: Arrays, heads: int, key_heads: int, head_width: int) -> Side:
-    """Keys and values of each row laid out for it beforehand: PyTorch is spared the table of indices."""
+    """Keys and values of each row are gathered beforehand: PyTorch does not need the table of indices."""
     rows, width = len(arrays["index"]), heads * head_width
     found = arrays["key_value"][arrays["index"]]
     parts = arrays["query"][:, None], found[:, :, :width], found[:, :, width:]

@@ -1,7 +1,7 @@
-"""translateLocally, the Bergamot engine (C++, intgemm) as a program of its own: found, set up, and run as a command.
+"""translateLocally, a program with the Bergamot engine (C++, intgemm): found, set up, and run as a command.
 
-It wants its models in the user's folder of data and its settings in that of configuration; here both are folders of
-the caller's, so that nothing of the user's takes part.
+It reads its models from the user's data folder and its settings from the configuration folder; here the caller gives
+both, so that the user's own have no effect.
 """
 
 import json
@@ -11,18 +11,18 @@ import subprocess
 from pathlib import Path
 
 VARIABLE = "FASTATTN_TRANSLATELOCALLY"
-CONFIG = "config.intgemm8bitalpha.yml"  # the only name that it looks for
+CONFIG = "config.intgemm8bitalpha.yml"  # the only name that it accepts
 
 
 def program() -> str | None:
-    """The program that FASTATTN_TRANSLATELOCALLY names, else what is found on PATH; None where there is none."""
+    """The program that FASTATTN_TRANSLATELOCALLY names, else the one on PATH; None if there is none."""
     return shutil.which(os.environ.get(VARIABLE) or "translateLocally")
 
 
 class TranslateLocally:
-    """The program with these models, short name -> folder of a Firefox model, in an empty ``folder``.
+    """The program with ``models``, {short name: folder of a Firefox model}, in an empty ``folder``.
 
-    Raises FileNotFoundError for a model that it could not load.
+    Raises FileNotFoundError for a model that it cannot load.
     """
 
     name = "translateLocally"
@@ -35,7 +35,7 @@ class TranslateLocally:
             self._add(name, model)
 
     def _add(self, name: str, model: Path) -> None:
-        """The model's files under a description that gives it this name."""
+        """Add the model's files with a description that gives them this name."""
         home = self._folder / "data" / self.name / name
         home.mkdir(parents=True)
         for file in model.iterdir():
@@ -47,14 +47,14 @@ class TranslateLocally:
         description.write_text(json.dumps(said), encoding="utf-8")
 
     def translate(self, name: str, source: Path, target: Path, threads: int) -> None:
-        """The lines of ``source`` to ``target``, a process from its start to its end."""
+        """Translate the lines of ``source`` to ``target``, in one process from start to end."""
         command = [self._program, "-m", name, "-i", str(source), "-o", str(target)]
         done = subprocess.run(command, env=self._environment(threads), capture_output=True, text=True, errors="replace")
         if done.returncode != 0 or not target.is_file():
             raise RuntimeError(f"{self.name}: {done.stderr.strip().rpartition(chr(10))[2] or done.returncode}")
 
     def _environment(self, threads: int) -> dict[str, str]:
-        """Its cache of sentences is off: a text that repeats would measure the cache."""
+        """The environment; its cache of sentences is off: a repeated text would measure the cache."""
         settings = self._folder / f"settings-{threads}" / self.name
         settings.mkdir(parents=True, exist_ok=True)
         said = f"[General]\ncpu_cores={threads}\ncache_translations=false\n"

@@ -1,4 +1,4 @@
-"""Translation engines: each as a function from texts and a beam size to texts, one for each setting."""
+"""Translation engines: for each engine and setting a function from texts and a beam size to texts."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ def ours(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]
 
 
 def naive(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:
-    """The same model on fastattn.reference: NumPy, whose BLAS has as many threads."""
+    """The same model on fastattn.reference: NumPy, whose BLAS uses ``threads`` threads."""
     from fastattn import Translator, reference
     from fastattn.weights import read
 
@@ -38,7 +38,7 @@ def _ours(translator: Any) -> dict[Setting, Translate]:
 
 
 def ctranslate2(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:
-    """CTranslate2 with sentencepiece before and behind it, over batches and inter and intra threads."""
+    """CTranslate2 with sentencepiece before and after it, for several batch sizes and inter and intra threads."""
     import ctranslate2
     import sentencepiece
 
@@ -63,7 +63,7 @@ def ctranslate2(folder: Path, threads: int, precision: str) -> dict[Setting, Tra
     return {name: call for pair in thread_pairs(threads) for name, call in translators(*pair).items()}
 
 
-Make = Callable[[Path, int, str], dict[Setting, Translate]]  # of the model's folder, the threads, the precision
+Make = Callable[[Path, int, str], dict[Setting, Translate]]  # (the model's folder, threads, precision)
 TRANSLATORS: dict[str, Engine[Make]] = {
     "fastattn": Engine(ours),
     "NumPy": Engine(naive, (), ("float32",)),

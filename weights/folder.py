@@ -33,7 +33,7 @@ class Awaited(Exception):
 class Directory:
     """A Folder on disk. Files are mapped: a tensor that needs no conversion costs no time and no memory.
 
-    awaited  names of files that are to come, which count as there; to read one raises Awaited
+    awaited  names of files still to be downloaded, which count as existing; reading one raises Awaited
     """
 
     def __init__(self, path: Path, awaited: Collection[str] = ()) -> None:
@@ -67,7 +67,7 @@ def kind_of(path: Path) -> str:
     """The kind of a path, links followed: file, folder, FIFO, socket, device or nothing."""
     try:
         mode = path.stat().st_mode
-    except (OSError, ValueError):  # of a path with a NUL
+    except (OSError, ValueError):  # ValueError: a path with a NUL
         return ""
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
     return kinds.get(stat.S_IFMT(mode), "device")

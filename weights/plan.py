@@ -1,14 +1,14 @@
 """Canonical tensors from a file's arrays: a table of the sources of each, one check of all, then the tensors.
 
-A table's key is a canonical name of ``fastattn.tensors``, its value is ``of`` the arrays that the tensor is made of. In
-both STACK stands for encoder and decoder, # for a layer's number, * for weight and bias::
+A table's key is a canonical name of ``fastattn.tensors``, its value is ``of`` the names of its sources. In both, STACK
+stands for encoder and decoder, # for a layer's number, * for weight and bias::
 
     "STACK.embedding.weight": of("STACK.embed_tokens.weight"),
     "STACK.layers.#.self_attention.qkv.*": of("STACK.#.query.*", "STACK.#.key.*", "STACK.#.value.*"),
     "STACK.layers.#.feed_forward.inner.*": of("STACK.#.fc1.*", transposed=True),
 
-What shapes the arrays should have follows from the canonical ones. An array that needs no change is not copied; arrays
-that a file has once, under whatever names, become one tensor.
+The expected shapes of the arrays follow from the canonical ones. An array that needs no change is not copied; an array
+that a file stores once under several names becomes one tensor.
 """
 
 import re
@@ -35,7 +35,7 @@ class Array(Protocol):
 
     @property
     def vector(self) -> np.ndarray:
-        """The values end to end, float32."""
+        """The values flattened, float32."""
 
     def matrix(self, transposed: bool) -> Tensor:
         """float32, or int8 as stored; transposed if ``transposed``."""
@@ -43,7 +43,7 @@ class Array(Protocol):
 
 @dataclass(frozen=True)
 class FirstRow:
-    """The first row of the matrix ``name``, which has so many, times ``scale``."""
+    """The first of the ``rows`` rows of the matrix ``name``, times ``scale``."""
 
     name: str
     rows: int
@@ -54,13 +54,13 @@ class FirstRow:
 class Part:
     """The sources of a canonical tensor.
 
-    names   arrays of equal shapes, joined by their rows; None stands for zeros, of a vector
-    ends    what weight and bias are called in the file
-    transposed  its matrices are stored as [inputs, outputs]
+    names   arrays of equal shapes, concatenated by rows; None: a vector of zeros
+    ends    the file's names for weight and bias
+    transposed  matrices are stored as [inputs, outputs]
     flat    a vector of n numbers may be stored as [1, n]
-    plus    is added to each row
-    offset  is added to each number
-    absent  makes the tensor, of its shape, where the file has none of the arrays; None: they are needed
+    plus    added to each row
+    offset  added to each number
+    absent  (shape) -> the tensor if the file has none of the arrays; None: they are required
     shape   of the canonical tensor
     """
 
@@ -75,7 +75,7 @@ class Part:
 
     @property
     def sources(self) -> dict[str, Shape]:
-        """The arrays' names and the shapes that they should have."""
+        """{name: expected shape} of the arrays."""
         rows, *columns = self.shape
         shape = (rows // max(1, len(self.names)), *columns)
         shapes = {name: shape[::-1] if self.transposed else shape for name in self.names if name is not None}
@@ -110,9 +110,9 @@ def canonical_tensors(
 def plan_tensors(
     table: Mapping[str, Part], spec: ModelSpec, numbers: Mapping[str, Sequence[int]] | None = None
 ) -> dict[str, Part]:
-    """The table's entry for each tensor of the architecture, its names and its shape filled in.
+    """The table's entry for each tensor of the architecture, with its names and shape filled in.
 
-    numbers  of a stack's layers in the file; None: from 0
+    numbers  the numbers of a stack's layers in the file; None: from 0
     """
     parts = {}
     for name, shape in tensor_shapes(spec).items():
@@ -143,10 +143,10 @@ def canonical_parts(spec: ModelSpec) -> dict[str, Part]:
 
 
 def check_parts(parts: Mapping[str, Part], stored: Mapping[str, Array], where: str, misfit: str) -> None:
-    """Raise one CheckpointError that names, as the file does, what is missing, left over or misshapen.
+    """Raise one CheckpointError that lists, by the file's names, what is missing, left over or misshapen.
 
-    where   what errors call the file
-    misfit  what does not fit what: the beginning of the message
+    where   the file's name in errors
+    misfit  the start of the message: what does not fit
     """
     expected: dict[str, Shape] = {}
     for part in parts.values():
@@ -159,15 +159,15 @@ def check_parts(parts: Mapping[str, Part], stored: Mapping[str, Array], where: s
         raise CheckpointError(f"{where}: {misfit}: {'; '.join(problems)}")
 
 
-# Weights that are not finite, or become so, pass unremarked: they are data.
+# Weights that are or become infinite or NaN cause no warning: they are data.
 @np.errstate(over="ignore", invalid="ignore")
 def make_tensors(parts: Mapping[str, Part], stored: Mapping[str, Array]) -> dict[str, Tensor]:
-    """The tensors of a plan that was checked."""
+    """The tensors of a checked plan."""
     made: dict[tuple, Tensor] = {}
     tensors = {}
     for name, part in parts.items():
         arrays = tuple(id(stored[theirs]) if theirs and theirs in stored else theirs for theirs in part.names)
-        is_weight = name.endswith(".weight")  # which alone may be int8
+        is_weight = name.endswith(".weight")  # only weights may be int8
         key = (arrays, is_weight, part.shape, part.transposed, part.plus, part.offset, part.absent)
         if key not in made:
             made[key] = _make(part, stored, is_weight)
@@ -200,7 +200,7 @@ def _make(part: Part, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    """End to end along their rows; int8 where all of them are."""
+    """The tensors concatenated by rows; int8 if all are."""
     if len(tensors) == 1:
         return tensors[0]
     quantized = [tensor for tensor in tensors if isinstance(tensor, QuantizedTensor)]

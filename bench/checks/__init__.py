@@ -1,4 +1,4 @@
-"""The checks of accept.py, a file a subject. A check returns whether it passed and the figures that it found."""
+"""The checks of accept.py, one file for each subject. A check returns (whether it passed, its figures)."""
 
 import csv
 from collections.abc import Callable
@@ -40,7 +40,7 @@ CHECKS: list[Check] = []
 
 
 class Absent(Exception):
-    """Raised by a check for which there is nothing to compare with here: it is skipped."""
+    """Raised by a check whose engine to compare with is missing: it is skipped."""
 
 
 def check(name: str, claim: str) -> Callable:
@@ -54,7 +54,7 @@ def check(name: str, claim: str) -> Callable:
 
 
 class Findings:
-    """What a check found, each figure with what was wanted of it. The check passes where all do."""
+    """A check's figures, each with its target. The check passes if all do."""
 
     def __init__(self) -> None:
         self._passed = True
@@ -67,7 +67,7 @@ class Findings:
         self._add(found <= wanted, f"{what} {found:.4g} {unit} {'<=' if found <= wanted else '>'} {wanted:.4g}", remark)
 
     def say(self, figure: str) -> None:
-        """A figure of which nothing is wanted."""
+        """Add a figure without a target."""
         self._add(True, figure, "")
 
     def _add(self, passed: bool, figure: str, remark: str) -> None:
@@ -79,7 +79,7 @@ class Findings:
         return self._passed, "; ".join(self._said)
 
 
-# They register themselves.
+# The modules register their checks.
 from bench.checks import (  # noqa: E402, F401
     attention,
     bergamot,

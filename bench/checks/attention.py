@@ -1,4 +1,4 @@
-"""Attention against PyTorch and NumPy, and the memory that it takes."""
+"""Attention against PyTorch and NumPy, and its memory."""
 
 from bench.case import OURS
 from bench.checks import Data, Findings, check
@@ -23,7 +23,7 @@ def numpy(data: Data) -> tuple[bool, str]:
 
 
 def _ratios(cases: list[tuple[tuple[int, int, int, int], bool, float]], peer: str) -> tuple[bool, str]:
-    """Of each (shape, causal, wanted)."""
+    """The ratio of each (shape, causal, wanted)."""
     findings = Findings()
     for threads in THREADS:
         for shape, causal, wanted in cases:

@@ -1,4 +1,4 @@
-"""Firefox's models, English to Portuguese and back, against translateLocally; and the demonstration from nothing."""
+"""Firefox's models, English to Portuguese and back, against translateLocally; and the demonstration from scratch."""
 
 import contextlib
 import os
@@ -25,8 +25,8 @@ from fastattn.weights.download import catalog
 
 MODELS = {"en-pt": ("en", "pt"), "pt-en": ("pt", "en")}
 PEER = TranslateLocally.name
-TIMES = 4  # what a whole process translates: FLORES dev so many times
-# What separates Portuguese from English, a path and a rate of words.
+TIMES = 4  # a whole process translates FLORES dev this many times
+# Words that only Portuguese text has, not English, a path or a rate of words.
 PORTUGUESE = {"que", "de", "da", "das", "dos", "um", "uma", "os", "não", "para", "com", "em", "é", "são", "ao", "se"}
 
 
@@ -36,7 +36,7 @@ def _folder(model: str) -> Path:
 
 @contextlib.contextmanager
 def _peer() -> Iterator[tuple[TranslateLocally, Path]]:
-    """translateLocally with both models, and a folder to work in. Absent where there is no such program."""
+    """(translateLocally with both models, a working folder); raises Absent if the program is missing."""
     found = program()
     if found is None:
         raise Absent(f"no {PEER}: neither {VARIABLE} nor PATH names it")
@@ -53,7 +53,7 @@ def _write(path: Path, lines: list[str]) -> Path:
 
 
 def _read(path: Path, count: int) -> list[str]:
-    """The lines of a translation; RuntimeError unless there are ``count``."""
+    """The lines of a translation; RuntimeError unless they are ``count``."""
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
     if len(lines) != count:
         raise RuntimeError(f"{count} lines came back as {len(lines)}")
@@ -86,7 +86,7 @@ def bleu(data: Data) -> tuple[bool, str]:
 
 
 def _translations(model: str, lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """(what it is, the translations), of each precision with the shortlist and without."""
+    """Yield (name, translations) for each precision, with the shortlist and without."""
     for precision in ("int8", "float32"):
         translator = Translator(_folder(model), precision)
         for shortlist in (True, False):
@@ -182,7 +182,7 @@ def overhead(data: Data) -> tuple[bool, str]:
         return np.array(clocks_of(lambda: translator.translate_tokens(sources, beam_size=1, **options)))
 
     clocks(max_decoding_length=1)
-    # What comes before the steps, the first token included, is in both: they alone are the difference.
+    # Everything before the steps, and the first token, is in both: the difference is the steps.
     seconds, kernels = np.array([clocks() - clocks(max_decoding_length=1) for _ in range(7)]).T
     findings = Findings()
     outside, remark = float(np.median(1 - kernels / seconds)), f"steps of {np.median(seconds):.2f} s"
@@ -191,7 +191,7 @@ def overhead(data: Data) -> tuple[bool, str]:
 
 
 def clocks_of(call: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of the call, and of the kernels within it: of this thread's own time, not of others'."""
+    """(seconds of the call, seconds of the kernels in it), both in this thread's CPU time."""
     with kernel_seconds() as kernels:
         start = time.thread_time()
         call()
@@ -221,7 +221,7 @@ def demo(data: Data) -> tuple[bool, str]:
 
 
 def _stamped(command: list[str], folder: Path, environment: dict[str, str]) -> Iterator[tuple[float, str]]:
-    """(seconds since its start, line) of what a command prints, errors too; RuntimeError where it fails."""
+    """Yield (seconds since the start, line) of a command's output and errors; RuntimeError if it fails."""
     start, line = time.perf_counter(), ""
     with subprocess.Popen(
         command,
@@ -241,6 +241,6 @@ def _stamped(command: list[str], folder: Path, environment: dict[str, str]) -> I
 
 
 def portuguese(line: str) -> bool:
-    """Whether it reads as a Portuguese sentence: two of the language's small words at least."""
+    """Whether the line looks Portuguese: it has at least two of the language's small words."""
     words = line.lower().replace(",", " ").split()
     return len(PORTUGUESE & set(words)) >= 2

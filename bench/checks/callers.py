@@ -1,4 +1,4 @@
-"""Many callers of one Translator: what sharing steps costs, and how long who comes last waits."""
+"""Many callers of one Translator: the cost of shared steps, and the wait of the last caller."""
 
 import asyncio
 import threading
@@ -67,7 +67,7 @@ def fair(data: Data) -> tuple[bool, str]:
     long, findings = sorted(data.flores("zh"), key=len)[-LONG:], Findings()
     for threads in THREADS:
         translator = Translator("zh-en", "int8", threads)
-        translator.translate(long[:8] + ["你好。"])  # compiled
+        translator.translate(long[:8] + ["你好。"])  # compiles the kernels
         waits, ends, left = zip(*(_behind(translator, long, 0.2 * trial) for trial in range(TRIALS)))
         remark = f"median {1e3 * np.median(waits):.0f}, ends after {1e3 * max(ends):.0f} at most"
         findings.at_most(f"{plural(threads)}:", 1e3 * max(waits), "ms to its first token", 100, remark)
@@ -76,7 +76,7 @@ def fair(data: Data) -> tuple[bool, str]:
 
 
 def _behind(translator: Translator, long: list[str], after: float) -> tuple[float, float, int]:
-    """(seconds to the first token, seconds to the end, others that had not ended then), ``after`` so many seconds."""
+    """(seconds to the first token, seconds to the end, others unfinished then) of a sentence ``after`` seconds."""
     others = [translator.submit(text, caller="one", beam_size=4) for text in long]
     time.sleep(after)
     first: list[float] = []

@@ -1,4 +1,4 @@
-"""The benchmark's cases and child processes as checks use them."""
+"""The benchmark's cases and child processes, for checks."""
 
 import dataclasses
 import tempfile
@@ -15,7 +15,7 @@ from fastattn.kernels import use_threads
 from fastattn.weights.download import catalog
 
 THREADS = (1, 2)
-PAUSE = 0.3  # seconds in which the threads of the competitor before stop waiting for work on their cores
+PAUSE = 0.3  # seconds until the previous engine's threads stop waiting for work on their cores
 
 
 def pause(threads: int) -> float:
@@ -27,7 +27,7 @@ def plural(threads: int) -> str:
 
 
 def request(data: Data, part: str, threads: int, **fields: Any) -> Request:
-    """Of the models and the corpora that all checks use."""
+    """A request with the models and corpora of all checks."""
     peers = cache_root() / "bench"
     peers.mkdir(parents=True, exist_ok=True)
     models = {
@@ -37,7 +37,7 @@ def request(data: Data, part: str, threads: int, **fields: Any) -> Request:
 
 
 def in_child(wanted: Request, more: dict[str, str] | None = None) -> dict[str, Any]:
-    """What a process of its own finds; ``more`` are further variables of its environment."""
+    """The results of a new process; ``more`` has additional environment variables."""
     with tempfile.TemporaryDirectory() as scratch:
         found = run_child(wanted, Path(scratch), more)
     if "failed" in found:
@@ -46,14 +46,14 @@ def in_child(wanted: Request, more: dict[str, str] | None = None) -> dict[str, A
 
 
 def against(case: Case, *engines: str) -> Case:
-    """The case with these competitors alone."""
+    """The case with only these engines."""
     return dataclasses.replace(case, sides={name: case.sides[name] for name in (OURS, *engines)})
 
 
 def compare(case: Case, threads: int, rounds: int = 9, seconds: float = 10.0) -> dict[str, dict[str, Any]]:
-    """engine -> what run_case found of it and, but for ours, the ``ratio``: how many times as fast ours is.
+    """{engine: its results from run_case}; for all but ours with ``ratio``: how many times as fast ours is.
 
-    Every competitor is held to ``threads``, is there, gives our result, and is at its quickest setting.
+    Every engine is limited to ``threads``, must be installed and give our result, and runs at its fastest setting.
     """
     with use_threads(threads), library_threads(threads):
         sides: dict[str, dict[str, Any]] = run_case(case, rounds, seconds, pause(threads))["sides"]

@@ -18,7 +18,7 @@ def _peer():
 
 
 def spearman(one: np.ndarray, other: np.ndarray) -> float:
-    """Rank correlation, ties given their mean rank."""
+    """Rank correlation; ties have their mean rank."""
 
     def ranks(values: np.ndarray) -> np.ndarray:
         _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)

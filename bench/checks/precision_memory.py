@@ -1,4 +1,4 @@
-"""Memory of int8: of one process, of one beside the peer, of two that share a model's packed weights."""
+"""Memory of int8: of one process, compared with the peer, of two processes that share a model's packed weights."""
 
 import re
 import subprocess
@@ -37,7 +37,7 @@ sys.stdin.read()
 
 @check("int8-shared", "two processes on int8 zh-en: their packed weights are in memory once")
 def shared(data: Data) -> tuple[bool, str]:
-    """Pss counts a page that two processes map half for each: the sum of both is what the weights really take."""
+    """Pss counts half of a page for each of two processes that map it: the sum is the weights' real memory."""
     command = [sys.executable, "-c", HOLD, data.flores("zh")[0]]
     holders = []
     try:
@@ -49,7 +49,7 @@ def shared(data: Data) -> tuple[bool, str]:
         found = [_packed_pages(holder.pid) for holder in holders]
     finally:
         for holder in holders:
-            holder.communicate()  # which ends it
+            holder.communicate()  # ends the process
     resident, real = max(rss for rss, _ in found), sum(pss for _, pss in found)
     findings = Findings()
     findings.at_least("packed weights mapped", resident / 1e6, "MB", 1, "resident in one process")
@@ -58,7 +58,7 @@ def shared(data: Data) -> tuple[bool, str]:
 
 
 def _packed_pages(pid: int) -> tuple[int, int]:
-    """Bytes of a process's mappings of packed weights: Rss and Pss."""
+    """(Rss, Pss) of a process's mappings of packed weights, in bytes."""
     maps = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path(f"/proc/{pid}/smaps").read_text(), flags=re.MULTILINE)
     mine = [one for one in maps if re.match(r"\S+ \S+ \S+ \S+ \S+ +\S*/packed/[^/\n]*\n", one)]
     sizes = ([int(size) << 10 for one in mine for size in re.findall(rf"^{k}: +(\d+) kB", one, re.MULTILINE)]

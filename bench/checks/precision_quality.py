@@ -1,4 +1,4 @@
-"""What int8 and bfloat16 cost in quality: BLEU of translations, sentence vectors and their ranking."""
+"""Quality of int8 and bfloat16: BLEU of translations, sentence vectors and their ranking."""
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def bleu(data: Data) -> tuple[bool, str]:
             ("float32", "fastattn", "float32"),
             ("CTranslate2's int8", "CTranslate2", "int8"),
         ):
-            # the last setting: what there is of threads translates sentences of its own, in the largest batches
+            # the last setting: each thread translates sentences of its own, in the largest batches
             translate = list(TRANSLATORS[engine].make(folder, 2, precision).values())[-1]
             found[name] = sacrebleu.corpus_bleu(translate(lines, 4), [references]).score
     findings = Findings()

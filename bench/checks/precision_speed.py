@@ -13,7 +13,7 @@ from fastattn.weights.download import catalog
 
 PEER = "CTranslate2"
 BATCH = "128 sentences, one thread and two: at least 2 x CTranslate2's int8 at its best batches and division of threads"
-SENTENCES = 486  # of MiniLM
+SENTENCES = 486  # for MiniLM
 
 
 @check(
@@ -78,7 +78,7 @@ def _batch(data: Data, search: str) -> tuple[bool, str]:
     "one sentence at a time, beam 4, each side at its better of one thread and two: 3 x CTranslate2's int8 a token",
 )
 def single(data: Data) -> tuple[bool, str]:
-    """All four competitors in turn, over every tenth of 128 sentences."""
+    """All four engines in turn, over every tenth of 128 sentences."""
     import sentencepiece
 
     folder, texts = catalog.resolve("zh-en"), data.flores("zh")[:128:10]
@@ -86,7 +86,7 @@ def single(data: Data) -> tuple[bool, str]:
     calls, tokens = {}, {}
     for engine in (OURS, PEER):
         for threads in THREADS:
-            # the first setting has all threads on one sentence
+            # the first setting uses all threads for one sentence
             translate = next(iter(alone(TRANSLATORS[engine].make(folder, threads, "int8")).values()))
             calls[engine, threads] = lambda translate=translate: [translate([text], 4)[0] for text in texts]
         tokens[engine] = sum(len(pieces.encode(text)) + 1 for text in calls[engine, 1]())
@@ -100,7 +100,7 @@ def single(data: Data) -> tuple[bool, str]:
     return findings.verdict
 
 
-# CTranslate2's own variable holds its own loops only: its products, oneDNN's, take what the CPU has.
+# CTranslate2's variable limits only its own loops: its products, oneDNN's, use all that the CPU has.
 CT2_AVX2 = {"CT2_FORCE_CPU_ISA": "AVX2"}
 AHEAD = "one thread and two: int8 zh-en (64 sentences, greedy, beam 4) and MiniLM ahead of CTranslate2"
 
@@ -116,7 +116,7 @@ def avx2_partly(data: Data) -> tuple[bool, str]:
 
 
 def _ahead(data: Data, environment: dict[str, str]) -> tuple[bool, str]:
-    """In processes of their own, which compile for that CPU."""
+    """Measured in new processes, which compile for that CPU."""
     findings = Findings()
     for threads in THREADS:
         for part in ("encode", "translate"):

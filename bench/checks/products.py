@@ -1,4 +1,4 @@
-"""Products against NumPy and the peak, in one run."""
+"""Matrix products against NumPy and the peak, in one run."""
 
 import json
 import math
@@ -23,7 +23,7 @@ from fastattn.simd.target import TARGET
 
 
 def product_times(size: int = 1024) -> dict[str, float]:
-    """Seconds of a product of ``size`` cubed, ours with packed weights and NumPy's."""
+    """Seconds of a product of ``size`` cubed, by ours with packed weights and by NumPy."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((size, size), np.float32)
     weight = rng.standard_normal((size, size), np.float32)
@@ -89,8 +89,8 @@ def _shares(precision: str) -> tuple[bool, str]:
 
 
 SIZES = (1, 2, 7, 17, 31, 64, 127, 129, 257)
-LARGE = 32**3  # from here on m n k is large enough that ours may not lose
-ROUNDS, BLOCK = 5, 0.004  # seconds: a call is repeated for so long, what the call itself costs included
+LARGE = 32**3  # from this m n k on, ours must not be slower
+ROUNDS, BLOCK = 5, 0.004  # seconds: calls are repeated for this long, overhead included
 Shape = tuple[int, int, int]
 
 
@@ -120,7 +120,7 @@ def products_grid(data: Data) -> tuple[bool, str]:
 def _row_times(m: int, threads: int) -> dict[Shape, tuple[float, float]]:
     """Median seconds of a product of m x k by k x n for every n and k, ours and NumPy's.
 
-    The engines take turns at all shapes, not at each: the threads of the one before then rarely disturb.
+    The engines alternate after all shapes, not after each: the previous engine's threads then rarely disturb.
     """
     rng = np.random.default_rng(0)
     shapes = [(m, n, k) for n in SIZES for k in SIZES]
@@ -147,7 +147,7 @@ def _repeats(call: Callable[[], object]) -> int:
 
 
 def _repeated(call: Callable[[], object], count: int) -> float:
-    """Seconds of one of ``count`` calls."""
+    """Mean seconds of ``count`` calls."""
     start = time.perf_counter()
     for _ in range(count):
         call()

@@ -15,7 +15,7 @@ PRODUCTS = ((1024, 1024, 1024), (96, 384, 1536))  # rows, inputs, outputs
 
 
 def _scaling(calls: dict[str, Callable[[int], Callable[[], object]]], seconds: float) -> tuple[bool, str]:
-    """``calls[what](threads)`` is the work on so many threads."""
+    """``calls[name](threads)`` is the work on ``threads`` threads."""
     findings = Findings()
     for what, on in calls.items():
         with library_threads(1):

@@ -25,7 +25,7 @@ print(json.dumps([imported - start, time.perf_counter() - imported]))
 
 
 def python(*arguments: str, cache: Path | None = None) -> str:
-    """The standard output of a Python process, with a cache of its own where one is given."""
+    """The standard output of a Python process, with the cache folder ``cache`` if given."""
     environment = {**os.environ, **({"FASTATTN_CACHE": str(cache)} if cache else {})}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, encoding="utf-8"
@@ -36,7 +36,7 @@ def python(*arguments: str, cache: Path | None = None) -> str:
 
 
 def _translate(data: Data) -> list[str]:
-    """The command that translates a sentence; in int8, which is what "auto" makes of this checkpoint."""
+    """The command that translates a sentence, in int8, which "auto" selects for this checkpoint."""
     return ["-m", "fastattn.cli", "translate", "-m", "zh-en", data.flores("zh")[0]]
 
 
@@ -92,7 +92,7 @@ def cold_all(data: Data) -> tuple[bool, str]:
 
 
 def _compiling(findings: Findings, command: list[str], wanted: float) -> None:
-    """What the first run of a command takes beyond later ones."""
+    """The extra time of a command's first run."""
     with tempfile.TemporaryDirectory() as folder:
         cache = _empty_cache(Path(folder))
         first = once(lambda: python(*command, cache=cache))
@@ -101,7 +101,7 @@ def _compiling(findings: Findings, command: list[str], wanted: float) -> None:
 
 
 def _empty_cache(folder: Path) -> Path:
-    """No kernels, but the checkpoints."""
+    """A cache with the checkpoints but no kernels."""
     (folder / "checkpoints").symlink_to(cache_root().absolute() / "checkpoints", target_is_directory=True)
     return folder
 

@@ -9,7 +9,7 @@ import fastattn
 from bench.checks import Data, check
 from fastattn.weights.download import catalog
 
-# The scores that CTranslate2's own tests publish for the float32 model.
+# The float32 model's scores in CTranslate2's own tests.
 PUBLISHED = {
     ("آتزمون", "a t z m o n"): [-0.106023, -0.065410, -0.056002, -0.447953, -0.230714, -0.092184, -0.063463],
     ("آتشيسون", "a c h i s o n"): [
@@ -101,7 +101,7 @@ OPTIONS: dict[str, dict] = {
         "no_repeat_ngram_size": 2, "suppress_sequences": [["a"], ["i", "n"]], "target_prefix": ["b"],
         "length_penalty": 0.7, "disable_unk": True, "min_decoding_length": 4,
     },
-    # Not with a beam: the alternatives are a batch to the peer, whose attention is then other sentences'.
+    # Not with a beam: to the peer the alternatives are a batch, in which its attention is another sentence's.
     "alternatives, coverage penalty": {
         "beam_size": 1, "return_alternatives": True, "num_hypotheses": 3, "coverage_penalty": 0.5,
         "return_attention": True, "target_prefix": ["b", "a"],
@@ -115,12 +115,12 @@ OPTIONS: dict[str, dict] = {
         "no_repeat_ngram_size": 2, "suppress_sequences": [["a", "l"]], "num_hypotheses": 4, "coverage_penalty": 0.1,
     },
 }  # fmt: skip
-# What needs attention: over a batch the peer's beam uses other sentences'; alone what forced decoding gives.
+# Options that use attention: in a batch the peer's beam uses other sentences'; alone, that of forced decoding.
 NEED_ATTENTION = {"return_attention", "coverage_penalty", "replace_unknowns"}
 
 
 def _compare(mine, other, options: dict) -> tuple[bool, float]:
-    """Whether all hypotheses are equal, and the largest difference of scores and attention."""
+    """(whether all hypotheses are equal, the largest difference of scores and attention)."""
     equal, worst = True, 0.0
     for one, two in zip(mine, other, strict=True):
         equal &= one.hypotheses == two.hypotheses
@@ -184,16 +184,16 @@ def _zh_en() -> tuple[Path, fastattn.Translator]:
 
 
 def _tokens(translator: fastattn.Translator, lines: list[str]) -> list[list[str]]:
-    """Each line's as the model takes it whole."""
+    """The source tokens of each line, not split."""
     found = translator.translate(lines, split="never", beam_size=1, max_decoding_length=1, details=True)
     return [line.parts[0].source for line in found]
 
 
 def _equality(data: Data, beam: int) -> tuple[bool, str]:
-    """Translations as a user gets them, by text, against the peer's by tokens.
+    """Our translations of texts, as for a user, against the peer's of tokens.
 
-    A difference is explained where both of two things hold to 1e-4: the peer's model scores our output as we do, and
-    our output and the peer's score the same, or differ first where two next tokens tie.
+    A difference is explained if, to 1e-4, the peer's model gives our output and the peer's the same score, or the two
+    first differ where two next tokens tie.
     """
     import sacrebleu
 

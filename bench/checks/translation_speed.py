@@ -33,7 +33,7 @@ def batch_beam(data: Data) -> tuple[bool, str]:
 def _batch(data: Data, search: str) -> tuple[bool, str]:
     findings = Findings()
     for threads in THREADS:
-        # nothing but the cases of batches is made when scaling alone is asked for: greedy, then beam 4
+        # with scaling, only the cases of batches are made: greedy, then beam 4
         wanted = request(data, "translate", threads, engines=(OURS, PEER), scaling=True)
         with library_threads(threads):
             make = list(translate_cases(wanted))[search != "greedy"]
@@ -55,12 +55,12 @@ def single_beam(data: Data) -> tuple[bool, str]:
 
 
 def _single(data: Data, beam: int, wanted: float) -> tuple[bool, str]:
-    """All four competitors in turn, over every fifth of the 64 sentences."""
+    """All four engines in turn, over every fifth of the 64 sentences."""
     folder, texts = catalog.resolve("zh-en"), data.flores("zh")[:64:5]
     calls = {}
     for engine in (OURS, PEER):
         for threads in THREADS:
-            # the first setting has all threads on one sentence
+            # the first setting uses all threads for one sentence
             translate = next(iter(alone(TRANSLATORS[engine].make(folder, threads, "float32")).values()))
             calls[engine, threads] = lambda translate=translate: [translate([text], beam) for text in texts]
     with library_threads(max(THREADS)):
@@ -91,7 +91,7 @@ def decode_bandwidth(data: Data) -> tuple[bool, str]:
 
 
 def _step_seconds(folder: Path, threads: int, text: str, few: int = 8, many: int = 72) -> float:
-    """Of one step of decoding: from the times of many and of few, which have the encoder and all else in common."""
+    """Seconds of one decoding step: from the difference between many and few steps, which excludes everything else."""
     translator = Translator(folder, "float32", threads)
 
     def steps(count: int) -> float:

@@ -1,8 +1,8 @@
-"""Every operation once: how its arrays are made and how it is called, the tests' sizes and the benchmark's.
+"""Every operation: how to make its arrays and call it, the sizes for tests and for the benchmark.
 
-One file for each file of fastattn.kernels. The tests hold every operation to the oracle at the awkward sizes
-(tests/kernels/cases.py), the benchmark times it at the large ones beside its peers (bench/kernel_cases.py). It lies
-here and not in tests/ because tests may import whatever there is, and nobody imports tests.
+One file for each file of fastattn.kernels. The tests compare every operation with the oracle at the awkward sizes
+(tests/kernels/cases.py), the benchmark times it at the large ones next to its peers (bench/kernel_cases.py). It is here
+and not in tests/ because tests may import everything, and nothing imports tests.
 """
 
 from bench.operations import (

@@ -11,7 +11,7 @@ from fastattn.rounding import bfloat16_bits
 
 
 def _distances(rng: np.random.Generator, positions: str, heads: int, longest: int) -> Arrays:
-    """What is added to a score by the distance of its key."""
+    """The arrays of biases by the key's distance."""
     if positions == "table":
         return {"table": normal(rng, heads, 2 * longest + 3)}
     return {"slopes": normal(rng, heads)} if positions else {}
@@ -41,9 +41,9 @@ def attention(
 ) -> Problem:
     """bias: whether its batch axis and its query axis are of full length; hidden: the share of it that is -inf.
 
-    positions  adds a bias by distance: "slopes", "from start" or "table"
-    fused  rows as a fused projection lays them out, with columns that belong to no head, and once more with the
-           weights asked for; else queries, keys and values are arrays of their own
+    positions  a bias by distance: "slopes", "from start" or "table"
+    fused  rows as from a fused projection, with columns that belong to no head, and a second call that returns weights;
+           otherwise queries, keys and values are separate arrays
     """
     rng = np.random.default_rng(sum(queries) * 7919 + sum(keys) * 31 + heads * head_width)
     longest_query, longest_key = max(queries, default=0), max(keys, default=0)
@@ -93,7 +93,7 @@ def attention(
     work = Work(
         f"attention ({len(queries)}, {heads}, {longest_query}, {head_width})" + (", causal" if causal else ""),
         FLOAT * 2.0 * (width * sum(queries) + key_width * sum(keys)),
-        # of causal work the visible half alone
+        # causal: only the visible half
         4.0 * width * sum(t * ((t + 1) / 2 if causal else t) for t in queries),
     )
     itself = queries == keys
@@ -103,7 +103,7 @@ def attention(
 def equal_lengths(
     batch: int, heads: int, length: int, head_width: int, causal: bool = False, scaling: bool = False
 ) -> Size:
-    """Sentences of one length, each to itself, as other libraries take them: queries, keys and values apart."""
+    """Self-attention of sentences of one length, as in other libraries: queries, keys and values are separate."""
     lengths = (length,) * batch
     return Size(lengths, lengths, heads, heads, head_width, causal=causal, fused=False, scaling=scaling)
 
@@ -123,12 +123,12 @@ def attention_step(
     positions: str = "",
     softcap: float = 0.0,
 ) -> Problem:
-    """One position for each row, or the last few, their keys and values found through a table.
+    """One query for each row, or the last few, whose keys and values are found through a table.
 
-    chunk   how many queries each row has, the last of which sees all of its keys
+    chunk   number of queries of each row, of which the last sees all of its keys
     narrow  whether keys and values are in bfloat16
-    shared  rows of keys and values into which all rows look, in rows with columns that belong to no head, and once more
-            with the weights asked for; 0: each row has its own, as long as the others'
+    shared  number of rows of keys and values that all rows share, with columns that belong to no head, and a second
+            call that returns weights; 0: each row has its own, all of one length
     """
     rng = np.random.default_rng(sum(lengths) * 7919 + heads * head_width)
     longest, rows, width, key_width = max(lengths, default=0), len(lengths), heads * head_width, key_heads * head_width

@@ -1,4 +1,4 @@
-"""Rows of the decoders' cache, written and rounded."""
+"""Writing and rounding of rows of the key-value cache."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def write_rows(rows: int, width: int, column: int, narrow: bool) -> Problem:
 
     def bind(ops: Any, a: Arrays) -> Any:
         def call() -> tuple[np.ndarray, ...]:
-            # in bfloat16 both sides round the same float32, whatever the oracle's own width
+            # in bfloat16 both sides round the same float32, whatever the oracle's dtype
             dtype = np.dtype(np.uint16) if narrow else a["values"].dtype
             table = np.full((2 * rows, width + 3), 7, dtype)
             ops.write_rows(table, a["rows"], a["values"], column)

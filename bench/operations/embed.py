@@ -18,10 +18,10 @@ def embed(
     longest: int = 9,
     least: int = -1,
 ) -> Problem:
-    """``tied``: whether the table is a projection's weights.
+    """tied: whether the table is a projection's weights.
 
-    longest  rows of positions
-    least    of the ids, of which -1 is no word
+    longest  number of rows of positions
+    least    the least id; -1 is no word
     """
     rng = np.random.default_rng(rows * 7919 + vocabulary * 31 + width)
     arrays = {

@@ -1,4 +1,4 @@
-"""Products with their epilogues."""
+"""Matrix products with their epilogues."""
 
 from typing import Any
 
@@ -33,9 +33,9 @@ def linear(
     extras: bool = False,
     precision: str = "float32",
 ) -> Problem:
-    """Rows come and go in float32 whatever the precision: rounding or quantizing them is part of the work.
+    """Rows are float32 at every precision: rounding or quantizing them is part of the work.
 
-    extras  the result is multiplied by a factor and added to a residual
+    extras  multiply the result by a factor and add it to a residual
     """
     rng = np.random.default_rng(rows * 7919 + inputs * 31 + outputs)
     arrays = {"x": normal(rng, rows, inputs), "weight": normal(rng, outputs, inputs) / np.float32(inputs) ** 0.5}

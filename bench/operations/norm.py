@@ -9,7 +9,7 @@ from bench.operations.table import FLOAT, GBYTES, Arrays, Operation, Problem, Si
 
 
 def norm(operation: str, rows: int, width: int, residual: bool = False, mean: float = 0.0) -> Problem:
-    """residual: whether it is of x and something added to it; mean: of x."""
+    """residual: whether a residual is added to x; mean: of x."""
     rng = np.random.default_rng(rows * 7919 + width)
     arrays = {"x": normal(rng, rows, width) + np.float32(mean), "weight": normal(rng, width)}
     if operation == "layer_norm":

@@ -1,4 +1,4 @@
-"""Sentences' rows to vectors."""
+"""Pooling of sentences' rows to vectors."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Decoders that look back without attention."""
+"""Recurrences of decoders without self-attention."""
 
 from functools import partial
 from typing import Any
@@ -9,7 +9,7 @@ from bench.operations.table import Arrays, Operation, Problem, Size, normal, sta
 
 
 def recurrence(operation: str, lengths: tuple[int, ...], width: int, size: float = 1.0) -> Problem:
-    """Whole sequences, then a step that continues each of them; a table of states in no order, wider than the rows."""
+    """Whole sequences, then a step that continues each; states are in an unordered table, wider than the rows."""
     rng = np.random.default_rng(sum(lengths) * 7919 + width)
     starts, rows = starts_of(lengths), sum(lengths)
     lasts = starts[1:] - 1

@@ -1,4 +1,4 @@
-"""Rows as wholes: taken, joined, scaled, added; the heads of attention's weights averaged."""
+"""Operations on whole rows: take, concatenate, scale, add; and the average of attention weights over heads."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from bench.operations.table import Arrays, Operation, Problem, Size, normal
 
 
 def take_rows(rows: int, width: int) -> Problem:
-    """Rows taken, some of them twice, joined, scaled and added; each to the bit what one rounding makes of it."""
+    """Rows taken, some twice, concatenated, scaled and added; each result is rounded once and must be exact."""
     rng = np.random.default_rng(rows * 7919 + width)
     arrays = {"x": normal(rng, rows, width), "taken": rng.integers(0, max(rows, 1), 2 * rows)}
 

@@ -1,4 +1,4 @@
-"""Projections onto a vocabulary: log-softmax, its best, those of targets."""
+"""Projections onto a vocabulary: log-softmax, its k best, the targets' values."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from fastattn.edits import Edits
 
 
 def _edits(rng: np.random.Generator, rows: int, vocabulary: int, edited: bool) -> Arrays:
-    """Ids to suppress and to penalize; every id of the latter once a row, as the operations ask for."""
+    """Ids to suppress and to penalize; each of the latter once a row, as the operations require."""
     if not edited:
         return {}
     penalized = np.stack([rng.permutation(vocabulary)[:5] for _ in range(rows)]).astype(np.int32)
@@ -18,7 +18,7 @@ def _edits(rng: np.random.Generator, rows: int, vocabulary: int, edited: bool) -
 
 
 def project_top_k(rows: int, width: int, vocabulary: int, k: int, edited: bool = False, whole: bool = True) -> Problem:
-    """whole: small whole numbers, of which logits are exact in float32 and tie often; the ids must be the oracle's."""
+    """whole: small whole numbers, whose logits are exact in float32 and often tie; ids must equal the oracle's."""
     rng = np.random.default_rng(rows * 7919 + width * 31 + vocabulary)
 
     def draw(*shape: int) -> np.ndarray:
@@ -45,7 +45,7 @@ def project_top_k(rows: int, width: int, vocabulary: int, k: int, edited: bool =
 
 
 def log_probs(rows: int, width: int, vocabulary: int, size: float = 1.0, edited: bool = False) -> Problem:
-    """Targets' log-probabilities, and all of them."""
+    """The targets' log-probabilities, and those of all ids."""
     rng = np.random.default_rng(rows * 7919 + width * 31 + vocabulary)
     arrays = {
         "x": normal(rng, rows, width) * np.float32(size),

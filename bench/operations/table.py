@@ -1,4 +1,4 @@
-"""What the table of operations is made of: an operation at one size, and the sizes of an operation."""
+"""The classes of the table of operations: an operation at one size, and the sizes of an operation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,10 +16,10 @@ Results = tuple[np.ndarray, ...]
 
 @dataclass(frozen=True)
 class Work:
-    """What the benchmark says of a problem: its title there, and how much there is to do.
+    """A problem's title in the benchmark and its amount of work.
 
     bytes  the least that must be moved: each operand once
-    flops  None where nothing but moving is counted
+    flops  None if only moving is counted
     """
 
     title: str
@@ -32,11 +32,11 @@ class Work:
 class Problem:
     """One operation at one size.
 
-    arrays  its inputs, drawn from a seed: float32, and integers that count or look up
-    bind    (operations, arrays) -> a call that gives a tuple of arrays; what a model packs once is packed before it
-    form    what else the operation is given, by name: what a peer has to know beside the arrays
-    exact   which results must be equal to the oracle's, not merely close
-    work    None where no benchmark takes it
+    arrays  its inputs, random from a fixed seed: float32, and integers for counts and indices
+    bind    (operations, arrays) -> a call that returns a tuple of arrays; weights are packed before the call
+    form    the operation's other arguments by name, which a peer needs besides the arrays
+    exact   the indices of results that must equal the oracle's, not only be close
+    work    None if it is not in the benchmark
     """
 
     name: str
@@ -54,7 +54,7 @@ class Problem:
 class Size:
     """Arguments of the function that makes an operation's problems.
 
-    scaling  whether the benchmark also takes it to more than two threads
+    scaling  whether the benchmark also measures it on more than two threads
     """
 
     def __init__(self, *arguments: Any, scaling: bool = False, **named: Any):
@@ -63,12 +63,12 @@ class Size:
 
 @dataclass(frozen=True)
 class Operation:
-    """How its problems are made, and of which sizes.
+    """The function that makes an operation's problems, and their sizes.
 
-    awkward     of the tests: one, primes, one below, at and above widths of vectors and tiles, nothing at all
-    large       of the benchmark: what models have
-    toy         of the benchmark's own tests
-    precisions  of the benchmark; beyond float32 ``make`` takes one
+    awkward     for tests: zero, one, primes, one below, at and above the widths of vectors and tiles
+    large       for the benchmark: sizes of models
+    toy         for the benchmark's own tests
+    precisions  for the benchmark; with more than float32, ``make`` takes a precision
     """
 
     make: Callable[..., Problem]

@@ -1,4 +1,4 @@
-"""Tables that keep rows by number, made, extended and gathered."""
+"""Tables of rows by number: made, extended and gathered."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from bench.operations.table import Arrays, Operation, Problem, Size, normal
 
 
 def empty_table(rows: int, width: int, more: int) -> Problem:
-    """What is written to a table is there after it has grown, after it has grown again, and where rows are gathered."""
+    """Rows written to a table remain after it was extended, extended again, and when they are gathered."""
     rng = np.random.default_rng(rows * 31 + width)
     arrays = {"x": normal(rng, rows + more, width), "order": rng.permutation(rows + more).astype(np.int32)}
 

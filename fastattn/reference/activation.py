@@ -1,4 +1,4 @@
-"""Activation functions by their names, and the error function."""
+"""Activation functions by name, and the error function."""
 
 import math
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def erf(x: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    small = np.exp(-np.abs(x))  # of -|x|, so that nothing overflows
+    small = np.exp(-np.abs(x))  # exp(-|x|) cannot overflow
     return np.where(x < 0, small, 1) / (1 + small)
 
 

@@ -1,4 +1,4 @@
-"""Attention of whole sentences, and of queries over tables of keys."""
+"""Attention over whole sentences, and of queries over tables of keys."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from fastattn.rounding import as_floats
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
-    """Softmax over the last axis, in place; a row of nothing but -inf gives zeros."""
+    """Softmax over the last axis, in place; zeros for a row that is -inf throughout."""
     top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     top[np.isneginf(top)] = 0
     scores -= top
@@ -20,7 +20,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def scores_of(query_GJTK: np.ndarray, key_GSK: np.ndarray, heads: Heads) -> np.ndarray:
-    """scores_HTS of the queries of each key head, J heads of them: scaled and capped."""
+    """scores_HTS, scaled and capped, for J query heads of each key head."""
     G, J, T, K = query_GJTK.shape
     scores_HTS = (query_GJTK @ key_GSK[:, None].swapaxes(2, 3)).reshape(G * J, T, key_GSK.shape[1])
     scores_HTS *= K**-0.5 if heads.scale is None else heads.scale
@@ -30,7 +30,7 @@ def scores_of(query_GJTK: np.ndarray, key_GSK: np.ndarray, heads: Heads) -> np.n
 
 
 def _heads_first(x_NE: np.ndarray, column: int, heads: int, head_width: int) -> np.ndarray:
-    """[heads, N, K] view of the heads that start at ``column``."""
+    """A view [heads, N, K] of the heads from ``column`` on."""
     return x_NE[:, column : column + heads * head_width].reshape(len(x_NE), heads, head_width).transpose(1, 0, 2)
 
 
@@ -41,10 +41,10 @@ def seen_keys(
     offset_B: np.ndarray | None = None,
     window: int = 0,
 ) -> np.ndarray:
-    """The first key that each query sees and its stop, seen_N2 int64, for ``attention``: below its sentence's length.
+    """seen_N2 int64 for ``attention``: the first key that each query sees and its stop, within its sentence.
 
-    causal  query t sees keys s <= t + offset[b], the offset being 0 where none is given
-    window  the last so many of them; 0: all
+    causal  query t sees keys s <= t + offset[b]; offset_B defaults to 0
+    window  number of last keys that remain visible; 0: all
     """
     sentences_N = np.repeat(np.arange(len(lengths_B)), np.diff(query_starts_B1))
     stops_N = lengths_B[sentences_N].astype(np.int64)
@@ -57,7 +57,7 @@ def seen_keys(
 
 
 def bias_values(bias: PositionBias, positions_T: np.ndarray, keys: int) -> np.ndarray:
-    """bias_HTS of queries at some positions over the keys 0 .. keys - 1."""
+    """bias_HTS of queries at these positions and keys 0 .. keys - 1."""
     distance_TS = np.arange(keys) - positions_T[:, None]
     if bias.table_HL is not None:
         return bias.table_HL[:, distance_TS + bias.table_HL.shape[1] // 2]
@@ -84,11 +84,11 @@ def attention(
     """Multi-head attention (Vaswani 2017) over a ragged batch, a sentence at a time: out_NF, F = heads * value width.
 
     Head h of query row n is query[n, query_column + h K : + K].
-    seen_N2       row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence, and those before that are below
-                  ``sinks`` (Xiao 2023) if it sees any; None: all keys.
+    seen_N2       row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence and, if it sees any, the earlier
+                  keys below ``sinks`` (Xiao 2023); None: all keys.
     bias_BHTS     broadcast to (B, H, T, S), added after the scale; -inf hides a key.
-    position_bias  added too; a query's position is its place in its sentence.
-    weights_BHTS  written where given: the softmax weights, 0 where a key is hidden.
+    position_bias  added too; a query's position is its index in its sentence.
+    weights_BHTS  written if given: the softmax weights, 0 for a hidden key.
     A query that sees no key yields zeros.
     """
     H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width
@@ -105,7 +105,7 @@ def attention(
         scores_HTS = scores_of(query_HTK.reshape(G, H // G, T, K), key_GSK, heads)
         if bias_BHTS is not None:
             bias_HTS = bias_BHTS[b if bias_BHTS.shape[0] > 1 else 0]
-            # An axis of length one is broadcast; the slice leaves it alone.
+            # An axis of length one is broadcast; the slice does not change it.
             scores_HTS += bias_HTS[:, :T, :S]
         if position_bias is not None:
             scores_HTS += bias_values(position_bias, np.arange(T), S)
@@ -138,9 +138,9 @@ def attention_step(
 ) -> np.ndarray:
     """Attention over tables of keys: query n sees key[index[rows[n], s]] for firsts[n] <= s < stops[n]; out_NF.
 
-    Beams share and reorder their history through ``index_RS``; the keys are never copied in the cache itself. Query n
-    is of row n, and sees keys from the first on, where rows_N and firsts_N are None. A query's position is that of the
-    last key before its stop. ``bias_NHS`` and ``weights_NHS`` as in ``attention``, without the query axis.
+    Beams share and reorder their history through ``index_RS``; keys are never copied within the cache. rows_N defaults
+    to n, firsts_N to 0. A query's position is that of the last key before its stop. ``bias_NHS`` and ``weights_NHS`` as
+    in ``attention``, without the query axis.
     """
     H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width
     out_NF = np.empty((len(query_NE), H * V), query_NE.dtype)
@@ -152,7 +152,7 @@ def attention_step(
         query_HK = query_NE[n, heads.query_column : heads.query_column + H * K]
         key_GSK = _heads_first(as_floats(key_ME[index_S]), heads.key_column, G, K)
         value_GSV = _heads_first(as_floats(value_ME[index_S]), heads.value_column, G, V)
-        # those that share a key head stand for so many queries of it
+        # query heads that share a key head are treated as queries of that head
         scores_HS = scores_of(query_HK.reshape(G, 1, H // G, K), key_GSK, heads).reshape(H, len(index_S))
         if bias_NHS is not None:
             scores_HS += bias_NHS[n if bias_NHS.shape[0] > 1 else 0, :, first:stop]

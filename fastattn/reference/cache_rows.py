@@ -1,4 +1,4 @@
-"""Rows of keys and values into the cache's table."""
+"""Writes rows of keys and values to the key-value cache's tables."""
 
 import numpy as np
 
@@ -6,11 +6,11 @@ from fastattn.rounding import as_floats, bfloat16_bits
 
 
 def write_rows(table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int) -> None:
-    """Row n of the values, from ``first_column`` on, becomes row rows_N[n] of the table; in uint16 as bfloat16."""
+    """Copy row n of the values, from ``first_column`` on, to row rows_N[n] of the table; uint16: as bfloat16."""
     values_NE = values_NE[:, first_column:]
     table_ME[rows_N, : values_NE.shape[1]] = bfloat16_bits(values_NE) if table_ME.dtype == np.uint16 else values_NE
 
 
 def round_rows(values_NE: np.ndarray, first_column: int) -> None:
-    """The values from ``first_column`` on become the nearest bfloat16, in place."""
+    """Round values from ``first_column`` on to the nearest bfloat16, in place."""
     values_NE[:, first_column:] = as_floats(bfloat16_bits(values_NE[:, first_column:]))

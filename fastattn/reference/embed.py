@@ -13,9 +13,9 @@ def embed(
     positions_N: np.ndarray | None = None,
     position_table_PD: np.ndarray | None = None,
 ) -> np.ndarray:
-    """table[ids] * scale + position_table[positions]; the id -1 stands for a row of zeros.
+    """table[ids] * scale + position_table[positions]; the id -1 gives a row of zeros.
 
-    table  [V, D], or the weights of the linear layer that is tied to it.
+    table  [V, D], or the linear layer that shares its weights.
     """
     if isinstance(table, QuantizedTensor):
         x_ND = QuantizedTensor(table.values_FD[ids_N], table.multipliers_F[ids_N]).float32()

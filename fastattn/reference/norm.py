@@ -10,7 +10,7 @@ def layer_norm(
     epsilon: float,
     residual_ND: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Layer normalization (Ba 2016) of x + residual; the variance is taken in a second pass."""
+    """Layer normalization (Ba 2016) of x + residual; the variance is computed in a second pass."""
     if residual_ND is not None:
         x_ND = x_ND + residual_ND
     y_ND = x_ND - x_ND.mean(axis=1, keepdims=True)

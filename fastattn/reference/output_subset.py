@@ -1,4 +1,4 @@
-"""Some outputs of a linear layer, for rows to choose from."""
+"""A subset of a linear layer's outputs, for rows to choose from."""
 
 import numpy as np
 
@@ -7,14 +7,14 @@ from fastattn.reference.packing import PackedLinear
 
 
 class OutputSubset:
-    """Some outputs of a linear layer, from which a row chooses; ids int32, ascending."""
+    """A subset of a linear layer's outputs, from which a row chooses; ids int32, ascending."""
 
     def __init__(self, linear: PackedLinear, ids: np.ndarray):
         self.linear, self.ids = linear, ids
 
 
 def pack_rows(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
-    """The weights that ``packed`` was made of, for ``select_outputs``."""
+    """The weights of ``packed``, for ``select_outputs``."""
     return packed
 
 

@@ -1,4 +1,4 @@
-"""Linear weights as they are, and how rows are rounded for them."""
+"""Linear weights, unpacked here, and the rounding of rows for them."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +12,7 @@ from fastattn.rounding import quantize
 
 
 class PackedLinear:
-    """The weights of a linear layer; here simply the arrays themselves, and how the rows are rounded for them."""
+    """The weights of a linear layer, as plain arrays, and the rounding of rows for them."""
 
     def __init__(self, weight_FD: np.ndarray, bias_F: np.ndarray | None, stage: Callable = lambda x_ND: x_ND):
         self.weight_FD = weight_FD
@@ -22,7 +22,7 @@ class PackedLinear:
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
-    """The weights in the form that ``linear`` and ``project_top_k`` take, rounded as ``precision`` says."""
+    """The weights for ``linear`` and ``project_top_k``, rounded to ``precision``."""
     inputs: dict[str, Any] = {}
     if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
         weight_FD = quantize(weight_FD, "a linear layer")

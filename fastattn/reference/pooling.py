@@ -1,10 +1,10 @@
-"""From a sentence's rows to one vector: all poolings but the maximum are a weighted sum."""
+"""Pools a sentence's rows to one vector: every mode except the maximum is a weighted sum."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-# T rows, of which the first S are left out -> the weights of the others, of float64
+# (T rows, of which the first S are skipped) -> float64 weights of the others
 _WEIGHTS: dict[str, Callable[[int, int], np.ndarray]] = {
     "cls": lambda T, S: np.arange(S, T) == S,
     "mean": lambda T, S: np.full(T - S, 1 / (T - S)),
@@ -16,7 +16,7 @@ _WEIGHTS: dict[str, Callable[[int, int], np.ndarray]] = {
 
 
 def pool(rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
-    """pooled_BE of a ragged batch, E = D * len(modes); zeros where the first ``skip`` rows are all."""
+    """pooled_BE of a ragged batch, E = D * len(modes); zeros for a sentence of no more than ``skip`` rows."""
     pooled_BMD = np.zeros((len(starts_B1) - 1, len(modes), rows_ND.shape[1]), rows_ND.dtype)
     for b, m in np.ndindex(pooled_BMD.shape[:2]):
         rows_TD = rows_ND[starts_B1[b] : starts_B1[b + 1]]

@@ -1,4 +1,4 @@
-"""The last layer's operations: log-probabilities of rows over a vocabulary, or over what each row chooses from."""
+"""The output layer: log-probabilities of rows over the vocabulary, or over a subset for each row."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ Outputs = PackedLinear | Sequence[OutputSubset]
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Log-softmax over the last axis, in place; a row of nothing but -inf stays so."""
+    """Log-softmax over the last axis, in place; a row that is -inf throughout stays so."""
     top = logits.max(axis=-1, keepdims=True)
     top[np.isneginf(top)] = 0
     logits -= top
@@ -24,7 +24,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
-    """Log-softmax of x W' + b over all outputs, or those selected for each row, -inf for all others: log_probs_RV."""
+    """log_probs_RV: log-softmax of x W' + b over all outputs, or over each row's subset with -inf outside it."""
     return log_softmax(_logits(x_RD, outputs, edits))
 
 
@@ -46,7 +46,7 @@ def _logits(x_RD: np.ndarray, outputs: Outputs, edits: Edits) -> np.ndarray:
 
 
 def _listed(ids_RJ: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(rows, ids) of what is not padding."""
+    """(rows, ids) of the entries that are not padding."""
     rows, columns = np.nonzero(ids_RJ >= 0)
     return rows, ids_RJ[rows, columns]
 
@@ -56,7 +56,7 @@ def project_top_k(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k most probable of ``project_all``: (log_probs_Rk, ids_Rk int32), best first, ties to the lower id.
 
-    Not ``normalized``: their logits in place of log-probabilities.
+    normalized  False: logits instead of log-probabilities.
     """
     logits_RV = _logits(x_RD, outputs, edits)
     return _best(log_softmax(logits_RV) if normalized else logits_RV, k)
@@ -65,7 +65,7 @@ def project_top_k(
 def _best(log_probs_RV: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     ids_Rk = np.empty((len(log_probs_RV), k), np.int32)
     for r, row_V in enumerate(log_probs_RV):
-        # argpartition alone would break ties by chance.
+        # argpartition alone would break ties arbitrarily.
         least = np.partition(row_V, len(row_V) - k)[len(row_V) - k]
         candidates = np.flatnonzero(row_V >= least)
         ids_Rk[r] = candidates[np.argsort(-row_V[candidates], kind="stable")[:k]]

@@ -1,4 +1,4 @@
-"""What a decoder keeps of its past instead of keys and values: the cells of a recurrent unit, or a sum so far."""
+"""Recurrent states of a decoder instead of keys and values: the cells of a recurrent unit, or a running sum."""
 
 import numpy as np
 
@@ -14,8 +14,8 @@ def ssru(
 ) -> np.ndarray:
     """relu(c) + residual of a simpler simple recurrent unit (Kim 2019), c = s(f) c' + (1 - s(f)) x, a row at a time.
 
-    inputs_NE  x, then f, of which s is the sigmoid.
-    states_MW  W >= D; c' is the row ``previous_N[n]``, or zeros where that is -1; c is written to ``rows_N[n]``.
+    inputs_NE  x, then f; s is the sigmoid.
+    states_MW  W >= D; c' is the row ``previous_N[n]``, or zeros if that is -1; c is written to ``rows_N[n]``.
     """
     D = residual_ND.shape[1]
     y_ND = np.empty_like(residual_ND)

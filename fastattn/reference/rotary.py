@@ -13,7 +13,7 @@ def rotate(
     head_width: int,
     interleaved: bool,
 ) -> None:
-    """Rotary positions (Su 2021), in place, on the heads from ``column`` on; twice the tables' width turns."""
+    """Rotary positions (Su 2021), in place, on the heads from ``column`` on; rotates twice the tables' width."""
     half = cos_PK2.shape[1]
     heads_NHK = x_NE[:, column : column + heads * head_width].reshape(len(x_NE), heads, head_width)
     if interleaved:

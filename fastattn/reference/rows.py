@@ -1,4 +1,4 @@
-"""Rows as wholes: made, taken, joined, added, scaled."""
+"""Operations on whole rows."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ import numpy as np
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array of NaN, which shows where one is read before it is written."""
+    """An array of NaN, which shows any value that is read before it is written."""
     return np.full(shape, np.nan, dtype)
 
 
 def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
-    """The rows of those numbers, in their order."""
+    """The rows with these numbers, in their order."""
     return np.take(x_ND, rows_R, axis=0)
 
 

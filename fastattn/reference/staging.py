@@ -1,4 +1,4 @@
-"""Rows rounded as the precisions of products want them."""
+"""Rounding of rows to the precisions of products."""
 
 import numpy as np
 
@@ -13,9 +13,9 @@ def round_to_bfloat16(x: np.ndarray) -> np.ndarray:
 def quantize_rows(
     x_ND: np.ndarray, input_scale: float | None = None, input_factors_D: np.ndarray | None = None
 ) -> np.ndarray:
-    """Rows rounded to 127 steps of their largest magnitude, or of 1 / input_scale each, in the dtype of x.
+    """Rows rounded to steps of 1/127 of their largest magnitude, or of 1 / input_scale, in the dtype of x.
 
-    With factors, it is the rows times them that are rounded.
+    With factors, the rows times the factors are rounded.
     """
     if input_factors_D is not None:
         return quantize_rows(x_ND.astype(np.float32) * input_factors_D).astype(x_ND.dtype) / input_factors_D

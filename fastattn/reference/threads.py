@@ -1,4 +1,4 @@
-"""How many threads the operations use: NumPy's own affair."""
+"""The number of threads of the operations, which NumPy chooses."""
 
 import os
 from collections.abc import Iterator
@@ -7,15 +7,15 @@ from contextlib import contextmanager
 
 @contextmanager
 def use_threads(count: int) -> Iterator[None]:
-    """Changes nothing: the threads of NumPy's matrix products are its own affair."""
+    """Does nothing: NumPy chooses the threads of its matrix products."""
     yield
 
 
 def current_threads() -> int:
-    """How many threads the operations use, as far as they know."""
+    """The number of threads that the operations use themselves."""
     return 1
 
 
 def thread_limit() -> int:
-    """How many threads this process may use."""
+    """The number of threads that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,8 +1,8 @@
-"""What one step of a register tile does: a word of A against vectors of packed B, in three precisions.
+"""One step of a register tile: a word of A times vectors of packed B, in three precisions.
 
-An Arithmetic says how the inner dimension is grouped in memory and which instruction multiplies. Which one serves a
-precision depends on the features that are compiled for; all of one precision add up the same products: the integer
-ones exactly, the bfloat16 ones in another order where the CPU has no dot product.
+An Arithmetic defines how the inner dimension is grouped in memory and which instruction multiplies. The choice for a
+precision depends on the features that are compiled for; all choices for one precision sum the same products: integers
+exactly, bfloat16 in another order if the CPU has no dot product.
 """
 
 from collections.abc import Callable
@@ -35,15 +35,15 @@ class BFloat(ir.types.Type):
 class Arithmetic:
     """One way to multiply.
 
-    group      values of the inner dimension that one step takes; they lie side by side in B, a column's together.
+    group      values of the inner dimension in one step; adjacent in B for each column.
     integer    whether sums are int32.
     b_bytes    bytes of one value in B.
-    a_bytes    bytes of one value in A, as ``stage`` leaves it.
-    offset     added to every value of A, which the sums start without: 128 where the instruction wants unsigned ones.
-    spread     (emitter, address of A's word) -> what ``add`` takes of it: the word in every lane.
-    abreast    (emitter, address) -> the same of LANES words side by side, one in each lane.
-    operand    (emitter, address) -> what ``add`` takes of LANES words of B.
-    add        (emitter, of A, of B, sums) -> the sums with the products.
+    a_bytes    bytes of one staged value in A.
+    offset     added to every value of A, corrected in the sums' start: 128 if the instruction takes unsigned values.
+    spread     (emitter, address) -> A's operand of ``add``: the word at the address in every lane.
+    abreast    (emitter, address) -> A's operand of ``add``: LANES adjacent words, one in each lane.
+    operand    (emitter, address) -> B's operand of ``add``: LANES words.
+    add        (emitter, operand of A, operand of B, sums) -> the sums plus the products.
     """
 
     name: str
@@ -84,7 +84,7 @@ def _words(emitter: Emitter, address):
     return _load(emitter, address, emitter.integers)
 
 
-# float32 and bfloat16 widened to it: a step of bfloat16 is two of float32
+# float32, and bfloat16 widened to it: a step of bfloat16 is two of float32
 def _add_float32(emitter: Emitter, spread, operand, total):
     return emitter.fma(spread, operand, total)
 
@@ -94,7 +94,7 @@ def _spread_two(emitter: Emitter, address):
 
 
 def _two_abreast(emitter: Emitter, address):
-    """The even and the odd ones of as many floats as two vectors hold."""
+    """(even, odd): the floats of two vectors at even and at odd indices."""
     lanes = emitter.target.lanes
     first, second = (emitter.load(emitter.builder.add(address, I64(skip))) for skip in (0, 4 * lanes))
     orders = (ir.Constant(emitter.integers, list(range(start, 2 * lanes, 2))) for start in (0, 1))
@@ -119,7 +119,7 @@ def _add_bfloat16(emitter: Emitter, spread, operand, total):
 
 
 def _add_unsigned_dot(emitter: Emitter, spread, operand, total):
-    """vpdpbusd: four products of an unsigned byte of A and a signed one of B."""
+    """vpdpbusd: four products of an unsigned byte of A and a signed byte of B."""
     kind, bits = _vector(emitter, I8, 4), emitter.target.lanes * 32
     values = (emitter.builder.bitcast(v, kind) for v in (spread, operand))
     return emitter.call(f"llvm.x86.avx512.vpdpbusd.{bits}", emitter.integers, total, *values)
@@ -150,7 +150,7 @@ def _add_pairs(emitter: Emitter, spread, operand, total):
 
 
 def _add_widened(emitter: Emitter, spread, operand, total):
-    """Two products of int16 without an instruction of their own."""
+    """Two products of int16, where no instruction does both."""
     builder, lanes = emitter.builder, emitter.target.lanes
     value = builder.bitcast(spread, _vector(emitter, I16, 2))
     product = builder.mul(*(builder.sext(v, _vector(emitter, I32, 2)) for v in (value, operand)))
@@ -177,7 +177,7 @@ BFLOAT16 = {
 
 
 def arithmetic_for(precision: str, target: Target = TARGET) -> Arithmetic:
-    """How ``target`` multiplies in "float32", "bfloat16" or "int8"."""
+    """The arithmetic of ``target`` for "float32", "bfloat16" or "int8"."""
     if precision == "float32":
         return FLOAT32
     return INT8[target.int8] if precision == "int8" else BFLOAT16[target.bfloat16]

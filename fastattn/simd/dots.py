@@ -1,8 +1,8 @@
-"""Dot products with rows that lie anywhere in a matrix of weights, as LLVM vector IR.
+"""Dot products with selected rows of a weight matrix, as LLVM vector IR.
 
-LANES rows of B are read along their whole length, a vector each, by the arithmetic of a register tile: what a tile
-finds side by side of one column, a vector here holds of one row. A sum has a lane for each of its parts until the end,
-so integer sums equal a tile's, and float ones differ from them by their order alone; it depends on the width only.
+LANES rows of B are read along their whole length, a vector of each at a time, with the arithmetic of a register tile:
+the words of a vector belong to one row here, not to one column each. A sum is kept in lanes until the end, so integer
+sums equal a tile's, and float sums differ only in their order, which depends on the width only.
 """
 
 from numba import types
@@ -16,7 +16,7 @@ from fastattn.simd.tile import PRECISIONS, addresses
 
 
 def emit_linear_dots(emitter: Emitter, arithmetic: Arithmetic, arguments) -> None:
-    """Emit LANES outputs of a linear layer. arguments: the i64 values of ``linear_dots``, tuples of them."""
+    """Emit LANES outputs of a linear layer. arguments: those of ``linear_dots`` as i64 values or tuples of them."""
     builder = emitter.builder
     (a, row_factor), (rows, row_bytes), index, out, (bias, column_factor, correction) = arguments
     rows_at = [emit_row_address(emitter, rows, row_bytes, index, I64(4 * j)) for j in range(LANES)]
@@ -44,10 +44,10 @@ def emit_linear_dots(emitter: Emitter, arithmetic: Arithmetic, arguments) -> Non
 def linear_dots(typing_context, weights, row, rows, index, out, affine):
     """LANES outputs of a linear layer for one row, in the precision of ``weights``, an array of rows.
 
-    The other arguments are addresses, or a distance in bytes:
-    row       (address, factor): a row as ``stage_rows`` leaves it; the factor for integers only.
-    rows      (address, distance): row 0 of the weights, and how far the next is: whole vectors of LANES steps.
-    index     LANES int32, which rows.
+    The other arguments are addresses and a distance in bytes:
+    row       (address, factor): a row staged by ``stage_rows``; the factor for integers only.
+    rows      (address, distance): row 0 of the weights, and the distance between rows: whole vectors of LANES steps.
+    index     LANES int32: the rows' numbers.
     out       a vector of float32, written.
     affine    (bias, factors, corrections): a vector each, of the outputs in ``index``.
     """

@@ -1,7 +1,7 @@
-"""LLVM IR for vector arithmetic: the text that the intrinsics of vector.py and tile.py are made of.
+"""LLVM IR for vector arithmetic, for the intrinsics of vector.py and tile.py.
 
-It needs a builder and a Target only, no Numba, so the same code can be generated for a CPU that is not this one.
-Operations carry the flag ``nsz`` because Numba's fast-math pass fills in flags where it finds none.
+It needs a builder and a Target only, no Numba, so the same code can be generated for another CPU.
+Operations carry the flag ``nsz`` because Numba's fast-math pass adds its flags where there are none.
 """
 
 import struct
@@ -16,12 +16,12 @@ EXACT = ("nsz",)
 
 
 def float32_constant(value: float) -> float:
-    """The nearest float32, as LLVM's text wants it."""
+    """The nearest float32, as a Python float for LLVM's text."""
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
 def nested(values, sizes) -> list:
-    """The values in tuples of these sizes; 0: one that is in none."""
+    """The values in tuples of these sizes; 0: a value without a tuple."""
     given = iter(values)
     return [tuple(islice(given, size)) if size else next(given) for size in sizes]
 
@@ -51,16 +51,16 @@ class Emitter:
         return self.builder.call(function, arguments)
 
     def prefetch(self, address, locality: int = 2) -> None:
-        """Ask for a cache line, which need not be ours; locality 3 for the first cache, 2 for the second."""
+        """Prefetch a cache line, at any address, into L1 (locality 3) or L2 (locality 2)."""
         pointer, (read, data) = self.pointer(address, ir.IntType(8)), (I32(0), I32(1))
         self.call("llvm.prefetch.p0", ir.VoidType(), pointer, read, I32(locality), data)
 
     def call_once(self, name: str, arguments, emit, result=None, rare=False):
-        """Call a function of that name, whose body ``emit(emitter, *arguments)`` writes where there is none yet.
+        """Call a function of that name; ``emit(emitter, *arguments)`` writes its body if there is none yet.
 
-        For what is long, so that a kernel holds and compiles it once; the name must say all that it depends on. Of an
-        argument that is an array, a tuple of Numba's, ``emit`` gets a tuple. A ``rare`` call stands out of the way of
-        other code: attention of short sentences takes 7% longer where a call that is never made stands in it.
+        For long code, so that a kernel contains and compiles it once; the name must include all that it depends on. A
+        Numba tuple, an LLVM array, reaches ``emit`` as a tuple. A ``rare`` call is moved out of the way of other code:
+        attention of short sentences takes 7% longer with a call in it that is never made.
         """
         sizes = [len(a.type) if isinstance(a.type, ir.ArrayType) else 0 for a in arguments]
         values = []
@@ -95,17 +95,17 @@ class Emitter:
         return self.builder.fdiv(a, b, flags=EXACT)
 
     def fma(self, a, b, c):
-        """a * b + c, fused where the CPU has the instruction."""
+        """a * b + c, fused if the CPU has the instruction."""
         if self.target.fma:
             return self.call(f"llvm.fma.v{self.target.lanes}f32", self.vector, a, b, c)
         return self.add(self.multiply(a, b), c)
 
     def maximum(self, a, b):
-        """The larger; b where either is NaN (maxps)."""
+        """The larger; b if either is NaN (maxps)."""
         return self.builder.select(self.builder.fcmp_ordered(">", a, b, flags=EXACT), a, b)
 
     def larger_magnitude(self, a, b):
-        """The larger of two that are not negative, NaN if either is: their bits have the values' order, NaN on top."""
+        """The larger of two non-negative values, NaN if either is: their bits are in the values' order, NaN last."""
         a, b = self.builder.bitcast(a, self.integers), self.builder.bitcast(b, self.integers)
         return self.builder.bitcast(self.builder.select(self.builder.icmp_signed(">", a, b), a, b), self.vector)
 
@@ -143,7 +143,7 @@ class Emitter:
         self.builder.store(value, self.pointer(address, self.vector)).align = 4
 
     def load_bfloat16(self, address, count=None):
-        """LANES values of bfloat16 as float32; with a ``count`` (i64) only so many are read, the rest is zero."""
+        """LANES values of bfloat16 as float32; with a ``count`` (i64) only the first are read, the rest is zero."""
         kind = ir.VectorType(ir.IntType(16), self.target.lanes)
         pointer = self.pointer(address, kind)
         if count is None:
@@ -162,7 +162,7 @@ class Emitter:
         return self.builder.sub(self.builder.bitcast(shifted, self.integers), self.integer(0x4B400000))
 
     def store_narrow(self, integers, address, bits: int):
-        """Write the low 8 or 16 bits of every lane, side by side."""
+        """Write the low 8 or 16 bits of every lane, adjacent to each other."""
         kind = ir.VectorType(ir.IntType(bits), self.target.lanes)
         self.builder.store(self.builder.trunc(integers, kind), self.pointer(address, kind)).align = 1
 
@@ -188,7 +188,7 @@ class Emitter:
         return f"llvm.masked.{operation}.v{self.target.lanes}f32.p0"
 
     def load_first(self, address, count, fill):
-        """The first ``count`` lanes from memory, ``fill`` (a vector) in the rest; nothing past them is read."""
+        """The first ``count`` lanes from memory, the rest from ``fill`` (a vector); nothing past them is read."""
         pointer = self.pointer(address, self.vector)
         return self.call(self._masked("load"), self.vector, pointer, I32(4), self.first_lanes(count), fill)
 
@@ -197,7 +197,7 @@ class Emitter:
         self.call(self._masked("store"), ir.VoidType(), value, pointer, I32(4), self.first_lanes(count))
 
     def load_part(self, address, left, fill):
-        """``load`` where ``left`` (i64) is LANES or more, else ``load_first``, which is slow even of a whole vector."""
+        """``load`` if ``left`` (i64) is LANES or more, else ``load_first``, which is slow even for a whole vector."""
         with self.builder.if_else(self.builder.icmp_signed(">=", left, I64(self.target.lanes))) as (whole, part):
             with whole:
                 all_lanes, after_all = self.load(address), self.builder.block
@@ -216,7 +216,7 @@ class Emitter:
                 self.store_first(value, address, left)
 
     def fold(self, value, combine):
-        """Combine all lanes pairwise, halves first: a fixed order whatever the code around it. Scalar result."""
+        """Combine all lanes pairwise, halves first, in a fixed order; returns a scalar."""
         width = self.target.lanes
         while width > 1:
             width //= 2
@@ -225,7 +225,7 @@ class Emitter:
         return self.builder.extract_element(value, I32(0))
 
     def loop(self, size, step: int, initial: list, body) -> list:
-        """values = body(offset, values) for offset = 0, step, ... below ``size`` (i64); the values at the end."""
+        """values = body(offset, values) for offset = 0, step, ... below ``size`` (i64); returns the last values."""
         builder = self.builder
         entry, block, done = builder.block, builder.append_basic_block("loop"), builder.append_basic_block("done")
         builder.cbranch(builder.icmp_signed(">", size, I64(0)), block, done)
@@ -254,7 +254,7 @@ class Emitter:
         return value
 
     def exp(self, x):
-        """e**x to 2 ulp on all of float32: 0 for -inf, inf on overflow, NaN stays.
+        """e**x to 2 ulp for all float32: 0 for -inf, inf on overflow, NaN stays.
 
         Cody and Waite reduction x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r, and 2**n in two factors
         so that neither leaves the exponent's range.
@@ -264,7 +264,7 @@ class Emitter:
         low, high = self.constant(-104.0), self.constant(89.0)
         x = b.select(b.fcmp_ordered("<", x, low, flags=EXACT), low, x)
         x = b.select(b.fcmp_ordered(">", x, high, flags=EXACT), high, x)
-        # adding 1.5 * 2**23 rounds to an integer, which then stands in the low bits
+        # adding 1.5 * 2**23 rounds to an integer, which is then in the low bits
         shift = self.constant(12582912.0)
         shifted = self.fma(x, self.constant(1.4426950408889634), shift)
         n = self.subtract(shifted, shift)
@@ -282,10 +282,10 @@ class Emitter:
     def exp2(self, x):
         """2**x for x <= 127, to 2 ulp where the result is normal; exactly 0 for x <= -127, so for -inf. NaN stays.
 
-        Cheaper than exp: a softmax asks for x <= 0 only, and folds log2(e) into the scale of its scores.
+        Cheaper than exp: a softmax has x <= 0 only, and includes log2(e) in the scale of its scores.
         """
         b = self.builder
-        # in this order NaN passes; at the bound the exponent below comes out as that of zero
+        # in this order NaN passes; at the bound the exponent below becomes that of zero
         x = self.maximum(self.constant(-127.0), x)
         shift = self.constant(12582912.0)
         shifted = self.add(x, shift)
@@ -295,10 +295,10 @@ class Emitter:
         return b.bitcast(b.add(b.bitcast(p, self.integers), exponent), self.vector)
 
     def erf(self, x):
-        """erf(x), relative error below 4e-7: x P(x^2) with x held within the bound, where the function has its limit.
+        """erf(x), relative error below 4e-7: x P(x^2) with x clipped to the bound, where erf is 1.
 
-        Without the division of a rational function, which takes as long as ten multiplications; and P takes what lies
-        between -1 and 1, as its coefficients stay small then.
+        It avoids the division of a rational function, which takes as long as ten multiplications. P's argument is
+        mapped to -1 .. 1, which keeps its coefficients small.
         """
         # in this order NaN passes
         x = self.minimum(self.constant(ERF_BOUND), self.maximum(self.constant(-ERF_BOUND), x))
@@ -306,7 +306,7 @@ class Emitter:
         return self.multiply(x, self.polynomial(inside, ERF))
 
     def tanh(self, x):
-        """tanh(x), relative error below 4e-7: x P(x^2) / Q(x^2) with x held within the bound, as in erf."""
+        """tanh(x), relative error below 4e-7: x P(x^2) / Q(x^2) with x clipped to the bound, as in erf."""
         x = self.minimum(self.constant(TANH_BOUND), self.maximum(self.constant(-TANH_BOUND), x))
         square = self.multiply(x, x)
         numerator = self.multiply(x, self.polynomial(square, TANH_ODD))

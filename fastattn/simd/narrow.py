@@ -1,6 +1,6 @@
-"""Vectors of float32 written as narrower numbers: as operands of a register tile, or as plain bfloat16.
+"""Vectors of float32 rounded to narrower numbers and written: as operands of a register tile, or as plain bfloat16.
 
-What an operand looks like in memory is up to the arithmetic of the target: see fastattn.simd.arithmetic.
+The arithmetic of the target defines an operand's form in memory: see fastattn.simd.arithmetic.
 """
 
 from llvmlite import ir
@@ -50,7 +50,7 @@ store_first_bfloat16 = make_intrinsic(
     types.void,
     (VECTOR, types.intp, types.intp),
     _store_first_bfloat16,
-    "Write the first so many lanes as the nearest bfloat16.",
+    "Write the first ``count`` lanes as the nearest bfloat16.",
 )
 nearest_bfloat16 = make_intrinsic(
     "nearest_bfloat16", VECTOR, (VECTOR,), _round_to_bfloat16, "The nearest bfloat16, as float32."

@@ -1,4 +1,4 @@
-"""Rows in memory: copied, asked for, and, LANES of them that lie anywhere, transposed or multiplied by one vector.
+"""Rows in memory: copied, prefetched, and LANES rows at any addresses transposed or multiplied by a vector.
 
 Addresses are plain integers, in bytes, and nothing is checked, as in vector.py.
 """
@@ -33,7 +33,7 @@ def _copy_floats(emitter: Emitter, source, target, width):
 
 
 copy_floats = make_intrinsic(
-    "copy_floats", types.void, (types.intp,) * 3, _copy_floats, "Copy from one address to another ``width`` floats."
+    "copy_floats", types.void, (types.intp,) * 3, _copy_floats, "Copy ``width`` floats from one address to another."
 )
 
 
@@ -51,14 +51,14 @@ prefetch_row, prefetch_row_far = (
         types.void,
         (types.intp, types.intp),
         partial(_prefetch_row, locality=locality),
-        "Ask for the cache lines of ``size`` bytes from an address on, into the first cache, or the second.",
+        "Prefetch the cache lines of ``size`` bytes from an address on into L1, or (far) L2.",
     )
     for name, locality in (("prefetch_row", 3), ("prefetch_row_far", 2))
 )
 
 
 def _interleave(emitter: Emitter, a, b, width: int) -> tuple:
-    """Runs of ``width`` lanes of a and b in turn: from the even runs of both, and from the odd ones."""
+    """(even, odd): runs of ``width`` lanes alternately of a and b, from the even and from the odd runs of both."""
     lanes = range(emitter.target.lanes)
     even = [i if i // width % 2 == 0 else i - width + emitter.target.lanes for i in lanes]
     odd = [i + width if i // width % 2 == 0 else i + emitter.target.lanes for i in lanes]
@@ -67,7 +67,7 @@ def _interleave(emitter: Emitter, a, b, width: int) -> tuple:
 
 
 def emit_transpose(emitter: Emitter, rows: list) -> list:
-    """LANES vectors as the rows of a square matrix, transposed: swaps of ever larger blocks off the diagonal."""
+    """Transpose LANES vectors as the rows of a square matrix, by swaps of ever larger off-diagonal blocks."""
     width = 1
     while width < len(rows):
         swapped = list(rows)
@@ -115,14 +115,14 @@ def _make_transpose(whole: bool):
 
 
 # transpose(source, source_row, rows, columns, target, target_row): a square of LANES rows and columns. Only ``rows``
-# rows are read, 1 at least; the last stands for those that are missing. transpose_first reads ``columns`` columns
-# only and takes zeros for the rest; transpose reads LANES of them whatever ``columns`` is.
+# rows are read, at least 1; copies of the last replace missing ones. transpose_first reads ``columns`` columns
+# only and fills the rest with zeros; transpose reads LANES of them whatever ``columns`` is.
 transpose = _make_transpose(whole=True)
 transpose_first = _make_transpose(whole=False)
 
 
 class Element:
-    """How the rows of a table are read: ``size`` bytes a value, as float32 vectors whole or in part."""
+    """Reads a table's values, ``size`` bytes each, as float32 vectors, whole or in part."""
 
     def __init__(self, table):
         self.name, self.size = {"float32": ("float32", 4), "uint16": ("bfloat16", 2)}[str(table.dtype)]
@@ -139,7 +139,7 @@ class Element:
 def make_dot_rows(queries: int):
     """The intrinsic ``dot_rows(table, query, query_row, rows, row_size, index, width, out, out_row)``.
 
-    out[q, j] becomes the dot product of query q, ``width`` floats, and row index[j], as many values of the type of
+    out[q, j] becomes the dot product of query q, ``width`` floats, and row index[j], ``width`` values of the type of
     ``table`` (float32, or uint16 for bfloat16), for ``queries`` (a power of two, at most LANES) queries and
     LANES / queries indices, int32. ``rows`` is the address of row 0; query_row, row_size and out_row are distances in
     bytes. The order of a sum depends on ``width`` only.
@@ -160,7 +160,7 @@ def make_dot_rows(queries: int):
                 new += [emitter.fma(part, end, sums[len(new) + j]) for j, end in enumerate(ends)]
             return new
 
-        def in_row(start, offset):  # of the float32 at ``offset`` bytes
+        def in_row(start, offset):  # address of the value whose float32 would be at ``offset`` bytes
             return builder.add(start, offset if element.size == 4 else builder.lshr(offset, I64(1)))
 
         def add_whole(offset, sums):
@@ -197,8 +197,8 @@ def make_add_rows(sums: int, vectors: int):
     """The intrinsic ``add_rows(table, weight, weight_row, rows, row_size, index, count, width, out, out_row)``.
 
     out[q] += weight[q, s] * row index[s], for s = 0, 1, ... below ``count`` in this order, for ``sums`` rows of out,
-    whole vectors, of which ``vectors`` at a time are in registers. ``rows`` is the address of row 0 of values of the
-    type of ``table`` (as in ``make_dot_rows``), index is int32.
+    padded to whole vectors; ``vectors`` of each are in registers at a time. ``rows`` is the address of row 0 of values
+    of the type of ``table`` (as in ``make_dot_rows``), index is int32.
     """
 
     def emit_sums(element, emitter, weight, weight_row, rows, row_size, index, count, width, out, out_row):
@@ -208,7 +208,7 @@ def make_add_rows(sums: int, vectors: int):
         size = builder.mul(count, I64(4))
 
         def add_part(offset, number, load):
-            """``number`` vectors of every sum from the byte ``offset`` on."""
+            """Add to ``number`` vectors of every sum from the byte ``offset`` on."""
             places = [builder.add(at, builder.add(offset, I64(n * LANES * 4))) for at in out_at for n in range(number)]
 
             def body(s, values):
@@ -256,7 +256,7 @@ def make_add_rows(sums: int, vectors: int):
 
 
 def emit_row_address(emitter: Emitter, rows, row_size, index, offset):
-    """Of the row whose number, an int32, is at ``index`` + ``offset``."""
+    """The address of the row whose number, an int32, is at ``index`` + ``offset``."""
     builder = emitter.builder
     number = builder.load(emitter.pointer(builder.add(index, offset), I32))
     number.align = 4

@@ -1,4 +1,4 @@
-"""The loops of a softmax over scores in memory: the cap, the largest of each row, the exponentials with their sum."""
+"""The loops of a softmax over scores in memory: the soft cap, row maxima, exponentials and their sum."""
 
 from numba import types
 from numba.extending import intrinsic
@@ -9,9 +9,9 @@ from fastattn.simd.vector import SIZE
 
 
 def make_row_maxima(rows: int):
-    """The intrinsic ``row_maxima(x, x_row, size, top)``: top[i], a float32 each, becomes the larger of it and x[i, :].
+    """The intrinsic ``row_maxima(x, x_row, size, top)``: top[i] = max(top[i], x[i, :]), float32.
 
-    x  rows are x_row bytes apart; their first ``size`` bytes, whole vectors, are read. NaN counts for nothing.
+    x  rows are x_row bytes apart; their first ``size`` bytes, whole vectors, are read. NaN is ignored.
     """
 
     def emit(emitter: Emitter, x, x_row, size, top):
@@ -42,7 +42,7 @@ def make_row_maxima(rows: int):
 def cap_row(typing_context, x, size, cap):
     """x = cap tanh(x / cap) on ``size`` bytes, whole vectors, at the address x.
 
-    NaN where x is, or is infinite: what float32 could not hold on its way shall be seen, as it is without a cap.
+    NaN if x is NaN or infinite, so that an overflow shows as it does without a cap.
     """
 
     def emit(emitter: Emitter, x, size, cap):
@@ -67,9 +67,9 @@ def cap_row(typing_context, x, size, cap):
 
 @intrinsic
 def exponentials(typing_context, x, size, shift, total):
-    """x = 2**(x - shift) on ``size`` bytes, whole vectors, at the address x; added lane by lane to those at ``total``.
+    """x = 2**(x - shift) on ``size`` bytes, whole vectors, at the address x; added lane by lane to ``total``.
 
-    One row at a time: two to six side by side were no faster on AVX2, where the constants then leave the registers.
+    One row at a time: two to six together were no faster on AVX2, where the constants then leave the registers.
     """
 
     def generate(context, builder, kind, arguments):

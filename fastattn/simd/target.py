@@ -18,7 +18,7 @@ class Target:
     rows     rows of a register tile.
     vectors  vectors across a register tile; rows * vectors accumulators, vectors + 1 operands must fit the registers.
     fma      whether a fused multiply-add is one instruction (else it would be a library call).
-    int8     how int8 is multiplied, bfloat16 how that is; names of fastattn.simd.arithmetic.
+    int8, bfloat16  how they are multiplied: names of fastattn.simd.arithmetic.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Target:
 
     @property
     def columns(self) -> int:
-        """Columns of a register tile, which is also the width of a panel of packed weights."""
+        """Columns of a register tile and of a panel of packed weights."""
         return self.lanes * self.vectors
 
 

@@ -5,8 +5,7 @@ A tile holds rows x (groups * vectors) accumulators in registers and adds ``step
     c[i, :] (+)= sum over p of a[i, p] * b[p, :]
 
 in one of the precisions of ``fastattn.simd.arithmetic``. Each element is summed over p in order, so its bits do not
-depend on the tile it falls into. Written with the operands that its loop keeps in registers: rows of A are broadcast,
-B is read in vectors.
+depend on the tile it falls into. The loop broadcasts elements of A and reads B in vectors.
 """
 
 from llvmlite import ir
@@ -23,9 +22,9 @@ PRECISIONS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "i
 def emit_sums(
     emitter: Emitter, arithmetic: Arithmetic, a_rows, b_groups, b_step, steps, starts, vectors: int, ahead=None
 ) -> list:
-    """The loop over the inner dimension: ``starts``, row by row, plus the products; the same list at its end.
+    """Emit the loop over the inner dimension; returns ``starts``, row by row, plus the products.
 
-    ahead  an address and how many bytes it moves a step: memory that is asked for meanwhile.
+    ahead  (address, bytes a step) of memory to prefetch meanwhile.
     """
     builder, lanes = emitter.builder, emitter.target.lanes
     b_vector = lanes * arithmetic.group * arithmetic.b_bytes
@@ -72,7 +71,7 @@ def emit_sums(
 
 
 def emit_tile(emitter: Emitter, rows: int, vectors: int, accumulate: bool, arguments) -> None:
-    """Emit one float32 tile. arguments: the i64 values of make_tile's signature."""
+    """Emit one float32 tile. arguments: those of make_tile's intrinsic as i64 values."""
     builder, size = emitter.builder, emitter.target.lanes * 4
     a, a_row, b, b_step, steps, c, c_row = arguments
     a_rows, c_rows = (
@@ -87,10 +86,10 @@ def emit_tile(emitter: Emitter, rows: int, vectors: int, accumulate: bool, argum
 def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False):
     """The intrinsic ``tile(a, a_row, b, b_step, steps, c, c_row)`` in float32; all are addresses or strides in bytes.
 
-    a        first row of A; a_row from row to row; its elements are adjacent.
-    b        first row of B; b_step from row to row.
-    steps    the length of the sums; 0 leaves c at zero (or as it is, when it accumulates).
-    c        written (read first when ``accumulate``); rows c_row apart, ``vectors`` vectors each.
+    a        first row of A; rows a_row apart; elements of a row are adjacent.
+    b        first row of B; rows b_step apart.
+    steps    the length of the sums; 0 sets c to zero (or leaves it if ``accumulate``).
+    c        written (added to if ``accumulate``); rows c_row apart, ``vectors`` vectors each.
     """
 
     @intrinsic
@@ -109,11 +108,11 @@ def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False
 
 
 def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups: int, vectors: int, arguments) -> None:
-    """Emit one tile of a linear layer. arguments: the i64 values of make_linear_tile's signature, tuples of them.
+    """Emit one tile of a linear layer. arguments: those of make_linear_tile's intrinsic, i64 values or tuples of them.
 
-    vectors  of each of the ``groups`` panels, the first ones.
+    vectors  how many of the first vectors of each of the ``groups`` panels.
 
-    Float sums start from bias + residual. Integer ones start from ``corrections``; in the end they are taken times
+    Float sums start from bias + residual. Integer sums start from ``corrections``; at the end they are multiplied by
     their row's and their column's factor, and bias and residual are added.
     """
     builder, lanes = emitter.builder, emitter.target.lanes
@@ -134,7 +133,7 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups
     else:
         biases = line(bias)
         starts = [emitter.add(v, r) for row in residual_rows for v, r in zip(biases, line(row))]
-    # several panels at once are bound by memory already
+    # several panels at once are already bound by memory
     ahead = asked if groups == 1 else None
     sums = emit_sums(emitter, arithmetic, a_rows, b_groups, b_step, steps, starts, vectors, ahead)
     by_rows = [sums[n : n + len(columns)] for n in range(0, len(sums), len(columns))]
@@ -149,7 +148,7 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups
 
 
 def _scaled(emitter: Emitter, sums, factor, factors, biases, residuals) -> list:
-    """A row's integer sums as what they stand for, plus bias and residual."""
+    """A row's integer sums times their factors, plus bias and residual."""
     values = []
     for total, own, bias, residual in zip(sums, factors, biases, residuals, strict=True):
         scaled = emitter.fma(emitter.builder.sitofp(total, emitter.vector), emitter.multiply(factor, own), bias)
@@ -157,21 +156,21 @@ def _scaled(emitter: Emitter, sums, factor, factors, biases, residuals) -> list:
     return values
 
 
-# Of how many values each argument of a linear tile is a tuple, behind the array of weights; 0: one that is no tuple.
+# Tuple sizes of a linear tile's arguments after the array of weights; 0: a number without a tuple.
 LINEAR_TILE = (3, 4, 0, 2, 3, 2)
 
 
 def make_linear_tile(rows: int, groups: int = 1, vectors: int = TARGET.vectors):
     """The intrinsic ``tile(panels, rows_at, panel, steps, out, affine, residual)`` of a linear layer.
 
-    panels    an array of packed weights, for their precision. All else is addresses, or strides in bytes:
-    rows_at   (address, row, factors): rows as ``stage_rows`` leaves them.
-    panel     (address, distance, ahead, step): a panel, and how far the next of ``groups`` panels is; what to bring
-              into the second cache meanwhile, and its bytes a step: of one panel only.
+    panels    an array of packed weights, for its dtype only. The others are addresses, or strides in bytes:
+    rows_at   (address, row, factors): rows staged by ``stage_rows``.
+    panel     (address, distance, ahead, step): a panel, the distance between the ``groups`` panels; memory to
+              prefetch into L2 meanwhile, and its bytes a step: if there is one panel only.
     steps     of the inner dimension, ``arithmetic.group`` values each.
     out       (address, row): written, groups * vectors vectors of float32 a row.
     affine    (bias, factors, corrections): a row of groups * vectors vectors each; the last two for integers only.
-    residual  (address, row): rows like those of out; 0 bytes repeat one row.
+    residual  (address, row): rows like those of out; a stride of 0 repeats one row.
     """
 
     @intrinsic
@@ -192,12 +191,12 @@ def make_linear_tile(rows: int, groups: int = 1, vectors: int = TARGET.vectors):
 
 
 def addresses(sizes: tuple[int, ...]) -> list[types.Type]:
-    """Numba's types of arguments that are tuples of so many addresses, or distances; 0: one that is no tuple."""
+    """Numba types of arguments: tuples of these sizes of addresses or distances; 0: a number without a tuple."""
     return [types.UniTuple(types.intp, size) if size else types.intp for size in sizes]
 
 
 def tile_assembly(target: Target, triple: str, cpu: str, features: str, precision: str = "float32") -> str:
-    """Assembly of the full tile for a CPU that need not be this one: what it compiles to is seen, not run."""
+    """Assembly of the full tile for any CPU, to be read, not run."""
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()

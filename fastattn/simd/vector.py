@@ -1,4 +1,4 @@
-"""A vector of LANES float32 as a Numba type, with operators and the intrinsics that kernels use.
+"""A vector of LANES float32 as a Numba type, with operators and the kernels' intrinsics.
 
 Addresses are plain integers (``array.ctypes.data`` plus bytes); nothing is checked: a kernel bounds its own tiles.
 """
@@ -25,7 +25,7 @@ class Vector(types.Type):
 
 VECTOR = Vector()
 SIZE = LANES * 4  # bytes
-LINE = 64  # bytes that memory is asked for at once, on most CPUs
+LINE = 64  # bytes of a cache line, on most CPUs
 
 
 @register_model(Vector)
@@ -52,7 +52,7 @@ _register_operator(operator.truediv, Emitter.divide)
 
 
 def make_intrinsic(name, result, parameters, emit, documentation):
-    """An intrinsic of fixed types from ``emit(emitter, *llvm values)``."""
+    """Make an intrinsic of fixed types from ``emit(emitter, *llvm values)``."""
 
     def typer(typing_context, *actual):
         def generate(context, builder, kind, arguments):
@@ -61,7 +61,7 @@ def make_intrinsic(name, result, parameters, emit, documentation):
 
         return result(*parameters), generate
 
-    # numba reads the number of parameters from the function itself
+    # Numba reads the number of parameters from the function itself
     names = ", ".join(f"a{i}" for i in range(len(parameters)))
     space = {"typer": typer}
     exec(f"def {name}(typing_context{', ' if names else ''}{names}): return typer(typing_context, {names})", space)  # noqa: S102
@@ -71,7 +71,7 @@ def make_intrinsic(name, result, parameters, emit, documentation):
 
 @intrinsic
 def address(typing_context, array):
-    """Of an array's first element: an int64, where ``ctypes.data`` is a uint64, which makes floats beside an int64."""
+    """The address of an array's first element, int64: ``ctypes.data`` is uint64, whose sum with an int64 is a float."""
 
     def generate(context, builder, kind, arguments):
         return builder.ptrtoint(context.make_array(array)(context, builder, arguments[0]).data, I64)
@@ -93,7 +93,7 @@ load_part = make_intrinsic(
     _V,
     (_A, _A, _V),
     Emitter.load_part,
-    "A whole vector, or its first ``left`` lanes and the rest of fill.",
+    "A whole vector, or its first ``left`` lanes and the rest from fill.",
 )
 store_part = make_intrinsic(
     "store_part", types.void, (_V, _A, _A), Emitter.store_part, "Write a whole vector, or its first ``left`` lanes."
@@ -101,10 +101,10 @@ store_part = make_intrinsic(
 absolute = make_intrinsic("absolute", _V, (_V,), Emitter.absolute, "The magnitude, lane by lane.")
 count_lanes = make_intrinsic("count_lanes", _V, (), Emitter.count_lanes, "0, 1, 2 and so on, lane by lane.")
 splat = make_intrinsic("splat", _V, (_F,), Emitter.splat, "A scalar in every lane.")
-fma = make_intrinsic("fma", _V, (_V, _V, _V), Emitter.fma, "a * b + c, fused where the CPU can.")
+fma = make_intrinsic("fma", _V, (_V, _V, _V), Emitter.fma, "a * b + c, fused if the CPU can.")
 maximum = make_intrinsic("maximum", _V, (_V, _V), Emitter.maximum, "The larger, lane by lane.")
 larger_magnitude = make_intrinsic(
-    "larger_magnitude", _V, (_V, _V), Emitter.larger_magnitude, "Of two that are not negative the larger, or NaN."
+    "larger_magnitude", _V, (_V, _V), Emitter.larger_magnitude, "The larger of two non-negative values, or NaN."
 )
 minimum = make_intrinsic("minimum", _V, (_V, _V), Emitter.minimum, "The smaller, lane by lane.")
 LOG2_E = math.log2(math.e)  # e**x is 2**(LOG2_E x)
@@ -121,7 +121,7 @@ largest_magnitude = make_intrinsic(
     _F,
     (_V,),
     lambda e, v: e.fold(v, e.larger_magnitude),
-    "The largest lane, none negative; or NaN.",
+    "The largest of non-negative lanes, or NaN.",
 )
 
 
@@ -133,7 +133,7 @@ def _any_above(emitter, a, b):
 
 
 def _access(kind):
-    """Functions that emit a load and a store of one number."""
+    """Make functions that emit a load and a store of one number."""
 
     def emit_load(emitter, address):
         value = emitter.builder.load(emitter.pointer(address, kind))
@@ -168,7 +168,7 @@ store_index = make_intrinsic(
     "store_index", types.void, (_A, _A), _store_index, "Write an int64 to an address as int32."
 )
 any_above = make_intrinsic(
-    "any_above", types.boolean, (_V, _V), _any_above, "Whether any lane of a is larger than b's."
+    "any_above", types.boolean, (_V, _V), _any_above, "Whether any lane of a is greater than b's."
 )
 lane = make_intrinsic(
     "lane", _F, (_V,), lambda e, v: e.builder.extract_element(v, ir.IntType(32)(0)), "The first lane."
@@ -176,7 +176,7 @@ lane = make_intrinsic(
 
 
 def make_scratch(size: int):
-    """The intrinsic ``scratch()``: the address of ``size`` bytes on the stack that last as long as its caller runs."""
+    """The intrinsic ``scratch()``: the address of ``size`` bytes on the stack, valid until its caller returns."""
 
     @intrinsic
     def scratch(typing_context):
@@ -197,7 +197,7 @@ prefetch, prefetch_far = (
         types.void,
         (_A,),
         lambda emitter, address, locality=locality: emitter.prefetch(address, locality),
-        "Ask for the cache line at an address, which need not be ours, into the first cache, or the second.",
+        "Prefetch the cache line at an address, any address, into L1, or (far) L2.",
     )
     for name, locality in (("prefetch", 3), ("prefetch_far", 2))
 )

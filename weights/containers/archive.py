@@ -1,4 +1,4 @@
-"""Copies named members out of a zip (wheel) or a gzipped tar (sdist). Only regular files, only where we say."""
+"""Copies named members out of a zip (wheel) or a gzipped tar (sdist): only regular files, only to given paths."""
 
 import contextlib
 import stat
@@ -17,7 +17,7 @@ class ArchiveError(Exception):
 
 
 def extract(archive: Path, targets: Mapping[str, Path], limit: int) -> None:
-    """Copies each member named by a key of ``targets`` to the file that is its value, making its folder.
+    """Copies each member named by a key of ``targets`` to the path that is its value, and makes its folder.
 
     limit  bytes that all of them may unpack to; past it the copy stops, whatever the archive's headers say.
     Raises ArchiveError; an OSError of writing passes through.
@@ -30,7 +30,7 @@ def extract(archive: Path, targets: Mapping[str, Path], limit: int) -> None:
 
 @contextlib.contextmanager
 def _reading(archive: Path) -> Iterator[None]:
-    """Whatever goes wrong inside is the archive's fault: its numbers may even have the file sought out of bounds."""
+    """Turn errors inside into an ArchiveError: an archive's numbers may even cause a seek out of bounds."""
     try:
         yield
     except (

@@ -7,8 +7,8 @@ from typing import Any
 from fastattn.errors import CheckpointError
 from fastattn.weights.folder import Folder
 
-GREATEST = sys.float_info.max  # an integer may be beyond it
-# Beyond any size there is; products of what has thousands could no longer be told in an error.
+GREATEST = sys.float_info.max  # an integer may be greater
+# More than any real size has; a product of integers of thousands of digits could not be printed in an error.
 MOST_DIGITS = 500
 
 
@@ -69,7 +69,7 @@ class JsonObject:
 
 
 def read_json(folder: Folder, name: str) -> Any:
-    """Parse a file of UTF-8 JSON."""
+    """The parsed value of a file of UTF-8 JSON."""
     return parse_json(bytes(folder.read(name)), folder.where(name))
 
 
@@ -90,7 +90,7 @@ def parse_json(data: bytes, where: str) -> Any:
 
 
 def is_text(value: object) -> bool:
-    """Whether this is a string that UTF-8 can hold: JSON escapes can spell half a surrogate pair."""
+    """Whether this is a string that UTF-8 can encode: JSON escapes can make half a surrogate pair."""
     try:
         return isinstance(value, str) and value.encode() is not None
     except UnicodeEncodeError:

@@ -12,7 +12,7 @@ from fastattn.weights.containers.json_file import is_text, shorten
 
 GREATEST_INTEGER = 2**31 - 1
 GREATEST_NUMBER = float(np.finfo(np.float32).max)  # beyond it, casts to float32 would overflow
-# Type -> what an error calls it, and whether a JSON value is one.
+# Type -> (its name in errors, whether a JSON value is one).
 PLAIN: dict[Any, tuple[str, Any]] = {
     bool: ("true or false", lambda value: type(value) is bool),
     int: ("an integer of 32 bits", lambda value: type(value) is int and abs(value) <= GREATEST_INTEGER),
@@ -49,10 +49,10 @@ def from_plain(
 ) -> T | None:
     """The dataclass ``kind`` from a JSON object; None on failure, with every reason appended to ``problems``.
 
-    A field that has a default may be missing: it is younger than the file.
+    A field that has a default may be missing: the file may be older than the field.
 
-    name   what an error calls the object ("" for the whole file)
-    stored_separately  fields that the object does not hold, and the values they take meanwhile
+    name   the object's name in errors ("" for the whole file)
+    stored_separately  fields that the object does not have, and their values until they are read
     """
     if not isinstance(values, dict):
         problems.append(f"{name} should be an object, is {shorten(values)}")

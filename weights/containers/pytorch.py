@@ -21,7 +21,7 @@ from fastattn.weights.folder import Folder
 ZIP_MAGIC = b"PK\x03\x04"
 STREAM_MAGIC = 0x1950A86A20F9469CFC6C
 STREAM_VERSION = 1001
-LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a zip's member; its name and extra field follow
+LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a zip's member, followed by its name and extra field
 
 Find = Callable[[Storage], memoryview]
 
@@ -51,7 +51,7 @@ def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
 
 
 def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size: int) -> StoredTensor:
-    """The view over its storage's bytes."""
+    """The tensor as a view of its storage's bytes."""
     storage, shape = view.storage, view.shape
     if len(shape) > HIGHEST_RANK:
         raise PickleError(f"{name} should have at most {HIGHEST_RANK} dimensions, has {len(shape)}")
@@ -59,7 +59,7 @@ def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size
     end = view.offset
     if count:
         end += 1 + sum((size - 1) * stride for size, stride in zip(shape, view.strides))
-    # More elements than the storage has: a stride of 0 repeats them, which asks for more than the file's size.
+    # More elements than the storage has: a stride of 0 repeats them, and takes more memory than the file's size.
     if end > storage.count or count > storage.count or (not count and nonzero_product(shape) > file_size):
         raise PickleError(
             f"{name} should lie within the {storage.count} numbers of its storage; its sizes are"
@@ -68,7 +68,7 @@ def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size
     item = TYPES[storage.dtype][0]
     strides = None
     if count and not _is_contiguous(shape, view.strides):
-        # That of an axis of one is never taken, and may be any number.
+        # The stride of an axis of length one is not used and may be any number.
         strides = tuple(stride * item if size > 1 else 0 for size, stride in zip(shape, view.strides))
     return StoredTensor(storage.dtype, shape, data[view.offset * item : end * item], f"{where}: {name}", strides)
 
@@ -83,9 +83,9 @@ def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def _read_zip(data: memoryview) -> tuple[Any, Find]:
-    """The pickled object, and what finds a storage's bytes."""
+    """(the pickled object, a function that returns a storage's bytes)."""
     try:
-        # ZipFile reads the list of members at the end, and nothing else of it is used.
+        # ZipFile is used only to read the list of members at the end.
         entries = zipfile.ZipFile(Stream(data)).infolist()  # type: ignore[call-overload]
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, struct.error) as error:
         raise PickleError(f"not a sound zip archive: {' '.join(str(error).split())}") from None
@@ -129,7 +129,7 @@ def _member(data: memoryview, entry: zipfile.ZipInfo) -> memoryview:
 
 
 def _read_stream(data: memoryview) -> tuple[Any, Find]:
-    """The pickled object, and what finds a storage's bytes."""
+    """(the pickled object, a function that returns a storage's bytes)."""
     stream = Stream(data)
     if data[:1] != b"\x80" or unpickle(stream) != STREAM_MAGIC or unpickle(stream) != STREAM_VERSION:
         raise PickleError("neither of torch.save's forms: no zip archive, and no stream of version 1001")

@@ -1,4 +1,4 @@
-"""The safetensors container: a length, a JSON header, the arrays end to end. Zero copies for float32 and int8.
+"""The safetensors container: a length, a JSON header, the concatenated arrays. float32 and int8 are not copied.
 
 Every number of the header is checked against the file before anything is allocated: types, ranges, sizes, and
 that the arrays cover the data without overlap or gap, as the format demands.
@@ -20,7 +20,7 @@ from fastattn.weights.folder import Folder, map_file
 
 LONGEST_HEADER = 100_000_000  # bytes: the format's own limit
 HIGHEST_RANK = 8
-# Name -> (bytes an element, how NumPy reads it; None: kept but never converted).
+# Name -> (bytes an element, its NumPy type; None: kept but never converted).
 TYPES: dict[str, tuple[int, str | None]] = {
     "F32": (4, "<f4"),
     "F16": (2, "<f2"),
@@ -58,7 +58,7 @@ class StoredTensor:
 
     @property
     def vector(self) -> np.ndarray:
-        """The values end to end, float32."""
+        """The values flattened, float32."""
         return self.float32().reshape(-1)
 
     def matrix(self, transposed: bool = False) -> np.ndarray:
@@ -178,8 +178,8 @@ def write_tensors(
 ) -> None:
     """Write a .safetensors file; ``progress`` is called with (bytes so far, bytes in all).
 
-    The format allows no gaps, so arrays that fill whole multiples of ALIGNMENT come first, at such multiples of the
-    file; the others follow by falling item size, each at a multiple of its own.
+    The format allows no gaps, so arrays whose size is a multiple of ALIGNMENT come first, aligned to it in the file;
+    the others follow by descending item size, each aligned to its own.
     """
     order = sorted(tensors, key=lambda name: (tensors[name].size % ALIGNMENT > 0, -TYPES[tensors[name].dtype][0]))
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}

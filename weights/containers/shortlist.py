@@ -1,12 +1,12 @@
-"""Marian's lexical shortlists, which target ids a source id makes likely: the binary form and the text form.
+"""Marian's lexical shortlists, the likely target ids for each source id: the binary form and the text form.
 
 Binary: u64 {magic, checksum, first, best, offsets, ids}, the offsets u64, the ids u32. Source id s adds the ids from
-offset s to offset s + 1, and the ``first`` lowest target ids, a frequency list's top, may always be chosen. The
-checksum is of all that follows it in words of eight bytes; an odd last id is in none. Offsets that are missing at the
-end stand for source ids that add nothing.
+offset s to offset s + 1, and the ``first`` lowest target ids, the most frequent, may always be chosen. The checksum
+covers all that follows it in words of eight bytes, so not an odd last id. Source ids without an offset at the end add
+nothing.
 
 Text, perhaps gzipped: lines of a target token, a source token and its probability; the first 100 target ids, and for
-each source token its 100 most probable targets. A token that a vocabulary lacks stands for its unknown token, NULL for
+each source token its 100 most probable targets. A token outside a vocabulary stands for its unknown token, NULL for
 no token. (marian-dev, src/data/shortlist.cpp.)
 """
 
@@ -27,7 +27,7 @@ from fastattn.weights.folder import Folder
 
 MAGIC = 0xF11A48D5013417F5
 HEADER = struct.Struct("<6Q")
-FIRST, BEST = 100, 100  # of the text form
+FIRST, BEST = 100, 100  # for the text form
 LONGEST_LINE = 1 << 16  # bytes
 UNKNOWN = "<unk>"
 
@@ -35,10 +35,10 @@ UNKNOWN = "<unk>"
 def read_shortlist(
     folder: Folder, name: str, source_vocabulary: tuple[str, ...], target_vocabulary: tuple[str, ...], shared: bool
 ) -> Shortlist:
-    """The shortlist in the file ``name``, its arrays over the file's bytes where that is what they are.
+    """The shortlist in the file ``name``; its arrays are views of the file's bytes where possible.
 
     shared  whether source and target are one vocabulary, so that a sentence may copy its own tokens
-    Raises CheckpointError for a file that is damaged, or of other vocabularies.
+    Raises CheckpointError for a file that is damaged or for other vocabularies.
     """
     data, where = folder.read(name), folder.where(name)
     if data[:8] == MAGIC.to_bytes(8, "little"):
@@ -53,7 +53,7 @@ def read_shortlist(
 
 
 def check_shortlist(shortlist: Shortlist, sources: int, outputs: int, where: str) -> None:
-    """Raise one CheckpointError with all that keeps a shortlist from going with vocabularies of these sizes."""
+    """Raise one CheckpointError with all faults of a shortlist for vocabularies of these sizes."""
     starts_V1, targets = shortlist.starts_V1, shortlist.targets
     problems = []
     if not 1 <= len(starts_V1) <= sources + 1:
@@ -86,7 +86,7 @@ def _parse_binary(data: memoryview, where: str) -> tuple[int, np.ndarray, np.nda
 
 
 def _checksum(data: memoryview) -> int:
-    """Marian's hash of memory, boost's hash_combine word by word: 0.08 s for the 560,000 words of a real shortlist."""
+    """Marian's hash of memory, boost's hash_combine for each word: 0.08 s for the 560,000 words of a real shortlist."""
     words, mask, total = np.frombuffer(data, "<u8", len(data) // 8), (1 << 64) - 1, 0
     for at in range(0, len(words), 1 << 16):
         for word in (words[at : at + (1 << 16)] + np.uint64(0x9E3779B9)).tolist():
@@ -128,7 +128,7 @@ def _lines(data: memoryview, where: str) -> Iterator[tuple[bytes, bytes, float]]
             size += len(line)
             if size > most:
                 raise CheckpointError(f"{where}: unpacks to more than {most} bytes, so this is no shortlist")
-            fields = line.split()  # at ASCII's white space, as Marian does: others may be within a token
+            fields = line.split()  # at ASCII white space, as in Marian: a token may contain other white space
             if fields:
                 yield _as_entry(fields, f"{where}: line {number}")
     except (OSError, EOFError, zlib.error) as error:

@@ -15,8 +15,8 @@ LONGEST = 1 << 21  # bytes of one pickle, some 15,000 tensors; an opcode of one 
 HIGHEST_PROTOCOL = 5
 LONGEST_LINE = 256
 LONGEST_INTEGER = 16  # bytes
-LONGEST_KEY = 256  # characters of a storage's name, which torch.save counts from 0
-# Class of a storage -> type of its elements, as safetensors names it.
+LONGEST_KEY = 256  # characters of a storage's name, which is a number from 0 in torch.save's files
+# Class of a storage -> safetensors' name of its elements' type.
 STORAGES = {
     "torch.FloatStorage": "F32",
     "torch.HalfStorage": "F16",
@@ -48,7 +48,7 @@ class Global:
 
 @dataclass(frozen=True)
 class Storage:
-    """A run of ``count`` numbers of a type that safetensors.TYPES names; its bytes lie elsewhere."""
+    """An array of ``count`` numbers of a type of safetensors.TYPES; its bytes are stored elsewhere."""
 
     dtype: str
     key: str
@@ -57,7 +57,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class TensorView:
-    """A tensor over a storage; offset and strides in elements. Not yet checked against the storage."""
+    """A tensor as a view of a storage; offset and strides in elements. Not yet checked against the storage."""
 
     storage: Storage
     offset: int
@@ -109,8 +109,7 @@ def unpickle(stream: Stream) -> Any:
     """The object of the pickle at the stream's position: None, bool, int, float, str, tuple, list, dict, Global,
     Storage and TensorView.
 
-    What it holds may refer to itself: it is not to be printed, hashed or compared. Raises PickleError for anything but
-    a pickle of those.
+    The object may contain itself: do not print, hash or compare it. Raises PickleError for a pickle with anything else.
     """
     return _Machine(stream).run()
 
@@ -124,7 +123,7 @@ class _Machine:
         self.below: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
         self.begin = stream.position
-        self.gone_through = 0  # items of what REDUCE was given
+        self.gone_through = 0  # the number of items in REDUCE's arguments
 
     def run(self) -> Any:
         begin = self.begin
@@ -166,13 +165,13 @@ class _Machine:
             raise PickleError(f"its pickle's protocol should be at most {HIGHEST_PROTOCOL}, is {version}")
 
     def frame(self) -> None:
-        self.stream.take(8)  # a length, for those who read ahead
+        self.stream.take(8)  # a length, for readers that read ahead
 
     def text(self, form: str) -> None:
         self.push(_decoded(self.stream.take(self.stream.number(form))))
 
     def integer(self, form: str) -> None:
-        """Of as many bytes as come first."""
+        """Push an integer, which is preceded by its number of bytes."""
         count = self.stream.number(form)
         if count > LONGEST_INTEGER:
             raise PickleError(f"its pickle has an integer of {count} bytes")
@@ -225,7 +224,7 @@ class _Machine:
         least, most = ARGUMENTS[function.name]
         if not least <= len(arguments) <= most:
             raise PickleError(f"its pickle gives {function.name} {len(arguments)} arguments")
-        # What the memo has is given again in two bytes, however long it is; torch.save gives what it calls with once.
+        # A memo entry of any length is repeated in two bytes; torch.save passes each argument only once.
         self.gone_through += sum(len(value) for value in arguments if type(value) in (list, tuple))
         if self.gone_through > self.stream.position - self.begin:
             raise PickleError("its pickle goes through one list again and again, which no tensor needs")
@@ -257,7 +256,7 @@ def _decoded(data: bytes | memoryview) -> str:
 
 def _set_items(target: dict, pairs: list[tuple[Any, Any]]) -> None:
     for key, value in pairs:
-        if type(key) is not str:  # a tuple of tuples of tuples would take for ever to hash
+        if type(key) is not str:  # nested tuples could take for ever to hash
             raise PickleError("its pickle has a key that is no text")
         target[key] = value
 
@@ -300,7 +299,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_parameter": _parameter,
 }
-# Fewest and most arguments; those that are not given are None.
+# (fewest, most) arguments; missing ones are None.
 ARGUMENTS = {
     "collections.OrderedDict": (0, 1),
     "torch.Size": (1, 1),

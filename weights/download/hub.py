@@ -1,7 +1,7 @@
-"""Models of the Hugging Face hub: OWNER/NAME -> a folder of its cache, which has the files that are read and no others.
+"""Models of the Hugging Face hub: OWNER/NAME -> a folder of its cache; only the files that are read are downloaded.
 
-huggingface_hub does the work as it does it for everybody: HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and the rest
-of its settings hold. It is imported only when such a name is given.
+huggingface_hub does the work: HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and its other settings apply. It is
+imported only when such a name is given.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ from fastattn.weights.marian import find_files
 from fastattn.weights.marian.config import CONFIGURATION, MODEL, VOCABULARY
 from fastattn.weights.marian.text import INFORMATION
 
-# As the hub has it; a path of two parts may look the same.
+# The hub's form of a name; a path of two parts may look the same.
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 # A module of sentence-transformers may have a folder of its own.
 FOLDER = re.compile(r"(\d+_[A-Za-z]+/)?([\w.-]+)", re.ASCII)
-# In the order in which they are preferred: the file, and its shards where NAME.index.json is there in its place.
+# In order of preference: file -> pattern of its shards, used if NAME.index.json exists instead of the file.
 WEIGHTS = {
     "model.safetensors": re.compile(r"model-\d+-of-(\d{1,9})\.safetensors", re.ASCII),
     "pytorch_model.bin": re.compile(r"pytorch_model-\d+-of-(\d{1,9})\.bin", re.ASCII),
@@ -42,11 +42,11 @@ OTHERS = re.compile(
     r"|modules\.json|sentence_[\w-]+_config\.json|config_sentence_transformers\.json",
     re.ASCII,
 )
-# What may be Marian's at a repository's top, and what of it is small and names the rest.
+# Marian's files in a repository's top folder, and those that are small and name the others.
 MARIAN = re.compile(r"[\w.+-]+", re.ASCII)
 MARIAN_FIRST = re.compile(rf"{CARDS}|{CONFIGURATION.pattern}|.+\.npz\.yml|{re.escape(INFORMATION)}", re.ASCII)
 PACKAGE = re.compile(r"[\w.-]+\.argosmodel", re.ASCII)
-ANSWER_SECONDS = 30.0  # that the hub has to say which files a model has; huggingface_hub itself would wait for ever
+ANSWER_SECONDS = 30.0  # to wait for the list of a model's files; huggingface_hub itself would wait for ever
 KNOWN = (
     f"{', '.join(WEIGHTS)}, a Marian model (.npz, or model*.bin with its config.yml or decoder.yml), one .argosmodel"
 )
@@ -61,8 +61,8 @@ def fetch(name: str, bars: bool = False) -> Path:
     """The folder of a model in huggingface_hub's cache, brought up to date unless the hub is out of reach.
 
     bars  show huggingface_hub's own progress
-    Raises CheckpointError where there is no such model or nothing that could be read, DownloadError where it cannot
-    be had.
+    Raises CheckpointError if there is no such model or it has no format that can be read, DownloadError if the
+    download fails.
     """
     _check_home(name)
     import huggingface_hub
@@ -94,7 +94,7 @@ def fetch(name: str, bars: bool = False) -> Path:
 
 
 def _model_info(name: str) -> Any:
-    """What the hub says of a model; one that is busy is asked again, as huggingface_hub does for files alone."""
+    """The hub's description of a model; a busy hub is asked again, which huggingface_hub does only for files."""
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -115,7 +115,7 @@ def _model_info(name: str) -> Any:
 
 
 def _check_home(name: str) -> None:
-    """DownloadError where huggingface_hub would take a folder called "~", here, for the user's own."""
+    """Raise DownloadError if huggingface_hub would use a folder named "~" here instead of the user's home."""
     named = any(os.environ.get(variable) for variable in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
     if not named and os.path.expanduser("~").startswith("~"):
         raise DownloadError(f"{name} needs a place to be kept, and this user has no home folder; HF_HOME names one")
@@ -123,19 +123,19 @@ def _check_home(name: str) -> None:
 
 @dataclass(frozen=True)
 class Needed:
-    """Those of a model's files that its reader opens.
+    """The files of a model that its reader opens.
 
-    first    what is small and describes the model, its tokenizer's files among it
-    weights  the others; of a Marian's any that the first may name
+    first    small files that describe the model, including its tokenizer's
+    weights  the others; for a Marian model all that the first may name
     """
 
-    kind: str  # "huggingface", whose readers look at the first before the weights, "ctranslate2", "marian" or "argos"
+    kind: str  # "huggingface", whose readers open the first before the weights, "ctranslate2", "marian" or "argos"
     first: list[str]
     weights: list[str]
 
 
 def needed(files: Iterable[str]) -> Needed | None:
-    """What of a repository's files is needed, by their names; None where weights, or what describes them, lack."""
+    """The files of a repository that are needed, by name; None if weights or their description are missing."""
     names = sorted(files)
     top = [name for name in names if MARIAN.fullmatch(name)]
     packages = [name for name in top if PACKAGE.fullmatch(name)]
@@ -143,7 +143,7 @@ def needed(files: Iterable[str]) -> Needed | None:
     if found is None and _is_marian(top):
         first = [name for name in top if MARIAN_FIRST.fullmatch(name)]
         if not any(map(CONFIGURATION.fullmatch, first)):
-            first += filter(VOCABULARY.fullmatch, top)  # there are some, and they are all that says which
+            first += filter(VOCABULARY.fullmatch, top)  # without a configuration, they define the model
         found = Needed("marian", first, [name for name in top if name not in first])
     if found is None and len(packages) == 1:
         found = Needed("argos", [name for name in top if re.fullmatch(CARDS, name)], packages)
@@ -151,7 +151,7 @@ def needed(files: Iterable[str]) -> Needed | None:
 
 
 def _of_hugging_face(files: list[str]) -> Needed | None:
-    """Those of Hugging Face's folders, sentence-transformers', fastattn's own and CTranslate2's."""
+    """The files needed of the folders of Hugging Face, sentence-transformers, fastattn and CTranslate2, or None."""
     folders: dict[str, set[str]] = {}
     for file in files:
         match = FOLDER.fullmatch(file)
@@ -170,7 +170,7 @@ def _of_hugging_face(files: list[str]) -> Needed | None:
 
 
 def _weights(names: set[str]) -> set[str]:
-    """One file, or all shards of one with their index, or nothing."""
+    """The names of one file, or of all shards of one with their index; empty if there are none."""
     for name, pattern in WEIGHTS.items():
         if name in names:
             return {name}
@@ -188,9 +188,9 @@ def _is_marian(names: list[str]) -> bool:
 
 
 def _download(name: str, files: Needed, commit: str | None) -> Path:
-    """What is small first: what the readers refuse for it is refused before the weights are fetched.
+    """Download the small files first, so that readers can refuse a model before its weights are fetched.
 
-    All of it is of one commit, whatever the repository becomes meanwhile.
+    All files are of one commit, even if the repository changes meanwhile.
     """
     import huggingface_hub
 
@@ -215,16 +215,16 @@ def _download(name: str, files: Needed, commit: str | None) -> Path:
 
 
 def _note_commit(folder: Path, commit: str) -> None:
-    """Have the cache know the commit by the branch's name, as it does where none was asked for: offline it is all."""
+    """Record the commit as the branch's in the cache, as downloads by branch do: offline only the branch is known."""
     note = folder.parents[1] / "refs" / "main"
-    with contextlib.suppress(OSError):  # a cache for reading alone
+    with contextlib.suppress(OSError):  # a read-only cache
         if not note.is_file() or note.read_text(encoding="ascii") != commit:
             note.parent.mkdir(exist_ok=True)
             note.write_text(commit, encoding="ascii")
 
 
 def licence(folder: Path) -> str:
-    """What the model's card says at its head, or an empty string."""
+    """The licence in the header of the model's card, or an empty string."""
     try:
         card = (folder / "README.md").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -248,7 +248,7 @@ def _forbidding() -> str:
 
 
 def _cached(name: str, reason: str) -> Path:
-    """The folder that an earlier download left; DownloadError with the ``reason`` for asking where there is none."""
+    """The folder of an earlier download; DownloadError with the ``reason`` if there is none."""
     import huggingface_hub
 
     with contextlib.suppress(OSError, ValueError, CheckpointError):  # LocalEntryNotFoundError is one of them

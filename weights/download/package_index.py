@@ -17,13 +17,13 @@ from fastattn.errors import DownloadError
 from fastattn.weights.download.pip_settings import PipSettings
 from fastattn.weights.download.transport import Response, Transport, TransportError, file_path, without_password
 
-# The listing of the largest projects is a few MB; more than this is not a listing.
+# The listings of the largest projects are a few MB; more than this is not a listing.
 LISTING_LIMIT = 64 << 20
 _JSON = "application/vnd.pypi.simple.v1+json"
 _HTML = ("text/html", "application/xhtml+xml", "application/vnd.pypi.simple.v1+html")
 _ACCEPT = f"{_JSON}, {_HTML[2]};q=0.2, {_HTML[0]};q=0.1"
-# Comments, what is no markup, and the beginnings of tags; then each attribute. What is never closed goes to the end of
-# the page, quotes likewise: nothing is tried twice, where Python's own parser takes the square of a page's length.
+# Comments, scripts and styles, the starts of tags; then each attribute. Unclosed ones, quotes too, extend to the page's
+# end: nothing is tried twice, where Python's own parser takes the square of a page's length.
 _TAG = re.compile(
     r"<!--(?s:.*?)(?:-->|\Z)|<(?P<raw>script|style)(?=[\s/>])(?s:.*?)(?:</(?P=raw)|\Z)|<(?P<name>[a-z][^\s/>]*)", re.I
 )
@@ -35,7 +35,7 @@ _REFERENCE = re.compile(r"&#?\w{1,32};", re.ASCII)
 
 @dataclass(frozen=True)
 class Link:
-    """A file in a listing; ``sha256`` (hex) is what the listing says of it, if anything."""
+    """A file in a listing; ``sha256`` (hex) if the listing has it."""
 
     url: str
     file: str
@@ -50,9 +50,9 @@ class PackageIndex:
         self.transport = Transport(settings)
 
     def find(self, project: str, file: str, failures: list[str]) -> Iterator[Link]:
-        """Every link to that file, find-links first, then the indexes in pip's order; each is asked only when needed.
+        """Yield every link to the file: find-links first, then indexes in pip's order, each read only when needed.
 
-        A place that cannot be asked or does not have it adds one line to ``failures``.
+        A place that cannot be read or does not have the file adds one line to ``failures``.
         """
         for place, is_index in self._places(project):
             try:
@@ -67,7 +67,7 @@ class PackageIndex:
                 failures.append(f"{without_password(place)}: no such file there")
             for link in found:
                 scheme = urlsplit(link.url).scheme
-                if _is_remote(place) and not _is_remote(link.url):  # a server has no files of this machine read
+                if _is_remote(place) and not _is_remote(link.url):  # a server must not name files of this machine
                     failures.append(f"{without_password(place)}: a link to {scheme}:, expected http: or https:")
                 else:
                     yield link
@@ -118,7 +118,7 @@ def _is_remote(url: str) -> bool:
 
 
 def _as_url(place: str) -> str:
-    """A find-links place or index that is a path, as pip allows, becomes a file: URL."""
+    """A place as a URL; pip also allows paths, which become file: URLs."""
     if re.match(r"(https?|file):", place, re.IGNORECASE):
         return place
     return Path(os.path.abspath(os.path.expanduser(place))).as_uri()
@@ -142,7 +142,7 @@ def _read_all(response: Response) -> bytes:
 
 def _parse(response: Response, text: bytes) -> list[Link]:
     kind = response.content_type
-    if not kind:  # a file: its ending says
+    if not kind:  # a file: its name's ending decides
         kind = _JSON if urlsplit(response.url).path.endswith(".json") else _HTML[0]
     if kind == _JSON or kind == "application/json":
         return _parse_json(response.url, text)
@@ -178,13 +178,13 @@ def _parse_html(response: Response, text: bytes) -> list[Link]:
     for address in addresses:
         try:
             links.append(_link(urljoin(base, address)))
-        except ValueError:  # one bad address does not spoil the page
+        except ValueError:  # one invalid address does not invalidate the page
             continue
     return links
 
 
 def _anchors(page: str) -> tuple[str, list[str]]:
-    """The address of a page's <base>, and those of its anchors."""
+    """(address of a page's <base>, addresses of its anchors)."""
     base, addresses = "", []
     position = 0
     while (tag := _TAG.search(page, position)) is not None:

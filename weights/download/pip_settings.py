@@ -1,6 +1,6 @@
-"""What pip is configured with, read without pip: which indexes, directories, certificates and proxy to use.
+"""pip's configuration, read without pip: indexes, directories, certificates and proxy.
 
-Files and variables come in pip's order, the later ones winning: global, user, site (the virtual environment), the file
+Files and variables are read in pip's order, later ones win: global, user, site (the virtual environment), the file
 named by PIP_CONFIG_FILE; in each the sections [global] and [download]; then PIP_* variables. Empty values do not count.
 https://pip.pypa.io/en/stable/topics/configuration/
 """
@@ -25,9 +25,9 @@ _TRUE, _FALSE = ("y", "yes", "t", "true", "on", "1"), ("n", "no", "f", "false", 
 
 @dataclass(frozen=True)
 class PipSettings:
-    """pip's options that say where packages are. ``timeout`` is in seconds, for each wait on the network.
+    """pip's options about the places of packages. ``timeout`` is in seconds, for each wait on the network.
 
-    index_url is None where nothing is configured and pip's own default cannot be told.
+    index_url is None if none is configured and pip's own default is not found.
     """
 
     index_url: str | None = None
@@ -42,7 +42,7 @@ class PipSettings:
 
 
 def read_settings() -> PipSettings:
-    """The settings pip would use in this process; DownloadError for a file or a value it could not read."""
+    """The settings that pip would use in this process; DownloadError for a file or a value it could not read."""
     options = _options()
     no_index = _boolean("no-index", options.get("no-index", "no"))
     index_url = options.get("index-url")
@@ -64,7 +64,7 @@ def read_settings() -> PipSettings:
 def configuration_files() -> list[Path]:
     """pip's configuration files, weakest first, whether they exist or not."""
     named = os.environ.get("PIP_CONFIG_FILE")
-    if named == os.devnull:  # pip's way to say: no files at all
+    if named == os.devnull:  # pip's convention for no files at all
         return []
     basename = "pip.ini" if sys.platform == "win32" else "pip.conf"
     files = [folder / basename for folder in _global_folders()]
@@ -85,7 +85,7 @@ def _global_folders() -> list[Path]:
 
 def _user_folders() -> list[Path]:
     home = Path(os.path.expanduser("~"))
-    if not home.is_absolute():  # there is none
+    if not home.is_absolute():  # no home folder is known
         return []
     if sys.platform == "win32":
         return [home / "pip", Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming") / "pip"]
@@ -97,7 +97,7 @@ def _user_folders() -> list[Path]:
 
 
 def _options() -> dict[str, str]:
-    """Option -> the value that wins. A section's last file wins first, then [download] over [global], then PIP_*."""
+    """{option: value}. In a section the last file wins, then [download] over [global], then PIP_* over both."""
     by_section: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for file in configuration_files():
         parser = _parse(file)
@@ -136,7 +136,7 @@ def _seconds(value: str) -> float:
         seconds = float(value)
     except ValueError:
         seconds = -1.0
-    if not 0 < seconds < 1e6:  # nan fails it too
+    if not 0 < seconds < 1e6:  # also false for nan
         raise DownloadError(f"pip's option timeout should be a number of seconds above 0, is {value!r}")
     return seconds
 

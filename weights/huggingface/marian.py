@@ -1,7 +1,7 @@
 """MarianMT models in Hugging Face directories: config.json, weights, vocab.json and .spm files -> a Checkpoint.
 
-As transformers' MarianMTModel and MarianTokenizer have them (without sacremoses). The padding token, from which a
-target starts, is never produced: its logit is minus infinity, as in the models that these were converted from.
+As in transformers' MarianMTModel and MarianTokenizer (without sacremoses). The padding token, with which a target
+starts, is never produced: its logit is minus infinity, as in the models that these were converted from.
 """
 
 import math
@@ -26,12 +26,12 @@ from fastattn.weights.huggingface.weights import (
 )
 
 NORM_EPSILON = 1e-5
-# Rows of a position table that is computed, not stored: the number is nothing but a config's word.
+# The most rows of a position table that is computed, not stored: only the config limits the number.
 MOST_POSITIONS = 1 << 13
-# Of a vocabulary, which is looked through before there are weights to compare its size with: nothing more either.
+# The most tokens of a vocabulary, which is read before the weights that its size could be compared with.
 MOST_TOKENS = 1 << 22
 STACKS = ("encoder", "decoder")
-# Flags of config.json -> the one value that this architecture has; early configs were those of BART.
+# Flags of config.json -> the only value for this architecture; early configs were BART's.
 FLAGS = {
     "is_encoder_decoder": True,
     "is_decoder": False,
@@ -44,9 +44,9 @@ ARCHITECTURES = ("MarianMTModel", "MarianModel")
 
 
 def read_translator(folder: Folder) -> Checkpoint:
-    """Read a directory; raises CheckpointError for what is malformed, incomplete or not supported.
+    """Read a directory; raises CheckpointError if it is malformed, incomplete or not supported.
 
-    Everything else is read before the weights, which may not be there yet (``hub``).
+    Everything else is read before the weights, which may not be downloaded yet (``hub``).
     """
     config = read_object(folder, "config.json")
     generation = generation_values(folder, config)
@@ -74,7 +74,7 @@ def read_translator(folder: Folder) -> Checkpoint:
 
 
 def _special_ids(config: JsonObject, generation: JsonObject) -> JsonObject:
-    """By which special tokens transformers decodes: those of generation_config.json, else those of config.json."""
+    """The special tokens with which transformers decodes: of generation_config.json, else of config.json."""
     merged = config.values | {name: value for name, value in generation.values.items() if value is not None}
     end = merged.get("eos_token_id")
     if isinstance(end, list) and len(end) == 1:
@@ -130,7 +130,7 @@ def _check_sizes(config: JsonObject, spec: ModelSpec, stored: dict[str, StoredTe
 
 
 def _find_unsupported(config: JsonObject) -> list[str]:
-    """What changes the model and a ModelSpec cannot say."""
+    """The features of the model that a ModelSpec cannot express."""
     problems = [
         f"{name} {str(not value).lower()}" for name, value in FLAGS.items() if config.boolean(name, value) != value
     ]
@@ -145,7 +145,7 @@ def _find_unsupported(config: JsonObject) -> list[str]:
 
 
 def _never_produced(decoding: JsonObject, generation: JsonObject, spec: ModelSpec) -> list[int]:
-    """The padding token, and what bad_words_ids and suppress_tokens name alone; but never a sentence's end."""
+    """The padding token and single tokens of bad_words_ids and suppress_tokens, without the end token."""
     assert spec.decoder is not None
     ids = {word[0] for word in id_lists(generation, "bad_words_ids") if len(word) == 1}
     suppressed = generation.values.get("suppress_tokens") or []

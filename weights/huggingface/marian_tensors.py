@@ -55,9 +55,9 @@ TABLE = {
 def read_translator_tensors(
     stored: dict[str, StoredTensor], spec: ModelSpec, shared: bool, tied: bool, where: str
 ) -> dict[str, np.ndarray]:
-    """The tensors of a file, its names without ``model.``; those of the same values are one array.
+    """The tensors of a file, names without ``model.``; embeddings of equal values share one array.
 
-    shared  whether both stacks have one table of embeddings
+    shared  whether both stacks share one embedding table
     tied    whether the output layer is the decoder's table
     """
     _tie(stored, shared, tied)
@@ -65,9 +65,9 @@ def read_translator_tensors(
 
 
 def _tie(stored: dict[str, StoredTensor], shared: bool, tied: bool) -> None:
-    """Give the embeddings and the output layer that share a tensor each its own name for it, in place.
+    """Add the missing names of embeddings and output layer that share a tensor, in place.
 
-    What a file holds under its own name stays that, as in transformers.
+    A tensor that the file has under its own name is kept, as in transformers.
     """
     names = [name for name, joins in ((SHARED, shared), (TARGET, True), (SOURCE, shared), (HEAD, tied)) if joins]
     found = next((stored[name] for name in names if name in stored), None)
@@ -79,7 +79,7 @@ def _tie(stored: dict[str, StoredTensor], shared: bool, tied: bool) -> None:
 
 
 def _with_equal_tables_tied(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
-    """Embeddings and output layer of the same values, which files may hold apart, are one array."""
+    """The tensors; embeddings and output layer of equal values, which files may store separately, share one array."""
     arrays = {name: as_float32(tensor) for name, tensor in tensors.items()}
     first, *others = ("decoder.embedding.weight", "decoder.projection.weight", "encoder.embedding.weight")
     known = [arrays[first]]

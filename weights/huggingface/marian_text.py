@@ -1,4 +1,4 @@
-"""The text side of a Hugging Face MarianMT directory: vocab.json, perhaps target_vocab.json, source.spm, target.spm."""
+"""The text of a Hugging Face MarianMT directory: vocab.json, perhaps target_vocab.json, source.spm, target.spm."""
 
 from fastattn.errors import CheckpointError
 from fastattn.spec import ModelSpec
@@ -8,10 +8,9 @@ from fastattn.weights.folder import Folder
 
 
 def translation_text(folder: Folder, decoding: JsonObject, spec: ModelSpec) -> TranslationText:
-    """As MarianTokenizer has it: pieces of the .spm files looked up in the vocabularies, then the end token.
+    """The text as in MarianTokenizer: pieces of the .spm files looked up in the vocabularies, then the end token.
 
-    ``decoding`` is the config that generation follows. Raises CheckpointError where its ids and the vocabularies
-    disagree.
+    ``decoding`` is the config of generation. Raises CheckpointError if its ids and the vocabularies disagree.
     """
     assert spec.encoder is not None and spec.decoder is not None
     config = JsonObject({}, folder.where("tokenizer_config.json"))
@@ -49,13 +48,13 @@ def translation_text(folder: Folder, decoding: JsonObject, spec: ModelSpec) -> T
 
 
 def _token(config: JsonObject, name: str, default: str) -> str:
-    """A special token, which may be written with flags around it."""
+    """A special token: a string, or an object with flags and its content."""
     value = config.values.get(name)
     return config.nested(name).string("content") if isinstance(value, dict) else config.string(name, default)
 
 
 def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[str, ...]:
-    """Tokens by id; an id that none has, since embeddings may have spare rows, is the empty token."""
+    """Tokens by id; "" for an id without a token, as embeddings may have spare rows."""
     vocabulary = read_object(folder, name)
     tokens = [""] * rows
     for token, index in vocabulary.values.items():

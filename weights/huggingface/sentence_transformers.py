@@ -17,7 +17,7 @@ from fastattn.weights.huggingface.bert import describe_encoder, read_described
 from fastattn.weights.huggingface.weights import read_weights
 
 DESCRIPTION = "sentence-transformers folder (modules.json)"
-# A module's class has been named by several paths over the years; its last part stayed.
+# The path of a module's class changed over the years; its last part did not.
 KNOWN_PATHS = (
     "sentence_transformers.models.",
     "sentence_transformers.base.modules.",
@@ -58,12 +58,12 @@ def recognize(path: Path) -> bool:
 
 
 def read(path: Path) -> Checkpoint:
-    """Read a folder; raises CheckpointError for a module, or an order of modules, that is not supported."""
+    """Read a folder; raises CheckpointError for an unsupported module or order of modules."""
     return read_folder(Directory(path))
 
 
 def read_folder(folder: Folder) -> Checkpoint:
-    """``read`` of files wherever they lie; weights, which may not be there yet (``hub``), come last."""
+    """``read`` for any Folder; weights, which may not be downloaded yet (``hub``), are read last."""
     modules = _read_modules(folder)
     prefix = modules[0][1]
     config = read_object(folder, prefix + "config.json")
@@ -78,7 +78,7 @@ def read_folder(folder: Folder) -> Checkpoint:
 
 
 def _read_modules(folder: Folder) -> list[tuple[str, str]]:
-    """(class, prefix of its files' names) of each module, in an order that an EncoderText can say."""
+    """(class, prefix of its files' names) of each module; their order is one that an EncoderText can express."""
     where = folder.where("modules.json")
     entries = read_json(folder, "modules.json")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -90,7 +90,7 @@ def _read_modules(folder: Folder) -> list[tuple[str, str]]:
         if path.is_absolute() or ".." in path.parts or "\\" in str(path) or ":" in str(path):
             raise entry.error("path", "a folder below this one", str(path))
         module = (kind, f"{path}/" if path.parts else "")
-        if kind == "Dense" and module in modules:  # each would hold the one's weights again
+        if kind == "Dense" and module in modules:  # each would load the same weights again
             raise CheckpointError(f"{where}: the dense module {shorten(str(path))} is given twice")
         modules.append(module)
     kinds = [kind for kind, _ in modules]
@@ -117,7 +117,7 @@ def _module_class(entry: JsonObject) -> str:
 
 
 def _describe_transformer(folder: Folder, prefix: str, encoder: JsonObject) -> tuple[StackSpec, EncoderText]:
-    """``encoder`` is its config.json."""
+    """(spec, text) of the transformer; ``encoder`` is its config.json."""
     name = next((name for name in TRANSFORMER_CONFIGS if folder.contains(prefix + name)), None)
     if name is None:
         return describe_encoder(folder, prefix, encoder)
@@ -177,7 +177,7 @@ def _read_dense(folder: Folder, prefix: str, text: EncoderText, width: int) -> t
 
 
 def _read_normalize(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
-    # The folder held nothing for years, and so was often lost on the way.
+    # The folder was empty for years, and so is often missing.
     if folder.contains(prefix + "config.json"):
         _check_names(read_object(folder, prefix + "config.json"))
     return dataclasses.replace(text, normalize=True), width
@@ -194,7 +194,7 @@ def _shapes(shapes: dict[str, tuple[int, ...]]) -> str:
 
 
 def _read_prompts(folder: Folder, text: EncoderText) -> EncoderText:
-    """Prompts, the default one and the similarity, from config_sentence_transformers.json where there is one."""
+    """``text`` with prompts, default prompt and similarity of config_sentence_transformers.json, if it exists."""
     if not folder.contains("config_sentence_transformers.json"):
         return text
     config = read_object(folder, "config_sentence_transformers.json")

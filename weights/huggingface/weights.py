@@ -1,4 +1,4 @@
-"""The weights of a Hugging Face directory, whichever of its files hold them, and what its models' configs share."""
+"""The weights of a Hugging Face directory, from any of its formats, and checks that its models share."""
 
 from collections.abc import Callable, Mapping
 
@@ -24,18 +24,18 @@ ACTIVATIONS = {
     "sigmoid": "sigmoid",
 }
 Reader = Callable[[Folder, str], dict[str, StoredTensor]]
-# The first that is there is read, as transformers does.
+# The first file that exists is read, as in transformers.
 FILES: dict[str, Reader] = {
     "model.safetensors": safetensors.read_tensors,
     "pytorch_model.bin": pytorch.read_tensors,
 }
-INDEX = ".index.json"  # added to a name where the tensors are in several files
+INDEX = ".index.json"  # added to a name if the tensors are in several files
 UNSUPPORTED_FILES = ("tf_model.h5", "flax_model.msgpack")
 MISFIT = "tensors do not fit config.json"
 
 
 def read_weights(folder: Folder, prefix: str = "") -> tuple[dict[str, StoredTensor], str]:
-    """(tensors by name, what errors call their file); the files' names begin with ``prefix``."""
+    """(tensors by name, their file's name in errors); the files' names begin with ``prefix``."""
     for name, reader in FILES.items():
         if folder.contains(prefix + name):
             return reader(folder, prefix + name), folder.where(prefix + name)
@@ -48,7 +48,7 @@ def read_weights(folder: Folder, prefix: str = "") -> tuple[dict[str, StoredTens
 
 
 def _read_shards(folder: Folder, prefix: str, name: str, reader: Reader) -> dict[str, StoredTensor]:
-    """The tensors of the files that an index lists, all of them beside it."""
+    """The tensors of the files that an index lists, all in its folder."""
     index = read_object(folder, prefix + name + INDEX)
     ending = "." + name.rpartition(".")[2]
     files: dict[str, dict[str, StoredTensor]] = {}
@@ -69,7 +69,7 @@ def _read_shards(folder: Folder, prefix: str, name: str, reader: Reader) -> dict
 
 
 def check_layers(config: JsonObject, name: str, stored: Mapping[str, StoredTensor], where: str) -> None:
-    """More layers in a config than there are tensors would only fill memory with names."""
+    """Raise CheckpointError for more layers than tensors, whose names would only fill memory."""
     layers = config.integer(name, minimum=1)
     if layers > len(stored):
         raise CheckpointError(f"{config.where}: {name} is {layers}, but {where} has {len(stored)} tensors")

@@ -1,7 +1,7 @@
 """The container of Marian's ``.bin`` models: bytes -> arrays by name. Every size is checked before it is used.
 
 u64 version, u64 n, n x u64 {bytes of the name with its NUL, type, rank, bytes of the data}, the names, the shapes
-(i32), u64 offset and so many bytes of padding, the data end to end. (marian-dev, src/common/binary.cpp.)
+(i32), u64 offset and as many bytes of padding, the concatenated data. (marian-dev, src/common/binary.cpp.)
 """
 
 import math
@@ -19,25 +19,25 @@ HIGHEST_RANK = 8
 LONGEST_NAME = 1024
 HEADER = struct.Struct("<4Q")
 PLAIN = {0x404: "<f4", 0x402: "<f2", 0x101: "<i1"}
-# An int8 matrix of any CPU, in the numberings of browsermt and of marian-dev.
+# An int8 matrix for any CPU, as browsermt and marian-dev number it.
 INTGEMM8_BROWSERMT, INTGEMM8 = 0x4101, 0x10001
-# What is known and not read: other integers, and layouts that only one kind of CPU can read.
+# Known types that are not read: other integers, and layouts for one kind of CPU.
 FOREIGN = {
     0x102: "int16", 0x104: "int32", 0x108: "int64", 0x201: "uint8", 0x202: "uint16", 0x204: "uint32", 0x208: "uint64",
     0x408: "float64", 0x802: "packed16", 0x1801: "packed8avx2", 0x2801: "packed8avx512", 0x4102: "intgemm16",
     0x10002: "intgemm16", 0x18001: "intgemm8ssse3", 0x11001: "intgemm8avx2", 0x12001: "intgemm8avx512",
     0x13001: "intgemm8avx512vnni", 0x14002: "intgemm16sse2", 0x11002: "intgemm16avx2", 0x12002: "intgemm16avx512",
 }  # fmt: skip
-SMALLEST_SCALE, GREATEST_SCALE = 1e-30, 1e30  # beyond them, a quotient would leave float32's range
+SMALLEST_SCALE, GREATEST_SCALE = 1e-30, 1e30  # a division by others would leave float32's range
 
 
 def is_model(start: bytes) -> bool:
-    """Whether these first eight bytes are a Marian .bin's, encrypted or not; no CTranslate2 model.bin begins so."""
+    """Whether these first eight bytes are of a Marian .bin, encrypted or not; no CTranslate2 model.bin has the same."""
     return start in (struct.pack("<Q", VERSION), struct.pack("<Q", ENCRYPTED))
 
 
 class _Cursor:
-    """A place in the file; every step is checked against the bytes that are left."""
+    """A position in the file; every read is checked against the bytes that remain."""
 
     def __init__(self, data: memoryview, where: str) -> None:
         self.data = data
@@ -59,7 +59,7 @@ class _Cursor:
 
 
 def parse(data: memoryview, where: str) -> dict[str, Item]:
-    """Read a whole .bin; raises CheckpointError, which names ``where``, for what is out of place or not supported."""
+    """Read a whole .bin; raises CheckpointError, which names ``where``, if it is malformed or not supported."""
     cursor = _Cursor(data, where)
     version = cursor.number("version")
     if version == ENCRYPTED:
@@ -122,7 +122,7 @@ def _shape(cursor: _Cursor, name: str, rank: int) -> tuple[int, ...]:
 
 
 def _item(name: str, kind: int, shape: tuple[int, ...], data: memoryview, cursor: _Cursor) -> Item:
-    """``data`` may end in padding."""
+    """The Item of an array; ``data`` may end in padding."""
     form = PLAIN.get(kind, "<i1")
     count = math.prod(shape)
     size = count * np.dtype(form).itemsize + (0 if kind in PLAIN else 4)
@@ -136,7 +136,7 @@ def _item(name: str, kind: int, shape: tuple[int, ...], data: memoryview, cursor
     (scale,) = struct.unpack_from("<f", data, count)
     if not SMALLEST_SCALE < scale < GREATEST_SCALE:
         raise cursor.error(f"{name} should have a scale from {SMALLEST_SCALE} to {GREATEST_SCALE}, has {scale}")
-    # The body is stored transposed, the shape is not; but browsermt leaves embeddings as they are.
+    # The values are stored transposed, the shape is not; but browsermt does not transpose embeddings.
     if kind == INTGEMM8_BROWSERMT and "Wemb" in name:
         stored = stored.reshape(shape)
     else:

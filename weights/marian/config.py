@@ -1,7 +1,7 @@
-"""Which files of a Marian folder are the model, and how they are meant to be used: its decoder configuration.
+"""The decoder configuration of a Marian folder: which files are the model, and how to decode.
 
-config*.yml of Bergamot and Firefox, decoder.yml of OPUS-MT, model.npz.decoder.yml of Marian; without one, the files say
-it themselves where they leave no doubt.
+config*.yml of Bergamot and Firefox, decoder.yml of OPUS-MT, model.npz.decoder.yml of Marian; without one, the files'
+names must be unambiguous.
 """
 
 import re
@@ -20,7 +20,7 @@ from fastattn.weights.marian.yml import Value, parse_options
 CONFIGURATION = re.compile(r"(config[^/]*|decoder|[^/]+\.decoder)\.ya?ml")
 MODEL = re.compile(r"[^/]+(?<!\.optimizer)\.npz|model[^/]*\.bin")
 VOCABULARY = re.compile(r"(src|trg|)vocab[^/]*\.(spm|ya?ml)")
-# Of the products: with an alpha, inputs are scaled by the numbers that the model's file holds for that.
+# gemm-precision -> whether it has an alpha: inputs are then scaled by numbers in the model's file.
 GEMM_PRECISIONS = {
     "float32": "", "int16": "", "int8": "", "int8shift": "", "int8shiftAll": "",
     "int8Alpha": "alpha", "int8shiftAlpha": "alpha", "int8shiftAlphaAll": "alpha",
@@ -36,14 +36,14 @@ HARMLESS: dict[str, tuple[Value, ...]] = {
     "force-decode": ("false",),
     "encryption-key-path": ("",),
 }
-# How the search runs, by DecodingSettings' names.
+# Options of the search -> the fields of DecodingSettings.
 SETTINGS = {
     "beam-size": "beam_size",
     "normalize": "length_penalty",
     "word-penalty": "word_penalty",
     "max-length-factor": "max_length_factor",
 }
-# In what batches the search runs, on what, and what it prints: the caller's choice here, or without effect.
+# Options for batches, devices and output: the caller's choice here, or without effect.
 IGNORED = frozenset(
     "max-length max-length-crop max-length-break "
     "allow-special n-best n-best-feature alignment word-scores skip-cost weights output-approx-knn "
@@ -58,9 +58,9 @@ IGNORED = frozenset(
 class Configuration:
     """Names of files in the folder.
 
-    alphas    whether the model's scales of inputs are used; None: where they are there
-    unknowns  whether <unk> may be written
-    decoding  how it wants the search to run
+    alphas    whether the model's scales of inputs are used; None: if the file has them
+    unknowns  whether <unk> may be produced
+    decoding  settings of the search
     """
 
     model: str
@@ -73,7 +73,7 @@ class Configuration:
 
 
 def find_models(folder: Directory) -> list[str]:
-    """The names of a folder's files that are Marian models: a .bin by its first bytes, once it is there."""
+    """The names of a folder's Marian models; a .bin is recognized by its first bytes, once it is downloaded."""
     return [name for name in folder.names() if _is_model(folder, name)]
 
 
@@ -89,7 +89,7 @@ def find_configurations(folder: Directory) -> list[str]:
 
 
 def read_configuration(folder: Directory) -> Configuration:
-    """The folder's configuration; raises CheckpointError with all that is wrong, unknown or not supported in it."""
+    """The folder's configuration; raises CheckpointError with all that is invalid, unknown or not supported in it."""
     names = find_configurations(folder)
     if len(names) > 1:
         names = [name for name in names if name in ("config.yml", "decoder.yml")] or names
@@ -105,7 +105,7 @@ def _guess(folder: Directory) -> Configuration:
     if len(models) != 1:
         found = f"found {', '.join(map(ascii, models))}" if models else "found none"
         raise CheckpointError(f"{folder.where('')}: without a config.yml there should be one model; {found}")
-    if folder.contains(models[0] + ".yml"):  # of the training
+    if folder.contains(models[0] + ".yml"):  # the options of the training
         values = parse_options(bytes(folder.read(models[0] + ".yml")), folder.where(models[0] + ".yml"))
         vocabularies = values.get("vocabs")
         if isinstance(vocabularies, list) and vocabularies:
@@ -153,7 +153,7 @@ def _read(folder: Folder, name: str) -> Configuration:
 
 
 def _decoding(options: Options) -> DecodingSettings:
-    """Marian's defaults differ from ours (beams of 12, no normalization); what is not written is left open."""
+    """The settings in the file; Marian's defaults (12 beams, no normalization) differ from ours and are not applied."""
     settings: dict[str, Any] = {}
     not_followed = []
     for name, ours in SETTINGS.items():
@@ -171,7 +171,7 @@ def _decoding(options: Options) -> DecodingSettings:
 
 
 def _shortlist(options: Options) -> str | None:
-    """Its file: alone, or before what a binary one does not need and a text one has by default (100 100 0)."""
+    """The shortlist's file, the option's first value; more may be a text file's defaults (100 100 0) or a flag."""
     written = options.texts("shortlist")
     if written and written[1:] not in ([], ["false"], ["true"], ["100"], ["100", "100"], ["100", "100", "0"]):
         options.problems.append(f"shortlist {shorten(written)}; the numbers behind the file should be 100 100 0")
@@ -180,14 +180,14 @@ def _shortlist(options: Options) -> str | None:
 
 def _alphas(options: Options, values: Mapping[str, Value]) -> bool | None:
     precision = options.one_of("gemm-precision", GEMM_PRECISIONS, "float32")
-    flags = [name for name in GEMM_PRECISIONS if options.flag(name)]  # each name is an option of its own too
+    flags = [name for name in GEMM_PRECISIONS if options.flag(name)]  # each name is also an option by itself
     if "gemm-precision" not in values and not flags:
         return None
     return bool(precision or any(GEMM_PRECISIONS[name] for name in flags))
 
 
 def _place(folder: Folder, path: str, relative: bool) -> str:
-    """The file in the folder that a path means: an absolute one, or one from elsewhere, by its last part."""
+    """The file in the folder that a path means; unless ``relative``, by the path's last part."""
     parts = path.replace("\\", "/").split("/")
     if not relative:
         parts = parts[-1:]

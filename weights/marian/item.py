@@ -1,4 +1,4 @@
-"""One array of a Marian model, whichever container it came from."""
+"""One array of a Marian model, from either container."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,10 @@ SETTINGS = "special:model.yml"
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """A view of the file's bytes in the shape that the file gives; Marian keeps weights as [inputs, outputs].
+    """A view of the file's bytes in the shape that the file gives; Marian stores weights as [inputs, outputs].
 
-    where       what an error calls it
-    multiplier  of an int8 matrix: what its values are multiplied by to be what they stand for; None: it is no such
+    where       its name in errors
+    multiplier  of an int8 matrix: what its values are multiplied by; None for other arrays
     """
 
     where: str
@@ -30,17 +30,17 @@ class Item:
 
     @lazy
     def vector(self) -> np.ndarray:
-        """The values end to end, float32."""
+        """The values flattened, float32."""
         return np.require(self._floats().reshape(-1), np.float32, ["C", "A", "W"])
 
     @lazy
     def rows(self) -> Tensor:
-        """The matrix with its rows as they are: an embedding table."""
+        """The matrix as stored: an embedding table."""
         return self._matrix(self.stored)
 
     @lazy
     def columns(self) -> Tensor:
-        """The matrix with its columns as rows: a linear weight, [outputs, inputs]."""
+        """The matrix transposed: a linear weight, [outputs, inputs]."""
         return self._matrix(self.stored.T)
 
     def matrix(self, transposed: bool) -> Tensor:

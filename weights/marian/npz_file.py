@@ -16,8 +16,8 @@ from fastattn.weights.marian.item import Item
 
 MOST_MEMBERS = 100_000
 HIGHEST_RANK = 8
-LOCAL_HEADER = struct.Struct("<26x2H")  # the two lengths at its end
-# The header of a .npy as NumPy and cnpy write it. Python's own parser would take more, and we do not want more.
+LOCAL_HEADER = struct.Struct("<26x2H")  # the last two fields are lengths
+# The header of a .npy as NumPy and cnpy write it. Python's own parser would accept more than we want.
 NPY = re.compile(
     rb"\{'descr': '([<|=]?[a-z][0-9]{1,3})', 'fortran_order': (True|False), 'shape': \(([0-9L, ]{0,200})\), ?\}[ \n]*"
 )
@@ -25,7 +25,7 @@ TYPES = {"f4": "<f4", "f2": "<f2", "i1": "i1", "u1": "i1", "S1": "i1"}
 
 
 def parse(data: memoryview, where: str) -> dict[str, Item]:
-    """Read a whole .npz; raises CheckpointError, which names ``where``, for what is malformed or not supported."""
+    """Read a whole .npz; raises CheckpointError, which names ``where``, if it is malformed or not supported."""
     try:
         with zipfile.ZipFile(_Stream(data)) as archive:
             members = archive.infolist()
@@ -46,7 +46,7 @@ def parse(data: memoryview, where: str) -> dict[str, Item]:
 
 
 class _Stream(io.RawIOBase):
-    """Bytes as a file that is read from, not copied."""
+    """Bytes as a file for reading, not copied."""
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
@@ -76,7 +76,7 @@ class _Stream(io.RawIOBase):
 
 
 def _unpacked(data: memoryview, member: zipfile.ZipInfo, where: str) -> memoryview:
-    """A member's bytes, its checksum compared; those of the file itself where it is stored as it is."""
+    """A member's bytes, checksum verified; a view of the file's bytes if it is not compressed."""
     if member.flag_bits & 1:
         raise CheckpointError(f"{where}: is encrypted")
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

@@ -1,6 +1,6 @@
-"""What a Marian model's own options (``special:model.yml``) say about its architecture, as a ModelSpec.
+"""A Marian model's options (``special:model.yml``) as a ModelSpec.
 
-Every option is honoured, known to change nothing in a translation, or refused by name; all reasons in one error.
+Every option is followed, known not to affect a translation, or refused by name; one error has all reasons.
 (marian-dev, src/models/transformer.h, src/models/encoder_decoder.cpp.)
 """
 
@@ -28,7 +28,7 @@ from fastattn.weights.marian.yml import Value
 
 # Marian's gelu is x sigmoid(1.702 x).
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "gelu": "gelu_sigmoid", "sigmoid": "sigmoid"}
-# transformer-preprocess and -postprocess without dropout -> whether norms come first, and which.
+# transformer-preprocess and -postprocess without dropout -> (whether norms come first, their kind).
 BLOCKS = {
     ("", "an"): (False, "layer"),
     ("n", "a"): (True, "layer"),
@@ -38,7 +38,7 @@ BLOCKS = {
 NORMS = {"n": "layer", "r": "rms"}
 RECURRENCES = {"self-attention": "", "rnn": "ssru", "average-attention": "average-attention"}
 EPSILON = 1e-6
-# Option -> the values at which it changes nothing; at any other the model is not the one that is computed here.
+# Option -> the values without effect; with any other the model differs from the one computed here.
 HARMLESS: dict[str, tuple[Value, ...]] = {
     "right-left": ("false",),
     "ulr": ("false",),
@@ -65,7 +65,7 @@ TRUE, FALSE = ("true", "yes", "on", "y"), ("false", "no", "off", "n")
 
 
 class Options:
-    """Options asked for by type; what is wrong, unknown or not supported is gathered in ``problems``."""
+    """Options read by type; invalid, unknown and unsupported ones are collected in ``problems``."""
 
     def __init__(self, values: Mapping[str, Value], harmless: Mapping[str, tuple[Value, ...]]) -> None:
         self.values = values
@@ -103,7 +103,7 @@ class Options:
         return int(value)
 
     def number(self, name: str) -> float | None:
-        """A finite number; None where the option is absent, or is no such number."""
+        """A finite number; None if the option is absent or not such a number."""
         value = self._ask(name)
         return float(value) if isinstance(value, str) and NUMBER.fullmatch(value) else None
 
@@ -124,20 +124,20 @@ class Options:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model's spec, and what its file's names depend on beside.
+    """A model's spec, and properties that determine the names in its file.
 
-    tied_layers  the number, from 1, by which each decoder layer's tensors are named
+    tied_layers  the number, from 1, in the names of each decoder layer's tensors
     """
 
     model: ModelSpec
     tied_source: bool  # one table of embeddings for both sides
     tied_output: bool  # the projection is the decoder's table of embeddings
-    projected: bool  # attentions end in a product
+    projected: bool  # attention ends with a linear layer
     tied_layers: tuple[int, ...]
 
 
 def read_architecture(values: Mapping[str, Value], items: Mapping[str, Item], where: str) -> Architecture:
-    """The architecture that the options give; raises CheckpointError with all that keeps it from being computed."""
+    """The architecture of the options; raises CheckpointError with all that is not supported."""
     options = Options(values, HARMLESS)
     kind = options.text("type", "")
     if kind != "transformer":
@@ -224,7 +224,7 @@ def _common(options: Options, values: Mapping[str, Value]) -> dict:
         "attention": AttentionSpec(heads, key_heads=heads, head_width=max(1, width // heads)),
         "activation": options.one_of("transformer-ffn-activation", ACTIVATIONS, "swish"),
         "norms": NormSpec(norm, EPSILON, before=pre_norm, final=bool(ends["top"]), embedding=bool(ends["emb"])),
-        # Embeddings are scaled where sinusoids are added to them, and only there.
+        # Embeddings are scaled only if sinusoids are added to them.
         "embedding_scale": float(np.float32(math.sqrt(width))) if positions == "sinusoid" else 1.0,
         "positions": PositionSpec(positions, start=0 if positions == "sinusoid" else 1),
     }
@@ -246,7 +246,7 @@ def _tied_layers(options: Options, layers: int) -> tuple[int, ...]:
 
 
 def _rows(options: Options, items: Mapping[str, Item], name: str, stated: list[str]) -> int:
-    """The size of a vocabulary: as many tokens as its table of embeddings has rows."""
+    """The size of a vocabulary: the number of rows of its embedding table."""
     rows = items[name].shape[0] if name in items and items[name].shape else 1
     if name in items and stated and stated[0] not in ("0", str(rows)):
         options.problems.append(f"dim-vocabs says {shorten(stated[0])}, {name} has {rows} rows")

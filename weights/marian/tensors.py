@@ -1,4 +1,4 @@
-"""Marian's arrays by their names -> canonical tensors; weights turn from [inputs, outputs] to [outputs, inputs]."""
+"""Marian's arrays by name -> canonical tensors; weights are transposed from [inputs, outputs] to [outputs, inputs]."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,9 +13,9 @@ from fastattn.weights.marian.item import SETTINGS, Item
 from fastattn.weights.marian.options import Architecture
 from fastattn.weights.plan import Part, check_parts, identity, make_tensors, of, plan_tensors
 
-# By what the inputs of a product are multiplied before they are rounded: NAME_QuantMultA beside the weight NAME.
+# The scale of a product's inputs before they are rounded: NAME_QuantMultA for the weight NAME.
 ALPHA = "_QuantMultA"
-# Those of a projection that is the table of embeddings, which has no name where it is transposed.
+# Those of a projection tied to the embedding table, which has no name once it is transposed.
 TIED_ALPHAS = ("none" + ALPHA, "Wemb" + ALPHA)
 
 
@@ -24,8 +24,8 @@ def read_tensors(
 ) -> dict[str, Tensor]:
     """The canonical tensors; tied ones are the same object.
 
-    alphas  whether the scales of inputs are used; None: where they are there
-    Raises one CheckpointError that names everything missing, left over or misshapen.
+    alphas  whether the scales of inputs are used; None: if the file has them
+    Raises one CheckpointError that names all arrays missing, left over or misshapen.
     """
     encoder = architecture.model.encoder
     assert encoder is not None
@@ -38,7 +38,7 @@ def read_tensors(
 
 
 def _table(architecture: Architecture, items: Mapping[str, Item]) -> dict[str, Part]:
-    """What Marian calls its arrays: a norm's name says of which kind it is, and whether it comes before its block."""
+    """Marian's names of its arrays; a norm's name depends on its kind and on whether it comes before its block."""
     spec, decoder = architecture.model.encoder, architecture.model.decoder
     assert spec is not None and decoder is not None
     kind, place = "ln" if spec.norms.kind == "layer" else "rms", "_pre" if spec.norms.before else ""
@@ -82,12 +82,12 @@ def _table(architecture: Architecture, items: Mapping[str, Item]) -> dict[str, P
             "decoder.layers.#.cross_attention.output"
         )
     if decoder.recurrence is not None and decoder.recurrence.inner_width == decoder.width:
-        table |= _left_out("decoder.layers.#.average_attention.outer")  # which need not bring rows back to their width
+        table |= _left_out("decoder.layers.#.average_attention.outer")  # not needed to restore the width
     return table
 
 
 def _left_out(name: str) -> dict[str, Part]:
-    """A linear layer that Marian does not have, as one that changes nothing."""
+    """A linear layer that Marian does not have, as the identity."""
     return {f"{name}.weight": of(absent=identity), f"{name}.bias": of(None)}
 
 
@@ -99,7 +99,7 @@ def _with_input_scales(
     needed: bool,
     where: str,
 ) -> dict[str, Tensor]:
-    """The int8 matrices with the scales of their inputs; a table of embeddings has some as the projection alone."""
+    """The int8 matrices with their input scales; an embedding table has one only if it is also the projection."""
     problems: list[str] = []
     tied = tensors["decoder.projection.weight"] if architecture.tied_output else None
     scaled: dict[int, Tensor] = {}
@@ -117,10 +117,10 @@ def _with_input_scales(
 def _input_scale(
     places: Sequence[tuple[str, ...]], items: Mapping[str, Item], needed: bool, problems: list[str]
 ) -> float | None:
-    """The scale of the inputs, the same for all that are joined; each is at one of the names of its place."""
+    """The scale of the inputs, the same for all joined weights; ``places`` has the possible names of each."""
     found, lost = [], []
     for names in places:
-        # browsermt quantizes that of a table too, which is there under another name as well.
+        # browsermt quantizes a table's scale too, which also has another name.
         there = [name for name in names if name in items and items[name].multiplier is None]
         found += there[:1]
         lost += [] if there else [" or ".join(names)]

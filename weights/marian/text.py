@@ -1,4 +1,4 @@
-"""The text side of a Marian folder: .spm files and vocab.yml as vocabularies, and what else tells of the languages."""
+"""The text of a Marian folder: .spm files and vocab.yml as vocabularies, and the languages."""
 
 import re
 
@@ -12,16 +12,16 @@ from fastattn.weights.marian.config import Configuration
 from fastattn.weights.marian.yml import parse_vocabulary
 
 END, UNKNOWN = "</s>", "<unk>"
-# What Nematus called the first two ids.
+# Nematus's names of the first two ids.
 OLD_NAMES = {0: ("eos", END), 1: ("UNK", UNKNOWN)}
-# sentencepiece models that OPUS-MT keeps beside a vocab.yml.
+# sentencepiece models that OPUS-MT stores next to a vocab.yml.
 SENTENCEPIECE_FILES = ("source.spm", "target.spm")
-INFORMATION = "model_info.json"  # of Bergamot
+INFORMATION = "model_info.json"  # Bergamot's
 LANGUAGES = (re.compile(r"([a-z]{2,3})-([a-z]{2,3})\b.*"), re.compile(r"model\.([a-z]{2})([a-z]{2})\..*"))
 
 
 def translation_text(folder: Folder, configuration: Configuration, spec: ModelSpec) -> TranslationText:
-    """Vocabularies as long as the tables of embeddings; one file for both sides is one vocabulary."""
+    """The text; vocabularies have the length of the embedding tables; one file for both sides is shared."""
     assert spec.encoder is not None and spec.decoder is not None
     names = configuration.vocabularies
     source, source_model = _read_vocabulary(folder, names[0], spec.encoder.vocabulary)
@@ -53,7 +53,7 @@ def translation_text(folder: Folder, configuration: Configuration, spec: ModelSp
 
 
 def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[tuple[str, ...], bytes | None]:
-    """The tokens, ``rows`` of them, and the .spm file's bytes where it is one. Ids without a token stand for ""."""
+    """(``rows`` tokens, the .spm file's bytes or None). An id without a token has ""."""
     where = folder.where(name)
     if name.endswith(".fsv"):
         raise CheckpointError(f"{where}: factored vocabularies are not supported")
@@ -65,7 +65,7 @@ def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[tuple[str, .
             raise CheckpointError(f"{where}: the embedding has {rows} rows, the vocabulary {len(tokens)} pieces")
     elif name.endswith((".yml", ".yaml", ".json")):
         by_id = parse_vocabulary(bytes(folder.read(name)), where)
-        # Marian cuts off what a larger file holds.
+        # Marian ignores the rest of a larger file.
         tokens = [by_id.get(index, "") for index in range(min(rows, max(by_id, default=-1) + 1))]
         for index, (old, new) in OLD_NAMES.items():
             if index < len(tokens) and tokens[index] in ("", old):
@@ -86,7 +86,7 @@ def _pieces(model: bytes, where: str) -> list[str]:
 
 
 def _languages(folder: Folder, configuration: Configuration) -> tuple[str, str]:
-    """Codes of the languages, from INFORMATION ("en-pt-tiny") or the model's name; "" where none is."""
+    """The languages' codes, from INFORMATION ("en-pt-tiny") or the model's name; "" if there are none."""
     known = [configuration.model]
     if folder.contains(INFORMATION):
         information = read_object(folder, INFORMATION)

@@ -1,6 +1,6 @@
-"""The YAML that Marian writes: maps of scalars and lists, and vocabularies of one token a line. Nothing more of YAML.
+"""The part of YAML that Marian writes: maps of scalars and lists, and vocabularies of one token a line.
 
-Values are kept as text, as they are spelled: whoever asks for one says what it should be.
+Values stay text, as spelled; the caller interprets them.
 """
 
 import re
@@ -16,9 +16,9 @@ ITEM = re.compile(r"[ \t]*-(?:[ \t]+(.*))?")
 COMMENT = re.compile(r"(?:^|(?<=[ \t]))#")
 QUOTED = r'"(?:[^"\\]|\\.)*"|\'(?:[^\']|\'\')*\''
 QUOTED_VALUE = re.compile(rf"({QUOTED})(?:[ \t]+#.*)?")
-FOREIGN = tuple("&*!|>%@`{}[]\"',")  # a plain value begins with none of these: anchors, tags, blocks and so on
+FOREIGN = tuple("&*!|>%@`{}[]\"',")  # no plain value begins with these: anchors, tags, blocks and so on
 FLOW_LIST = re.compile(r"\[(.*)\](?:[ \t]+#.*)?")
-# A quote that is never closed is one part too: to try each in vain would take the square of the line's length.
+# An unclosed quote is also one part: trying each in vain would take the square of the line's length.
 FLOW_PART = re.compile(r'"(?:[^"\\]|\\.)*"?|\'(?:[^\']|\'\')*\'?|,|[^,"\']+')
 FLOW_ITEM = re.compile(rf"{QUOTED}|[^,&*!|>%@`{{}}\[\]\"'][^{{}}\[\]\"']*")
 LONGEST_LINE = 1 << 16  # bytes
@@ -34,7 +34,7 @@ ESCAPED = {
 def parse_options(data: bytes, where: str) -> dict[str, Value]:
     """A map from names to scalars and lists of scalars; raises CheckpointError, with the line, for anything else."""
     options: dict[str, Value] = {}
-    items: list[str] | None = None  # those of the key before, where it may have some
+    items: list[str] | None = None  # the list of the previous key, if it may have one
     for place, line in _lines(data, where):
         if line.lstrip().startswith("#"):
             continue
@@ -54,11 +54,11 @@ def parse_options(data: bytes, where: str) -> dict[str, Value]:
 
 
 def parse_vocabulary(data: bytes, where: str) -> dict[int, str]:
-    """id -> token of a vocab.yml, or of the same as JSON; raises CheckpointError for a line that is no entry."""
+    """{id: token} of a vocab.yml, which may be JSON; raises CheckpointError for a line that is not an entry."""
     if data[:1] == b"{":
         return _json_vocabulary(data, where)
     tokens: dict[int, str] = {}
-    key = ""  # of an entry in two lines
+    key = ""  # the key of an entry on two lines
     for place, line in _lines(data, where):
         if not key and line.startswith("? "):
             key = line[2:]
@@ -85,7 +85,7 @@ def _json_vocabulary(data: bytes, where: str) -> dict[int, str]:
 
 
 def _lines(data: bytes, where: str) -> Iterator[tuple[str, str]]:
-    """(what an error calls it, its text) of each line that holds something."""
+    """(its name in errors, its text) of each line that is neither empty nor a document marker."""
     for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         place = f"{where}: line {number}"
         if len(raw) > LONGEST_LINE:
@@ -138,7 +138,7 @@ def _unquoted(written: str, place: str) -> str:
         return inside
     try:
         text = ESCAPE.sub(_escaped, inside)
-        # JSON spells what is beyond 16 bits as two halves.
+        # JSON writes characters beyond 16 bits as two surrogates.
         text = text.encode("utf-16", "surrogatepass").decode("utf-16")
         text.encode()
     except (KeyError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""The arrays of fastattn's own model.safetensors: float32, bfloat16, or an int8 matrix with its factors beside it."""
+"""The arrays of fastattn's own model.safetensors: float32, bfloat16, or an int8 matrix and its factors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ MULTIPLIER, INPUT_SCALE, INPUT_FACTORS = ".multiplier", ".input_scale", ".input_
 
 
 def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether it is a linear weight or an embedding table, which alone are kept at fewer bits."""
+    """Whether it is a linear weight or an embedding table: only these are stored at fewer bits."""
     return name.endswith(".weight") and len(shape) == 2
 
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """One tensor of the file; ``beside`` has the arrays of an int8 matrix's factors, by the end of their names."""
+    """One tensor of the file; ``beside`` has the factors of an int8 matrix by the end of their names."""
 
     stored: StoredTensor
     beside: Mapping[str, StoredTensor] | None = None
@@ -45,7 +45,7 @@ class SavedTensor:
 
 
 def pair(stored: Mapping[str, StoredTensor]) -> dict[str, SavedTensor]:
-    """The file's tensors by name, those of factors with what they belong to."""
+    """The file's tensors by name; factors are joined to their matrix."""
     factors = {
         name: {end: stored[name + end] for end in (MULTIPLIER, INPUT_SCALE, INPUT_FACTORS) if name + end in stored}
         for name, tensor in stored.items()

@@ -1,4 +1,4 @@
-"""config.json of fastattn's own folder: the ModelSpec, the text settings, which files and tensors stand for others."""
+"""config.json of fastattn's own folder: the ModelSpec, the text settings, the names of shared files and tensors."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +14,8 @@ from fastattn.weights.folder import Folder
 
 FORMAT = "fastattn"
 VERSION = 2
-# What version 1 called the fields of a stack's parts, which lay side by side -> the part, its field. Version 1 also had
-# an autoregression, which is the recurrence's kind unless it is self-attention.
+# Version 1's field of a stack -> (the part that has it now, its field). Version 1 also had an autoregression, which is
+# the recurrence's kind unless it is self-attention.
 FIRST_NAMES = {
     "heads": ("attention", "heads"),
     "key_heads": ("attention", "key_heads"),
@@ -47,7 +47,7 @@ FIRST_NAMES = {
 # Kind of model -> its stacks.
 STACKS = {"encoder": ("encoder",), "encoder-decoder": ("encoder", "decoder")}
 PRECISIONS = ("float32", "bfloat16", "int8")
-# Field of a text -> its file; a target's may be its source's.
+# Field of a text -> its file; source and target may share one.
 FILES = {
     "source_vocabulary": "source_vocabulary.json",
     "target_vocabulary": "target_vocabulary.json",
@@ -56,7 +56,7 @@ FILES = {
     "vocabulary_map": "vmap.txt",
     "tokenizer": "tokenizer.json",
 }
-# What config.json does not hold of a text, and what stands there until it is read.
+# Fields of a text outside config.json -> their values until they are read.
 STORED_SEPARATELY: dict[type, dict[str, object]] = {
     TranslationText: {
         "source_vocabulary": (),
@@ -73,14 +73,14 @@ Text = TranslationText | EncoderText
 
 @dataclass(frozen=True)
 class Config:
-    """What config.json holds.
+    """The contents of config.json.
 
-    text   the fields of a TranslationText (a model with a decoder) or of an EncoderText, less those STORED_SEPARATELY
-    files  field of the text -> the file in which it is
+    text   the fields of a TranslationText (a model with a decoder) or of an EncoderText, without STORED_SEPARATELY
+    files  field of the text -> its file
     dense  the activation of each dense layer after an encoder
-    tied   name of a tensor -> that of the one which is stored for both
-    details  what the loader told of the checkpoint
-    copied  of a shortlist: whether a sentence may choose the ids of its own source too
+    tied   name of a tensor -> name of the tensor stored for both
+    details  the loader's details of the checkpoint
+    copied  for a shortlist: whether a sentence may also choose the ids of its source
     """
 
     format: str
@@ -96,7 +96,7 @@ class Config:
 
 
 def read_config(folder: Folder) -> tuple[Config, Text]:
-    """config.json, and the text as far as it is there; one error holds everything that is wrong."""
+    """(config.json, the text without its files); raises one CheckpointError with all faults."""
     values = read_object(folder, "config.json")
     version = values.integer("version")
     if version not in (1, VERSION):
@@ -118,7 +118,7 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
 
 
 def _from_first(config: dict) -> dict:
-    """What version 1 held, as it is now."""
+    """A config of version 1 in the current form."""
     model = config.get("model")
     if not isinstance(model, dict):
         return config
@@ -138,7 +138,7 @@ def _in_parts(stack: object) -> object:
 
 
 def _faults(config: Config) -> list[str]:
-    """What is wrong with a Config whose fields are of the right types."""
+    """The faults of a Config whose fields have the right types."""
     model = config.model
     faults = []
     if config.precision not in PRECISIONS:
@@ -163,7 +163,7 @@ def _faults(config: Config) -> list[str]:
 
 
 def _stack_faults(stack: StackSpec) -> list[str]:
-    """What the shapes of the tensors do not tell of."""
+    """The faults of a stack that the tensors' shapes do not reveal."""
     positions, alignment, heads = stack.positions, stack.alignment, stack.attention.heads
     counts = ("limit", "buckets", "max_distance")
     faults = [f"positions.{name} should not be negative" for name in counts if getattr(positions, name) < 0]

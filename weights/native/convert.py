@@ -20,7 +20,7 @@ from fastattn.weights.native.arrays import INPUT_FACTORS, INPUT_SCALE, MULTIPLIE
 from fastattn.weights.native.config import FILES, FORMAT, STORED_SEPARATELY, VERSION, Config, Text
 from fastattn.weights.plan import as_float32
 
-# Bytes of a matrix's element, at all the precisions that checkpoints have.
+# Precision of a checkpoint -> bytes of a matrix's element.
 WIDTHS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1}
 
 Progress = Callable[[int, int], None]
@@ -33,19 +33,19 @@ def write(
     progress: Progress | None = None,
     factors: Mapping[str, np.ndarray] | None = None,
 ) -> None:
-    """Write a checkpoint into an empty folder, its matrices at ``precision``, all else as float32.
+    """Write a checkpoint to an empty folder, its matrices at ``precision``, other tensors as float32.
 
-    int8 rounds each row to multiples of its greatest magnitude / 127; a matrix that is int8 already keeps its numbers.
-    ``factors`` of inputs, by tensor name, are taken out of those columns first, see quantized.QuantizedTensor.
-    bfloat16 rounds to nearest, ties to even. The files are on disk when this returns; ``progress`` is called with the
-    bytes of weights written and those in all. Raises CheckpointError for values that are not finite and should be
-    int8; an OSError passes through.
+    int8 rounds each row to multiples of its greatest magnitude / 127; a matrix that is already int8 is not changed.
+    Columns are divided by ``factors`` of inputs, by tensor name, first; see quantized.QuantizedTensor.
+    bfloat16 rounds to nearest, ties to even. The files are on disk on return; ``progress`` is called with (bytes of
+    weights written, bytes in all). Raises CheckpointError for values that are not finite and should become int8; an
+    OSError passes through.
     """
     tensors, tied = _weights(checkpoint, precision, factors or {})
     dense = checkpoint.text.dense if isinstance(checkpoint.text, EncoderText) else ()
     files, contents = _text_files(checkpoint.text)
     origin = {"converted from": f"{checkpoint.format or 'memory'}, {checkpoint.precision}"}
-    details = origin | checkpoint.details  # the first origin stays
+    details = origin | checkpoint.details  # the first origin is kept
     details.pop("layout version", None)
     config = Config(
         format=FORMAT,
@@ -70,7 +70,7 @@ def write(
 
 
 def weight_bytes(checkpoint: Checkpoint, precision: str) -> int:
-    """What the weights take in a file of this precision, its header aside; tied ones once."""
+    """The bytes of the weights in a file of this precision, without its header; tied weights once."""
     distinct = {id(tensor): (name, tensor) for name, tensor in checkpoint.tensors.items()}
     matrices = [tensor for name, tensor in distinct.values() if is_matrix(name, tensor.shape)]
     rows = sum(tensor.shape[0] for tensor in matrices) if precision == "int8" else 0
@@ -87,7 +87,7 @@ def _sync(stream: BinaryIO) -> None:
 def _weights(
     checkpoint: Checkpoint, precision: str, factors: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, NewTensor], dict[str, str]]:
-    """(what is stored, name of a tied tensor -> the stored one's)."""
+    """(tensors to store, name of a tied tensor -> name of the stored one)."""
     first: dict[int, str] = {}
     tied = {}
     tensors: dict[str, NewTensor] = {}
@@ -134,7 +134,7 @@ def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, 
             input_scale = np.array([tensor.input_scale], np.float32)
             stored[name + INPUT_SCALE] = NewTensor("F32", (1,), lambda: input_scale)
     else:
-        # Once for each of the two: they are not written together, and the matrices are not to be in memory at once.
+        # Quantized twice: the two are not written together, and the matrices should not all be in memory at once.
         stored = {
             name: NewTensor("I8", tensor.shape, lambda: quantize(tensor, name, factors_D).values_FD),
             name + MULTIPLIER: NewTensor("F32", rows, lambda: row_multipliers(tensor, name, factors_D)),
@@ -145,7 +145,7 @@ def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, 
 
 
 def _text_files(text: Text) -> tuple[dict[str, str], dict[str, bytes]]:
-    """(field of the text -> its file, file -> content); what is there already is not there again."""
+    """(field of the text -> its file, file -> content); fields of equal content share a file."""
     files: dict[str, str] = {}
     contents: dict[str, bytes] = {}
     for field, name in FILES.items():

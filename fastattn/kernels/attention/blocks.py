@@ -1,10 +1,10 @@
-"""A block of query rows of one sentence and key head: its tiles, from the queries to the outputs.
+"""Attention of a block of query rows of one sentence and key head, tile by tile, from queries to outputs.
 
-Addresses are in bytes. What belongs together travels as a tuple:
+Addresses are in bytes. Related arguments are passed as tuples:
 
-query, key, value, out  addresses of the head's first row, and the distance to the next; a query's head too
+query, key, value, out  (address of the head's first row, distance of rows); for query also the distance of heads
 sentence  numbers of queries and keys, widths of keys and values
-block     first row, and how many; row r is query r % queries of the head r // queries
+block     first row, number of rows; row r is query r % queries of head r // queries
 places    see cut_scratch
 """
 
@@ -39,14 +39,14 @@ from fastattn.simd.softmax import cap_row
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import SIZE, load_integer, load_scalar, splat, store, store_integer, store_scalar
 
-# Rows of heads side by side lie too far apart for the hardware to foresee: while one head is computed, those of the
-# head so many further on are asked for.
+# Rows of adjacent heads are too far apart for the hardware's prefetcher: while one head is computed, the rows of the
+# head this many further on are prefetched.
 AHEAD = 2
-INTEGERS = 4  # floats that the two int64 of a row's first key and stop take
+INTEGERS = 4  # the size in floats of two int64: a row's first key and stop
 
 
 def scratch_size(limit: int, width: int, value_width: int) -> int:
-    """Floats of scratch that a thread takes for blocks of ``limit`` rows, see cut_scratch."""
+    """The number of scratch floats of a thread for blocks of ``limit`` rows; see cut_scratch."""
     columns, alignment = whole_columns(value_width), 16
     packed = KEYS * (whole_columns(width) + columns)
     return packed + ROWS * KEYS + limit * (LANES + columns + width + 1 + INTEGERS) + ROWS + alignment
@@ -54,8 +54,8 @@ def scratch_size(limit: int, width: int, value_width: int) -> int:
 
 @inner
 def cut_scratch(scratch, limit, width, value_width):
-    """Where a thread's scratch holds: packed keys and values, a tile's scores; of each row of a block its total, sums,
-    query, first key and stop, maximum; of a tile's rows the maxima that are new."""
+    """The addresses in a thread's scratch of: packed keys, packed values, a tile's scores; totals, sums, queries, first
+    keys and stops, maxima of a block's rows; new maxima of a tile's rows."""
     columns = columns_of(value_width)
     values = scratch + KEYS * columns_of(width) * 4
     scores = values + KEYS * columns * 4
@@ -69,7 +69,7 @@ def cut_scratch(scratch, limit, width, value_width):
 
 @inner
 def seen_by(seen, t, keys):
-    """The first key that query t sees, and the stop; ``seen`` is the address of such pairs, 0: all keys."""
+    """(first key, stop) that query t sees; ``seen`` is the address of all queries' pairs, 0: all keys."""
     if seen == 0:
         return 0, keys
     return max(load_integer(seen + t * 16), 0), min(load_integer(seen + t * 16 + 8), keys)
@@ -77,9 +77,9 @@ def seen_by(seen, t, keys):
 
 @inner
 def start_rows(query, sentence, block, seen, factor, places):
-    """The block's queries times ``factor`` end to end, their state cleared; the least first key and the last stop.
+    """Copy the block's queries times ``factor`` and clear their state; returns (least first key, greatest stop).
 
-    Rows that fill up the last tile repeat the last row.
+    The last row is repeated to fill the last tile.
     """
     queries, keys, width, _ = sentence
     first, count = block
@@ -106,7 +106,7 @@ def start_rows(query, sentence, block, seen, factor, places):
 
 @inner
 def seen_here(ranges, n, s, here, sinks):
-    """From where to where row n sees some of ``here`` keys that begin with s; not all between them are its own."""
+    """(begin, stop) of what row n sees among ``here`` keys from s on; some between them may be hidden."""
     begin, stop = load_integer(ranges + n * 16) - s, min(load_integer(ranges + n * 16 + 8) - s, here)
     if begin >= here:
         stop = min(stop, sinks - s)
@@ -115,7 +115,7 @@ def seen_here(ranges, n, s, here, sinks):
 
 @inner
 def seen_by_tile(ranges, i, s, here, sinks):
-    """From where to where any row of a tile sees some of ``here`` keys that begin with s."""
+    """(begin, stop) of what any row of a tile sees among ``here`` keys from s on."""
     front, stop = here, 0
     for n in range(i, i + ROWS):
         begin, end = seen_here(ranges, n, s, here, sinks)
@@ -126,10 +126,10 @@ def seen_by_tile(ranges, i, s, here, sinks):
 
 @inner
 def finish_scores(i, s, here, span, queries, block, form, weight, sinks, places):
-    """A tile's products become scores: what is added to them is, what a row does not see is hidden, weights are kept.
+    """Turn a tile's products into scores: cap, add biases, hide what a row does not see, keep wanted weights.
 
-    span     the tile's scores, in whole panels and vectors, that are there at all
-    queries  of each head; a query's position is its number
+    span     (begin, stop) of the tile's computed scores, in whole panels and vectors
+    queries  number of queries of each head; a query's position is its index
     """
     _, _, scores, _, _, _, ranges, _, _ = places
     front, whole = span
@@ -142,7 +142,7 @@ def finish_scores(i, s, here, span, queries, block, form, weight, sinks, places)
         row = scores + (n - i) * KEYS * 4
         stop = max(seen_here(ranges, n, s, here, sinks)[1], 0)
         first_seen, h, t = load_integer(ranges + n * 16) - s, 0, 0
-        if changed or weights != 0:  # a division, of which a short sentence would notice one a row
+        if changed or weights != 0:  # a division for each row would slow short sentences
             h, t = divmod(first + min(n, count - 1), queries)
         if changed:
             if capped:
@@ -158,7 +158,7 @@ def finish_scores(i, s, here, span, queries, block, form, weight, sinks, places)
 
 @inner
 def keep_scores(row, line, sinks, first_seen, stop):
-    """Copy to a row of weights the scores of those keys that a row sees, numbered from the block's first on."""
+    """Copy the scores of the keys that a row sees to its row of weights; keys count from the packed ones' first."""
     before = max(min(sinks, first_seen, stop), 0)
     if before > 0:
         copy_floats(row, line, before)
@@ -170,7 +170,7 @@ def keep_scores(row, line, sinks, first_seen, stop):
 
 @inner
 def attend_tile(i, s, here, sentence, block, form, weight, sinks, places):
-    """A tile's rows over the packed keys and values, which begin with key s: their sums and totals go on."""
+    """Attention of a tile's rows over the packed keys and values, from key s on: adds to their sums and totals."""
     keys, values, scores, totals, sums, rows, ranges, tops, new_tops = places
     front, stop = seen_by_tile(ranges, i, s, here, sinks)
     if front >= stop:
@@ -190,7 +190,7 @@ def attend_tile(i, s, here, sentence, block, form, weight, sinks, places):
 
 @inner
 def prefetch_head_ahead(i, query, key, value, out, sentence, padded):
-    """Ask for a tile's share of the memory of a head further on."""
+    """Prefetch a tile's share of the memory of a later head."""
     queries, keys, width, value_width = sentence
     ahead, value_ahead, stop = AHEAD * width * 4, AHEAD * value_width * 4, min(i + ROWS, queries)
     prefetch_rows(query[0] + ahead, query[1], i, stop, width)
@@ -202,7 +202,7 @@ def prefetch_head_ahead(i, query, key, value, out, sentence, padded):
 
 @inner
 def finish_block(out, sentence, block, weight, sinks, places):
-    """The sums of a block's rows become their outputs; how many rows have a total that is 0 or no number."""
+    """Write a block's outputs from its sums; returns the number of rows with a total of 0 or NaN."""
     queries, _, _, width = sentence
     first, count = block
     _, _, _, totals, sums, _, ranges, tops, _ = places
@@ -226,11 +226,11 @@ def finish_block(out, sentence, block, weight, sinks, places):
 
 @inner
 def attend_block(query, key, value, out, sentence, block, mask, form, weight, places):
-    """All of a block; how many of its rows are invalid, see finish_block.
+    """Attention of a whole block; returns the number of invalid rows, see finish_block.
 
-    mask      see seen_by; sinks
-    form      what products are multiplied by, where they are capped, 0: nowhere; see add_biases
-    weight    address, distances of heads and rows; address 0: no weights are wanted
+    mask      (seen, sinks); see seen_by
+    form      (factor of products, their cap or 0, biases); see add_biases
+    weight    (address, distance of heads, distance of rows); address 0: no weights are wanted
     """
     queries, keys, width, value_width = sentence
     seen, sinks = mask

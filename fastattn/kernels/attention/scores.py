@@ -1,12 +1,12 @@
-"""What a score is made of, and what becomes of it: in both attention kernels, for one row of one head.
+"""Scores and their softmax in both attention kernels, for one row of one head.
 
 score = (cap(q k' scale) + bias(h, t, s) + slope(h) (s - p) + table(h, s - p)) log2(e), -inf where the key is hidden;
 cap(x) = softcap tanh(x / softcap). Then the softmax, whose sums are divided at the end. Addresses are in bytes; scores
-lie in scratch that may be written to a multiple of LANES. What is added travels as a tuple of addresses, 0 where there
-is none:
+are in scratch that may be written up to a multiple of LANES. What is added is passed as a tuple of addresses, 0 for
+none:
 
-biases  (bias, its head's, row's and key's distance, the last in floats, 0 or 1; slopes of the heads; tables, of which
-        the address is that of distance 0, and the distance from one head's to the next; whether p is 0 for all rows)
+biases  (bias, its distances of heads and rows, of keys in floats: 0 or 1; slopes of the heads; tables, with the
+        address of the entry for s - p = 0, and the distance of heads; whether p is 0 for all rows)
 """
 
 from functools import lru_cache
@@ -37,8 +37,8 @@ _NO_SLOPES = np.empty(0, np.float32)
 
 
 def score_form(heads: Heads, bias_BHTS: np.ndarray | None, position_bias: PositionBias | None) -> tuple:
-    """What kernels take: by what products are multiplied, where they are capped, bias_BHTS, slopes_H, table_HL, each
-    perhaps empty, and whether positions count from the start."""
+    """(factor of products, their cap or 0, bias_BHTS, slopes_H, table_HL, whether positions count from the start), for
+    kernels; arrays may be empty."""
     if bias_BHTS is None and position_bias is None:
         return _plain_form(heads.width, heads.scale, heads.softcap)
     position_bias = position_bias or PositionBias()
@@ -51,7 +51,7 @@ def score_form(heads: Heads, bias_BHTS: np.ndarray | None, position_bias: Positi
     )
 
 
-@lru_cache(256)  # a model asks for the same thousands of times a second
+@lru_cache(256)  # a model needs the same thousands of times a second
 def _plain_form(width: int, scale: float | None, softcap: float) -> tuple:
     scale = width**-0.5 if scale is None else scale
     return np.float32(scale * LOG2_E), np.float32(softcap * LOG2_E), _NO_BIAS, _NO_SLOPES, _NO_TABLE, 0
@@ -59,7 +59,7 @@ def _plain_form(width: int, scale: float | None, softcap: float) -> tuple:
 
 @inner
 def strides(array_BHTS):
-    """Distances in floats along batch, head and row, 0 along an axis of length one, and along the last axis."""
+    """Strides in floats along batch, head, row and key; 0 along an axis of length one."""
     B, H, T, S = array_BHTS.shape
     return (
         H * T * S if B > 1 else 0,
@@ -71,7 +71,7 @@ def strides(array_BHTS):
 
 @inner
 def biases_of(form, b, h):
-    """What ``add_biases`` takes of a ``score_form``, for a sentence's heads from h on."""
+    """The biases of a ``score_form`` for ``add_biases``, for a sentence's heads from h on."""
     _, _, bias_BHTS, slopes_H, table_HL, from_start = form
     batch, head, row, step = strides(bias_BHTS)
     bias = address(bias_BHTS) + (b * batch + h * head) * 4 if bias_BHTS.size > 0 else 0
@@ -83,7 +83,7 @@ def biases_of(form, b, h):
 
 @inner
 def aligned(place):
-    """The next start of a cache line."""
+    """The address rounded up to a cache line."""
     return (place + 63) & -64
 
 
@@ -94,14 +94,14 @@ def multiply_row(source, factor, target, width):
     whole = width - width % LANES
     for k in range(0, whole, LANES):
         store(load(source + k * 4) * multiplier, target + k * 4)
-    if whole < width:  # only here: a masked store is slow even of a whole vector
+    if whole < width:  # only here: a masked store is slow even for a whole vector
         tail = load_first(source + whole * 4, width - whole, multiplier)
         store_first(tail * multiplier, target + whole * 4, width - whole)
 
 
 @inner
 def add_bias(score, bias, step, count):
-    """score += bias log2(e), the bias ``step`` floats (0 or 1) apart."""
+    """score += bias log2(e); biases are ``step`` floats (0 or 1) apart."""
     zero, factor, constant = splat(np.float32(0)), splat(np.float32(LOG2_E)), splat(load_scalar(bias))
     for s in range(0, count, LANES):
         if step != 0:
@@ -120,7 +120,7 @@ def add_slope(score, slope, distance, count):
 
 @inner
 def add_biases(score, biases, head, row, position, first, count):
-    """Add all there is to add to ``count`` scores of a row at ``position`` with the keys from ``first`` on."""
+    """Add all biases to ``count`` scores of a row at ``position`` and the keys from ``first`` on."""
     bias, bias_head, bias_row, bias_step, slopes, table, table_head, from_start = biases
     if count <= 0:
         return
@@ -134,7 +134,7 @@ def add_biases(score, biases, head, row, position, first, count):
 
 @inner
 def hide_from(score, first, stop):
-    """-inf from score ``first`` to ``stop``, a multiple of LANES."""
+    """Set scores ``first`` to ``stop``, a multiple of LANES, to -inf."""
     hidden = splat(np.float32(-np.inf))
     start = first - first % LANES
     if start < first:
@@ -146,7 +146,7 @@ def hide_from(score, first, stop):
 
 @inner
 def hide_between(score, first, stop):
-    """-inf from score ``first`` to ``stop``."""
+    """Set scores ``first`` to ``stop`` to -inf."""
     hidden = splat(np.float32(-np.inf))
     for s in range(first, stop, LANES):
         store_first(hidden, score + s * 4, min(LANES, stop - s))
@@ -154,13 +154,13 @@ def hide_between(score, first, stop):
 
 @inner
 def softmax_shift(top):
-    """The maximum that exponents are taken against: 0 for a row that has seen no key."""
+    """The value subtracted from exponents: the maximum, or 0 for a row that has seen no key."""
     return np.float32(0) if top == np.float32(-np.inf) else top
 
 
 @inner
 def finish_weights(weight, count, shift, inverse):
-    """Scores kept in the weights' own row become the softmax."""
+    """Turn scores kept in a row of weights into the softmax, in place."""
     hidden = splat(np.float32(-np.inf))
     subtrahend, scale = splat(shift), splat(inverse)
     for s in range(0, count, LANES):
@@ -171,7 +171,7 @@ def finish_weights(weight, count, shift, inverse):
 
 @inner
 def finish_row(sums, total, out, width):
-    """out = sums / total, zeros where the total is; the factor."""
+    """out = sums / total, zeros for a total of 0; returns 1 / total, or 0."""
     everything = sum_lanes(load(total))
     inverse = np.float32(0) if everything == np.float32(0) else np.float32(1) / everything
     multiply_row(sums, inverse, out, width)

@@ -1,20 +1,20 @@
-"""Attention of whole sentences in one pass over the keys: softmax(Q K' scale + bias) V, the scores never stored.
+"""Attention over whole sentences in one pass over the keys: softmax(Q K' scale + bias) V, scores are never stored.
 
-A task is a block of query rows of one sentence and key head (the rows of all query heads that share it). For every
-KEYS keys it packs them transposed and the values as panels of COLUMNS columns, then takes ROWS query rows at a time:
-scores by register tiles, online softmax (Milakov and Gimelshein 2018) in base 2, the sum of values by register tiles
-(Dao 2023, algorithm 1). The scale and log2(e) are multiplied into the queries. Each row has a first key and a stop, and
-perhaps sinks before the first; blocks, tiles and panels of keys that none of their rows sees are skipped.
+A task is a block of query rows of one sentence and key head (the rows of all query heads that share it). It packs KEYS
+keys at a time, transposed, and their values in panels of COLUMNS columns, then takes ROWS query rows at a time: scores
+by register tiles, online softmax (Milakov and Gimelshein 2018) in base 2, the sum of values by register tiles (Dao
+2023, algorithm 1). The queries are multiplied by the scale and log2(e). Each row has a first key and a stop, and may
+have sinks before the first; blocks, tiles and panels of keys that none of their rows sees are skipped.
 
-Bits: where a key falls into tiles depends on its index in its own sentence only, and a hidden key adds exact zeros, so
-a row's result does not depend on the batch, the blocks or the number of threads.
+Bits: the tile of a key depends only on its index in its own sentence, and a hidden key adds exact zeros, so a row's
+result does not depend on the batch, the blocks or the number of threads.
 
-Reached on one Zen 3 core (AVX2), of 102 GFLOP/s that a tile alone does: 78 at (8, 12, 512, 64), 84 at
+Reached on one Zen 3 core (AVX2), of 102 GFLOP/s for a tile alone: 78 at (8, 12, 512, 64), 84 at
 (1, 12, 2048, 64), 54 at (32, 12, 128, 32). At the first the exponentials take 9% of the time, packing 6%, maxima 2%.
-70 -> 74  softmax of a tile's rows without divisions and masked stores between them
+70 -> 74  softmax of a tile's rows without divisions and masked stores between rows
 74 -> 76  256 keys a block instead of 128 (fewer sums rescaled; both packed blocks still fit L2)
-76 -> 79  one tile's scores in a buffer of 6 KiB instead of 48 rows' in 48 KiB, which left the first cache
-52 -> 54  (at the third, which is bound by memory: 62 where each head lies apart) prefetching two heads ahead
+76 -> 79  one tile's scores in a buffer of 6 KiB instead of 48 rows' in 48 KiB, which did not stay in L1
+52 -> 54  (at the third, which is bound by memory: 62 if each head is contiguous) prefetching two heads ahead
 No gain: prefetching the next keys of a long sentence, blocks of 1024 rows.
 """
 
@@ -31,14 +31,14 @@ from fastattn.runtime.parts import take_part
 from fastattn.runtime.threads import current_threads
 from fastattn.simd.vector import address
 
-# The keys are packed once for so many query rows of width 64: 1% of the work there; the block's queries and sums
-# take 256 KiB, whatever the length of the sentence.
+# Keys are packed once for 512 query rows of width 64: 1% of the work there. The block's queries and sums take 256 KiB
+# for a sentence of any length.
 BLOCK_FLOATS = 512 * 64
 
 
 @inner
 def block_cost(first, count, queries, keys, seen):
-    """Roughly how many scores a block of rows computes; blocks are shared among threads by it."""
+    """Roughly the number of scores that a block of rows computes, by which blocks are divided among threads."""
     if seen != 0 and first // queries == (first + count - 1) // queries:
         begin, stop = seen_by(seen, (first + count // 2) % queries, keys)
         return count * (max(stop - begin, 0) + 16)
@@ -47,13 +47,13 @@ def block_cost(first, count, queries, keys, seen):
 
 @inner
 def place_of(array, row, column):
-    """Address of a number in an array of rows, and the distance to the next row."""
+    """(address of an element in an array of rows, distance of rows)."""
     return address(array) + (row * array.shape[1] + column) * array.itemsize, array.shape[1] * array.itemsize
 
 
 @inner
 def seen_from(seen_N2, first):
-    """The address of what row ``first`` sees; 0: everything."""
+    """The address in seen_N2 of row ``first``; 0: every row sees all keys."""
     return address(seen_N2) + first * 16 if seen_N2.size > 0 else 0
 
 
@@ -73,7 +73,7 @@ def whole_cost(starts, seen_N2, group, key_heads, limit):
 
 @inner
 def attend_share(rows, starts, shape, columns, mask, form, weights_BHTS, share, scratch):
-    """The blocks of a thread's share: its number, of how many, and the cost of all; other arguments as ``attend``'s."""
+    """Compute a thread's blocks; share: (its number, number of shares, cost of all); others as in ``attend``."""
     query_NE, key_ME, value_ME, out_NF = rows
     query_starts_B1, key_starts_B1 = starts
     heads, key_heads, width, value_width, limit = shape
@@ -112,7 +112,7 @@ def attend_share(rows, starts, shape, columns, mask, form, weights_BHTS, share, 
 
 @kernel
 def attend(rows, starts, shape, columns, mask, form, weights_BHTS, scratch_PN, invalid_P):
-    """All blocks of ``limit`` rows cut into P runs of like cost, a thread each; see attention.
+    """All blocks of ``limit`` rows, divided into P parts of similar cost, one for each thread; see attention.
 
     rows     query_NE, key_ME, value_ME, out_NF
     starts   query_starts_B1, key_starts_B1
@@ -121,7 +121,7 @@ def attend(rows, starts, shape, columns, mask, form, weights_BHTS, scratch_PN, i
     mask     seen_N2, empty: all keys; sinks
     form     see score_form
     weights_BHTS  empty: none are wanted
-    invalid_P  how many rows of each part have a total that is 0 or no number
+    invalid_P  written: the number of rows of each part with a total of 0 or NaN
     """
     heads, key_heads, _, _, limit = shape
     everything = whole_cost(starts, mask[0], heads // key_heads, key_heads, limit)
@@ -132,7 +132,7 @@ def attend(rows, starts, shape, columns, mask, form, weights_BHTS, scratch_PN, i
 
 
 def block_rows(N: int, heads: int, key_heads: int, width: int, parts: int) -> int:
-    """The most rows of a block: what fits the cache, four blocks a thread where they are not too small."""
+    """The most rows of a block: as many as fit the cache, with four blocks a thread unless they become too small."""
     rows = BLOCK_FLOATS // width
     if parts > 1:
         rows = min(rows, max(N * heads // (4 * parts), 8 * ROWS))
@@ -142,7 +142,7 @@ def block_rows(N: int, heads: int, key_heads: int, width: int, parts: int) -> in
 
 @kernel
 def _see(query_starts_B1, lengths_B, causal, offset_B, window, seen_N2):
-    for _ in prange(0, 1):  # microseconds: no work to share
+    for _ in prange(0, 1):  # takes microseconds: not worth several threads
         for b in range(len(query_starts_B1) - 1):
             for n in range(query_starts_B1[b], query_starts_B1[b + 1]):
                 stop = lengths_B[b]
@@ -159,10 +159,10 @@ def seen_keys(
     offset_B: np.ndarray | None = None,
     window: int = 0,
 ) -> np.ndarray:
-    """The first key that each query sees and its stop, seen_N2 int64, for ``attention``: below its sentence's length.
+    """seen_N2 int64 for ``attention``: the first key that each query sees and its stop, within its sentence.
 
-    causal  query t sees keys s <= t + offset[b]; offsets are int64, 0 where none are given
-    window  the last so many of them; 0: all
+    causal  query t sees keys s <= t + offset[b]; offset_B is int64 and defaults to 0
+    window  number of last keys that remain visible; 0: all
     """
     seen_N2 = np.empty((int(query_starts_B1[-1]), 2), np.int64)
     _see(query_starts_B1, lengths_B, causal, _NO_OFFSET if offset_B is None else offset_B, window, seen_N2)
@@ -191,11 +191,11 @@ def attention(
 
     Sentence b has query rows query_starts[b] .. query_starts[b + 1], likewise keys; starts are int64. Head h of query
     row n is query[n, query_column + h K : + K].
-    seen_N2       int64: row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence (see seen_keys), and those before
-                  that are below ``sinks`` (Xiao 2023) if it sees any; None: all keys.
+    seen_N2       int64: row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence (see seen_keys) and, if it sees
+                  any, the earlier keys below ``sinks`` (Xiao 2023); None: all keys.
     bias_BHTS     added after the scale; axes of length one are broadcast; -inf hides a key.
-    position_bias  added too; a query's position is its place in its sentence. Arrays are C-contiguous.
-    weights_BHTS  written where given, float32 and C-contiguous: the softmax weights, 0 where a key is hidden.
+    position_bias  added too; a query's position is its index in its sentence. Arrays are C-contiguous.
+    weights_BHTS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
     A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
     """
     rows, starts = (query_NE, key_ME, value_ME), (query_starts_B1, key_starts_B1)

@@ -1,20 +1,20 @@
 """Attention over tables of keys: a decoder's step over its history or over a memory, or the next queries of a prefill.
 
-Bound by the keys' and values' memory. So the beams of a sentence, or its next queries, rows side by side whose tables
-start with the same keys, are taken together: each key and value that they share is read once for TOGETHER rows. And a
-row's heads go side by side: LANES dot products at a time, with all heads of a key read while its row is near; a softmax
-over each head's scores (in base 2, two passes); then VALUE_KEYS values at a time, the sums in registers. Rows and heads
-are shared among the threads by the number of their keys.
+Reading keys and values from memory limits the speed. So adjacent rows whose tables start with the same keys, the beams
+of a sentence or its next queries, are processed together: each shared key and value is read once for TOGETHER rows. All
+heads of a row are processed together too: LANES dot products at a time, with all heads of a key read while its row is
+in L1; a softmax over each head's scores (in base 2, two passes); then VALUE_KEYS values at a time, sums in registers.
+Rows and heads are divided among the threads by the number of their keys.
 
-Bits: sums go over a row's own keys in the order of its table, so neither the places of the keys in the cache, nor other
-rows, whether they share keys or not, nor the number of threads change a result.
+Bits: sums go over a row's own keys in the order of its table, so a result does not depend on the keys' positions in the
+key-value cache, on other rows, whether they share keys or not, or on the number of threads.
 
-Reached on one Zen 4 core (AVX-512) at (128 rows, 30 keys, 8 heads of 64): 53 GFLOP/s where 4 rows each see the same
-keys, 26 where all keys differ; memory leaves less where they are not in the last cache.
+Reached on one Zen 4 core (AVX-512) at (128 rows, 30 keys, 8 heads of 64): 53 GFLOP/s if every 4 rows see the same keys,
+26 if all keys differ; less if they are not in the last-level cache, limited by memory.
 15 -> 51  (shared) each key and value read once for four rows
-51 -> 53, 16 -> 26  rows of the cache an odd number of lines apart, from the start of a line on: see tables.py
-258 -> 160 us a call in zh-en's steps of 48 rows, greedy, keys and values in no cache: those of the next rows asked for.
-No gain: asking for the next head's or the next keys' memory ahead of its use.
+51 -> 53, 16 -> 26  rows of the cache aligned to cache lines, an odd number of lines apart: see tables.py
+258 -> 160 us a call in zh-en's steps of 48 rows, greedy, keys and values uncached: those of the next rows prefetched.
+No gain: prefetching the next head's or the next keys' memory.
 """
 
 import numpy as np
@@ -49,10 +49,10 @@ from fastattn.simd.vector import (
     store_scalar,
 )
 
-TOGETHER = 4  # rows at once over the keys that they share
-VECTORS = 4 if TARGET.rows * TARGET.vectors > TOGETHER * 4 else 2  # of each of their sums in registers
-VALUE_KEYS = 8  # 8 rows of 4 KiB: they stay in the first cache while all heads pass over them
-GRAIN = 1 << 17  # products that are worth a thread: 10 to 30 us, where launching it takes 2 to 15
+TOGETHER = 4  # rows processed together over shared keys
+VECTORS = 4 if TARGET.rows * TARGET.vectors > TOGETHER * 4 else 2  # of each sum, in registers
+VALUE_KEYS = 8  # 8 rows of 4 KiB: they stay in L1 while all heads are processed
+GRAIN = 1 << 17  # products that justify another thread: 10 to 30 us, against 2 to 15 to launch it
 
 row_maximum = make_row_maxima(1)
 dot_rows, dot_rows_together = make_dot_rows(1), make_dot_rows(TOGETHER)
@@ -60,7 +60,7 @@ add_rows, add_rows_together = make_add_rows(1, 4), make_add_rows(TOGETHER, VECTO
 
 
 def _slot(heads, width, value_width, stride):
-    """Bytes of a row's scratch: where its heads' totals, sums and queries start behind their scores; all of it."""
+    """Byte offsets in a row's scratch, which starts with its scores: (totals, sums, queries, size of the scratch)."""
     total = heads * stride * 4
     sums = total + heads * SIZE
     query = sums + heads * ((value_width + LANES - 1) // LANES * SIZE)
@@ -72,14 +72,14 @@ slot_layout = inner(_slot)
 
 @inner
 def copy_index(index, count, target):
-    """The row numbers (addresses of int32) of LANES keys; the last stands for those beyond ``count``."""
+    """Copy the row numbers, int32, of LANES keys from address to address; the last replaces those beyond ``count``."""
     for n in range(LANES):
         store_index(load_index(index + min(n, count - 1) * 4), target + n * 4)
 
 
 @inner
 def prefetch_index_rows(index, first, last, rows, row_bytes, size):
-    """Bring ``size`` bytes of the rows that an index lists from ``first`` to ``last`` into the second cache."""
+    """Prefetch into L2 ``size`` bytes of the rows that an index lists from ``first`` to ``last``."""
     for n in range(first, last):
         row = rows + load_index(index + n * 4) * row_bytes
         prefetch_row_far(row, size)
@@ -87,13 +87,13 @@ def prefetch_index_rows(index, first, last, rows, row_bytes, size):
 
 @inner
 def score_keys(table, together, query, score, slot, key, index, span, heads, ahead):
-    """Scores of some of the keys of one row, or of TOGETHER rows whose scratch is ``slot`` apart.
+    """Write the scores of some keys of one row, or of TOGETHER rows whose scratch is ``slot`` apart.
 
-    key    address of the first column, and the distance of rows; ``table`` is of their type
-    index  address of the row's list of keys, and of room for LANES of them
-    span   the keys' numbers in the list; a few more scores may be written behind the last
-    heads  first, last, query heads a key head, width, floats from one head's scores to the next
-    ahead  address and length of the next row's list
+    key    (address of the first column, distance of rows); ``table`` is an array of their dtype
+    index  (address of the row's list of keys, address of space for LANES of them)
+    span   (first, stop) in the list; a few scores may be written past the stop
+    heads  first, last, query heads per key head, width, floats from one head's scores to the next
+    ahead  (address, length) of the next row's list
     """
     first_head, last_head, group, width, stride = heads
     step = LANES // TOGETHER if together else LANES
@@ -114,7 +114,7 @@ def score_keys(table, together, query, score, slot, key, index, span, heads, ahe
 
 @inner
 def add_values(table, together, score, sums, slot, value, index, span, heads, ahead):
-    """Add some of the values, weighted with what became of their scores, to the sums; arguments as ``score_keys``'."""
+    """Add some values, weighted by the exponentials of their scores, to the sums; arguments as in ``score_keys``."""
     first_head, last_head, group, width, stride = heads
     padded = (width + LANES - 1) // LANES * SIZE
     for s in range(span[0], span[1], VALUE_KEYS):
@@ -131,9 +131,9 @@ def add_values(table, together, score, sums, slot, value, index, span, heads, ah
 
 @inner
 def take_softmax(score, keys, softcap, biases, head, top, total):
-    """A head's products become exponentials of scores against their maximum, and ``total`` lane by lane their sum.
+    """Turn a head's products into exponentials of scores minus their maximum; ``total`` becomes their sum by lanes.
 
-    keys  the first that is scored, and the stop
+    keys  (first, stop) of the keys that are scored
     """
     count = keys[1] - keys[0]
     whole = (count + LANES - 1) // LANES * LANES
@@ -150,7 +150,7 @@ def take_softmax(score, keys, softcap, biases, head, top, total):
 
 @inner
 def finish_head(score, count, sums, total, width, out, weight):
-    """A head's sums become its output, and its scores the softmax weights where these are wanted: 0, or an address."""
+    """Write a head's output from its sums, and its softmax weights to the address ``weight`` unless that is 0."""
     inverse = finish_row(sums, total, out, width)
     if weight != 0:
         for s in range(0, count, LANES):
@@ -160,7 +160,7 @@ def finish_head(score, count, sums, total, width, out, weight):
 
 @inner
 def keys_of(keys, n):
-    """Of query n the address of the list of its keys, from the first that it sees on; that one's number, the stop."""
+    """(address, first, stop) of the keys that query n sees: in its list, from the first on."""
     index_RS, rows_N, firsts_N, stops_N = keys
     row, first = rows_N[n] if rows_N.size > 0 else n, firsts_N[n] if firsts_N.size > 0 else 0
     return address(index_RS) + (row * index_RS.shape[1] + first) * 4, first, max(stops_N[n], first)
@@ -168,14 +168,14 @@ def keys_of(keys, n):
 
 @inner
 def attend_together(table, query, key, value, out, keys, rows, heads, form, weight, scratch):
-    """Some heads of a few rows, whose first ``shared`` keys are the same.
+    """Attention of some heads of a few rows, whose first ``shared`` keys are the same.
 
-    query, key, value, out  address of the first column, and the distance of rows; ``table`` is of the keys' type
+    query, key, value, out  (address of the first column, distance of rows); ``table`` is an array of the keys' dtype
     keys     see keys_of
     rows     first, end, shared
-    heads    first, last, all, query heads a key head, widths of keys and values, floats between two heads' scores
-    form     see score_form, a query being a sentence there
-    weight   address, 0: none are wanted; distances of rows and heads
+    heads    first, last, all, query heads per key head, widths of keys and values, floats between two heads' scores
+    form     see score_form, with each query as a sentence
+    weight   (address, distance of rows, distance of heads); address 0: no weights are wanted
     """
     first, end, shared = rows
     first_head, last_head, every, group, width, value_width, stride = heads
@@ -184,7 +184,7 @@ def attend_together(table, query, key, value, out, keys, rows, heads, form, weig
     tail = scratch + TOGETHER * slot
     top = tail + SIZE
     sums_head = (value_width + LANES - 1) // LANES * SIZE
-    # with the last row in place of those that are missing, whose results nobody reads
+    # the last row replaces missing ones, whose results are not read
     for i in range(TOGETHER if shared > 0 else end - first):
         line, place = query[0] + min(first + i, end - 1) * query[1], scratch + i * slot
         at = first_head * width * 4
@@ -192,14 +192,14 @@ def attend_together(table, query, key, value, out, keys, rows, heads, form, weig
         for k in range(first_head * sums_head, last_head * sums_head, SIZE):
             store(splat(np.float32(0)), place + sums + k)
 
-    # the next rows' keys and values come meanwhile
+    # the next rows' keys and values are prefetched meanwhile
     ahead, begin, stop = keys_of(keys, end) if end < len(keys[3]) else (tail, 0, 0)
     following = ahead, stop - begin
     key_heads, value_heads = (
         (first_head, last_head, group, width, stride),
         (first_head, last_head, group, value_width, stride),
     )
-    # first what all rows share, then what each has to itself
+    # first the keys that all rows share, then the other keys of each
     for i in range(-1, end - first):
         together, place = i < 0, scratch + max(i, 0) * slot
         index, begin, stop = keys_of(keys, first + max(i, 0))
@@ -231,7 +231,7 @@ def attend_together(table, query, key, value, out, keys, rows, heads, form, weig
 
 @inner
 def find_end(keys, first):
-    """The end of the rows from ``first`` on, TOGETHER at most, that begin with the same key at the same number."""
+    """The end of the rows from ``first`` on, at most TOGETHER, with the same first key at the same position."""
     end = first + 1
     index, begin, stop = keys_of(keys, first)
     if stop > begin:
@@ -246,7 +246,7 @@ def find_end(keys, first):
 
 @inner
 def count_shared(keys, first, end):
-    """With how many keys the tables of all of the rows begin; 0 for one row, which has none to share them with."""
+    """The number of first keys that all of the rows have in common; 0 for a single row."""
     index, begin, stop = keys_of(keys, first)
     shared = stop - begin if end - first > 1 else 0
     for r in range(first + 1, end):
@@ -262,7 +262,7 @@ def count_shared(keys, first, end):
 
 @inner
 def step_places(rows, columns):
-    """What ``attend_together`` takes of the arrays: addresses of their first columns, and the distances of rows."""
+    """(address of the first column, distance of rows) of each array, for ``attend_together``."""
     query_NE, key_ME, value_ME, out_NF = rows
     return (
         (address(query_NE) + columns[0] * 4, query_NE.shape[1] * 4),
@@ -274,7 +274,7 @@ def step_places(rows, columns):
 
 @inner
 def cost_of(keys, first, end):
-    """Roughly how many scores a head of some rows computes."""
+    """Roughly the number of scores that one head of some rows computes."""
     cost = 0
     for n in range(first, end):
         _, begin, stop = keys_of(keys, n)
@@ -284,7 +284,7 @@ def cost_of(keys, first, end):
 
 @inner
 def attend_share(rows, keys, shape, columns, form, weights_NHS, share, scratch, stride):
-    """A thread's share, from one unit of work to another, of all rows and heads; arguments as ``attend_rows``'."""
+    """Compute a thread's part of all rows and heads; share: its (start, stop) in cost; others as in ``attend_rows``."""
     heads, group, width, value_width = shape
     query, key, value, out = step_places(rows, columns)
     weight_head = weights_NHS.shape[2] * 4
@@ -293,7 +293,7 @@ def attend_share(rows, keys, shape, columns, form, weights_NHS, share, scratch, 
     while first < len(keys[3]):
         end = find_end(keys, first)
         cost = cost_of(keys, first, end)
-        # a head belongs to the part in which its first unit of work falls
+        # a head belongs to the part that contains the start of its cost
         first_head = min(max((share[0] - done + cost - 1) // cost, 0), heads)
         last_head = min(max((share[1] - done + cost - 1) // cost, 0), heads)
         done += cost * heads
@@ -306,13 +306,13 @@ def attend_share(rows, keys, shape, columns, form, weights_NHS, share, scratch, 
 
 @kernel
 def attend_rows(rows, keys, shape, columns, form, weights_NHS, scratch_PN, stride):
-    """The (row, head) pairs cut into P runs of like cost, a thread each; see attention_step.
+    """All (row, head) pairs, divided into P parts of similar cost, one for each thread; see attention_step.
 
     rows     query_NE, key_ME, value_ME, out_NF
-    keys     index_RS, rows_N, firsts_N, stops_N; the second and the third perhaps empty
-    shape    heads, query heads a key head, widths of keys and values
+    keys     index_RS, rows_N, firsts_N, stops_N; rows_N and firsts_N may be empty
+    shape    heads, query heads per key head, widths of keys and values
     columns  of the first query, key and value
-    form     see score_form; the bias has a sentence for each query
+    form     see score_form, with each query as a sentence
     """
     _, _, _, stops_N = keys
     everything = cost_of(keys, 0, len(stops_N)) * shape[0]
@@ -340,15 +340,15 @@ def attention_step(
 ) -> np.ndarray:
     """Attention over tables of keys: query n sees key[index[rows[n], s]] for firsts[n] <= s < stops[n]; out_NF float32.
 
-    One query a row of the index is a step; several, with stops that rise, are the next chunk of a prefill, each with
-    the bits that it has as a step. Beams share and reorder their history through ``index_RS`` (int32 row numbers, also
-    into the values); the keys are never copied.
-    rows_N, firsts_N, stops_N   int64; query n is of row n, and from the first key on, where none are given.
-    bias_NHS     added after the scale; rows and heads of length one are broadcast; -inf hides a key.
+    One query for each row of the index is a step; several with ascending stops are the next chunk of a prefill, each
+    with the same bits as in a step. Beams share and reorder their history through ``index_RS`` (int32 row numbers of
+    keys and values); the keys are never copied.
+    rows_N, firsts_N, stops_N   int64; rows_N defaults to n, firsts_N to 0.
+    bias_NHS     added after the scale; axes N and H of length one are broadcast; -inf hides a key.
     position_bias  added too; a query's position is that of the last key before its stop.
-    weights_NHS  written where given, float32 and C-contiguous: the softmax weights, 0 where a key is hidden.
-    A query that sees no key yields zeros. Fastest where rows with the same keys lie side by side. Arrays are float32,
-    keys and values perhaps uint16, the bits of bfloat16, and C-contiguous; nothing is checked here.
+    weights_NHS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
+    A query that sees no key yields zeros. Fastest if rows with the same keys are adjacent. Arrays are C-contiguous and
+    float32, keys and values also uint16, the bits of bfloat16; nothing is checked here.
     """
     value_width = heads.value_width or heads.width
     shape = heads.query_heads, heads.query_heads // heads.key_heads, heads.width, value_width
@@ -360,7 +360,7 @@ def attention_step(
         weights_NHS = _NO_WEIGHTS
     else:
         weights_NHS.fill(0)
-    stride = (longest // LANES + 2) * LANES  # what is scored a few keys at a time may end LANES - 1 too late
+    stride = (longest // LANES + 2) * LANES  # scores of a few keys at a time may end LANES - 1 too late
     scratch_size = TOGETHER * _slot(heads.query_heads, heads.width, value_width, stride)[-1] // 4 + 2 * LANES + 16
     scratch_PN = make_scratch_parts(products // GRAIN + 1, scratch_size, dtype=np.float32)
     keys = index_RS, _NOTHING if rows_N is None else rows_N, _NOTHING if firsts_N is None else firsts_N, stops_N

@@ -1,4 +1,4 @@
-"""Tiles of whole sentences' attention: packed keys and values, the products over them, the online softmax between.
+"""Tiles of attention over whole sentences: packed keys and values, products with them, the online softmax between.
 
 A tile is ROWS query rows by up to KEYS keys. Addresses are in bytes.
 """
@@ -20,13 +20,13 @@ COLUMNS = VECTORS * LANES
 KEYS = 256
 
 score_tile = make_tile(ROWS, VECTORS)
-half_score_tile = make_tile(ROWS, 1)  # the last keys, where they fit
+half_score_tile = make_tile(ROWS, 1)  # for the last keys if they fit
 value_tile = make_tile(ROWS, VECTORS, accumulate=True)
 row_maxima = make_row_maxima(ROWS)
 
 
 def whole_columns(width):
-    """``width`` up to whole panels."""
+    """``width`` rounded up to whole panels."""
     return (width + COLUMNS - 1) // COLUMNS * COLUMNS
 
 
@@ -35,7 +35,7 @@ columns_of = inner(whole_columns)
 
 @inner
 def pack_keys(source, row, count, width, target):
-    """Keys as panels of COLUMNS keys, transposed; the last panel is filled up with copies of the last key."""
+    """Pack keys into panels of COLUMNS keys, transposed; copies of the last key pad the last panel."""
     padded = (width + LANES - 1) // LANES * LANES
     for s in range(0, count, LANES):
         panel = target + (s // COLUMNS * padded * COLUMNS + s % COLUMNS) * 4
@@ -50,7 +50,7 @@ def pack_keys(source, row, count, width, target):
 
 @inner
 def pack_values(source, row, count, width, target):
-    """Values as panels of KEYS rows and COLUMNS columns, filled up with zeros."""
+    """Pack values into panels of KEYS rows and COLUMNS columns, padded with zeros."""
     zero = splat(np.float32(0))
     columns = columns_of(width)
     whole = width - width % LANES
@@ -66,7 +66,7 @@ def pack_values(source, row, count, width, target):
 
 @inner
 def multiply_keys(query, keys, width, front, stop, score):
-    """Scores of a tile's rows with the packed keys ``front`` to ``stop``, and with what fills up the last vector.
+    """Write the scores of a tile's rows and the packed keys ``front`` to ``stop``, padded to whole vectors.
 
     front  a multiple of COLUMNS
     """
@@ -81,7 +81,7 @@ def multiply_keys(query, keys, width, front, stop, score):
 
 @inner
 def multiply_values(score, values, front, stop, sums, columns):
-    """Add the packed values ``front`` to ``stop``, weighted by a tile's rows of exponentials, to the rows' sums."""
+    """Add the packed values ``front`` to ``stop``, weighted by a tile's exponentials, to the rows' sums."""
     for c in range(0, columns, COLUMNS):
         panel = values + (c * KEYS + front * COLUMNS) * 4
         value_tile(score + front * 4, KEYS * 4, panel, COLUMNS * 4, stop - front, sums + c * 4, columns * 4)
@@ -89,16 +89,16 @@ def multiply_values(score, values, front, stop, sums, columns):
 
 @inner
 def take_exponentials(score, size, new_tops, top, total, sums, columns):
-    """Scores of a tile's rows become exponentials against their maxima, added to the rows' totals.
+    """Replace scores of a tile's rows by exponentials relative to their maxima, and add these to the rows' totals.
 
-    Where a maximum grew, the total and the sums that were taken against the one before shrink first. ``size`` is in
-    bytes, a row of ``sums`` has ``columns`` floats; the rest are addresses of the first row's.
+    If a maximum grew, the total and the sums relative to the previous one are rescaled first. ``size`` is in bytes, a
+    row of ``sums`` has ``columns`` floats; the others are addresses for the first row.
     """
     for n in range(ROWS):
         now, before = load_scalar(new_tops + n * 4), load_scalar(top + n * 4)
         if now != before:
             store_scalar(now, top + n * 4)
-            if before != np.float32(-np.inf):  # else there is nothing yet
+            if before != np.float32(-np.inf):  # else the sums are still empty
                 shrink = lane(exp2(splat(before - now)))
                 multiply_row(total + n * SIZE, shrink, total + n * SIZE, LANES)
                 multiply_row(sums + n * columns * 4, shrink, sums + n * columns * 4, columns)
@@ -107,6 +107,6 @@ def take_exponentials(score, size, new_tops, top, total, sums, columns):
 
 @inner
 def prefetch_rows(address, row, first, stop, width):
-    """Ask for the cache lines of rows ``first`` to ``stop``."""
+    """Prefetch the cache lines of rows ``first`` to ``stop``."""
     for s in range(first, stop):
         prefetch_row(address + s * row, width * 4)
