@@ -332,7 +332,7 @@ def test_a_callback_of_a_step_that_an_exit_ended_may_ask_for_more():
         def advance(self):
             ready.wait()
             if not struck:
-                struck.append(1)
+                struck.append(threading.current_thread())
                 raise SystemExit
             return super().advance()
 
@@ -343,3 +343,5 @@ def test_a_callback_of_a_step_that_an_exit_ended_may_ask_for_more():
     assert isinstance(ended(request.exception), SystemExit)
     assert ended(lambda: scheduler.run(plan_of(1))) == [1]
     assert found == [[2, 3]]
+    struck[0].join(20)
+    assert not struck[0].is_alive(), "it gave up a seat that it had lost"
