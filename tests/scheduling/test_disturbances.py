@@ -345,3 +345,18 @@ def test_a_callback_of_a_step_that_an_exit_ended_may_ask_for_more():
     assert found == [[2, 3]]
     struck[0].join(20)
     assert not struck[0].is_alive(), "it gave up a seat that it had lost"
+
+
+@pytest.mark.parametrize("when", ["_start_threads", "_hand_over"])
+def test_a_signal_handler_may_ask_for_more_before_and_after_the_steps(monkeypatch, when):
+    scheduler, found = counting(), []
+    function = getattr(scheduler, when)
+
+    def interposed(argument):
+        if not found:
+            found.append(scheduler.run(plan_of(2)))
+        function(argument)
+
+    monkeypatch.setattr(scheduler, when, interposed)
+    assert ended(lambda: scheduler.run(plan_of(3))) == [3]
+    assert found == [[2]] and not scheduler._ledger.seats
