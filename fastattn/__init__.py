@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from fastattn.encoder import Encoder
     from fastattn.errors import FastattnError
     from fastattn.functional import attention
+    from fastattn.plot import AttentionPlot, plot_attention
     from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
     from fastattn.runtime.threads import set_threading, use_threads
     from fastattn.translator import Translator
 
 __all__ = [
+    "AttentionPlot",
     "DecodingOptions",
     "Encoder",
     "ExecutionStats",
@@ -30,11 +32,13 @@ __all__ = [
     "Translator",
     "__version__",
     "attention",
+    "plot_attention",
     "set_threading",
     "use_threads",
 ]
 
 _HOMES = {
+    "AttentionPlot": ("fastattn.plot", "AttentionPlot"),
     "DecodingOptions": ("fastattn.decoding.options", "DecodingOptions"),
     "Encoder": ("fastattn.encoder", "Encoder"),
     "ExecutionStats": ("fastattn.results", "ExecutionStats"),
@@ -45,6 +49,7 @@ _HOMES = {
     "Translation": ("fastattn.results", "Translation"),
     "Translator": ("fastattn.translator", "Translator"),
     "attention": ("fastattn.functional", "attention"),
+    "plot_attention": ("fastattn.plot", "plot_attention"),
     "set_threading": ("fastattn.runtime.threads", "set_threading"),
     "use_threads": ("fastattn.runtime.threads", "use_threads"),
 }

@@ -57,7 +57,7 @@ ABOVE_ALL = {
     "text",
 }
 TABLE = {
-    "": {"decoding", "encoder", "translator", "functional", "results", "runtime"},
+    "": {"decoding", "encoder", "translator", "functional", "plot", "results", "runtime"},
     "__main__": {"cli"},
     "_version": set(),
     "errors": set(),
@@ -111,6 +111,7 @@ TABLE = {
         "text",
     },  # text for the pieces of a .spm, which are a Marian's vocabulary
     "text": {"text_spec"},
+    "plot": {"files"},
     "attention_float64": set(),
     "functional": {"heads", "kernels", "runtime", "attention_float64"},
     "translator": ABOVE_ALL,
