@@ -2,6 +2,8 @@
 
 from fastattn.runtime.jit import inner_by_type
 
+NO_FUNCTION = 0
+
 
 def any_function(function):
     raise NotImplementedError

@@ -45,9 +45,10 @@ class Problem:
     def laid(self) -> Laid:
         """The arrays as the kernel takes them; there must be queries and keys."""
         arrays = self.query, self.key, self.value, self.out
-        steps = [(0, x.strides[0] - x.shape[1] * x.strides[1], x.strides[2], x.strides[1]) for x in arrays]
-        if self.ragged:
-            steps = [(0, 0, head, row) for _, _, head, row in steps]
+        steps: list[int] = []
+        for x in arrays:
+            batch, row, head = x.strides[:3]
+            steps += [0, 0 if self.ragged else batch - x.shape[1] * row, head, row]
         firsts = [writeable(x[0, 0, 0, :1]) for x in arrays]
         if firsts[0].dtype == np.float16:
             firsts = [first.view(np.int16) for first in firsts]

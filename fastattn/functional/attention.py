@@ -15,7 +15,7 @@ from fastattn.functional import arguments
 from fastattn.functional.arguments import Integers
 from fastattn.functional.arrays import Problem, dense, ragged
 from fastattn.functional.block_mask import BlockMask
-from fastattn.functions import compile_function
+from fastattn.functions import NO_FUNCTION, compile_function
 from fastattn.heads import Heads
 from fastattn.kernels.attention.memory import steps_of
 from fastattn.kernels.attention.scores import score_form
@@ -215,7 +215,7 @@ def _attend(problem: Problem, options: _Options) -> np.ndarray | tuple[np.ndarra
     weights = np.zeros((B, H, T, S), np.float32) if check_bool("return_weights", options.return_weights) else None
     logs = _empty_logs(problem) if check_bool("return_logsumexp", options.return_logsumexp) else None
 
-    plain = score_function == () and mask_function == ()
+    plain = score_function is NO_FUNCTION and mask_function is NO_FUNCTION
     extreme = plain and is_extreme(scale, softcap, problem.query, problem.key)
     invalid = 0
     if B and T and S:
@@ -291,15 +291,15 @@ def _masks(options: _Options, shape: tuple[int, int, int, int]) -> tuple[np.ndar
     return None if mask is None else arguments.broadcastable("mask", mask, np.bool_, shape), blocks
 
 
-def _kernel_mask(mask: np.ndarray | None, blocks: BlockMask | None, function: tuple) -> tuple:
-    if mask is None and blocks is None and function == ():
+def _kernel_mask(mask: np.ndarray | None, blocks: BlockMask | None, function: Any) -> tuple:
+    if mask is None and blocks is None and function is NO_FUNCTION:
         return NO_MASK
-    array, steps = NO_MASK[:2] if mask is None else steps_of(mask.view(np.uint8))
-    return (array, steps, *(NO_MASK[2:4] if blocks is None else blocks.table), function)
+    array, steps = (NO_MASK[0], NO_MASK[1:5]) if mask is None else steps_of(mask.view(np.uint8))
+    return (array, *steps, *(NO_MASK[5:11] if blocks is None else blocks.table), function)
 
 
-def _functions(options: _Options, blocks: BlockMask | None) -> tuple[tuple, tuple]:
-    """The compiled functions of scores and of the mask; an empty tuple stands for none."""
+def _functions(options: _Options, blocks: BlockMask | None) -> tuple[Any, Any]:
+    """The compiled functions of scores and of the mask."""
     mask_mod = options.mask_mod
     if blocks is not None and blocks.mask_mod is not None:
         if mask_mod is not None and mask_mod is not blocks.mask_mod:
@@ -308,8 +308,8 @@ def _functions(options: _Options, blocks: BlockMask | None) -> tuple[tuple, tupl
     return _compiled(options.score_mod, "score_mod"), _compiled(mask_mod, "mask_mod")
 
 
-def _compiled(function: Callable | None, kind: str) -> tuple:
-    return () if function is None else compile_function(function, kind)
+def _compiled(function: Callable | None, kind: str) -> Any:
+    return NO_FUNCTION if function is None else compile_function(function, kind)
 
 
 def _empty_logs(problem: Problem) -> np.ndarray:
@@ -321,4 +321,4 @@ def _outputs(problem: Problem, weights: np.ndarray | None, logs: np.ndarray | No
     _, H, T, _ = problem.shape
     steps = (0, 4, 4 * H) if problem.ragged else (4 * (H - 1) * T, 4 * T, 4)
     array = NO_OUTPUTS[1] if logs is None else logs.reshape(-1)
-    return NO_OUTPUTS[0] if weights is None else weights, array, steps
+    return (NO_OUTPUTS[0] if weights is None else weights, array, *steps)

@@ -56,11 +56,11 @@ class BlockMask:
         return f"BlockMask({self.queries} x {self.keys}, blocks of {self.block[0]} x {self.block[1]}, {kept:.0%} kept)"
 
     @property
-    def table(self) -> tuple[np.ndarray, tuple[int, ...]]:
+    def table(self) -> tuple:
         """As the kernel takes it: states; steps of batches and heads, queries and keys of a block, blocks of keys."""
         b, h, rows, columns = self.states_BHTS.shape
         steps = rows * columns * h if b > 1 else 0, rows * columns if h > 1 else 0
-        return self.states_BHTS.reshape(-1), (*steps, *self.block, columns)
+        return (self.states_BHTS.reshape(-1), *steps, *self.block, columns)
 
     def seen(self, b: int, h: int, rows_R: np.ndarray) -> np.ndarray:
         """Which keys some queries see, by blocks alone, bool [R, keys]."""

@@ -12,7 +12,7 @@ class Laid(NamedTuple):
     """Arrays of queries, keys, values and results where they lie, as the kernel ``attend`` takes them."""
 
     arrays: tuple[np.ndarray, ...]
-    steps: tuple[tuple[int, int, int, int], ...]
+    steps: tuple[int, ...]  # four of each array, see the kernel
     starts: tuple[np.ndarray, np.ndarray]
 
 

@@ -11,9 +11,11 @@ biases  (bias, its distances of heads, rows and keys, the last 0 or 4; slopes of
 
 import math
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
+from fastattn.functions import NO_FUNCTION
 from fastattn.heads import Heads
 from fastattn.kernels.attention.memory import NO_ARRAY, NO_STEPS, steps_of
 from fastattn.position_bias import PositionBias
@@ -43,16 +45,18 @@ def score_form(
     bias_BHTS: np.ndarray | None = None,
     position_bias: PositionBias | None = None,
     sinks_H: np.ndarray | None = None,
-    function: tuple = (),
+    function: Any = NO_FUNCTION,
 ) -> tuple:
     """(factor of products, their cap or 0, bias and its steps, slopes_H, table_HL, whether positions count from the
     start, sinks_H times log2(e), function), for kernels; arrays may be empty."""
-    if bias_BHTS is None and position_bias is None and sinks_H is None and function == ():
+    if bias_BHTS is None and position_bias is None and sinks_H is None and function is NO_FUNCTION:
         return _plain_form(heads.width, heads.scale, heads.softcap)
     position_bias = position_bias or PositionBias()
+    bias, steps = (NO_ARRAY, NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
     return (
         *_plain_form(heads.width, heads.scale, heads.softcap)[:2],
-        *((NO_ARRAY, NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)),
+        bias,
+        *steps,
         NO_ARRAY if position_bias.slopes_H is None else position_bias.slopes_H,
         _NO_TABLE if position_bias.table_HL is None else position_bias.table_HL,
         int(position_bias.from_start),
@@ -65,19 +69,25 @@ def score_form(
 def _plain_form(width: int, scale: float | None, softcap: float) -> tuple:
     scale = width**-0.5 if scale is None else scale
     factor, cap = np.float32(scale * LOG2_E), np.float32(softcap * LOG2_E)
-    return factor, cap, NO_ARRAY, NO_STEPS, NO_ARRAY, _NO_TABLE, 0, NO_ARRAY, ()
+    return factor, cap, NO_ARRAY, *NO_STEPS, NO_ARRAY, _NO_TABLE, 0, NO_ARRAY, NO_FUNCTION
 
 
 @inner
 def biases_of(form, b, h):
     """The biases of a ``score_form`` for ``add_biases``, for a sentence's heads from h on."""
-    _, _, bias, steps, slopes_H, table_HL, from_start, _, _ = form
-    batch, head, row, key = steps
+    _, _, bias, batch, head, row, key, slopes_H, table_HL, from_start, _, _ = form
     place = address(bias) + b * batch + h * head if bias.size > 0 else 0
     slopes = address(slopes_H) + h * 4 if slopes_H.size > 0 else 0
     L = table_HL.shape[1]
     table = address(table_HL) + (h * L + L // 2) * 4 if table_HL.size > 0 else 0
     return place, head, row, key, slopes, table, L * 4, from_start
+
+
+@inner
+def score_form_of(form, b, h):
+    """(factor of products, their cap or 0, address of the sinks or 0, function, biases) of a sentence's heads from h."""
+    sinks_H, function = form[10], form[11]
+    return form[0], form[1], address(sinks_H) if sinks_H.size > 0 else 0, function, biases_of(form, b, h)
 
 
 @inner

@@ -22,12 +22,13 @@ No gain: prefetching the next keys of a long sentence, blocks of 1024 rows.
 import numpy as np
 from numba import prange
 
+from fastattn.functions import NO_FUNCTION
 from fastattn.heads import Heads
 from fastattn.kernels.attention.blocks import attend_block, cut_scratch, scratch_size
 from fastattn.kernels.attention.few import FEW
 from fastattn.kernels.attention.masks import seen_by
 from fastattn.kernels.attention.memory import Laid
-from fastattn.kernels.attention.scores import aligned, biases_of, score_form
+from fastattn.kernels.attention.scores import aligned, score_form, score_form_of
 from fastattn.kernels.attention.tiles import ROWS
 from fastattn.position_bias import PositionBias
 from fastattn.runtime.jit import inner, kernel
@@ -50,10 +51,10 @@ def block_cost(first, count, queries, keys, seen):
 
 
 @inner
-def place_of(array, steps, b, row, head):
-    """(address of a row's head, distance of rows, distance of heads)."""
-    offset, batch_step, head_step, row_step = steps
-    return address(array) + offset + b * batch_step + row * row_step + head * head_step, row_step, head_step
+def place_of(arrays, steps, n, b, row, head):
+    """(address of a row's head in array n, distance of rows, distance of heads)."""
+    offset, batch_step, head_step, row_step = steps[4 * n], steps[4 * n + 1], steps[4 * n + 2], steps[4 * n + 3]
+    return address(arrays[n]) + offset + b * batch_step + row * row_step + head * head_step, row_step, head_step
 
 
 @inner
@@ -64,17 +65,22 @@ def seen_from(seen_N2, first):
 
 @inner
 def mask_of(mask, b, h):
-    """The mask of a sentence's rows of the heads from h on, as masks.py has it."""
-    seen, steps, table, (table_batch, table_head, block_queries, block_keys, columns), function = mask
-    array = address(seen) + b * steps[0] + h * steps[1] if seen.size > 0 else 0
+    """The mask of a sentence's rows of the heads from h on, as masks.py has it.
+
+    mask  an array of bytes or an empty one, and bytes from batch to batch, head to head, row to row, key to key; a table
+          of blocks or an empty one, its steps from batch to batch and head to head, queries and keys of a block, blocks
+          of keys; a function
+    """
+    seen, batch, head, row, key, table, table_batch, table_head, block_queries, block_keys, columns, function = mask
+    array = address(seen) + b * batch + h * head if seen.size > 0 else 0
     blocks = address(table) + b * table_batch + h * table_head if table.size > 0 else 0
-    return array, steps[1], steps[2], steps[3], blocks, table_head, block_queries, block_keys, columns, b, h, function
+    return array, head, row, key, blocks, table_head, block_queries, block_keys, columns, b, h, function
 
 
 @inner
 def outputs_of(outputs, b, first, h):
     """The outputs of a sentence's rows, the first of them row ``first``, for finish_block."""
-    weights_BHTS, sum_exps, (batch_step, head_step, row_step) = outputs
+    weights_BHTS, sum_exps, batch_step, head_step, row_step = outputs
     _, H, T, S = weights_BHTS.shape
     weights = address(weights_BHTS) + (b * H + h) * T * S * 4 if weights_BHTS.size > 0 else 0
     logs = address(sum_exps) + b * batch_step + first * row_step + h * head_step if sum_exps.size > 0 else 0
@@ -118,14 +124,14 @@ def attend_share(arrays, steps, starts, shape, seen, mask, form, outputs, share,
                 h = g * group
                 invalid += attend_block(
                     table,
-                    place_of(arrays[0], steps[0], b, q, h),
-                    place_of(arrays[1], steps[1], b, k, g),
-                    place_of(arrays[2], steps[2], b, k, g),
-                    place_of(arrays[3], steps[3], b, q, h),
+                    place_of(arrays, steps, 0, b, q, h),
+                    place_of(arrays, steps, 1, b, k, g),
+                    place_of(arrays, steps, 2, b, k, g),
+                    place_of(arrays, steps, 3, b, q, h),
                     (queries, keys, width, value_width, queries * group <= FEW),
                     (first, count),
                     (ranges, sinks),
-                    (form[0], form[1], address(form[7]) if form[7].size > 0 else 0, form[8], biases_of(form, b, h)),
+                    score_form_of(form, b, h),
                     mask_of(mask, b, h),
                     outputs_of(outputs, b, q, h),
                     places,
@@ -138,11 +144,12 @@ def attend(arrays, steps, starts, shape, seen, mask, form, outputs, scratch_PN, 
     """All blocks of ``limit`` rows, divided into P parts of similar cost, one for each thread; see attention.
 
     arrays   queries, keys, values, out, of one type, for their addresses
-    steps    of each: bytes to its first head, from batch to batch (beside the rows between), head to head, row to row
+    steps    of each: bytes to its first head, from batch to batch (beside the rows between), head to head, row to row;
+             these and the others are flat tuples, since Numba's own threads take no others
     starts   query_starts_B1, key_starts_B1
     shape    heads, key heads, widths of keys and values, limit
     seen     seen_N2, empty: all keys; sinks
-    mask     see Mask
+    mask     see mask_of
     form     see score_form
     outputs  weights_BHTS; log-sum-exps and their steps from batch to batch, head to head, row to row; empty: not wanted
     invalid_P  written: the number of rows of each part that see a key and have a total of 0 or NaN
@@ -195,8 +202,8 @@ def seen_keys(
 
 _NO_OFFSET, NO_RANGES = np.zeros(1, np.int64), np.empty((0, 2), np.int64)
 _NO_BYTES = np.empty(0, np.uint8)
-NO_MASK = _NO_BYTES, (0, 0, 0, 0), _NO_BYTES, (0, 0, 1, 1, 0), ()
-NO_OUTPUTS = np.empty((0, 0, 0, 0), np.float32), np.empty(0, np.float32), (0, 0, 0)
+NO_MASK = _NO_BYTES, 0, 0, 0, 0, _NO_BYTES, 0, 0, 1, 1, 0, NO_FUNCTION
+NO_OUTPUTS = np.empty((0, 0, 0, 0), np.float32), np.empty(0, np.float32), 0, 0, 0
 
 
 def attend_laid(laid: Laid, heads: Heads, seen: tuple, mask: tuple, form: tuple, outputs: tuple) -> int:
@@ -242,8 +249,8 @@ def attention(
     arrays = query_NE, key_ME, value_ME, out_NF
     columns = heads.query_column, heads.key_column, heads.value_column, 0
     widths = width, width, value_width, value_width
-    steps = tuple((4 * c, 0, 4 * w, 4 * x.shape[1]) for x, c, w in zip(arrays, columns, widths))
-    laid = Laid(tuple([x.reshape(-1) for x in arrays]), steps, (query_starts_B1, key_starts_B1))
+    steps = [step for x, c, w in zip(arrays, columns, widths) for step in (4 * c, 0, 4 * w, 4 * x.shape[1])]
+    laid = Laid(tuple([x.reshape(-1) for x in arrays]), tuple(steps), (query_starts_B1, key_starts_B1))
     outputs = NO_OUTPUTS
     if weights_BHTS is not None:
         weights_BHTS.fill(0)
