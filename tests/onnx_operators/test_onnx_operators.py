@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("onnx", minversion="1.23", reason="onnx, which has the cases, comes with the test extra")
 
-from tests.onnx_operators.cases import Case, collect  # noqa: E402
-from tests.onnx_operators.operators import OPERATORS  # noqa: E402
+from tests.onnx_operators.cases import Case, collect
+from tests.onnx_operators.operators import OPERATORS
 
 CASES = list(collect())
 # The number of cases in onnx 1.23: a suite of fewer tests would pass by having lost them.
