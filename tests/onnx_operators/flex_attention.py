@@ -1,7 +1,5 @@
 """ONNX's FlexAttention (preview) by fastattn.attention: score_mod as a function, prob_mod on the weights."""
 
-import itertools
-
 import numpy as np
 
 from fastattn import kernels
@@ -23,8 +21,8 @@ def attend_flexibly(node: Node) -> tuple[np.ndarray, ...]:
         return (as_type(attention(*arrays, **options), value.dtype),)
     _, weights = attention(*arrays, **options, return_weights=True)
     modify = translate(node.attributes["prob_mod"], shape)
-    for place in itertools.product(*map(range, shape)):
-        weights[place] = modify(weights[place], *place)
+    for place, weight in np.ndenumerate(weights):
+        weights[place] = modify(weight, *place)
     return (sum_values(weights, as_float32(value)).astype(value.dtype),)
 
 

@@ -19,6 +19,13 @@ def same(score, b, h, t, s):
     return score
 
 
+def constant(value: float) -> Modifier:
+    def modify(score, b, h, t, s):
+        return value
+
+    return modify
+
+
 def look_up(table_BHTS: np.ndarray) -> Modifier:
     def modify(score, b, h, t, s):
         return table_BHTS[b, h, t, s]
@@ -70,7 +77,10 @@ def translate(graph: onnx.GraphProto, shape: tuple[int, int, int, int]) -> Modif
     known |= {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
 
     def function_of(name: str) -> Modifier:
-        return functions[name] if name in functions else look_up(np.broadcast_to(known[name], shape))
+        if name in functions:
+            return functions[name]
+        value = known[name]
+        return constant(value.item()) if value.size == 1 else look_up(np.broadcast_to(value, shape).copy())
 
     for node in graph.node:
         if node.op_type == "Shape" or not set(node.input) & set(functions):

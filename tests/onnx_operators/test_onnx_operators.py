@@ -7,7 +7,11 @@ import pytest
 
 pytest.importorskip("onnx", minversion="1.23", reason="onnx, which has the cases, comes with the test extra")
 
+import onnx
+from onnx.reference import ReferenceEvaluator
+
 from tests.onnx_operators.cases import Case, collect
+from tests.onnx_operators.modifiers import translate
 from tests.onnx_operators.operators import OPERATORS
 
 CASES = list(collect())
@@ -41,3 +45,33 @@ def test_node(case: Case):
 def test_every_case_is_there():
     counts = Counter(case.node.operator for case in CASES)
     assert all(counts[operator] >= count for operator, count in COUNTS.items()), counts
+
+
+MODIFIERS = {
+    f"{case.name} {name}": graph
+    for case in CASES
+    for name, graph in case.node.attributes.items()
+    if isinstance(graph, onnx.GraphProto)
+}
+
+
+@pytest.mark.parametrize("name", MODIFIERS)
+def test_a_modifier_as_a_function_is_the_graph(name: str):
+    """By itself: a softmax forgets what is added to all scores, and small ones are hardly capped."""
+    graph, scores = MODIFIERS[name], np.random.default_rng(0).normal(0, 20, (2, 3, 4, 5)).astype(np.float32)
+    (expected,) = ReferenceEvaluator(graph, opsets={"": 23}).run(None, {graph.input[0].name: scores})
+    modify = translate(graph, scores.shape)
+    got = [modify(score, *place) for place, score in np.ndenumerate(scores)]
+    np.testing.assert_allclose(np.reshape(got, scores.shape), expected, rtol=1e-6)
+    assert not np.array_equal(expected, scores)
+
+
+def test_a_modifier_over_several_scores_is_refused():
+    tensors = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, list("BHTS")) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Softmax", ["x"], ["y"])], "g", tensors[:1], tensors[1:])
+    with pytest.raises(NotImplementedError, match="Softmax of scores"):
+        translate(graph, (1, 1, 2, 3))
+
+
+def test_every_modifier_is_there():
+    assert len(MODIFIERS) >= 5
