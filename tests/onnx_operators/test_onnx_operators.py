@@ -1,9 +1,12 @@
 """Attention and its neighbours against the ONNX project's own node tests, at that suite's tolerances."""
 
+import re
 from collections import Counter
 
 import numpy as np
 import pytest
+
+from tests import ROOT
 
 pytest.importorskip("onnx", minversion="1.23", reason="onnx, which has the cases, comes with the test extra")
 
@@ -75,3 +78,14 @@ def test_a_modifier_over_several_scores_is_refused():
 
 def test_every_modifier_is_there():
     assert len(MODIFIERS) >= 5
+
+
+def test_what_the_documents_say_of_onnx_is_in_its_schema():
+    text = (ROOT / "docs" / "coming-from-attention.md").read_text(encoding="utf-8").partition("\nAlike")[0]
+    cells = [line.split("|")[6] for line in text.splitlines() if line.startswith("|")]
+    named = {name for cell in cells[2:] for name in re.findall(r"`(\w+)", cell)}
+    schema = onnx.defs.get_schema("Attention", 25)
+    formal = {parameter.name for parameter in (*schema.inputs, *schema.outputs)}
+    everything = formal | set(schema.attributes)
+    assert named <= everything
+    assert everything - named == {"Q", "K", "V", "Y", "past_value", "present_key", "present_value"}
