@@ -6,30 +6,48 @@ from numba import prange
 from fastattn.kernels.norm import ROW_BLOCK
 from fastattn.runtime.jit import inner, kernel
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import address, exp, load_part, max_lanes, maximum, splat, store_part, sum_lanes
+from fastattn.simd.vector import (
+    LOG2_E,
+    SIZE,
+    address,
+    exp2,
+    load,
+    load_first,
+    max_lanes,
+    maximum,
+    splat,
+    store,
+    store_first,
+    sum_lanes,
+)
 
 
 @inner
 def soften_row(x, y, count):
     """y = softmax of ``count`` floats at the address x, zeros if all are -inf."""
-    zero, least = splat(np.float32(0)), splat(np.float32(-np.inf))
-    top, total = least, zero
-    for s in range(0, count, LANES):
-        top = maximum(load_part(x + s * 4, count - s, least), top)  # in this order it passes over NaN
+    hidden, base = splat(np.float32(-np.inf)), splat(np.float32(LOG2_E))
+    whole = count - count % LANES
+    left, end = count - whole, whole * 4  # only the tail: a masked load is slow even for a whole vector
+    tail = load_first(x + end, left, hidden) if left > 0 else hidden
+    top = maximum(tail, hidden)  # in this order it passes over NaN
+    for s in range(0, end, SIZE):
+        top = maximum(load(x + s), top)
     highest = max_lanes(top)
-    if highest == np.float32(-np.inf):  # -inf minus -inf is NaN
-        highest = np.float32(0)
-    shift = splat(highest)
-    for s in range(0, count, LANES):
-        value = exp(load_part(x + s * 4, count - s, least) - shift)
-        store_part(value, y + s * 4, count - s)
+    shift = splat(np.float32(0) if highest == np.float32(-np.inf) else highest)  # -inf minus -inf is NaN
+    tail = exp2((tail - shift) * base)
+    total = tail
+    for s in range(0, end, SIZE):
+        value = exp2((load(x + s) - shift) * base)
+        store(value, y + s)
         total = total + value
     everything = sum_lanes(total)
     if everything != np.float32(0):
         everything = np.float32(1) / everything
     inverse = splat(everything)
-    for s in range(0, count, LANES):
-        store_part(load_part(y + s * 4, count - s, zero) * inverse, y + s * 4, count - s)
+    for s in range(0, end, SIZE):
+        store(load(y + s) * inverse, y + s)
+    if left > 0:
+        store_first(tail * inverse, y + end, left)
 
 
 @kernel
