@@ -5,10 +5,9 @@ softmax_precision has no counterpart: everything is computed in float32, which i
 
 import numpy as np
 
+import fastattn
 from fastattn import kernels
 from tests.onnx_operators.cases import Node
-from tests.onnx_operators.numbers import as_bits, as_float32, as_type
-from tests.onnx_operators.shim import attention
 
 RAW, CAPPED, BIASED, PROBABILITIES = range(4)  # qk_matmul_output_mode
 
@@ -22,14 +21,13 @@ def attend(node: Node) -> tuple[np.ndarray | None, ...]:
         key, value = (split_heads(array, attributes["kv_num_heads"]) for array in (key, value))
     if past_key is not None:
         key, value = np.concatenate((past_key, key), axis=2), np.concatenate((past_value, value), axis=2)
-    options = options_of(node, query.shape[2], key.shape[2], attn_mask, past_key, valid_B)
+    options = options_of(node, key.shape[2], attn_mask, past_key, valid_B)
     mode = attributes.get("qk_matmul_output_mode", RAW)
     weights = node.wants(3) and mode == PROBABILITIES
-    result = attention(*map(as_bits, (query, key, value)), layout="BHTK", **options, return_weights=weights)
+    result = fastattn.attention(query, key, value, layout="BHTK", **options, return_weights=weights)
     out, scores = result if weights else (result, None)
     if node.wants(3) and scores is None:
-        scores = scores_of(as_float32(query), as_float32(key), mode, options)
-    out = as_type(out, given.dtype)
+        scores = scores_of(query.astype(np.float32), key.astype(np.float32), mode, options)
     out = join_heads(out) if given.ndim == 3 else out
     return out, key, value, None if scores is None else scores.astype(given.dtype)
 
@@ -42,7 +40,7 @@ def join_heads(array: np.ndarray) -> np.ndarray:
     return array.transpose(0, 2, 1, 3).reshape(array.shape[0], array.shape[2], -1)
 
 
-def options_of(node, queries: int, keys: int, attn_mask, past_key, valid_B) -> dict:
+def options_of(node, keys: int, attn_mask, past_key, valid_B) -> dict:
     """The arguments of fastattn.attention that the node's attributes and other inputs are."""
     attributes = node.attributes
     options = {"scale": attributes.get("scale"), "softcap": attributes.get("softcap", 0.0), "lengths": valid_B}
@@ -52,14 +50,14 @@ def options_of(node, queries: int, keys: int, attn_mask, past_key, valid_B) -> d
         options["window"] = window
     options["causal"] = bool(attributes.get("is_causal", 0))
     if options["causal"] or "window" in options:
-        offset = valid_B - queries if valid_B is not None else 0
-        options["offset"] = offset if past_key is None else past_key.shape[2]
+        before = 0 if past_key is None else past_key.shape[2]
+        options["offset"] = before if valid_B is None else "end"
     if attn_mask is not None:
         # a mask shorter than the keys hides the rest
         hidden = False if attn_mask.dtype == bool else -np.inf
         short = [(0, 0)] * (attn_mask.ndim - 1) + [(0, keys - attn_mask.shape[-1])]
         full = np.pad(attn_mask, short, constant_values=hidden)
-        options |= {"mask": full} if full.dtype == bool else {"bias": as_float32(full)}
+        options |= {"mask": full} if full.dtype == bool else {"bias": full.astype(np.float32)}
     return options
 
 
@@ -85,7 +83,8 @@ def bias_of(shape: tuple[int, int, int, int], options: dict) -> np.ndarray:
     """What is added to the scores, with -inf wherever a query does not see a key; float32."""
     B, _, T, S = shape
     t, s = np.arange(T)[:, None], np.arange(S)
-    p = t + np.broadcast_to(options.get("offset", 0), B).reshape(B, 1, 1, 1)
+    offset = options.get("offset", 0)
+    p = t + np.broadcast_to(options["lengths"] - T if offset == "end" else offset, B).reshape(B, 1, 1, 1)
     left, right = options.get("window", (None, None))
     seen = np.broadcast_to(options.get("mask", True), shape)
     seen = seen & (s <= p) if options["causal"] else seen
