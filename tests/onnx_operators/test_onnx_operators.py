@@ -31,7 +31,12 @@ COUNTS = {
 TWO_BFLOAT16_STEPS = 2.0**-6  # the suite's own allowance for that type
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# Until functions of users are compiled into attention.
+WAITING = pytest.mark.xfail(raises=NotImplementedError, strict=True)
+NODES = [pytest.param(c, id=c.name, marks=[WAITING] * ("score_mod" in c.node.attributes)) for c in CASES]
+
+
+@pytest.mark.parametrize("case", NODES)
 def test_node(case: Case):
     outputs = OPERATORS[case.node.operator](case.node)
     wanted = [output for index, output in enumerate(outputs) if case.node.wants(index)]
