@@ -7,10 +7,11 @@ Tuples: key and value (address of the sentence's first row, distance of rows), s
 from fastattn.kernels.attention.tiles import KEYS
 from fastattn.runtime.jit import inner
 from fastattn.simd.columns import make_dot_columns
-from fastattn.simd.rows import make_add_rows
+from fastattn.simd.rows import make_add_rows, prefetch_row
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.vector import store_index
 
+AHEAD = 32
 FEW = 4  # rows; more are quicker with packed keys
 VALUE_VECTORS = 4 if TARGET.rows * TARGET.vectors > FEW * 4 else 2  # of each sum, in registers
 
@@ -34,6 +35,8 @@ def multiply_keys_of_few(table, query, count, key, s, width, span, score):
     front, stop = span
     for c in range(front, stop, LANES):
         rows, row = key[0] + (s + c) * key[1], key[1]
+        for n in range(AHEAD, AHEAD + LANES):
+            prefetch_row(rows + n * row, width * table.itemsize)
         if count == 1:
             dot_columns(table, query, width * 4, rows, row, stop - c, width, score + c * 4, KEYS * 4)
         else:
@@ -44,8 +47,11 @@ def multiply_keys_of_few(table, query, count, key, s, width, span, score):
 def multiply_values_of_few(table, score, count, value, s, width, span, sums, columns, indices):
     """Add the values of a span, weighted by the exponentials of ``count`` rows, to their sums."""
     front, stop = span
-    rows, row, weight = value[0] + (s + front) * value[1], value[1], score + front * 4
-    if count == 1:
-        add_rows(table, weight, KEYS * 4, rows, row, indices, stop - front, width, sums, columns * 4)
-    else:
-        add_rows_of_few(table, weight, KEYS * 4, rows, row, indices, stop - front, width, sums, columns * 4)
+    for c in range(front, stop, LANES):
+        rows, row, weight, keys = value[0] + (s + c) * value[1], value[1], score + c * 4, min(LANES, stop - c)
+        for n in range(AHEAD, AHEAD + LANES):
+            prefetch_row(rows + n * row, width * table.itemsize)
+        if count == 1:
+            add_rows(table, weight, KEYS * 4, rows, row, indices, keys, width, sums, columns * 4)
+        else:
+            add_rows_of_few(table, weight, KEYS * 4, rows, row, indices, keys, width, sums, columns * 4)
