@@ -18,7 +18,12 @@ import math
 import numpy as np
 
 from fastattn.functions import any_function, modify_scores
-from fastattn.kernels.attention.few import multiply_keys_of_few, multiply_values_of_few, write_indices
+from fastattn.kernels.attention.few import (
+    multiply_keys_of_few,
+    multiply_values_of_few,
+    prefetch_values,
+    write_indices,
+)
 from fastattn.kernels.attention.masks import (
     NONE,
     is_masked,
@@ -198,6 +203,7 @@ def attend_tile(table, tile, s, here, key, value, sentence, block, form, mask, m
     i, count = tile[0], tile[1] - tile[0]
     whole, columns = (stop + LANES - 1) // LANES * LANES, columns_of(value_width)
     if few:
+        prefetch_values(table, value[0] + (s + front) * value[1], value[1], value_width)
         multiply_keys_of_few(table, rows + i * width * 4, count, key, s, width, (front, stop), scores)
     else:
         multiply_keys(rows + i * width * 4, keys, width, front, stop, scores)
