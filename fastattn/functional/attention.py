@@ -241,6 +241,8 @@ def _attend(problem: Problem, options: _Options) -> np.ndarray | tuple[np.ndarra
 
 def _ranges(problem: Problem, options: _Options) -> np.ndarray | None:
     """seen_N2 of all queries, or None where all keys are seen."""
+    if options.lengths is options.offset is options.window is None and options.causal is False:
+        return None
     B = problem.shape[0]
     keys_B = np.diff(problem.starts[1])
     lengths_B = keys_B

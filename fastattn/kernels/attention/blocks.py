@@ -75,9 +75,6 @@ from fastattn.simd.vector import (
     sum_lanes,
 )
 
-# Rows of adjacent heads are too far apart for the hardware's prefetcher: while one head is computed, the rows of the
-# head this many further on are prefetched.
-AHEAD = 2
 INTEGERS = 4  # the size in floats of two int64: a row's first key and stop
 INDICES = KEYS
 
@@ -225,15 +222,15 @@ def attend_tile(table, tile, s, here, key, value, sentence, block, form, mask, m
 
 
 @inner
-def prefetch_head_ahead(i, query, key, value, out, sentence, padded):
-    """Prefetch a tile's share of the memory of a later head."""
+def prefetch_ahead(i, ahead, query, key, value, out, sentence, padded):
+    """Prefetch a tile's share of the rows of a later head, whose first are at the addresses ``ahead``."""
     queries, keys, width, value_width, _ = sentence
-    ahead, value_ahead, stop = AHEAD * width * 4, AHEAD * value_width * 4, min(i + ROWS, queries)
-    prefetch_rows(query[0] + ahead, query[1], i, stop, width)
-    prefetch_rows(out[0] + value_ahead, out[1], i, stop, value_width)
+    stop = min(i + ROWS, queries)
+    prefetch_rows(ahead[0], query[1], i, stop, width)
+    prefetch_rows(ahead[3], out[1], i, stop, value_width)
     near, far = min(KEYS, keys) * i // padded, min(KEYS, keys) * (i + ROWS) // padded
-    prefetch_rows(key[0] + ahead, key[1], near, far, width)
-    prefetch_rows(value[0] + value_ahead, value[1], near, far, value_width)
+    prefetch_rows(ahead[1], key[1], near, far, width)
+    prefetch_rows(ahead[2], value[1], near, far, value_width)
 
 
 @inner
@@ -283,9 +280,10 @@ def clear_weights(sentence, block, outputs, sinks, ranges):
 
 
 @inner
-def attend_block(table, query, key, value, out, sentence, block, seen, form, mask, outputs, places):
+def attend_block(table, query, key, value, out, ahead, sentence, block, seen, form, mask, outputs, places):
     """Attention of a whole block; returns the number of invalid rows, see finish_block.
 
+    ahead     addresses of the first rows of a later head's queries, keys, values and results, to be prefetched
     seen      (address of the ranges of the sentence's queries, 0: all see all keys; number of sinks)
     form      (factor of products, their cap or 0, address of the sinks' logits or 0, function of scores, biases)
     mask      see masks.py
@@ -317,7 +315,7 @@ def attend_block(table, query, key, value, out, sentence, block, seen, form, mas
         pack_values(packed_value, packed_row, here, value_width, places[1])
         for i in range(0, padded, ROWS):
             if s + KEYS >= last:
-                prefetch_head_ahead(i, query, key, value, out, sentence, padded)
+                prefetch_ahead(i, ahead, query, key, value, out, sentence, padded)
             tile = i, i + ROWS
             attend_tile(table, tile, s, here, key, value, sentence, block, form, mask, masked, outputs, sinks, places)
     return finish_block(table, out, sentence, block, outputs, sinks, places)

@@ -39,6 +39,9 @@ from fastattn.simd.vector import address
 # Keys are packed once for 512 query rows of width 64: 1% of the work there. The block's queries and sums take 256 KiB
 # for a sentence of any length.
 BLOCK_FLOATS = 512 * 64
+# While one head is computed, the rows of the head this many further on are prefetched: heads are short, and rows of
+# adjacent ones may be far apart, too far for the hardware's prefetcher.
+AHEAD = 3
 
 
 @inner
@@ -55,6 +58,20 @@ def place_of(arrays, steps, n, b, row, head):
     """(address of a row's head in array n, distance of rows, distance of heads)."""
     offset, batch_step, head_step, row_step = steps[4 * n], steps[4 * n + 1], steps[4 * n + 2], steps[4 * n + 3]
     return address(arrays[n]) + offset + b * batch_step + row * row_step + head * head_step, row_step, head_step
+
+
+@inner
+def ahead_of(arrays, steps, starts, heads, key_heads, b, g):
+    """The addresses of the first rows of the head that is computed AHEAD key heads later; of the same one at the end."""
+    later, last = b * key_heads + g + AHEAD, (len(starts[0]) - 1) * key_heads - 1
+    b, g = divmod(min(later, last), key_heads)
+    q, k, h = starts[0][b], starts[1][b], g * (heads // key_heads)
+    return (
+        place_of(arrays, steps, 0, b, q, h)[0],
+        place_of(arrays, steps, 1, b, k, g)[0],
+        place_of(arrays, steps, 2, b, k, g)[0],
+        place_of(arrays, steps, 3, b, q, h)[0],
+    )
 
 
 @inner
@@ -128,6 +145,7 @@ def attend_share(arrays, steps, starts, shape, seen, mask, form, outputs, share,
                     place_of(arrays, steps, 1, b, k, g),
                     place_of(arrays, steps, 2, b, k, g),
                     place_of(arrays, steps, 3, b, q, h),
+                    ahead_of(arrays, steps, starts, heads, key_heads, b, g),
                     (queries, keys, width, value_width, queries * group <= FEW),
                     (first, count),
                     (ranges, sinks),
