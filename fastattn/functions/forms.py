@@ -1,0 +1,153 @@
+"""The Numba type of a user's function, and the forms in which kernels call it.
+
+A form is the rewritten source compiled for other types: keys in lanes, one key, or ranges of queries and keys. Types
+decide which there is, so nothing is said of it in the function's type, and code in the cache needs no typing.
+"""
+
+import ast
+import re
+from types import CodeType, FunctionType
+from typing import Any
+
+from numba import types
+from numba.core import errors
+from numba.core.datamodel import models
+from numba.extending import NativeValue, intrinsic, register_model, unbox
+
+from fastattn.errors import InputError
+from fastattn.functions.rewrite import Rewritten
+from fastattn.runtime.jit import inner
+from fastattn.simd.emit import F32, I64
+from fastattn.simd.lanes import RAMP
+from fastattn.simd.operations import FAILURES, OPERATIONS, name_of, result_of
+from fastattn.simd.ranges import IN_RANGES, RANGE
+from fastattn.simd.tables import Table, extent, look_up
+from fastattn.simd.vector import VECTOR
+
+_I = types.int64
+# Kind of function -> the types of its parameters in each form
+_PARAMETERS = {
+    "score_mod": {"lanes": (VECTOR, _I, _I, _I, RAMP), "scalar": (types.float32, _I, _I, _I, _I)},
+    "mask_mod": {"lanes": (_I, _I, _I, RAMP), "scalar": (_I,) * 4, "ranges": (_I, _I, RANGE, RANGE)},
+}
+_NUMBERS = {"bool": types.boolean, "int": types.int64, "float": types.float32}
+
+
+class Function(types.Type):
+    """A user's function by its content: source, constants, and the types of what it captures.
+
+    As a value it is the address of the captured values, which lie at ``places``.
+    """
+
+    def __init__(self, digest: str, kind: str, rewritten: Rewritten, forms: tuple[str, ...], places: tuple[int, ...]):
+        super().__init__(name=f"Function({digest})")
+        self.kind, self.rewritten, self.places = kind, rewritten, places
+        self.captured = tuple(_type_of(form) for form in forms)
+        self._reasons: dict[str, str] = {}
+        self._compiled: Any = None
+
+    @property
+    def compiled(self) -> Any:
+        """What kernels call, of any form that ``why_not`` has no objection to."""
+        if self._compiled is None:
+            self._compiled = compiled_of(self.rewritten)
+        return self._compiled
+
+    def why_not(self, form: str) -> str:
+        """Why there is no "lanes", "scalar" or "ranges" form, in one line; "" if there is."""
+        if form not in self._reasons:
+            parameters = _PARAMETERS[self.kind].get(form)
+            self._reasons[form] = self._compile(parameters) if parameters else "of masks only"
+        return self._reasons[form]
+
+    def _compile(self, parameters: tuple) -> str:
+        kinds = (*parameters, *self.captured)
+        FAILURES.clear()
+        try:
+            self.compiled.compile(kinds)
+        except errors.NumbaError as error:
+            return _reason(self.rewritten, error)
+        (result,) = (form.signature.return_type for args, form in self.compiled.overloads.items() if args == kinds)
+        fits = result_of("truth" if self.kind == "mask_mod" else "to_float", result) or result in IN_RANGES
+        return "" if fits else f"{self.rewritten.place}: it returns {name_of(result)}"
+
+    def best(self) -> str:
+        """ "lanes", or else "scalar"; InputError if there is neither."""
+        if not self.why_not("lanes"):
+            return "lanes"
+        reason = self.why_not("scalar")
+        if reason:
+            raise InputError(f"{self.kind}: {reason}")
+        return "scalar"
+
+    def explain(self) -> str:
+        return "vectorised" if self.best() == "lanes" else f"scalar: {self.why_not('lanes')}"
+
+
+def _type_of(form: str):
+    if form in _NUMBERS:
+        return _NUMBERS[form]
+    element, ndim = form.split()
+    return Table(element, int(ndim))
+
+
+@register_model(Function)
+class _FunctionModel(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        super().__init__(manager, kind, I64)
+
+
+@unbox(Function)
+def _unbox_function(kind, value, c):
+    address = c.pyapi.object_getattr_string(value, "address")
+    native = c.pyapi.long_as_longlong(address)
+    c.pyapi.decref(address)
+    return NativeValue(native)
+
+
+@intrinsic
+def captured_of(typing_context, function):
+    """A tuple of the function's captured values."""
+
+    def generate(context, builder, signature, arguments):
+        values = []
+        for kind, place in zip(function.captured, function.places):
+            address = builder.add(arguments[0], I64(place))
+            values.append(_load(context, builder, kind, address))
+        return context.make_tuple(builder, signature.return_type, values)
+
+    return types.Tuple(function.captured)(function), generate
+
+
+def _load(context, builder, kind, address):
+    stored = F32 if kind == types.float32 else I64
+    if isinstance(kind, Table):
+        stored = context.get_value_type(kind)
+    value = builder.load(builder.inttoptr(address, stored.as_pointer()))
+    value.align = 8
+    return builder.icmp_unsigned("!=", value, I64(0)) if kind == types.boolean else value
+
+
+def compiled_of(rewritten: Rewritten) -> Any:
+    """The rewritten function as kernels call it, with those that it calls."""
+    names: dict[str, Any] = {f"_{name}": operation for name, operation in OPERATIONS.items()}
+    names |= {"_look_up": look_up, "_extent": extent, "_range": range, "__name__": "fastattn.functions.user"}
+    names |= {name: compiled_of(call) for name, call in rewritten.calls.items()}
+    names |= {name: function for name, (_, function) in rewritten.passed.items()}
+    module = ast.Module([rewritten.definition], [])
+    code = compile(module, rewritten.file, "exec", dont_inherit=True)
+    (inside,) = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return inner(FunctionType(inside, names, "user_function"))
+
+
+_LINE = re.compile(r'File "[^"\n]*", line (\d+)|\((\d+)\)\s*$', re.MULTILINE)
+
+
+def _reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
+    """What Numba says, in one line, with the user's."""
+    lines = [next(filter(None, found)) for found in _LINE.findall(str(error))]
+    said = [line.strip() for line in str(error).splitlines() if line.strip()]
+    what = FAILURES[-1] if FAILURES else " ".join(said[1:2] if said[0].startswith("Failed in") else said[:1])
+    if rewritten.not_straight and not FAILURES:
+        what = f"{rewritten.not_straight}; {what}"
+    return f"{rewritten.file}:{lines[-1] if lines else '?'}: {what}"

@@ -1,0 +1,139 @@
+"""From a Python function to what a kernel is called with: a handle, whose Numba type names the function's content.
+
+What a function reads beside its parameters is passed at each call, so that its changed values count at once, and
+nothing is compiled for them. A function is rewritten once: a plan is found again by the function's code, and holds for
+every function of that code whose own functions are the same.
+"""
+
+import ctypes
+import hashlib
+import struct
+from functools import lru_cache
+from types import CodeType, FunctionType
+from typing import Any
+
+from fastattn.errors import InputError
+from fastattn.functions.captured import follow, form_of, packing_of, plain, words_of
+from fastattn.functions.forms import Function
+from fastattn.functions.rewrite import Parts, Rewritten
+from fastattn.functions.source import place_of
+
+# Kind of function -> its parameters
+PARAMETERS = {"score_mod": "score, b, h, t, s", "mask_mod": "b, h, t, s"}
+
+
+class Handle:
+    """A function with its captured values as they are now, for a kernel: the address of a block of memory."""
+
+    __slots__ = ("_numba_type_", "address", "block", "kept")
+
+    def __init__(self, kind: Function, block: Any, kept: tuple):
+        self._numba_type_, self.block, self.kept = kind, block, kept
+        self.address = ctypes.addressof(block)
+
+
+class Plan:
+    """A rewritten function, and its Numba types for the types of captured values that there were."""
+
+    def __init__(self, function: FunctionType, kind: str):
+        self.kind, self.parts = kind, Parts()
+        self.rewritten = Rewritten(function, (), self.parts)
+        self.parts.stack.clear()
+        self.text = f"{kind}\n{self.rewritten.text()}"
+        self.types: dict[tuple[str, ...], tuple[Function, struct.Struct, type]] = {}
+
+    def fits(self, function: FunctionType) -> bool:
+        """Whether the function calls the same functions as that of which the plan was made, with the same code."""
+        try:
+            return all(plain(follow(function, path)).__code__ is code for path, code in self.parts.functions) and all(
+                follow(function, path) is value for path, value in self.parts.constants
+            )
+        except (LookupError, AttributeError, ValueError):
+            return False
+
+    def bind(self, function: FunctionType) -> Handle:
+        """InputError if a captured value is of no kind that can be passed."""
+        values, forms = [], []
+        for captured in self.rewritten.captured:
+            form, value = form_of(captured, follow(function, captured.path))
+            forms.append(form)
+            values.append(value)
+        kind, packing, memory = self.typed(tuple(forms))
+        block = memory()
+        packing.pack_into(block, 0, *(word for value in values for word in words_of(value)))
+        return Handle(kind, block, tuple(values))
+
+    def typed(self, forms: tuple[str, ...]) -> tuple[Function, struct.Struct, type]:
+        found = self.types.get(forms)
+        if found is None:
+            digest = hashlib.sha256(f"{self.text}\n{forms}".encode()).hexdigest()[:24]
+            packing, places, memory = packing_of(forms)
+            kind = Function(digest, self.kind, self.rewritten, forms, tuple(places))
+            found = self.types[forms] = kind, packing, memory
+        return found
+
+
+_MOST_PLANS = 8  # of one code
+
+
+@lru_cache(1000)
+def _plans_of(code: CodeType, file: str, kind: str) -> list[Plan]:
+    return []
+
+
+def python_function(function: Any, kind: str) -> FunctionType:
+    """The Python function behind a plain or compiled one; InputError if it is none, or has other parameters."""
+    function = plain(function)
+    if not isinstance(function, FunctionType):
+        raise InputError(f"{kind}: expected a function ({PARAMETERS[kind]}), got a {type(function).__name__}")
+    code = function.__code__
+    count = code.co_argcount + code.co_kwonlyargcount
+    count -= len(function.__defaults__ or ()) + len(function.__kwdefaults__ or ())
+    wanted = PARAMETERS[kind]
+    if count != len(wanted.split(", ")) or code.co_flags & 0x0C or code.co_kwonlyargcount > len(
+        function.__kwdefaults__ or ()
+    ):
+        raise InputError(f"{kind}: expected a function of {wanted}, got {place_of(code)} of {_parameters(code)}")
+    return function
+
+
+def _parameters(code: CodeType) -> str:
+    count = code.co_argcount + code.co_kwonlyargcount
+    starred = bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
+    return ", ".join(code.co_varnames[: count + starred]) or "no parameters"
+
+
+def plan_of(function: FunctionType, kind: str) -> Plan:
+    plans = _plans_of(function.__code__, function.__code__.co_filename, kind)
+    for plan in plans:
+        if plan.fits(function):
+            return plan
+    plan = Plan(function, kind)
+    plans.insert(0, plan)
+    del plans[_MOST_PLANS:]
+    return plan
+
+
+def compile_function(function: Any, kind: str) -> Handle:
+    """What a kernel takes for a ``score_mod(score, b, h, t, s)`` or a ``mask_mod(b, h, t, s)``, as ``kind`` says.
+
+    It holds the captured values of this moment, and is made anew for every call. InputError for a function that cannot
+    be compiled: of what it does, here; of how its types go together, by the kernel that first takes it.
+    """
+    python = python_function(function, kind)
+    return plan_of(python, kind).bind(python)
+
+
+def explain_function(function: Any) -> str:
+    """How a score_mod or mask_mod, told apart by its parameters, is compiled: "vectorised", or "scalar: " and why not.
+
+    A vectorised function computes several keys at once, as fast as what is built in; a scalar one takes several times as
+    long. InputError if it is neither, or cannot be compiled.
+    """
+    inside = plain(function)
+    code = getattr(inside, "__code__", None)
+    given = 0 if code is None else code.co_argcount - len(inside.__defaults__ or ())
+    kind = "mask_mod" if given == 4 else "score_mod"
+    python = python_function(function, kind)
+    handle = plan_of(python, kind).bind(python)
+    return handle._numba_type_.explain()
