@@ -5,7 +5,6 @@ the functions that it calls. It keeps nothing alive.
 """
 
 import builtins
-import ctypes
 import struct
 from types import FunctionType
 from typing import Any, NamedTuple, TypeAlias
@@ -119,14 +118,13 @@ def _as_table(array: np.ndarray) -> np.ndarray | None:
     return np.require(array, wanted, ["C", "A"])
 
 
-def packing_of(forms: tuple[str, ...]) -> tuple[struct.Struct, list[int], type]:
-    """(how values of these forms are packed, the place of each in bytes, a type of so much memory)."""
+def packing_of(forms: tuple[str, ...]) -> tuple[struct.Struct, list[int]]:
+    """(how values of these forms are packed, the place of each in bytes)."""
     places, code = [], "<"
     for form in forms:
         places.append(struct.calcsize(code))
         code += _NUMBERS.get(form) or f"{1 + int(form.split()[1])}q"
-    packing = struct.Struct(code)
-    return packing, places, ctypes.c_char * max(packing.size, 8)
+    return struct.Struct(code), places
 
 
 def words_of(value: Any) -> tuple:

@@ -42,8 +42,8 @@ def _either(first: Callable, second: Callable) -> Callable:
 
 
 def _everything(b, h, t, s):
-    return (s == s) & (t == t)
+    return True
 
 
 def _nothing(b, h, t, s):
-    return s != s
+    return False

@@ -5,6 +5,7 @@ decide which there is, so nothing is said of it in the function's type, and code
 """
 
 import ast
+import ctypes
 import re
 from types import CodeType, FunctionType
 from typing import Any
@@ -12,10 +13,11 @@ from typing import Any
 from numba import types
 from numba.core import errors
 from numba.core.datamodel import models
-from numba.extending import NativeValue, intrinsic, register_model, unbox
+from numba.extending import NativeValue, intrinsic, register_model, typeof_impl, unbox
 
 from fastattn.errors import InputError
 from fastattn.functions.rewrite import Rewritten
+from fastattn.lazy import lazy
 from fastattn.runtime.jit import inner
 from fastattn.simd.emit import F32, I64
 from fastattn.simd.lanes import RAMP
@@ -33,25 +35,17 @@ _PARAMETERS = {
 _NUMBERS = {"bool": types.boolean, "int": types.int64, "float": types.float32}
 
 
-class Function(types.Type):
-    """A user's function by its content: source, constants, and the types of what it captures.
+class Forms:
+    """The forms of a rewritten function for captured values of some types."""
 
-    As a value it is the address of the captured values, which lie at ``places``.
-    """
-
-    def __init__(self, digest: str, kind: str, rewritten: Rewritten, forms: tuple[str, ...], places: tuple[int, ...]):
-        super().__init__(name=f"Function({digest})")
-        self.kind, self.rewritten, self.places = kind, rewritten, places
-        self.captured = tuple(_type_of(form) for form in forms)
+    def __init__(self, kind: str, rewritten: Rewritten, captured: tuple):
+        self.kind, self.rewritten, self.captured = kind, rewritten, captured
         self._reasons: dict[str, str] = {}
-        self._compiled: Any = None
 
-    @property
+    @lazy
     def compiled(self) -> Any:
         """What kernels call, of any form that ``why_not`` has no objection to."""
-        if self._compiled is None:
-            self._compiled = compiled_of(self.rewritten)
-        return self._compiled
+        return compiled_of(self.rewritten)
 
     def why_not(self, form: str) -> str:
         """Why there is no "lanes", "scalar" or "ranges" form, in one line; "" if there is."""
@@ -67,7 +61,7 @@ class Function(types.Type):
             self.compiled.compile(kinds)
         except errors.NumbaError as error:
             return _reason(self.rewritten, error)
-        (result,) = (form.signature.return_type for args, form in self.compiled.overloads.items() if args == kinds)
+        result = self.compiled.overloads[kinds].signature.return_type
         fits = result_of("truth" if self.kind == "mask_mod" else "to_float", result) or result in IN_RANGES
         return "" if fits else f"{self.rewritten.place}: it returns {name_of(result)}"
 
@@ -80,11 +74,48 @@ class Function(types.Type):
             raise InputError(f"{self.kind}: {reason}")
         return "scalar"
 
-    def explain(self) -> str:
-        return "vectorised" if self.best() == "lanes" else f"scalar: {self.why_not('lanes')}"
+
+class Function(types.Type):
+    """A user's function by its content: source, constants, and the types of what it captures.
+
+    As a value it is the address of the captured values, which lie at ``places``, in bytes.
+    """
+
+    def __init__(self, digest: str, forms: Forms, places: tuple[int, ...]):
+        super().__init__(name=f"Function({digest})")
+        self.forms, self.places = forms, places
 
 
-def _type_of(form: str):
+class Handle:
+    """A function with its captured values as they are now, for a kernel; an array of ctypes, which holds them.
+
+    Numba tells arguments of kernels apart by their Python types where they are buffers, in a tenth of a microsecond.
+    """
+
+    _numba_type_: Function
+    address: int
+    kept: tuple  # arrays whose addresses it holds
+
+
+# Digest -> the class of its handles. None may ever go: Numba knows them by their addresses.
+_classes: dict[str, type[Handle]] = {}
+
+
+def handle_class(digest: str, forms: Forms, places: tuple[int, ...], size: int) -> type[Handle]:
+    """For functions of this content; ``size`` in bytes, a multiple of 8, is that of their captured values."""
+    if digest not in _classes:
+        content = {"_numba_type_": Function(digest, forms, places)}
+        _classes[digest] = type("Handle", (Handle, ctypes.c_int64 * max(size // 8, 1)), content)
+    return _classes[digest]
+
+
+@typeof_impl.register(Handle)
+def _typeof_handle(handle, context):
+    return handle._numba_type_
+
+
+def type_of(form: str) -> Any:
+    """The Numba type of a captured value's form, as ``form_of`` names it."""
     if form in _NUMBERS:
         return _NUMBERS[form]
     element, ndim = form.split()
@@ -111,12 +142,12 @@ def captured_of(typing_context, function):
 
     def generate(context, builder, signature, arguments):
         values = []
-        for kind, place in zip(function.captured, function.places):
+        for kind, place in zip(function.forms.captured, function.places):
             address = builder.add(arguments[0], I64(place))
             values.append(_load(context, builder, kind, address))
         return context.make_tuple(builder, signature.return_type, values)
 
-    return types.Tuple(function.captured)(function), generate
+    return types.Tuple(function.forms.captured)(function), generate
 
 
 def _load(context, builder, kind, address):
@@ -148,6 +179,6 @@ def _reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
     lines = [next(filter(None, found)) for found in _LINE.findall(str(error))]
     said = [line.strip() for line in str(error).splitlines() if line.strip()]
     what = FAILURES[-1] if FAILURES else " ".join(said[1:2] if said[0].startswith("Failed in") else said[:1])
-    if rewritten.not_straight and not FAILURES:
-        what = f"{rewritten.not_straight}; {what}"
+    if rewritten.not_straight and "if or while" in what:
+        what = f"{what} ({rewritten.not_straight})"
     return f"{rewritten.file}:{lines[-1] if lines else '?'}: {what}"

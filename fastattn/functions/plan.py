@@ -14,22 +14,12 @@ from typing import Any
 
 from fastattn.errors import InputError
 from fastattn.functions.captured import follow, form_of, packing_of, plain, words_of
-from fastattn.functions.forms import Function
+from fastattn.functions.forms import Forms, Handle, handle_class, type_of
 from fastattn.functions.rewrite import Parts, Rewritten
 from fastattn.functions.source import place_of
 
 # Kind of function -> its parameters
 PARAMETERS = {"score_mod": "score, b, h, t, s", "mask_mod": "b, h, t, s"}
-
-
-class Handle:
-    """A function with its captured values as they are now, for a kernel: the address of a block of memory."""
-
-    __slots__ = ("_numba_type_", "address", "block", "kept")
-
-    def __init__(self, kind: Function, block: Any, kept: tuple):
-        self._numba_type_, self.block, self.kept = kind, block, kept
-        self.address = ctypes.addressof(block)
 
 
 class Plan:
@@ -40,7 +30,7 @@ class Plan:
         self.rewritten = Rewritten(function, (), self.parts)
         self.parts.stack.clear()
         self.text = f"{kind}\n{self.rewritten.text()}"
-        self.types: dict[tuple[str, ...], tuple[Function, struct.Struct, type]] = {}
+        self.types: dict[tuple[str, ...], tuple[type[Handle], struct.Struct]] = {}
 
     def fits(self, function: FunctionType) -> bool:
         """Whether the function calls the same functions as that of which the plan was made, with the same code."""
@@ -53,24 +43,29 @@ class Plan:
 
     def bind(self, function: FunctionType) -> Handle:
         """InputError if a captured value is of no kind that can be passed."""
-        values, forms = [], []
+        values, names = [], []
         for captured in self.rewritten.captured:
-            form, value = form_of(captured, follow(function, captured.path))
-            forms.append(form)
+            name, value = form_of(captured, follow(function, captured.path))
+            names.append(name)
             values.append(value)
-        kind, packing, memory = self.typed(tuple(forms))
-        block = memory()
-        packing.pack_into(block, 0, *(word for value in values for word in words_of(value)))
-        return Handle(kind, block, tuple(values))
+        made, packing = self.typed(tuple(names))
+        handle: Any = made()
+        packing.pack_into(handle, 0, *(word for value in values for word in words_of(value)))
+        handle.address, handle.kept = ctypes.addressof(handle), values
+        return handle
 
-    def typed(self, forms: tuple[str, ...]) -> tuple[Function, struct.Struct, type]:
-        found = self.types.get(forms)
+    def typed(self, names: tuple[str, ...]) -> tuple[type[Handle], struct.Struct]:
+        """The class of handles for captured values of these forms, and how they are packed."""
+        found = self.types.get(names)
         if found is None:
-            digest = hashlib.sha256(f"{self.text}\n{forms}".encode()).hexdigest()[:24]
-            packing, places, memory = packing_of(forms)
-            kind = Function(digest, self.kind, self.rewritten, forms, tuple(places))
-            found = self.types[forms] = kind, packing, memory
+            digest = hashlib.sha256(f"{self.text}\n{names}".encode()).hexdigest()[:24]
+            packing, places = packing_of(names)
+            made = handle_class(digest, self.forms(names), tuple(places), packing.size)
+            found = self.types[names] = made, packing
         return found
+
+    def forms(self, names: tuple[str, ...]) -> Forms:
+        return Forms(self.kind, self.rewritten, tuple(map(type_of, names)))
 
 
 _MOST_PLANS = 8  # of one code
@@ -135,5 +130,7 @@ def explain_function(function: Any) -> str:
     given = 0 if code is None else code.co_argcount - len(inside.__defaults__ or ())
     kind = "mask_mod" if given == 4 else "score_mod"
     python = python_function(function, kind)
-    handle = plan_of(python, kind).bind(python)
-    return handle._numba_type_.explain()
+    plan = plan_of(python, kind)
+    names = (form_of(captured, follow(python, captured.path))[0] for captured in plan.rewritten.captured)
+    forms = plan.forms(tuple(names))
+    return "vectorised" if forms.best() == "lanes" else f"scalar: {forms.why_not('lanes')}"

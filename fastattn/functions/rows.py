@@ -53,11 +53,11 @@ def _is_none(function) -> bool:
 def _modify_scores(function, score, b, h, t, s, count):
     if _is_none(function):
         return lambda function, score, b, h, t, s, count: None
-    return _modify_by(function, function.best()) if isinstance(function, Function) else None
+    return _modify_by(function, function.forms.best()) if isinstance(function, Function) else None
 
 
 def _modify_by(function, form):
-    call = function.compiled
+    call = function.forms.compiled
 
     def in_lanes(function, score, b, h, t, s, count):
         captured, down, up = captured_of(function), splat(_LN_2), splat(_LOG2_E)
@@ -78,11 +78,11 @@ def _modify_by(function, form):
 def _mask_scores(function, score, b, h, t, s, count):
     if _is_none(function):
         return lambda function, score, b, h, t, s, count: None
-    return _mask_by(function, function.best()) if isinstance(function, Function) else None
+    return _mask_by(function, function.forms.best()) if isinstance(function, Function) else None
 
 
 def _mask_by(function, form):
-    call = function.compiled
+    call = function.forms.compiled
 
     def in_lanes(function, score, b, h, t, s, count):
         captured, hidden = captured_of(function), splat(_HIDDEN)
@@ -103,11 +103,11 @@ def _mask_by(function, form):
 def _any_seen(function, b, h, t, s, count):
     if _is_none(function):
         return lambda function, b, h, t, s, count: True
-    return _any_by(function, function.best()) if isinstance(function, Function) else None
+    return _any_by(function, function.forms.best()) if isinstance(function, Function) else None
 
 
 def _any_by(function, form):
-    call = function.compiled
+    call = function.forms.compiled
 
     def in_lanes(function, b, h, t, s, count):
         captured = captured_of(function)
@@ -132,9 +132,9 @@ def _tile_state(function, b, h, t_first, t_last, s_first, s_last):
         return lambda function, b, h, t_first, t_last, s_first, s_last: ALL_SEEN
     if not isinstance(function, Function):
         return None
-    if function.why_not("ranges"):
+    if function.forms.why_not("ranges"):
         return lambda function, b, h, t_first, t_last, s_first, s_last: SOME_SEEN
-    call = function.compiled
+    call = function.forms.compiled
 
     def state(function, b, h, t_first, t_last, s_first, s_last):
         queries, keys = make_range(t_first, t_last), make_range(s_first, s_last)

@@ -6,6 +6,7 @@ compiles to the function's own code.
 
 import ast
 import linecache
+from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import TypeAlias
@@ -33,19 +34,33 @@ def definition_of(function: FunctionType) -> Definition:
 @lru_cache(1000)
 def _find(code: CodeType, file: str, text: str) -> Definition:
     """``file`` because codes of different files may be equal."""
-    for node in _definitions(text):
-        if _first_line(node) == code.co_firstlineno and _is_code_of(node, code):
+    definitions, imports = _read(text)
+    for node in definitions:
+        if _first_line(node) == code.co_firstlineno and _is_code_of(node, code, imports):
             return node
     raise InputError(f"{place_of(code)}: its source has changed since it was loaded, or is no plain function")
 
 
 @lru_cache(8)
-def _definitions(text: str) -> list[Definition]:
+def _read(text: str) -> tuple[list[Definition], list[ast.stmt]]:
+    """A file's functions, and the imports of the module itself: Python compiles what they name differently."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
-        return []
-    return [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
+        return [], []
+    definitions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
+    return definitions, list(_imports(tree))
+
+
+def _imports(node: ast.AST) -> Iterator[ast.stmt]:
+    for inside in ast.iter_child_nodes(node):
+        if isinstance(inside, ast.Import) or (isinstance(inside, ast.ImportFrom) and inside.module != "__future__"):
+            yield inside
+        elif isinstance(inside, (ast.stmt, ast.ExceptHandler)) and not isinstance(inside, _SCOPES):
+            yield from _imports(inside)
+
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def _first_line(node: Definition) -> int:
@@ -53,7 +68,7 @@ def _first_line(node: Definition) -> int:
     return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
-def _is_code_of(node: Definition, code: CodeType) -> bool:
+def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bool:
     if getattr(node, "name", "<lambda>") != code.co_name:
         return False
     arguments = node.args
@@ -75,7 +90,7 @@ def _is_code_of(node: Definition, code: CodeType) -> bool:
         posonlyargs=[], args=[ast.arg(name) for name in code.co_freevars], kwonlyargs=[], kw_defaults=[], defaults=[]
     )
     outer = ast.FunctionDef(name="around", args=outer_arguments, body=[inside], decorator_list=[], type_params=[])
-    module = ast.fix_missing_locations(ast.Module([outer], []))
+    module = ast.fix_missing_locations(ast.Module([*imports, outer], []))
     try:
         compiled = compile(module, "<around>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError):

@@ -9,6 +9,9 @@ import copy
 CHOOSE = "_where"
 
 
+MOST_VALUES = 200
+
+
 class NotStraight(Exception):
     """A function that this cannot do; the message says why."""
 
@@ -48,26 +51,21 @@ class _Straight:
         return None
 
     def branch(self, statement: ast.If, rest: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
+        if len(self.made) > MOST_VALUES:
+            raise NotStraight(f"line {statement.lineno}: too many branches with a return")
         test = self.keep("test", self.use(statement.test, names))
         inside, outside = dict(names), dict(names)
-        first, second = self.run(statement.body, inside), self.run(statement.orelse, outside)
-        if first is None and second is None:
+        if not (_has_return(statement.body) or _has_return(statement.orelse)):
+            self.run(statement.body, inside)
+            self.run(statement.orelse, outside)
             self.merge(statement, test, names, inside, outside)
             return None
-        if first is None:
-            names.update(inside)
-            first = self.after(statement, rest, names)
-        elif second is None:
-            names.update(outside)
-            second = self.after(statement, rest, names)
-        assert first is not None and second is not None
+        # each side goes on with its own copy of the rest
+        first = self.run([*statement.body, *rest], inside)
+        second = self.run([*statement.orelse, *rest], outside)
+        if first is None or second is None:
+            raise NotStraight(f"line {statement.lineno}: a path without a return")
         return self.choice(statement, test, first, second)
-
-    def after(self, statement: ast.If, rest: list[ast.stmt], names: dict[str, str]) -> ast.expr:
-        result = self.run(rest, names)
-        if result is None:
-            raise NotStraight(f"line {statement.lineno}: an if of which one path goes on and one returns")
-        return result
 
     def merge(self, statement: ast.If, test: str, names: dict[str, str], *sides: dict[str, str]) -> None:
         inside, outside = sides
@@ -91,6 +89,10 @@ class _Straight:
 
     def use(self, value: ast.expr, names: dict[str, str]) -> ast.expr:
         return _Renamed(names).visit(copy.deepcopy(value))
+
+
+def _has_return(body: list[ast.stmt]) -> bool:
+    return any(isinstance(node, ast.Return) for statement in body for node in ast.walk(statement))
 
 
 class _Renamed(ast.NodeTransformer):

@@ -98,7 +98,7 @@ def _register(name: str, operation: _Operation, special: Callable | None = None)
         def generic(self, args, kws):
             result = resolve(tuple(map(types.unliteral, args)))
             if result is None:
-                FAILURES.append(f"{_WORDS.get(name, name)} takes no {', '.join(map(name_of, args))}")
+                FAILURES.append(_WORDS.get(name, f"{name} takes no") + f" {', '.join(map(name_of, args))}")
                 return None
             return signature(result, *map(types.unliteral, args))
 
@@ -117,11 +117,11 @@ def _register(name: str, operation: _Operation, special: Callable | None = None)
 
 
 _WORDS = {
-    "decide": "an if or while that stays one",
-    "count": "a range",
-    "scalar": "a function of NumPy's or math's that is not known here",
-    "truths_in_lanes": "a mask",
-    "floats_in_lanes": "a score",
+    "decide": "an if or while cannot depend on",
+    "count": "a range cannot be of",
+    "scalar": "a function that only Numba knows takes no",
+    "truths_in_lanes": "a mask cannot be of",
+    "floats_in_lanes": "a score cannot be of",
 }
 
 

@@ -52,6 +52,11 @@ _AND, _OR, _XOR, _NOT = {"bit_and", "logical_and"}, {"bit_or", "logical_or"}, {"
 _TRUTHS = _AND | _OR | _XOR | _NOT | {"logical_not", "truth", "truths_in_lanes"}
 
 
+def unknown(kind):
+    """Of all numbers, or of either truth."""
+    return I8(3) if kind == TRUTH else ir.Constant(_PAIR, [_LEAST, _MOST])
+
+
 def _is_number(kind) -> bool:
     return kind == RANGE or isinstance(kind, types.Integer)
 

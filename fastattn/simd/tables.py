@@ -13,6 +13,7 @@ from numba.extending import lower_builtin, register_model
 from fastattn.simd.emit import F32, I32, I64
 from fastattn.simd.lanes import IN_LANES, INTEGERS, MASK, RAMP, Arithmetic, clip, is_truth, is_whole
 from fastattn.simd.operations import FAILURES, name_of
+from fastattn.simd.ranges import IN_RANGES, RANGE, TRUTH, unknown
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import VECTOR
 
@@ -43,6 +44,8 @@ class TableModel(models.PrimitiveModel):
     def __init__(self, manager, kind):
         super().__init__(manager, kind, ir.ArrayType(I64, 1 + kind.ndim))
 
+UNKNOWN = {"int32": RANGE, "int64": RANGE, "bool": TRUTH}  # what is in a table is read for no range
+
 
 def look_up(table, *index):
     """The element at an index for each axis; with fewer, scalar ones, the table that is left."""
@@ -66,12 +69,18 @@ class _LookUp(AbstractTemplate):
 
 
 def _found(table, index):
-    if not isinstance(table, Table) or not index or not all(is_whole(kind) or is_truth(kind) for kind in index):
+    if not isinstance(table, Table) or not index or not all(map(_is_index, index)):
         return None
     wide = any(kind in IN_LANES for kind in index)
+    if any(kind in IN_RANGES for kind in index):
+        return UNKNOWN.get(table.element) if len(index) == table.ndim else None
     if len(index) < table.ndim:
         return None if wide else Table(table.element, table.ndim - len(index))
     return ELEMENTS[table.element][3 if wide else 2] if len(index) == table.ndim else None
+
+
+def _is_index(kind) -> bool:
+    return is_whole(kind) or is_truth(kind) or kind == RANGE
 
 
 def _fault(table, index) -> str:
@@ -108,6 +117,8 @@ def _lower_extent(context, builder, signature, values):
 @lower_builtin(look_up, types.VarArg(types.Any))
 def _lower_look_up(context, builder, signature, values):
     table, *index = signature.args
+    if signature.return_type in IN_RANGES:
+        return unknown(signature.return_type)
     look = _LookingUp(builder, table, values[0])
     pairs = list(zip(values[1:], index))
     if isinstance(signature.return_type, Table):
