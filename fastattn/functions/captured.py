@@ -101,6 +101,8 @@ def _as_table(array: np.ndarray) -> np.ndarray | None:
 
     Of an empty array one zero is left to be read.
     """
+    if array.dtype in _NAMES and array.size and array.flags.c_contiguous and array.flags.aligned:
+        return array
     kind, size = array.dtype.kind, array.dtype.itemsize
     if kind == "f":
         wanted = np.dtype(np.float32)

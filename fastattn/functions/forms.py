@@ -12,6 +12,7 @@ from typing import Any
 
 from numba import types
 from numba.core import errors
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.datamodel import models
 from numba.extending import NativeValue, intrinsic, register_model, typeof_impl, unbox
 
@@ -51,7 +52,8 @@ class Forms:
         """Why there is no "lanes", "scalar" or "ranges" form, in one line; "" if there is."""
         if form not in self._reasons:
             parameters = _PARAMETERS[self.kind].get(form)
-            self._reasons[form] = self._compile(parameters) if parameters else "of masks only"
+            with global_compiler_lock:
+                self._reasons[form] = self._compile(parameters) if parameters else "of masks only"
         return self._reasons[form]
 
     def _compile(self, parameters: tuple) -> str:

@@ -27,7 +27,10 @@ class Plan:
 
     def __init__(self, function: FunctionType, kind: str):
         self.kind, self.parts = kind, Parts()
-        self.rewritten = Rewritten(function, (), self.parts)
+        try:
+            self.rewritten = Rewritten(function, (), self.parts)
+        except RecursionError:
+            raise InputError(f"{kind}: {place_of(function.__code__)} is too deeply nested") from None
         self.parts.stack.clear()
         self.text = f"{kind}\n{self.rewritten.text()}"
         self.types: dict[tuple[str, ...], tuple[type[Handle], struct.Struct]] = {}

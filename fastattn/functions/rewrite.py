@@ -153,8 +153,6 @@ class _Rewriter:
     def target(self, node: ast.expr) -> ast.Name:
         if not isinstance(node, ast.Name):
             self.refuse(node, "an assignment to something other than a variable")
-        if node.id in self.code.co_freevars + self.code.co_names:
-            self.refuse(node, f"an assignment to {node.id}, a variable outside it")
         if node.id in self.defaults:
             self.refuse(node, f"an assignment to {node.id}, a parameter with a default")
         return ast.copy_location(ast.Name(f"v_{node.id}", ast.Store()), node)
@@ -221,14 +219,17 @@ class _Rewriter:
         if type(op) not in _BINARY:
             self.refuse(node, f"the operator {_SYMBOLS[type(op).__name__]}")
         if isinstance(op, ast.Pow):
-            exponent = written.value if isinstance(written, ast.Constant) else None
-            if type(exponent) is int and exponent == 1:
-                return left
-            if type(exponent) is int and 2 <= exponent <= MOST_EXPONENT:
-                return self.call(f"power_{exponent}", left)
-            if exponent == 0.5:
-                return self.call("sqrt", left)
+            return self.power(left, right, _number_of(written))
         return self.call(_BINARY[type(op)], left, right)
+
+    def power(self, base: ast.expr, exponent: ast.expr, known: float | None) -> ast.expr:
+        """Multiplications where the exponent is a small whole number that is written out, ``known``."""
+        if known is None or known != int(known) or not 1 <= abs(known) <= MOST_EXPONENT:
+            return self.call("sqrt", base) if known == 0.5 else self.call("power", base, exponent)
+        if isinstance(known, float) and known > 0:
+            base = self.call("to_float", base)
+        result = base if abs(known) == 1 else self.call(f"power_{abs(int(known))}", base)
+        return result if known > 0 else self.call("divide", ast.Constant(1.0), result)
 
     def compared(self, node: ast.Compare) -> ast.expr:
         values = [node.left, *node.comparators]
@@ -372,12 +373,26 @@ def _returns(body: list[ast.stmt]) -> bool:
 
 
 def _is_step(node: ast.expr) -> bool:
+    number = _number_of(node)
+    return type(number) is int and number != 0
+
+
+def _number_of(node: ast.expr) -> float | None:
+    """A finite number that is written out, with its sign."""
     inside = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
-    return isinstance(inside, ast.Constant) and type(inside.value) is int and inside.value != 0
+    if not isinstance(inside, ast.Constant) or type(inside.value) not in (int, float) or inside.value > 1e300:
+        return None
+    return inside.value if inside is node else -inside.value
+
+
+_WORDS = {"Expr": "statement without effect", "JoinedStr": "string", "FunctionDef": "function inside it"}
+_WORDS |= {"ListComp": "comprehension", "GeneratorExp": "comprehension", "NamedExpr": ":=", "For": "for with else"}
+_WORDS |= {"While": "while with else"}
 
 
 def _a(kind: str) -> str:
-    return f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
+    words = _WORDS.get(kind, kind.lower())
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
 
 
 class _Deciding(ast.NodeTransformer):

@@ -1,7 +1,7 @@
 """Whole numbers, truth values and runs of positions in lanes, as Numba types beside the float32 of vector.py.
 
 In lanes whole numbers are int32 and wrap around; outside them they are int64. A RAMP is a run of positions s, s + 1 and
-so on, kept as the int64 s: what is added to it or compared with it costs a scalar.
+so on, kept as the int64 s: what is added to it or compared with it costs a scalar. A FALL is s, s - 1 and so on.
 """
 
 from dataclasses import replace
@@ -39,8 +39,16 @@ class Ramp(types.Type):
         super().__init__(name=f"ramp{LANES}")
 
 
-INTEGERS, MASK, RAMP = Integers(), Mask(), Ramp()
-IN_LANES = (VECTOR, INTEGERS, MASK, RAMP)
+class Fall(types.Type):
+    """LANES positions, each one less than the one before: a distance from a RAMP."""
+
+    def __init__(self):
+        super().__init__(name=f"fall{LANES}")
+
+
+INTEGERS, MASK, RAMP, FALL = Integers(), Mask(), Ramp(), Fall()
+RUNS = (RAMP, FALL)
+IN_LANES = (VECTOR, INTEGERS, MASK, RAMP, FALL)
 _ONE_LANE = replace(TARGET, lanes=1)
 
 
@@ -54,6 +62,7 @@ def _register(kind, form):
 _register(Integers, ir.VectorType(I32, LANES))
 _register(Mask, ir.VectorType(I1, LANES))
 _register(Ramp, I64)
+_register(Fall, I64)
 
 
 def is_float(kind) -> bool:
@@ -61,7 +70,7 @@ def is_float(kind) -> bool:
 
 
 def is_whole(kind) -> bool:
-    return kind in (INTEGERS, RAMP) or isinstance(kind, types.Integer)
+    return kind in (INTEGERS, RAMP, FALL) or isinstance(kind, types.Integer)
 
 
 def is_truth(kind) -> bool:
@@ -119,8 +128,9 @@ class Arithmetic(Emitter):
         b = self.builder
         if kind == INTEGERS:
             return value
-        if kind == RAMP:
-            return b.add(self.spread(b.trunc(value, I32)), self.count())
+        if kind in RUNS:
+            emit = b.add if kind == RAMP else b.sub
+            return emit(self.spread(b.trunc(value, I32)), self.count())
         if is_truth(kind):
             return b.zext(self.as_truths(value, kind), self.wholes)
         value = _as_int64(b, value, kind)

@@ -16,10 +16,12 @@ from numba.extending import lower_builtin
 from fastattn.simd import powers
 from fastattn.simd.emit import EXACT, I32, I64
 from fastattn.simd.lanes import (
+    FALL,
     IN_LANES,
     INTEGERS,
     MASK,
     RAMP,
+    RUNS,
     Arithmetic,
     clip,
     is_float,
@@ -128,7 +130,7 @@ _WORDS = {
 def name_of(kind) -> str:
     """A type in the words of whoever wrote the function."""
     names = {VECTOR: "floats in lanes", INTEGERS: "integers in lanes", MASK: "truth values in lanes"}
-    names[RAMP] = "positions in lanes"
+    names |= dict.fromkeys(RUNS, "positions in lanes")
     return names.get(kind) or str(types.unliteral(kind))
 
 
@@ -145,7 +147,7 @@ def _add(name: str, rule: str, count: int, floats=None, wholes=None, truths=None
     _register(name, _OPERATIONS[name], special)
 
 
-# Sums of a run of positions and a scalar, and comparisons.
+# Sums and differences of a run of positions and a scalar, and comparisons.
 
 
 def _is_scalar(kind) -> bool:
@@ -156,44 +158,42 @@ def _int64(builder, value, kind):
     return Arithmetic(builder, False).result(Arithmetic(builder, False).as_wholes(value, kind))
 
 
-def _add_ramp(builder, kinds, values):
-    if RAMP not in kinds or not any(map(_is_scalar, kinds)):
-        return None
-    return RAMP if builder is None else builder.add(*(_start(builder, *pair) for pair in zip(values, kinds)))
-
-
-def _subtract_ramp(builder, kinds, values):
-    if kinds[0] == RAMP and _is_scalar(kinds[1]):
-        return RAMP if builder is None else builder.sub(values[0], _int64(builder, values[1], kinds[1]))
-    if kinds[1] == RAMP and _is_scalar(kinds[0]):
-        if builder is None:
-            return INTEGERS
-        a = Arithmetic(builder, True)
-        first = builder.sub(_int64(builder, values[0], kinds[0]), values[1])
-        return builder.sub(a.spread(builder.trunc(first, I32)), a.count())
+def _add_run(builder, kinds, values):
+    for n in (0, 1):
+        if kinds[n] in RUNS and _is_scalar(kinds[1 - n]):
+            return kinds[n] if builder is None else builder.add(values[n], _int64(builder, values[1 - n], kinds[1 - n]))
     return None
 
 
-def _start(builder, value, kind):
-    return value if kind == RAMP else _int64(builder, value, kind)
+def _subtract_run(builder, kinds, values):
+    if kinds[0] in RUNS and _is_scalar(kinds[1]):
+        return kinds[0] if builder is None else builder.sub(values[0], _int64(builder, values[1], kinds[1]))
+    if kinds[1] in RUNS and _is_scalar(kinds[0]):
+        other = FALL if kinds[1] == RAMP else RAMP
+        return other if builder is None else builder.sub(_int64(builder, values[0], kinds[0]), values[1])
+    return None
 
 
 _MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 
 
-def _compare_ramp(symbol: str) -> Callable:
+def _compare_run(symbol: str) -> Callable:
     """Compare with a scalar of 64 bits: its distance from the first position with 0, 1, 2 and so on."""
 
     def special(builder, kinds, values):
-        if len(kinds) != 2 or RAMP not in kinds or not any(map(_is_scalar, kinds)):
+        if not any(kind in RUNS for kind in kinds) or not any(map(_is_scalar, kinds)):
             return None
         if builder is None:
             return MASK
         a, way = Arithmetic(builder, True), symbol
-        if kinds[1] == RAMP:
+        if kinds[1] in RUNS:
             kinds, values, way = kinds[::-1], values[::-1], _MIRRORED[symbol]
-        scalar = _int64(builder, values[1], kinds[1])
-        distance = a.call("llvm.ssub.sat.i64", I64, scalar, values[0])
+        ends = values[0], _int64(builder, values[1], kinds[1])
+        if kinds[0] == RAMP:
+            ends = ends[::-1]
+        else:  # first - n < scalar where n > first - scalar
+            way = _MIRRORED[way]
+        distance = a.call("llvm.ssub.sat.i64", I64, *ends)
         distance = builder.trunc(clip(builder, distance, I64(-1), I64(LANES)), I32)
         return builder.icmp_signed(way, a.count(), a.spread(distance))
 
@@ -263,8 +263,8 @@ def _by_builder(name: str) -> Callable:
     return lambda a, *values: getattr(a.builder, name)(*values)
 
 
-_add("add", "number", 2, Arithmetic.add, _by_builder("add"), special=_add_ramp)
-_add("subtract", "number", 2, Arithmetic.subtract, _by_builder("sub"), special=_subtract_ramp)
+_add("add", "number", 2, Arithmetic.add, _by_builder("add"), special=_add_run)
+_add("subtract", "number", 2, Arithmetic.subtract, _by_builder("sub"), special=_subtract_run)
 _add("multiply", "number", 2, Arithmetic.multiply, _by_builder("mul"))
 _add("divide", "float", 2, Arithmetic.divide)
 _add("floor_divide", "number", 2, _floor_quotient, lambda a, x, y: a.floor_divided(x, y)[0])
@@ -299,7 +299,7 @@ for _name, _symbol in (
             else a.builder.fcmp_ordered(way, x, y, flags=EXACT)
         ),
         lambda a, x, y, way=_symbol: a.builder.icmp_signed(way, x, y),
-        special=_compare_ramp(_symbol),
+        special=_compare_run(_symbol),
     )
 for _name, _symbol in (("bit_and", "and_"), ("bit_or", "or_"), ("bit_xor", "xor")):
     _add(_name, "bits", 2, None, _by_builder(_symbol), _by_builder(_symbol))

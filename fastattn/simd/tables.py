@@ -11,7 +11,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import lower_builtin, register_model
 
 from fastattn.simd.emit import F32, I32, I64
-from fastattn.simd.lanes import IN_LANES, INTEGERS, MASK, RAMP, Arithmetic, clip, is_truth, is_whole
+from fastattn.simd.lanes import FALL, IN_LANES, INTEGERS, MASK, RUNS, Arithmetic, clip, is_truth, is_whole
 from fastattn.simd.operations import FAILURES, name_of
 from fastattn.simd.ranges import IN_RANGES, RANGE, TRUTH, unknown
 from fastattn.simd.target import LANES
@@ -125,7 +125,7 @@ def _lower_look_up(context, builder, signature, values):
         return look.rest(pairs)
     if signature.return_type not in IN_LANES:
         return look.scalar(pairs)
-    if index[-1] == RAMP and not any(kind in IN_LANES for kind in index[:-1]):
+    if index[-1] in RUNS and not any(kind in IN_LANES for kind in index[:-1]):
         return look.run(pairs)
     return look.lanes(pairs)
 
@@ -193,13 +193,19 @@ class _LookingUp:
 
     def run(self, pairs):
         """A run of positions in the last axis, one load where it is wholly inside."""
-        b, start, length = self.builder, pairs[-1][0], self.shape[-1]
+        b, (start, kind), length = self.builder, pairs[-1], self.shape[-1]
+        if kind == FALL:
+            start = b.sub(start, I64(LANES - 1))
         last = b.sub(length, I64(LANES))
         inside = b.and_(b.icmp_signed(">=", start, I64(0)), b.icmp_signed("<=", start, last))
         with b.if_else(inside, likely=True) as (whole, part):
             with whole:
                 place = self._place(b.add(self._scalar_offset(pairs[:-1]), start))
-                loaded, after_load = self._load(place, ir.VectorType(self.memory, LANES)), b.block
+                loaded = self._load(place, ir.VectorType(self.memory, LANES))
+                if kind == FALL:
+                    turned = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES))[::-1])
+                    loaded = b.shuffle_vector(loaded, loaded, turned)
+                after_load = b.block
             with part:
                 gathered, after_gather = self._gather(pairs), b.block
         value = b.phi(loaded.type)
@@ -215,8 +221,8 @@ class _LookingUp:
         wide = ir.VectorType(I64, LANES)
         offset = ir.Constant(wide, [0] * LANES)
         for (value, kind), length in zip(pairs, self.shape):
-            if kind == RAMP:
-                clipped = clip(b, value, I64(-(2**31) + LANES), I64(2**31 - 1 - LANES))
+            if kind in RUNS:
+                clipped = clip(b, value, I64(-(2**31) + LANES), I64(2**31 - LANES))
                 index = b.sext(self._inside(a, clipped, kind, length), wide)
             elif kind in IN_LANES:
                 index = b.sext(self._inside(a, value, kind, length), wide)
