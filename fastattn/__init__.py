@@ -13,12 +13,16 @@ if TYPE_CHECKING:
     from fastattn.decoding.options import DecodingOptions, Step
     from fastattn.encoder import Encoder
     from fastattn.errors import FastattnError
-    from fastattn.functional import attention
+    from fastattn.functional.attention import attention, attention_ragged
+    from fastattn.functional.block_mask import BlockMask
+    from fastattn.plot import AttentionPlot, plot_attention
     from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
     from fastattn.runtime.threads import set_threading, use_threads
     from fastattn.translator import Translator
 
 __all__ = [
+    "AttentionPlot",
+    "BlockMask",
     "DecodingOptions",
     "Encoder",
     "ExecutionStats",
@@ -30,11 +34,14 @@ __all__ = [
     "Translator",
     "__version__",
     "attention",
+    "attention_ragged",
+    "plot_attention",
     "set_threading",
     "use_threads",
 ]
 
 _HOMES = {
+    "AttentionPlot": ("fastattn.plot", "AttentionPlot"),
     "DecodingOptions": ("fastattn.decoding.options", "DecodingOptions"),
     "Encoder": ("fastattn.encoder", "Encoder"),
     "ExecutionStats": ("fastattn.results", "ExecutionStats"),
@@ -44,7 +51,10 @@ _HOMES = {
     "TokenTranslation": ("fastattn.results", "TokenTranslation"),
     "Translation": ("fastattn.results", "Translation"),
     "Translator": ("fastattn.translator", "Translator"),
+    "BlockMask": ("fastattn.functional", "BlockMask"),
     "attention": ("fastattn.functional", "attention"),
+    "attention_ragged": ("fastattn.functional", "attention_ragged"),
+    "plot_attention": ("fastattn.plot", "plot_attention"),
     "set_threading": ("fastattn.runtime.threads", "set_threading"),
     "use_threads": ("fastattn.runtime.threads", "use_threads"),
 }

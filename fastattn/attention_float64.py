@@ -4,9 +4,12 @@ The kernel multiplies scores and biases by log2(e) in float32. From 2.4e38 on th
 or, where all its scores became -inf, zero. The kernel counts such rows; one number of each row's output shows which.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+
+from fastattn.rounding import as_floats, bfloat16_bits
 
 # Scores beyond this may overflow on the way; scales beyond it, or below its inverse, lose digits as float32.
 LARGE = 1e30
@@ -21,87 +24,135 @@ def is_extreme(scale: float, softcap: float, query: np.ndarray, key: np.ndarray)
         return True
     if scale == 0 or 1 / LARGE < abs(scale) < ORDINARY:
         return False
-    query_most, key_most = (float(np.fmax.reduce(np.abs(array), axis=None, initial=0)) for array in (query, key))
+    arrays = [np.abs(as_floats(array)) for array in (query, key)]
+    query_most, key_most = (float(np.fmax.reduce(array, axis=None, initial=0)) for array in arrays)
     return not 1 / LARGE < abs(scale) < LARGE or abs(scale) * query_most * key_most * query.shape[-1] > LARGE
 
 
-def mend_rows(
-    out_BTHK: np.ndarray,
-    weights_BHTS: np.ndarray | None,
-    query: np.ndarray,
-    key: np.ndarray,
-    value: np.ndarray,
-    lengths_B: np.ndarray,
-    offset_B: np.ndarray | None,
-    scale: float,
-    softcap: float,
-    bias_BHTS: np.ndarray | None,
-    every: bool = False,
-) -> None:
-    """Recompute in place the rows that overflowed, or ``every`` row; arguments as in ``attention``.
+@dataclass(frozen=True)
+class Scores:
+    """What is done to products of queries and keys, as in ``attention``: bias and mask broadcast to (B, H, T, S).
 
-    offset_B None: not causal. Rows with NaN or infinite inputs, but for a bias of -inf, are left as they are.
+    seen_N2  the first key and the stop of each row, or None: all; ``blocks(b, h, rows)`` says more, bool [R, S]
     """
-    B, T, H, _ = query.shape
-    S, group = key.shape[1], H // key.shape[2]
-    suspect_BTH = every | ~(np.abs(out_BTHK[..., 0]) > 0)  # 0 or NaN
-    for b, h in zip(*np.nonzero(suspect_BTH.any(axis=1))):
-        head = _Head(
-            query[b, :, h],
-            key[b, : lengths_B[b], h // group],
-            value[b, : lengths_B[b], h // group],
-            None if offset_B is None else int(offset_B[b]),
-            scale,
-            softcap,
-            None if bias_BHTS is None else np.broadcast_to(bias_BHTS, (B, H, T, S))[b, h, :, : lengths_B[b]],
-        )
-        weights_TS = None if weights_BHTS is None else weights_BHTS[b, h, :, : lengths_B[b]]
-        rows = np.nonzero(suspect_BTH[b, :, h])[0]
-        for rows_R in np.array_split(rows, 1 + len(rows) * S // CHUNK):
-            head.mend(rows_R, out_BTHK[b, :, h], weights_TS, every)
+
+    scale: float
+    softcap: float
+    bias_BHTS: np.ndarray | None
+    seen_N2: np.ndarray | None
+    sinks: int
+    sinks_H: np.ndarray | None
+    mask_BHTS: np.ndarray | None
+    blocks: Callable | None
+
+    def mend(
+        self,
+        b: int,
+        rows: slice,
+        query_THK: np.ndarray,
+        key_SGK: np.ndarray,
+        value_SGV: np.ndarray,
+        out_THV: np.ndarray,
+        weights_HTS: np.ndarray | None,
+        logs_HT: np.ndarray | None,
+        every: bool,
+    ) -> None:
+        """Recompute in place the rows of sentence b that overflowed, or ``every`` row; ``rows`` are its own among all.
+
+        Rows with NaN or infinite inputs, but for a bias of -inf, are left as they are.
+        """
+        H, S = query_THK.shape[1], len(key_SGK)
+        group = H // key_SGK.shape[1]
+        suspect_TH = every | ~(np.abs(as_floats(out_THV[..., 0])) > 0)  # 0 or NaN
+        for h in map(int, np.nonzero(suspect_TH.any(axis=0))[0]):
+            head = _Head(self, b, h, rows.start, as_floats(query_THK[:, h]), as_floats(key_SGK[:, h // group]))
+            value_SV, out_TV = as_floats(value_SGV[:, h // group]).astype(np.float64), out_THV[:, h]
+            weights_TS = None if weights_HTS is None else weights_HTS[h, :, :S]
+            suspects = np.nonzero(suspect_TH[:, h])[0]
+            for rows_R in np.array_split(suspects, 1 + len(suspects) * S // CHUNK):
+                lines_T = None if logs_HT is None else logs_HT[h]
+                head.mend(rows_R, value_SV, out_TV, weights_TS, lines_T, every)
 
 
 @dataclass(frozen=True)
 class _Head:
-    """Inputs of one head of one sentence; keys, values and bias without padding."""
+    """One head of one sentence, whose rows begin at ``first`` among all."""
 
+    scores: Scores
+    b: int
+    h: int
+    first: int
     query_TK: np.ndarray
     key_SK: np.ndarray
-    value_SK: np.ndarray
-    offset: int | None
-    scale: float
-    softcap: float
-    bias_TS: np.ndarray | None
 
-    def mend(self, rows_R: np.ndarray, out_TK: np.ndarray, weights_TS: np.ndarray | None, every: bool) -> None:
+    def mend(
+        self,
+        rows_R: np.ndarray,
+        value_SV: np.ndarray,
+        out_TV: np.ndarray,
+        weights_TS: np.ndarray | None,
+        logs_T: np.ndarray | None,
+        every: bool,
+    ) -> None:
         """Recompute those of ``rows_R`` that overflowed, or ``every`` one that sees a key."""
-        out_RK = out_TK[rows_R]
-        wrong_R = np.isnan(out_RK).all(axis=1) | ~out_RK.any(axis=1)
+        out_RV = as_floats(out_TV[rows_R])
+        wrong_R = np.isnan(out_RV).all(axis=1) | ~out_RV.any(axis=1)
         if weights_TS is not None:  # else values of zero look like it
             wrong_R &= np.isnan(weights_TS[rows_R]).any(axis=1) | ~weights_TS[rows_R].any(axis=1)
         wrong_R = (wrong_R | every) & np.isfinite(self.query_TK[rows_R]).all(axis=1)
-        rows_R = rows_R[wrong_R & ~self._hidden(rows_R).all(axis=1)]
-        if len(rows_R) and np.isfinite(self.key_SK).all():
-            weights_RS = self._weights(rows_R)
-            with np.errstate(all="ignore"):
-                out_TK[rows_R] = weights_RS @ self.value_SK.astype(np.float64)
-            if weights_TS is not None:
-                weights_TS[rows_R] = weights_RS
+        hidden_RS = self._hidden(rows_R)
+        kept_R = wrong_R & ~hidden_RS.all(axis=1)
+        rows_R, hidden_RS = rows_R[kept_R], hidden_RS[kept_R]
+        seen_S = ~hidden_RS.all(axis=0)
+        if not len(rows_R) or not np.isfinite(self.key_SK[seen_S]).all():
+            return
+        weights_RS, logs_R = self._softmax(rows_R, hidden_RS)
+        with np.errstate(all="ignore"):
+            out_RV = weights_RS[:, seen_S] @ value_SV[seen_S]
+            out_TV[rows_R] = out_RV if out_TV.dtype != np.uint16 else bfloat16_bits(out_RV.astype(np.float32))
+        if weights_TS is not None:
+            weights_TS[rows_R] = weights_RS
+        if logs_T is not None:
+            logs_T[rows_R] = logs_R
 
     def _hidden(self, rows_R: np.ndarray) -> np.ndarray:
         """Which keys each of the rows does not see."""
-        hidden_RS = np.zeros((len(rows_R), len(self.key_SK)), bool)
-        if self.offset is not None:
-            hidden_RS |= np.arange(len(self.key_SK)) > rows_R[:, None] + self.offset
-        return hidden_RS if self.bias_TS is None else hidden_RS | (self.bias_TS[rows_R] == -np.inf)
+        scores, S = self.scores, len(self.key_SK)
+        hidden_RS = np.zeros((len(rows_R), S), bool)
+        if scores.seen_N2 is not None:
+            begin_R1, stop_R1 = np.split(scores.seen_N2[self.first + rows_R], 2, axis=1)
+            s_S = np.arange(S)
+            before_RS = (s_S < begin_R1) & ((s_S >= scores.sinks) | (begin_R1 >= stop_R1))
+            hidden_RS |= before_RS | (s_S >= stop_R1)
+        if scores.mask_BHTS is not None:
+            hidden_RS |= ~_part(scores.mask_BHTS, self.b, self.h, rows_R, S)
+        if scores.blocks is not None:
+            hidden_RS |= ~scores.blocks(self.b, self.h, rows_R)
+        if scores.bias_BHTS is not None:
+            hidden_RS |= _part(scores.bias_BHTS, self.b, self.h, rows_R, S) == -np.inf
+        return hidden_RS
 
-    def _weights(self, rows_R: np.ndarray) -> np.ndarray:
+    def _softmax(self, rows_R: np.ndarray, hidden_RS: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(weights [R, S], the logs of their sums [R]) in float64."""
+        scores = self.scores
         with np.errstate(all="ignore"):
-            scores_RS = self.query_TK[rows_R].astype(np.float64) @ self.key_SK.astype(np.float64).T * self.scale
-            if self.softcap:
-                scores_RS = np.tanh(scores_RS / self.softcap) * self.softcap
-            if self.bias_TS is not None:
-                scores_RS += self.bias_TS[rows_R]
-            scores_RS[self._hidden(rows_R)] = -np.inf
-            weights_RS = np.exp(scores_RS - scores_RS.max(axis=1, keepdims=True))
-            return weights_RS / weights_RS.sum(axis=1, keepdims=True)
+            scores_RS = self.query_TK[rows_R].astype(np.float64) @ self.key_SK.astype(np.float64).T * scores.scale
+            if scores.softcap:
+                scores_RS = np.tanh(scores_RS / scores.softcap) * scores.softcap
+            if scores.bias_BHTS is not None:
+                scores_RS += _part(scores.bias_BHTS, self.b, self.h, rows_R, scores_RS.shape[1])
+            scores_RS[hidden_RS] = -np.inf
+            top_R1 = scores_RS.max(axis=1, keepdims=True)
+            sink = -np.inf if scores.sinks_H is None else float(scores.sinks_H[self.h])
+            top_R1 = np.maximum(top_R1, sink)
+            weights_RS = np.exp(scores_RS - top_R1)
+            total_R1 = weights_RS.sum(axis=1, keepdims=True) + np.exp(sink - top_R1)
+            return weights_RS / total_R1, (top_R1 + np.log(total_R1))[:, 0]
+
+
+def _part(array_BHTS: np.ndarray, b: int, h: int, rows_R: np.ndarray, keys: int) -> np.ndarray:
+    """What an array that broadcasts has for some rows and all keys of a sentence, [R, S]."""
+    B, H, T, S = array_BHTS.shape
+    part_TS = array_BHTS[b if B > 1 else 0, h if H > 1 else 0]
+    part_RS = part_TS[rows_R if T > 1 else np.zeros_like(rows_R)]
+    return part_RS[:, :keys] if S > 1 else np.broadcast_to(part_RS, (len(rows_R), keys))

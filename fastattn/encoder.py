@@ -128,7 +128,7 @@ class Encoder:
         if not check_bool("convert_to_numpy", convert_to_numpy):
             raise InputError("convert_to_numpy must be True: vectors are NumPy arrays")
         if isinstance(texts, str):
-            return self._vector(texts, options)
+            return self._scheduler.run_alone(partial(self._plan, [texts], options), self._encode_alone)[0]
         with Progress(show_progress_bar is not None and check_bool("show_progress_bar", show_progress_bar)) as progress:
             return self._scheduler.run(partial(self._plan, _checked_texts(texts), options, progress))
 
@@ -256,17 +256,9 @@ class Encoder:
             vectors_BE[batch] = found_BE
         return vectors_BE
 
-    def _vector(self, text: str, options: VectorOptions) -> np.ndarray:
-        """vector_E of one text; without the queue if no other call is in progress."""
-        seat = self._scheduler.claim()
-        if seat is None:
-            return self._scheduler.run(partial(self._plan, [text], options))[0]
-        try:
-            (batch,) = next(self._plan([text], options))
-            with self._loaded.ops.use_threads(self._loaded.threads):
-                return batch.vectors(*self._loaded.model.encode(batch.ids_B))[0]
-        finally:
-            self._scheduler.give_up(seat)
+    def _encode_alone(self, batches: list[Batch]) -> list[np.ndarray]:
+        """vectors_BE of each batch, without a worker."""
+        return [batch.vectors(*self._loaded.model.encode(batch.ids_B)) for batch in batches]
 
     def _encode_windows(self, texts: Iterable[str], options: VectorOptions) -> Iterator[np.ndarray]:
         numbered = enumerate(texts)

@@ -11,25 +11,32 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def run_in_threads(work: Callable[[int], None], workers: int, stop: Callable[[], None]) -> None:
-    """Call ``work(number)`` for each number below ``workers``: number 0 in this thread, the others in new ones.
+def map_in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item], workers: int) -> list[_Result]:
+    """[function(item) for item in items], by ``workers`` threads, of which this is one, that take the items one by one.
 
-    Where one raises, or an interrupt comes, ``stop`` is called and must make the others return; they are joined, and
-    the first error is raised here. Where the system gives no thread, this one does that work too, after number 0.
+    Where one raises, or an interrupt comes, no more items are taken; the threads are joined, and the first error is
+    raised here. Where the system gives no more threads, those that there are do it all.
     """
+    results: dict[int, _Result] = {}
+    waiting = deque(enumerate(items))
     failures: list[BaseException] = []
 
-    def attempt(number: int) -> None:
+    def work() -> None:
         try:
-            work(number)
+            while waiting:
+                try:
+                    place, item = waiting.popleft()
+                except IndexError:  # another was quicker
+                    return
+                results[place] = function(item)
         except BaseException as error:  # noqa: BLE001  raised again below
             failures.append(error)
-            stop()
+            waiting.clear()
 
     threads: list[threading.Thread] = []
     try:
-        for number in range(1, workers):
-            thread = threading.Thread(target=attempt, args=(number,), name=f"fastattn worker {number}", daemon=True)
+        for number in range(1, min(workers, len(items))):
+            thread = threading.Thread(target=work, name=f"fastattn worker {number}", daemon=True)
             threads.append(thread)
             try:
                 start_thread(thread)
@@ -37,10 +44,9 @@ def run_in_threads(work: Callable[[int], None], workers: int, stop: Callable[[],
                 threads.pop()
                 warn_of_fewer_threads(error)
                 break
-        for number in (0, *range(1 + len(threads), workers)):
-            attempt(number)
+        work()
     except BaseException:
-        stop()
+        waiting.clear()
         raise
     finally:
         for thread in threads:
@@ -48,6 +54,7 @@ def run_in_threads(work: Callable[[int], None], workers: int, stop: Callable[[],
                 thread.join()
     if failures:
         raise failures[0]
+    return [results[place] for place in range(len(items))]
 
 
 def start_thread(thread: threading.Thread) -> None:
@@ -75,20 +82,3 @@ def warn_of_fewer_threads(error: BaseException) -> None:
 
 
 _told = False
-
-
-def map_in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item], workers: int) -> list[_Result]:
-    """[function(item) for item in items], by ``workers`` threads that take the items one by one."""
-    results: dict[int, _Result] = {}
-    waiting = deque(enumerate(items))
-
-    def work(number: int) -> None:
-        while waiting:
-            try:
-                place, item = waiting.popleft()
-            except IndexError:  # another was quicker
-                return
-            results[place] = function(item)
-
-    run_in_threads(work, min(workers, len(items)), waiting.clear)
-    return [results[place] for place in range(len(items))]

@@ -4,9 +4,11 @@ import inspect
 import io
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import get_type_hints
+from types import FrameType
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -14,12 +16,69 @@ import pytest
 from fastattn import kernels
 from fastattn.encoder import FIRST_WINDOW, WINDOW_CHARACTERS, Encoder
 from fastattn.errors import InputError
+from tests.scheduling.test_disturbances import ended
 from tests.test_encoder import _encoder, _many_texts
 
 
 @pytest.fixture(scope="module")
 def encoder() -> Encoder:
     return _encoder()
+
+
+class Interrupt(BaseException):
+    pass
+
+
+def _struck(call: Callable[[], np.ndarray], at: int, strike: Callable[[], None]) -> tuple[np.ndarray, bool]:
+    """What the call returns with ``strike`` before the at-th line of these files, and whether there was one."""
+    left, before = at, sys.gettrace()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.endswith(("encoder.py", "scheduler.py", "ledger.py")):
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                strike()
+        return trace
+
+    sys.settrace(trace)
+    try:
+        return call(), left <= 0
+    finally:
+        sys.settrace(before)
+
+
+def test_an_interrupt_at_any_line_of_one_text_keeps_nobody_out(encoder: Encoder) -> None:
+    """Other threads' calls neither, which wait for no seat that it left taken."""
+    expected, interrupted = encoder.encode("the cat"), 0
+
+    def interrupt() -> None:
+        raise Interrupt
+
+    while True:
+        try:
+            _struck(lambda: encoder.encode("the cat"), interrupted + 1, interrupt)
+            break
+        except Interrupt:
+            interrupted += 1
+        np.testing.assert_array_equal(ended(lambda: encoder.encode("the cat")), expected)
+    assert interrupted > 50
+
+
+def test_a_signal_handler_may_encode_at_any_line_of_one_text(encoder: Encoder) -> None:
+    """Or a finalizer: whatever Python runs between two lines."""
+    expected, inner, at, reached = encoder.encode("the cat"), encoder.encode("a dog"), 0, True
+    found: list[np.ndarray] = []
+    while reached:
+        at += 1
+        strike = partial(_struck, lambda: encoder.encode("the cat"), at, lambda: found.append(encoder.encode("a dog")))
+        vector, reached = ended(strike)
+        np.testing.assert_array_equal(vector, expected)
+    assert len(found) == at - 1 > 50
+    for vector in found:
+        np.testing.assert_array_equal(vector, inner)
 
 
 OPTIONS = {"prompt_name": "query", "normalize_embeddings": False, "truncate_dim": 5, "pooling": ("cls", "max")}

@@ -57,7 +57,7 @@ ABOVE_ALL = {
     "text",
 }
 TABLE = {
-    "": {"decoding", "encoder", "translator", "functional", "results", "runtime"},
+    "": {"decoding", "encoder", "translator", "functional", "plot", "results", "runtime"},
     "__main__": {"cli"},
     "_version": set(),
     "errors": set(),
@@ -84,7 +84,7 @@ TABLE = {
     "rounding": {"quantized"},
     "runtime": {"simd", "environment"},
     # spec for the activations' names
-    "kernels": {"simd", "runtime", "spec", "quantized", "rounding", "edits", "heads", "position_bias"},
+    "kernels": {"simd", "runtime", "functions", "spec", "quantized", "rounding", "edits", "heads", "position_bias"},
     "reference": {"quantized", "rounding", "edits", "heads", "position_bias"},
     "packed_file": {"kernels", "weights"},
     "results": set(),
@@ -111,8 +111,10 @@ TABLE = {
         "text",
     },  # text for the pieces of a .spm, which are a Marian's vocabulary
     "text": {"text_spec"},
-    "attention_float64": set(),
-    "functional": {"heads", "kernels", "runtime", "attention_float64"},
+    "plot": {"files"},
+    "attention_float64": {"rounding"},
+    "functional": {"heads", "kernels", "runtime", "simd", "rounding", "functions", "attention_float64"},
+    "functions": {"runtime", "simd"},
     "translator": ABOVE_ALL,
     "encoder": ABOVE_ALL,
     # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and
@@ -153,6 +155,7 @@ WEIGHTS = {
 }
 # Room -> the packages from outside that it may import; NumPy and the standard library are everybody's.
 OUTSIDE = {
+    "functional": {"typing_extensions"},  # for type checkers alone, which bring it
     "simd": {"numba", "llvmlite"},
     "runtime": {"numba", "llvmlite"},
     "kernels": {"numba", "llvmlite"},

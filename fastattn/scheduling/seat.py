@@ -50,14 +50,14 @@ class Seat:
     tickets       those in progress
     isolated      lists of one request's tickets, to be run without others: a step that they shared failed
     has_over      whether a request in progress may be over
-    is_computing  whether the thread is in the middle of a step
+    is_computing  whether that thread is the one to compute; False until a new thread has taken over from it
     """
 
     def __init__(self, line: int, thread: int):
         self.line, self.thread = line, thread
         self.tickets: dict[Ticket, None] = {}
         self.isolated: deque[list[Ticket]] = deque()
-        self.has_over = self.is_computing = False
+        self.has_over, self.is_computing = False, True
         self.worker: Worker | None = None
 
     @property

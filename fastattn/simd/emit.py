@@ -144,17 +144,36 @@ class Emitter:
 
     def load_bfloat16(self, address, count=None):
         """LANES values of bfloat16 as float32; with a ``count`` (i64) only the first are read, the rest is zero."""
-        kind = ir.VectorType(ir.IntType(16), self.target.lanes)
-        pointer = self.pointer(address, kind)
         if count is None:
-            bits = self.builder.load(pointer)
+            bits = self.builder.load(self.pointer(address, ir.VectorType(ir.IntType(16), self.target.lanes)))
             bits.align = 2
         else:
-            zero = ir.Constant(kind, [0] * self.target.lanes)
-            name = f"llvm.masked.load.v{self.target.lanes}i16.p0"
-            bits = self.call(name, kind, pointer, I32(2), self.first_lanes(count), zero)
+            bits = self._first_halves(address, count)
         wide = self.builder.shl(self.builder.zext(bits, self.integers), self.integer(16))
         return self.builder.bitcast(wide, self.vector)
+
+    def load_float16(self, address, count=None):
+        """LANES values of float16 as float32; with a ``count`` (i64) only the first are read, the rest is zero."""
+        kind = ir.VectorType(ir.HalfType(), self.target.lanes)
+        if count is None:
+            value = self.builder.load(self.pointer(address, kind))
+            value.align = 2
+        else:
+            value = self.builder.bitcast(self._first_halves(address, count), kind)
+        return self.builder.fpext(value, self.vector)
+
+    def store_first_float16(self, value, address, count):
+        """Write the first ``count`` (i64) lanes as the nearest float16, ties to even."""
+        narrow = self.builder.fptrunc(value, ir.VectorType(ir.HalfType(), self.target.lanes))
+        kind = ir.VectorType(ir.IntType(16), self.target.lanes)
+        name, bits = f"llvm.masked.store.v{self.target.lanes}i16.p0", self.builder.bitcast(narrow, kind)
+        self.call(name, ir.VoidType(), bits, self.pointer(address, kind), I32(2), self.first_lanes(count))
+
+    def _first_halves(self, address, count):
+        """The first ``count`` 16-bit values at an address, then zeros."""
+        kind = ir.VectorType(ir.IntType(16), self.target.lanes)
+        name, zero = f"llvm.masked.load.v{self.target.lanes}i16.p0", ir.Constant(kind, [0] * self.target.lanes)
+        return self.call(name, kind, self.pointer(address, kind), I32(2), self.first_lanes(count), zero)
 
     def round_to_integers(self, value):
         """The nearest integers, ties to even; |value| < 2**22. Adding 1.5 * 2**23 leaves them in the low bits."""

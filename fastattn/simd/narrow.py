@@ -52,6 +52,13 @@ store_first_bfloat16 = make_intrinsic(
     _store_first_bfloat16,
     "Write the first ``count`` lanes as the nearest bfloat16.",
 )
+store_first_float16 = make_intrinsic(
+    "store_first_float16",
+    types.void,
+    (VECTOR, types.intp, types.intp),
+    Emitter.store_first_float16,
+    "Write the first ``count`` lanes as the nearest float16.",
+)
 nearest_bfloat16 = make_intrinsic(
     "nearest_bfloat16", VECTOR, (VECTOR,), _round_to_bfloat16, "The nearest bfloat16, as float32."
 )

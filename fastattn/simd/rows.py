@@ -122,26 +122,37 @@ transpose_first = _make_transpose(whole=False)
 
 
 class Element:
-    """Reads a table's values, ``size`` bytes each, as float32 vectors, whole or in part."""
+    """Reads a table's values, ``size`` bytes each, as float32 vectors, whole or in part.
+
+    A table is an array of float32, of uint16 for bfloat16, or of int16 for float16, which Numba lacks.
+    """
 
     def __init__(self, table):
-        self.name, self.size = {"float32": ("float32", 4), "uint16": ("bfloat16", 2)}[str(table.dtype)]
+        self.name, self.size = {
+            "float32": ("float32", 4),
+            "uint16": ("bfloat16", 2),
+            "int16": ("float16", 2),
+        }[str(table.dtype)]
 
     def load(self, emitter: Emitter, address):
-        return emitter.load(address) if self.size == 4 else emitter.load_bfloat16(address)
+        return emitter.load(address) if self.size == 4 else self._load_narrow(emitter, address)
 
     def load_first(self, emitter: Emitter, address, count):
         if self.size == 4:
             return emitter.load_first(address, count, emitter.constant(0.0))
-        return emitter.load_bfloat16(address, count)
+        return self._load_narrow(emitter, address, count)
+
+    def _load_narrow(self, emitter: Emitter, address, count=None):
+        load = emitter.load_bfloat16 if self.name == "bfloat16" else emitter.load_float16
+        return load(address, count)
 
 
 def make_dot_rows(queries: int):
     """The intrinsic ``dot_rows(table, query, query_row, rows, row_size, index, width, out, out_row)``.
 
     out[q, j] becomes the dot product of query q, ``width`` floats, and row index[j], ``width`` values of the type of
-    ``table`` (float32, or uint16 for bfloat16), for ``queries`` (a power of two, at most LANES) queries and
-    LANES / queries indices, int32. ``rows`` is the address of row 0; query_row, row_size and out_row are distances in
+    ``table`` (see Element), for ``queries`` (a power of two, at most LANES) queries and LANES / queries indices, int32.
+    ``rows`` is the address of row 0; query_row, row_size and out_row are distances in
     bytes. The order of a sum depends on ``width`` only.
     """
     keys = LANES // queries
@@ -261,3 +272,26 @@ def emit_row_address(emitter: Emitter, rows, row_size, index, offset):
     number = builder.load(emitter.pointer(builder.add(index, offset), I32))
     number.align = 4
     return builder.add(rows, builder.mul(builder.sext(number, I64), row_size))
+
+
+@intrinsic
+def widen_row(typing_context, table, source, target, width):
+    """Write ``width`` values of the type of ``table``, narrow ones, as float32."""
+    element = Element(table)
+
+    def emit(emitter, source, target, width):
+        builder = emitter.builder
+
+        def widen(offset, none):
+            left = builder.sub(width, offset)
+            value = element.load_first(emitter, builder.add(source, builder.mul(offset, I64(element.size))), left)
+            emitter.store_part(value, builder.add(target, builder.mul(offset, I64(4))), left)
+            return none
+
+        emitter.loop(width, LANES, [], widen)
+
+    def generate(context, builder, kind, arguments):
+        Emitter(builder, TARGET).call_once(f"fastattn.widen_row_{element.name}", arguments[1:], emit)
+        return context.get_dummy_value()
+
+    return types.void(table, types.intp, types.intp, types.intp), generate

@@ -19,6 +19,7 @@ class Target:
     vectors  vectors across a register tile; rows * vectors accumulators, vectors + 1 operands must fit the registers.
     fma      whether a fused multiply-add is one instruction (else it would be a library call).
     int8, bfloat16  how they are multiplied: names of fastattn.simd.arithmetic.
+    float16  whether an instruction converts it (else it would be a library call).
     """
 
     name: str
@@ -28,6 +29,7 @@ class Target:
     fma: bool
     int8: str = "widened"
     bfloat16: str = "widened"
+    float16: bool = False
 
     @property
     def columns(self) -> int:
@@ -36,11 +38,11 @@ class Target:
 
 
 # 8x48 keeps 24 of 32 registers as accumulators; 6x16 keeps 12 of 16 (8x48 spills there: 69 GFLOP/s against 117).
-AVX512 = Target("avx512", 16, 8, 3, True, "pairs")
+AVX512 = Target("avx512", 16, 8, 3, True, "pairs", float16=True)
 AVX2 = Target("avx2", 8, 6, 2, True, "pairs")
 AVX = Target("avx", 8, 4, 2, False)
 SSE = Target("sse", 4, 4, 2, False, "pairs")
-NEON = Target("neon", 4, 8, 3, True)
+NEON = Target("neon", 4, 8, 3, True, float16=True)
 GENERIC = Target("generic", 4, 4, 2, False)
 
 
@@ -54,7 +56,8 @@ def choose_target(architecture: str, features: set[str]) -> Target:
         int8 = "vnni" if "avx512vnni" in features else "pairs"
         return replace(AVX512, int8=int8, bfloat16="dot" if "avx512bf16" in features else "widened")
     if "avx2" in features and "fma" in features:
-        return replace(AVX2, int8="vnni") if "avxvnni" in features else AVX2
+        int8 = "vnni" if "avxvnni" in features else "pairs"
+        return replace(AVX2, int8=int8, float16="f16c" in features)
     return AVX if "avx" in features else SSE
 
 

@@ -24,3 +24,12 @@ def test_the_loop_over_a_files_lines_prints_a_line_for_each(tmp_path, monkeypatc
             names = {"translator": translator, "open": lambda *a, **b: files.enter_context(open(*a, **b))}
             exec(loop[0], names)  # noqa: S102  our own words
         assert capsys.readouterr().out == "\n".join(map(translator.translate, lines)) + end
+
+
+def test_a_translations_attention_is_drawn(tmp_path, monkeypatch):
+    (block,) = [block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "plot_attention(" in block]
+    monkeypatch.chdir(tmp_path)
+    names = {"translator": _translator()}
+    exec(block, names)  # noqa: S102  our own words
+    saved = Path("attention.html").read_text(encoding="utf-8")
+    assert saved == names["plot"].html and len(names["part"].tokens) > 0

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from fastattn.runtime.pool import Pool
-from fastattn.worker_threads import run_in_threads
+from fastattn.worker_threads import map_in_threads
 from tests.runtime.run_abuse import interrupts
 from tests.runtime.workload import run_child
 
@@ -88,7 +88,7 @@ def run(files: str, step: int, *more: str) -> int:
     [
         ("runtime/pool.py,runtime/jit.py", 2, ["fresh"]),
         ("fastattn/worker_threads.py,scheduling/request.py,scheduling/queue.py", 1, []),
-        ("scheduling/scheduler.py", 1, []),
+        ("scheduling/scheduler.py,scheduling/ledger.py", 1, []),
         # The thread that is interrupted does it all: else it depends on the other how much there is for it to do.
         ("decoding/worker.py,decoding/batch.py,decoding/beginning.py", 5, ["alone"]),
         ("decoding/key_value_cache.py", 2, ["alone"]),
@@ -109,7 +109,7 @@ def test_an_interrupt_while_a_thread_starts_is_raised(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(threading.Thread, "start", start)
     with pytest.raises(KeyboardInterrupt):
-        run_in_threads(lambda number: None, 2, lambda: None)
+        map_in_threads(len, ["one", "two"], 2)
     pool = Pool(lambda address, helper: None, 1)
     with pytest.raises(KeyboardInterrupt):
         pool.ensure(1, 0)

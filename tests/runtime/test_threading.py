@@ -4,12 +4,13 @@ import os
 import subprocess
 import sys
 import threading
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 import fastattn
-from fastattn import functional, kernels
+from fastattn import kernels
 from fastattn.errors import InputError
 from tests import ROOT
 
@@ -190,13 +191,14 @@ def test_a_number_of_threads_that_is_none(count):
 
 def test_threads_of_attention_and_around_it(monkeypatch):
     seen = []
-    real = functional.attend_counting
+    attention_module = import_module("fastattn.functional.attention")
+    real = attention_module.attend_laid
 
-    def attend_counting(*arguments, **options):
+    def attend_laid(*arguments, **options):
         seen.append(kernels.current_threads())
         return real(*arguments, **options)
 
-    monkeypatch.setattr(functional, "attend_counting", attend_counting)
+    monkeypatch.setattr(attention_module, "attend_laid", attend_laid)
     expected = fastattn.attention(QUERY, QUERY, QUERY)
     one = fastattn.attention(QUERY, QUERY, QUERY, threads=1)
     with fastattn.use_threads(1):

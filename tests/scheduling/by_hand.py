@@ -16,17 +16,18 @@ class SchedulerByHand(Scheduler):
         super()._isolate(seat, error)
 
     def _start_thread(self, seat: Seat) -> bool:
+        self._ledger.offer(seat)
         return True
 
     def tick(self) -> bool:
         """Whether there was anything to do."""
-        for seat in list(self._seats):
-            if not self._leave_if_idle(seat):
+        for seat in list(self._ledger.seats):
+            if not self._ledger.leave_if_idle(seat):
                 try:
                     self._worker(seat).advance()
                 except Exception as error:  # noqa: BLE001  as in _compute
                     self._isolate(seat, error)
-        return bool(self._seats)
+        return bool(self._ledger.seats)
 
     def finish_all(self) -> None:
         while self.tick():
@@ -34,4 +35,5 @@ class SchedulerByHand(Scheduler):
 
     @property
     def is_at_rest(self) -> bool:
-        return not (self._seats or self._requests or self._queue.waiting or self._weight or self._queue.newcomers())
+        ledger = self._ledger
+        return ledger.is_free and not (ledger.requests or ledger.weight or ledger.queue.newcomers())

@@ -10,6 +10,7 @@ import pytest
 
 from fastattn.errors import InputError
 from fastattn.scheduling import scheduler as scheduling
+from fastattn.scheduling.ledger import Ledger
 from fastattn.scheduling.queue import Queue
 from fastattn.scheduling.request import Request
 from fastattn.scheduling.scheduler import Scheduler
@@ -98,7 +99,7 @@ def test_where_no_thread_is_to_be_had_submit_computes(monkeypatch):
     for _ in range(3):
         assert scheduler.submit(plan_of(*[2] * 40)).result(5) == [2] * 40
     assert ended(lambda: scheduler.run(plan_of(*[2] * 40))) == [2] * 40
-    assert not scheduler._seats
+    assert not scheduler._ledger.seats
 
 
 def test_a_failure_of_the_scheduler_itself_leaves_no_seat(monkeypatch):
@@ -210,7 +211,7 @@ def test_an_interrupt_doubles_nothing_that_another_thread_is_about_to_have_wait(
     """Between the end of a plan's stage and the beginning of the next."""
     scheduler = counting(SchedulerByHand)
     request = scheduler.submit(plan_of(1, 2, 3, stages=2), "one")
-    enter, interrupted = Scheduler._enter, []
+    enter, interrupted = Ledger.enter, []
 
     def interrupt():
         with pytest.raises(Interrupt):
@@ -226,7 +227,7 @@ def test_an_interrupt_doubles_nothing_that_another_thread_is_about_to_have_wait(
             ended(lambda: [interrupt()])
         enter(self, which, tickets)
 
-    monkeypatch.setattr(Scheduler, "_enter", enter_late)
+    monkeypatch.setattr(Ledger, "enter", enter_late)
     scheduler.finish_all()
     assert interrupted and request.result(0) == [1, 2, 3] and scheduler.is_at_rest
     assert not scheduler.failures
@@ -298,4 +299,64 @@ def test_many_callers_of_one_job_each_are_shared_among_the_seats():
     for caller in range(40):
         scheduler.submit(plan_of(3), caller)
     scheduler.tick()
-    assert [len(seat.tickets) for seat in scheduler._seats] == [20, 20]
+    assert [len(seat.tickets) for seat in scheduler._ledger.seats] == [20, 20]
+
+
+def test_a_seat_that_is_handed_over_is_not_given_up(monkeypatch):
+    """Its new thread has not begun yet when the caller of the old one asks for more."""
+    start_thread, second, requests = scheduling.start_thread, threading.Event(), []
+
+    def start_late(thread):
+        start_thread(threading.Thread(target=lambda: second.wait(10) and thread.run(), daemon=True))
+
+    class Joined(Counter):
+        def advance(self):
+            if not requests:
+                requests.append(scheduler.submit(plan_of(50), "other"))
+            return super().advance()
+
+    def late_plan():
+        second.set()
+        return plan_of(3)()
+
+    monkeypatch.setattr(scheduling, "start_thread", start_late)
+    scheduler = Scheduler(Joined, 1, lambda count: nullcontext(), 4, 1)
+    assert ended(lambda: [scheduler.run(plan_of(2)), scheduler.run(late_plan)]) == [[2], [3]]
+    assert requests[0].result(10) == [50]
+
+
+def test_a_callback_of_a_step_that_an_exit_ended_may_ask_for_more():
+    ready, struck, found = threading.Event(), [], []
+
+    class Exiting(Counter):
+        def advance(self):
+            ready.wait()
+            if not struck:
+                struck.append(threading.current_thread())
+                raise SystemExit
+            return super().advance()
+
+    scheduler = Scheduler(Exiting, 1, lambda count: nullcontext(), 4, 1)
+    request = scheduler.submit(plan_of(5))
+    request.add_done_callback(lambda done: found.append(scheduler.run(plan_of(2, 3))))
+    ready.set()
+    assert isinstance(ended(request.exception), SystemExit)
+    assert ended(lambda: scheduler.run(plan_of(1))) == [1]
+    assert found == [[2, 3]]
+    struck[0].join(20)
+    assert not struck[0].is_alive(), "it gave up a seat that it had lost"
+
+
+@pytest.mark.parametrize("when", ["_start_threads", "_hand_over"])
+def test_a_signal_handler_may_ask_for_more_before_and_after_the_steps(monkeypatch, when):
+    scheduler, found = counting(), []
+    function = getattr(scheduler, when)
+
+    def interposed(argument):
+        if not found:
+            found.append(scheduler.run(plan_of(2)))
+        function(argument)
+
+    monkeypatch.setattr(scheduler, when, interposed)
+    assert ended(lambda: scheduler.run(plan_of(3))) == [3]
+    assert found == [[2]] and not scheduler._ledger.seats

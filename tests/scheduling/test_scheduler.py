@@ -210,23 +210,43 @@ def test_an_interrupt_ends_the_request_it_reaches_and_others_begin_anew():
     assert scheduler.run(plan_of(2)) == [2]
 
 
+def alone(jobs):
+    """Results as run_alone has them made, which a worker's are not."""
+    return [-job.steps for job in jobs]
+
+
 def test_a_seat_is_claimed_where_nobody_else_is():
-    scheduler = counting(seats=2)
-    seat = scheduler.claim()
-    assert seat is not None and scheduler.claim() is None
-    others = [threading.Thread(target=lambda: found.append(scheduler.run(plan_of(2)))) for _ in range(2)]
-    found: list = []
-    waiting = scheduler.submit(plan_of(3), "other")
-    for other in others:
-        other.start()
-    scheduler.give_up(seat)
+    scheduler, found = counting(seats=2), []
+
+    def in_company(jobs):
+        waiting.append(scheduler.submit(plan_of(3), "other"))
+        for other in others:
+            other.start()
+        found.append(scheduler.run_alone(plan_of(4), alone))  # from a callback, say
+        return alone(jobs)
+
+    waiting: list = []
+    others = [threading.Thread(target=lambda: found.append(scheduler.run_alone(plan_of(2), alone))) for _ in range(2)]
+    assert scheduler.run_alone(plan_of(7, 8), in_company) == [-7, -8]
     for other in others:
         other.join(10)
-    assert waiting.result(10) == [3] and found == [[2], [2]]
+    assert waiting[0].result(10) == [3] and sorted(found)[-1] == [4], "the seat of others is not shared alone"
+    assert len(found) == 3 and all(steps in ([2], [-2]) for steps in sorted(found)[:2])
+    assert scheduler.run_alone(plan_of(1, stages=3), alone) == [-1]
+    assert scheduler.run_alone(plan_of(), alone) == []
 
 
-def test_a_claim_that_an_interrupt_left_keeps_nobody_out():
-    scheduler = counting()
-    assert scheduler.claim() is not None
-    assert scheduler.run(plan_of(2)) == [2]
-    assert scheduler.claim() is not None
+@pytest.mark.parametrize("error", [Interrupt, ValueError])
+def test_a_claim_that_an_interrupt_left_keeps_nobody_out(error):
+    """Nor one that an error left; and who came meanwhile is computed."""
+    scheduler, requests = counting(SchedulerByHand), []
+
+    def raising(jobs):
+        requests.append(scheduler.submit(plan_of(3), "other"))
+        raise error
+
+    with pytest.raises(error):
+        scheduler.run_alone(plan_of(2), raising)
+    scheduler.finish_all()
+    assert requests[0].result(0) == [3] and scheduler.is_at_rest
+    assert scheduler.run_alone(plan_of(2), alone) == [-2]

@@ -2,21 +2,40 @@
 
 Addresses are in bytes. Related arguments are passed as tuples:
 
-query, key, value, out  (address of the head's first row, distance of rows); for query also the distance of heads
-sentence  numbers of queries and keys, widths of keys and values
+query, key, value, out  (address of the head's first row, distance of rows); for query and out also the distance of
+          heads. ``table`` is an array of their dtype
+sentence  numbers of queries and keys, widths of keys and values, whether it has but a few rows
 block     first row, number of rows; row r is query r % queries of head r // queries
+tile      first row, stop
+outputs   see finish_block
 places    see cut_scratch
+
+A block of a few rows, the queries of a step, reads keys and values where they are: packing would take longer.
 """
+
+import math
 
 import numpy as np
 
+from fastattn.functions import any_function, modify_scores
+from fastattn.kernels.attention.few import multiply_keys_of_few, multiply_values_of_few, write_indices
+from fastattn.kernels.attention.masks import (
+    NONE,
+    is_masked,
+    mask_tile,
+    place_of_row,
+    seen_by,
+    seen_by_tile,
+    seen_here,
+    state_of_tile,
+)
+from fastattn.kernels.attention.rows import scale_row, widened, write_row
 from fastattn.kernels.attention.scores import (
+    LN_2,
     add_biases,
-    finish_row,
     finish_weights,
     hide_between,
     hide_from,
-    multiply_row,
     softmax_shift,
 )
 from fastattn.kernels.attention.tiles import (
@@ -30,64 +49,75 @@ from fastattn.kernels.attention.tiles import (
     pack_values,
     prefetch_rows,
     row_maxima,
+    row_maximum,
     take_exponentials,
     whole_columns,
 )
 from fastattn.runtime.jit import inner
+from fastattn.simd.bytes import hide_unseen
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.softmax import cap_row
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import SIZE, load_integer, load_scalar, splat, store, store_integer, store_scalar
+from fastattn.simd.vector import (
+    SIZE,
+    load,
+    load_integer,
+    load_scalar,
+    splat,
+    store,
+    store_integer,
+    store_scalar,
+    sum_lanes,
+)
 
 # Rows of adjacent heads are too far apart for the hardware's prefetcher: while one head is computed, the rows of the
 # head this many further on are prefetched.
 AHEAD = 2
 INTEGERS = 4  # the size in floats of two int64: a row's first key and stop
+INDICES = KEYS
 
 
-def scratch_size(limit: int, width: int, value_width: int) -> int:
+def scratch_size(limit: int, width: int, value_width: int, narrow: bool) -> int:
     """The number of scratch floats of a thread for blocks of ``limit`` rows; see cut_scratch."""
     columns, alignment = whole_columns(value_width), 16
     packed = KEYS * (whole_columns(width) + columns)
-    return packed + ROWS * KEYS + limit * (LANES + columns + width + 1 + INTEGERS) + ROWS + alignment
+    seen = (ROWS * KEYS + 3) // 4 + LANES
+    rows = limit * (LANES + columns + width + 1 + INTEGERS) + ROWS
+    return packed + ROWS * KEYS + rows + seen + INDICES + narrow * KEYS * max(width, value_width) + alignment
 
 
 @inner
 def cut_scratch(scratch, limit, width, value_width):
     """The addresses in a thread's scratch of: packed keys, packed values, a tile's scores; totals, sums, queries, first
-    keys and stops, maxima of a block's rows; new maxima of a tile's rows."""
+    keys and stops, maxima of a block's rows; new maxima of a tile's rows; bytes of what these see; indices; rows of
+    narrow numbers as float32."""
     columns = columns_of(value_width)
     values = scratch + KEYS * columns_of(width) * 4
     scores = values + KEYS * columns * 4
     totals = scores + ROWS * KEYS * 4
     sums = totals + limit * SIZE
     queries = sums + limit * columns * 4
-    seen = queries + limit * width * 4
-    tops = seen + limit * INTEGERS * 4
-    return scratch, values, scores, totals, sums, queries, seen, tops, tops + limit * 4
+    ranges = queries + limit * width * 4
+    tops = ranges + limit * INTEGERS * 4
+    new_tops = tops + limit * 4
+    seen = new_tops + ROWS * 4
+    indices = seen + ROWS * KEYS + LANES * 4
+    return scratch, values, scores, totals, sums, queries, ranges, tops, new_tops, seen, indices, indices + INDICES * 4
 
 
 @inner
-def seen_by(seen, t, keys):
-    """(first key, stop) that query t sees; ``seen`` is the address of all queries' pairs, 0: all keys."""
-    if seen == 0:
-        return 0, keys
-    return max(load_integer(seen + t * 16), 0), min(load_integer(seen + t * 16 + 8), keys)
+def start_rows(table, query, sentence, block, seen, form, head, places):
+    """Copy the block's queries times the factor and clear their state; returns (least first key, greatest stop).
 
-
-@inner
-def start_rows(query, sentence, block, seen, factor, places):
-    """Copy the block's queries times ``factor`` and clear their state; returns (least first key, greatest stop).
-
-    The last row is repeated to fill the last tile.
+    A head's sink is what its rows have seen before they see a key. The last row is repeated to fill the last tile.
     """
-    queries, keys, width, _ = sentence
+    queries, keys, width, _, _ = sentence
     first, count = block
-    _, _, _, totals, sums, rows, ranges, tops, _ = places
+    totals, rows, ranges, tops = places[3], places[5], places[6], places[7]
     least, last = keys, 0
     h, t = first // queries, first % queries
     for i in range((count + ROWS - 1) // ROWS * ROWS):
-        multiply_row(query[0] + h * query[2] + t * query[1], factor, rows + i * width * 4, width)
+        scale_row(table, query[0] + h * query[2] + t * query[1], form[0], rows + i * width * 4, width)
         begin, stop = seen_by(seen, t, keys)
         if begin < stop:
             least, last = min(least, begin), max(last, stop)
@@ -97,6 +127,9 @@ def start_rows(query, sentence, block, seen, factor, places):
         store_integer(stop, ranges + i * 16 + 8)
         store_scalar(np.float32(-np.inf), tops + i * 4)
         store(splat(np.float32(0)), totals + i * SIZE)
+        if form[2] != 0:
+            store_scalar(load_scalar(form[2] + (head + h) * 4), tops + i * 4)
+            store_scalar(np.float32(1), totals + i * SIZE)
         if i + 1 < count:
             t += 1
             if t == queries:
@@ -105,93 +138,90 @@ def start_rows(query, sentence, block, seen, factor, places):
 
 
 @inner
-def seen_here(ranges, n, s, here, sinks):
-    """(begin, stop) of what row n sees among ``here`` keys from s on; some between them may be hidden."""
-    begin, stop = load_integer(ranges + n * 16) - s, min(load_integer(ranges + n * 16 + 8) - s, here)
-    if begin >= here:
-        stop = min(stop, sinks - s)
-    return (0 if s < sinks else max(begin, 0)), stop
+def finish_scores(tile, s, here, span, queries, block, form, mask, masked, outputs, sinks, places):
+    """Turn a tile's products into scores: cap, apply the function, add biases, hide what a row does not see, keep
+    wanted weights.
 
-
-@inner
-def seen_by_tile(ranges, i, s, here, sinks):
-    """(begin, stop) of what any row of a tile sees among ``here`` keys from s on."""
-    front, stop = here, 0
-    for n in range(i, i + ROWS):
-        begin, end = seen_here(ranges, n, s, here, sinks)
-        if begin < end:
-            front, stop = min(front, begin), max(stop, end)
-    return front, stop
-
-
-@inner
-def finish_scores(i, s, here, span, queries, block, form, weight, sinks, places):
-    """Turn a tile's products into scores: cap, add biases, hide what a row does not see, keep wanted weights.
-
-    span     (begin, stop) of the tile's computed scores, in whole panels and vectors
+    span     (begin, stop, whole): the tile's computed scores, up to whole vectors
     queries  number of queries of each head; a query's position is its index
+    form     (factor of products, their cap or 0, sinks, function of scores, biases)
     """
-    _, _, scores, _, _, _, ranges, _, _ = places
-    front, whole = span
-    first, count = block
-    weights, weight_head, weight_row = weight
-    _, softcap, biases = form
+    scores, ranges, seen = places[2], places[6], places[9]
+    front, end, whole = span
+    _, softcap, _, function, biases = form
+    weights, weight_head, weight_row = outputs[:3]
     capped = softcap != np.float32(0)
-    changed = capped or biases[0] != 0 or biases[4] != 0 or biases[5] != 0
-    for n in range(i, i + ROWS):
-        row = scores + (n - i) * KEYS * 4
-        stop = max(seen_here(ranges, n, s, here, sinks)[1], 0)
+    changed = capped or biases[0] != 0 or biases[4] != 0 or biases[5] != 0 or any_function(function)
+    for n in range(tile[0], tile[1]):
+        row = scores + (n - tile[0]) * KEYS * 4
+        stop = max(min(seen_here(ranges, n, s, here, sinks)[1], end), 0)
         first_seen, h, t = load_integer(ranges + n * 16) - s, 0, 0
         if changed or weights != 0:  # a division for each row would slow short sentences
-            h, t = divmod(first + min(n, count - 1), queries)
+            h, t = place_of_row(block, n, queries)
         if changed:
             if capped:
                 cap_row(row + front * 4, (whole - front) * 4, softcap)
+            modify_scores(function, row + front * 4, mask[9], mask[10] + h, t, s + front, stop - front)
             add_biases(row + front * 4, biases, h, t, t, s + front, stop - front)
+        if masked:
+            hide_unseen(row + front * 4, seen + (n - tile[0]) * KEYS + front, (whole - front) * 4)
         if stop < whole:
             hide_from(row, max(stop, front), whole)
         if first_seen > front:
             hide_between(row, max(sinks - s, front), min(first_seen, whole))
         if weights != 0:
-            keep_scores(row, weights + h * weight_head + t * weight_row + s * 4, sinks - s, first_seen, stop)
+            line = weights + h * weight_head + t * weight_row + s * 4
+            keep_scores(row, line, front, min(sinks - s, first_seen, stop))
+            keep_scores(row, line, max(first_seen, front), stop)
 
 
 @inner
-def keep_scores(row, line, sinks, first_seen, stop):
-    """Copy the scores of the keys that a row sees to its row of weights; keys count from the packed ones' first."""
-    before = max(min(sinks, first_seen, stop), 0)
-    if before > 0:
-        copy_floats(row, line, before)
-    if max(first_seen, before) < stop:
-        copy_floats(
-            row + max(first_seen, before) * 4, line + max(first_seen, before) * 4, stop - max(first_seen, before)
-        )
+def keep_scores(row, line, first, stop):
+    """Copy the scores of some keys to a row of weights; keys count from the packed ones' first."""
+    if first < stop:
+        copy_floats(row + first * 4, line + first * 4, stop - first)
 
 
 @inner
-def attend_tile(i, s, here, sentence, block, form, weight, sinks, places):
-    """Attention of a tile's rows over the packed keys and values, from key s on: adds to their sums and totals."""
-    keys, values, scores, totals, sums, rows, ranges, tops, new_tops = places
-    front, stop = seen_by_tile(ranges, i, s, here, sinks)
+def attend_tile(table, tile, s, here, key, value, sentence, block, form, mask, masked, outputs, sinks, places):
+    """Attention of a tile's rows over ``here`` keys and values from s on: adds to their sums and totals."""
+    keys, values, scores, totals, sums, rows, ranges, tops, new_tops, seen, indices, _ = places
+    front, stop = seen_by_tile(ranges, tile, s, here, sinks)
     if front >= stop:
         return
-    queries, _, width, value_width = sentence
+    queries, _, width, value_width, few = sentence
     front -= front % COLUMNS
+    if masked:
+        front, stop, masked = mask_tile(mask, tile, block, queries, s, front, stop, seen)
+        if front >= stop:
+            return
+    i, count = tile[0], tile[1] - tile[0]
     whole, columns = (stop + LANES - 1) // LANES * LANES, columns_of(value_width)
-    multiply_keys(rows + i * width * 4, keys, width, front, stop, scores)
-    finish_scores(i, s, here, (front, whole), queries, block, form, weight, sinks, places)
+    if few:
+        multiply_keys_of_few(table, rows + i * width * 4, count, key, s, width, (front, stop), scores)
+    else:
+        multiply_keys(rows + i * width * 4, keys, width, front, stop, scores)
+    span = front, stop, whole
+    finish_scores(tile, s, here, span, queries, block, form, mask, masked, outputs, sinks, places)
     line, size, mine = scores + front * 4, (whole - front) * 4, sums + i * columns * 4
-    for n in range(ROWS):
+    for n in range(count):
         store_scalar(load_scalar(tops + (i + n) * 4), new_tops + n * 4)
-    row_maxima(line, KEYS * 4, size, new_tops)
-    take_exponentials(line, size, new_tops, tops + i * 4, totals + i * SIZE, mine, columns)
-    multiply_values(scores, values, front, stop, mine, columns)
+    if few:
+        for n in range(count):
+            row_maximum(line + n * KEYS * 4, 0, size, new_tops + n * 4)
+    else:
+        row_maxima(line, KEYS * 4, size, new_tops)
+    take_exponentials(line, size, count, new_tops, tops + i * 4, totals + i * SIZE, mine, columns)
+    if few:
+        multiply_values_of_few(table, scores, count, value, s, value_width, (front, stop), mine, columns, indices)
+    else:
+        multiply_values(scores, values, front, stop, mine, columns)
 
 
 @inner
 def prefetch_head_ahead(i, query, key, value, out, sentence, padded):
     """Prefetch a tile's share of the memory of a later head."""
-    queries, keys, width, value_width = sentence
+    queries, keys, width, value_width, _ = sentence
     ahead, value_ahead, stop = AHEAD * width * 4, AHEAD * value_width * 4, min(i + ROWS, queries)
     prefetch_rows(query[0] + ahead, query[1], i, stop, width)
     prefetch_rows(out[0] + value_ahead, out[1], i, stop, value_width)
@@ -201,23 +231,32 @@ def prefetch_head_ahead(i, query, key, value, out, sentence, padded):
 
 
 @inner
-def finish_block(out, sentence, block, weight, sinks, places):
-    """Write a block's outputs from its sums; returns the number of rows with a total of 0 or NaN."""
-    queries, _, _, width = sentence
+def finish_block(table, out, sentence, block, outputs, sinks, places):
+    """Write a block's outputs from its sums; returns the number of rows that see a key and have a total of 0 or NaN.
+
+    outputs  (address of weights, distances of heads and rows; address of log-sum-exps, distances of heads and rows);
+             address 0: not wanted
+    """
+    queries, _, _, width, _ = sentence
     first, count = block
-    _, _, _, totals, sums, _, ranges, tops, _ = places
-    weights, weight_head, weight_row = weight
+    totals, sums, ranges, tops = places[3], places[4], places[6], places[7]
+    weights, weight_head, weight_row, sum_exps, sum_exp_head, sum_exp_row = outputs
     columns, invalid = columns_of(width), 0
     h, t = first // queries, first % queries
     for i in range(count):
-        inverse = finish_row(sums + i * columns * 4, totals + i * SIZE, out[0] + h * width * 4 + t * out[1], width)
-        invalid += not inverse > np.float32(0)
+        total, top = sum_lanes(load(totals + i * SIZE)), load_scalar(tops + i * 4)
+        inverse = np.float32(0) if total == np.float32(0) else np.float32(1) / total
+        write_row(table, sums + i * columns * 4, inverse, out[0] + h * out[2] + t * out[1], width)
+        begin, stop = load_integer(ranges + i * 16), load_integer(ranges + i * 16 + 8)
+        invalid += begin < stop and not inverse > np.float32(0)
         if weights != 0:
-            line, shift = weights + h * weight_head + t * weight_row, softmax_shift(load_scalar(tops + i * 4))
-            begin, stop = load_integer(ranges + i * 16), load_integer(ranges + i * 16 + 8)
+            line, shift = weights + h * weight_head + t * weight_row, softmax_shift(top)
             before = min(sinks, begin, stop)
             finish_weights(line, before, shift, inverse)
             finish_weights(line + max(begin, before) * 4, stop - max(begin, before), shift, inverse)
+        if sum_exps != 0:
+            both = -math.inf if total == np.float32(0) else top * LN_2 + math.log(np.float64(total))
+            store_scalar(np.float32(both), sum_exps + h * sum_exp_head + t * sum_exp_row)
         t += 1
         if t == queries:
             h, t = h + 1, 0
@@ -225,27 +264,54 @@ def finish_block(out, sentence, block, weight, sinks, places):
 
 
 @inner
-def attend_block(query, key, value, out, sentence, block, mask, form, weight, places):
+def clear_weights(sentence, block, outputs, sinks, ranges):
+    """Set the weights of all keys in the ranges of a block's rows to -inf: not all of them will be computed."""
+    weights, weight_head, weight_row = outputs[:3]
+    for i in range(block[1]):
+        h, t = place_of_row(block, i, sentence[0])
+        line = weights + h * weight_head + t * weight_row
+        begin, stop = load_integer(ranges + i * 16), load_integer(ranges + i * 16 + 8)
+        before = min(sinks, begin, stop)
+        hide_between(line, 0, before)
+        hide_between(line, max(begin, before), stop)
+
+
+@inner
+def attend_block(table, query, key, value, out, sentence, block, seen, form, mask, outputs, places):
     """Attention of a whole block; returns the number of invalid rows, see finish_block.
 
-    mask      (seen, sinks); see seen_by
-    form      (factor of products, their cap or 0, biases); see add_biases
-    weight    (address, distance of heads, distance of rows); address 0: no weights are wanted
+    seen      (address of the ranges of the sentence's queries, 0: all see all keys; number of sinks)
+    form      (factor of products, their cap or 0, address of the sinks' logits or 0, function of scores, biases)
+    mask      see masks.py
     """
-    queries, keys, width, value_width = sentence
-    seen, sinks = mask
+    queries, keys, width, value_width, few = sentence
+    ranges, sinks = seen
     padded = (block[1] + ROWS - 1) // ROWS * ROWS
-    least, last = start_rows(query, sentence, block, seen, form[0], places)
+    least, last = start_rows(table, query, sentence, block, ranges, form, mask[10], places)
+    masked = is_masked(mask)
     for k in range(0, padded * columns_of(value_width), LANES):
         store(splat(np.float32(0)), places[4] + k * 4)
+    if masked and outputs[0] != 0:
+        clear_weights(sentence, block, outputs, sinks, places[6])
+    if few:
+        write_indices(places[10])
     for s in range(0, last, KEYS):
         here = min(KEYS, last - s)
         if s >= sinks and s + here <= least:
             continue
-        pack_keys(key[0] + s * key[1], key[1], here, width, places[0])
-        pack_values(value[0] + s * value[1], value[1], here, value_width, places[1])
+        if masked and state_of_tile(mask, (0, block[1]), block, queries, s, s + here) == NONE:
+            continue
+        if few:
+            tile = 0, block[1]
+            attend_tile(table, tile, s, here, key, value, sentence, block, form, mask, masked, outputs, sinks, places)
+            continue
+        packed_key, packed_row = widened(table, key[0] + s * key[1], key[1], here, width, places[11])
+        pack_keys(packed_key, packed_row, here, width, places[0])
+        packed_value, packed_row = widened(table, value[0] + s * value[1], value[1], here, value_width, places[11])
+        pack_values(packed_value, packed_row, here, value_width, places[1])
         for i in range(0, padded, ROWS):
             if s + KEYS >= last:
                 prefetch_head_ahead(i, query, key, value, out, sentence, padded)
-            attend_tile(i, s, here, sentence, block, form, weight, sinks, places)
-    return finish_block(out, sentence, block, weight, sinks, places)
+            tile = i, i + ROWS
+            attend_tile(table, tile, s, here, key, value, sentence, block, form, mask, masked, outputs, sinks, places)
+    return finish_block(table, out, sentence, block, outputs, sinks, places)

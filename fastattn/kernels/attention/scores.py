@@ -1,19 +1,23 @@
 """Scores and their softmax in both attention kernels, for one row of one head.
 
-score = (cap(q k' scale) + bias(h, t, s) + slope(h) (s - p) + table(h, s - p)) log2(e), -inf where the key is hidden;
-cap(x) = softcap tanh(x / softcap). Then the softmax, whose sums are divided at the end. Addresses are in bytes; scores
-are in scratch that may be written up to a multiple of LANES. What is added is passed as a tuple of addresses, 0 for
-none:
+score = (f(cap(q k' scale)) + bias(h, t, s) + slope(h) (s - p) + table(h, s - p)) log2(e), -inf where the key is hidden;
+cap(x) = softcap tanh(x / softcap), f the caller's function. Then the softmax, whose sums are divided at the end.
+Addresses are in bytes; scores are in scratch that may be written up to a multiple of LANES. What is added is passed as
+a tuple of addresses, 0 for none:
 
-biases  (bias, its distances of heads and rows, of keys in floats: 0 or 1; slopes of the heads; tables, with the
-        address of the entry for s - p = 0, and the distance of heads; whether p is 0 for all rows)
+biases  (bias, its distances of heads, rows and keys, the last 0 or 4; slopes of the heads; tables, with the address of
+        the entry for s - p = 0, and the distance of heads; whether p is 0 for all rows)
 """
 
+import math
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
+from fastattn.functions import NO_FUNCTION
 from fastattn.heads import Heads
+from fastattn.kernels.attention.memory import NO_ARRAY, NO_STEPS, steps_of
 from fastattn.position_bias import PositionBias
 from fastattn.runtime.jit import inner
 from fastattn.simd.target import LANES
@@ -32,53 +36,58 @@ from fastattn.simd.vector import (
     sum_lanes,
 )
 
-_NO_BIAS, _NO_TABLE = np.empty((0, 0, 0, 0), np.float32), np.empty((0, 1), np.float32)
-_NO_SLOPES = np.empty(0, np.float32)
+LN_2 = math.log(2.0)
+_NO_TABLE = np.empty((0, 1), np.float32)
 
 
-def score_form(heads: Heads, bias_BHTS: np.ndarray | None, position_bias: PositionBias | None) -> tuple:
-    """(factor of products, their cap or 0, bias_BHTS, slopes_H, table_HL, whether positions count from the start), for
-    kernels; arrays may be empty."""
-    if bias_BHTS is None and position_bias is None:
+def score_form(
+    heads: Heads,
+    bias_BHTS: np.ndarray | None = None,
+    position_bias: PositionBias | None = None,
+    sinks_H: np.ndarray | None = None,
+    function: Any = NO_FUNCTION,
+) -> tuple:
+    """(factor of products, their cap or 0, bias and its steps, slopes_H, table_HL, whether positions count from the
+    start, sinks_H times log2(e), function), for kernels; arrays may be empty."""
+    if bias_BHTS is None and position_bias is None and sinks_H is None and function is NO_FUNCTION:
         return _plain_form(heads.width, heads.scale, heads.softcap)
     position_bias = position_bias or PositionBias()
+    bias, steps = (NO_ARRAY, NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
     return (
         *_plain_form(heads.width, heads.scale, heads.softcap)[:2],
-        _NO_BIAS if bias_BHTS is None else np.ascontiguousarray(bias_BHTS),
-        _NO_SLOPES if position_bias.slopes_H is None else position_bias.slopes_H,
+        bias,
+        *steps,
+        NO_ARRAY if position_bias.slopes_H is None else position_bias.slopes_H,
         _NO_TABLE if position_bias.table_HL is None else position_bias.table_HL,
         int(position_bias.from_start),
+        NO_ARRAY if sinks_H is None else sinks_H * np.float32(LOG2_E),
+        function,
     )
 
 
 @lru_cache(256)  # a model needs the same thousands of times a second
 def _plain_form(width: int, scale: float | None, softcap: float) -> tuple:
     scale = width**-0.5 if scale is None else scale
-    return np.float32(scale * LOG2_E), np.float32(softcap * LOG2_E), _NO_BIAS, _NO_SLOPES, _NO_TABLE, 0
-
-
-@inner
-def strides(array_BHTS):
-    """Strides in floats along batch, head, row and key; 0 along an axis of length one."""
-    B, H, T, S = array_BHTS.shape
-    return (
-        H * T * S if B > 1 else 0,
-        T * S if H > 1 else 0,
-        S if T > 1 else 0,
-        1 if S > 1 else 0,
-    )
+    factor, cap = np.float32(scale * LOG2_E), np.float32(softcap * LOG2_E)
+    return factor, cap, NO_ARRAY, *NO_STEPS, NO_ARRAY, _NO_TABLE, 0, NO_ARRAY, NO_FUNCTION
 
 
 @inner
 def biases_of(form, b, h):
     """The biases of a ``score_form`` for ``add_biases``, for a sentence's heads from h on."""
-    _, _, bias_BHTS, slopes_H, table_HL, from_start = form
-    batch, head, row, step = strides(bias_BHTS)
-    bias = address(bias_BHTS) + (b * batch + h * head) * 4 if bias_BHTS.size > 0 else 0
+    _, _, bias, batch, head, row, key, slopes_H, table_HL, from_start, _, _ = form
+    place = address(bias) + b * batch + h * head if bias.size > 0 else 0
     slopes = address(slopes_H) + h * 4 if slopes_H.size > 0 else 0
     L = table_HL.shape[1]
     table = address(table_HL) + (h * L + L // 2) * 4 if table_HL.size > 0 else 0
-    return bias, head * 4, row * 4, step, slopes, table, L * 4, from_start
+    return place, head, row, key, slopes, table, L * 4, from_start
+
+
+@inner
+def score_form_of(form, b, h):
+    """(factor of products, their cap or 0, address of the sinks or 0, function, biases) of a sentence's heads from h."""
+    sinks_H, function = form[10], form[11]
+    return form[0], form[1], address(sinks_H) if sinks_H.size > 0 else 0, function, biases_of(form, b, h)
 
 
 @inner
@@ -101,7 +110,7 @@ def multiply_row(source, factor, target, width):
 
 @inner
 def add_bias(score, bias, step, count):
-    """score += bias log2(e); biases are ``step`` floats (0 or 1) apart."""
+    """score += bias log2(e); biases are ``step`` bytes (0 or 4) apart."""
     zero, factor, constant = splat(np.float32(0)), splat(np.float32(LOG2_E)), splat(load_scalar(bias))
     for s in range(0, count, LANES):
         if step != 0:
@@ -125,11 +134,11 @@ def add_biases(score, biases, head, row, position, first, count):
     if count <= 0:
         return
     if bias != 0:
-        add_bias(score, bias + head * bias_head + row * bias_row + first * 4 * bias_step, bias_step, count)
+        add_bias(score, bias + head * bias_head + row * bias_row + first * bias_step, bias_step, count)
     if slopes != 0:
         add_slope(score, load_scalar(slopes + head * 4), first if from_start != 0 else first - position, count)
     if table != 0:
-        add_bias(score, table + head * table_head + (first - position) * 4, 1, count)
+        add_bias(score, table + head * table_head + (first - position) * 4, 4, count)
 
 
 @inner

@@ -4,7 +4,8 @@ A task is a block of query rows of one sentence and key head (the rows of all qu
 keys at a time, transposed, and their values in panels of COLUMNS columns, then takes ROWS query rows at a time: scores
 by register tiles, online softmax (Milakov and Gimelshein 2018) in base 2, the sum of values by register tiles (Dao
 2023, algorithm 1). The queries are multiplied by the scale and log2(e). Each row has a first key and a stop, and may
-have sinks before the first; blocks, tiles and panels of keys that none of their rows sees are skipped.
+have sinks before the first; a mask may say more (masks.py). Blocks, tiles and panels of keys that none of their rows
+sees are skipped. A sentence of a few rows reads its keys and values where they are (few.py).
 
 Bits: the tile of a key depends only on its index in its own sentence, and a hidden key adds exact zeros, so a row's
 result does not depend on the batch, the blocks or the number of threads.
@@ -21,9 +22,13 @@ No gain: prefetching the next keys of a long sentence, blocks of 1024 rows.
 import numpy as np
 from numba import prange
 
+from fastattn.functions import NO_FUNCTION
 from fastattn.heads import Heads
-from fastattn.kernels.attention.blocks import attend_block, cut_scratch, scratch_size, seen_by
-from fastattn.kernels.attention.scores import aligned, biases_of, score_form, strides
+from fastattn.kernels.attention.blocks import attend_block, cut_scratch, scratch_size
+from fastattn.kernels.attention.few import FEW
+from fastattn.kernels.attention.masks import seen_by
+from fastattn.kernels.attention.memory import Laid
+from fastattn.kernels.attention.scores import aligned, score_form, score_form_of
 from fastattn.kernels.attention.tiles import ROWS
 from fastattn.position_bias import PositionBias
 from fastattn.runtime.jit import inner, kernel
@@ -46,15 +51,40 @@ def block_cost(first, count, queries, keys, seen):
 
 
 @inner
-def place_of(array, row, column):
-    """(address of an element in an array of rows, distance of rows)."""
-    return address(array) + (row * array.shape[1] + column) * array.itemsize, array.shape[1] * array.itemsize
+def place_of(arrays, steps, n, b, row, head):
+    """(address of a row's head in array n, distance of rows, distance of heads)."""
+    offset, batch_step, head_step, row_step = steps[4 * n], steps[4 * n + 1], steps[4 * n + 2], steps[4 * n + 3]
+    return address(arrays[n]) + offset + b * batch_step + row * row_step + head * head_step, row_step, head_step
 
 
 @inner
 def seen_from(seen_N2, first):
     """The address in seen_N2 of row ``first``; 0: every row sees all keys."""
     return address(seen_N2) + first * 16 if seen_N2.size > 0 else 0
+
+
+@inner
+def mask_of(mask, b, h):
+    """The mask of a sentence's rows of the heads from h on, as masks.py has it.
+
+    mask  an array of bytes or an empty one, and bytes from batch to batch, head to head, row to row, key to key; a table
+          of blocks or an empty one, its steps from batch to batch and head to head, queries and keys of a block, blocks
+          of keys; a function
+    """
+    seen, batch, head, row, key, table, table_batch, table_head, block_queries, block_keys, columns, function = mask
+    array = address(seen) + b * batch + h * head if seen.size > 0 else 0
+    blocks = address(table) + b * table_batch + h * table_head if table.size > 0 else 0
+    return array, head, row, key, blocks, table_head, block_queries, block_keys, columns, b, h, function
+
+
+@inner
+def outputs_of(outputs, b, first, h):
+    """The outputs of a sentence's rows, the first of them row ``first``, for finish_block."""
+    weights_BHTS, sum_exps, batch_step, head_step, row_step = outputs
+    _, H, T, S = weights_BHTS.shape
+    weights = address(weights_BHTS) + (b * H + h) * T * S * 4 if weights_BHTS.size > 0 else 0
+    logs = address(sum_exps) + b * batch_step + first * row_step + h * head_step if sum_exps.size > 0 else 0
+    return weights, T * S * 4, S * 4, logs, head_step, row_step
 
 
 @inner
@@ -72,63 +102,64 @@ def whole_cost(starts, seen_N2, group, key_heads, limit):
 
 
 @inner
-def attend_share(rows, starts, shape, columns, mask, form, weights_BHTS, share, scratch):
+def attend_share(arrays, steps, starts, shape, seen, mask, form, outputs, share, scratch):
     """Compute a thread's blocks; share: (its number, number of shares, cost of all); others as in ``attend``."""
-    query_NE, key_ME, value_ME, out_NF = rows
+    table = arrays[0]
     query_starts_B1, key_starts_B1 = starts
     heads, key_heads, width, value_width, limit = shape
-    seen_N2, sinks = mask
+    seen_N2, sinks = seen
     part, parts, everything = share
     group, places = heads // key_heads, cut_scratch(aligned(scratch), limit, width, value_width)
-    weight_batch, weight_head, weight_row, _ = strides(weights_BHTS)
     invalid = done = 0
     for b in range(len(query_starts_B1) - 1):
         q, k = query_starts_B1[b], key_starts_B1[b]
-        queries, keys, seen = query_starts_B1[b + 1] - q, key_starts_B1[b + 1] - k, seen_from(seen_N2, q)
+        queries, keys, ranges = query_starts_B1[b + 1] - q, key_starts_B1[b + 1] - k, seen_from(seen_N2, q)
         for g in range(key_heads):
             for first in range(0, queries * group, limit):
                 count = min(limit, queries * group - first)
                 owner = min(done * parts // max(everything, 1), parts - 1)
-                done += block_cost(first, count, queries, keys, seen)
+                done += block_cost(first, count, queries, keys, ranges)
                 if owner != part:
                     continue
                 h = g * group
-                weight = address(weights_BHTS) + (b * weight_batch + h * weight_head) * 4
-                query, query_row = place_of(query_NE, q, columns[0] + h * width)
                 invalid += attend_block(
-                    (query, query_row, width * 4),
-                    place_of(key_ME, k, columns[1] + g * width),
-                    place_of(value_ME, k, columns[2] + g * value_width),
-                    place_of(out_NF, q, h * value_width),
-                    (queries, keys, width, value_width),
+                    table,
+                    place_of(arrays, steps, 0, b, q, h),
+                    place_of(arrays, steps, 1, b, k, g),
+                    place_of(arrays, steps, 2, b, k, g),
+                    place_of(arrays, steps, 3, b, q, h),
+                    (queries, keys, width, value_width, queries * group <= FEW),
                     (first, count),
-                    (seen, sinks),
-                    (form[0], form[1], biases_of(form, b, h)),
-                    (weight if weights_BHTS.size > 0 else 0, weight_head * 4, weight_row * 4),
+                    (ranges, sinks),
+                    score_form_of(form, b, h),
+                    mask_of(mask, b, h),
+                    outputs_of(outputs, b, q, h),
                     places,
                 )
     return invalid
 
 
 @kernel
-def attend(rows, starts, shape, columns, mask, form, weights_BHTS, scratch_PN, invalid_P):
+def attend(arrays, steps, starts, shape, seen, mask, form, outputs, scratch_PN, invalid_P):
     """All blocks of ``limit`` rows, divided into P parts of similar cost, one for each thread; see attention.
 
-    rows     query_NE, key_ME, value_ME, out_NF
+    arrays   queries, keys, values, out, of one type, for their addresses
+    steps    of each: bytes to its first head, from batch to batch (beside the rows between), head to head, row to row;
+             these and the others are flat tuples, since Numba's own threads take no others
     starts   query_starts_B1, key_starts_B1
     shape    heads, key heads, widths of keys and values, limit
-    columns  of the first query, key and value
-    mask     seen_N2, empty: all keys; sinks
+    seen     seen_N2, empty: all keys; sinks
+    mask     see mask_of
     form     see score_form
-    weights_BHTS  empty: none are wanted
-    invalid_P  written: the number of rows of each part with a total of 0 or NaN
+    outputs  weights_BHTS; log-sum-exps and their steps from batch to batch, head to head, row to row; empty: not wanted
+    invalid_P  written: the number of rows of each part that see a key and have a total of 0 or NaN
     """
     heads, key_heads, _, _, limit = shape
-    everything = whole_cost(starts, mask[0], heads // key_heads, key_heads, limit)
+    everything = whole_cost(starts, seen[0], heads // key_heads, key_heads, limit)
     for part in prange(0, len(scratch_PN)):
         scratch, _, _ = take_part(scratch_PN, part, 0)
         share = part, len(scratch_PN), everything
-        invalid_P[part] = attend_share(rows, starts, shape, columns, mask, form, weights_BHTS, share, scratch)
+        invalid_P[part] = attend_share(arrays, steps, starts, shape, seen, mask, form, outputs, share, scratch)
 
 
 def block_rows(N: int, heads: int, key_heads: int, width: int, parts: int) -> int:
@@ -169,8 +200,22 @@ def seen_keys(
     return seen_N2
 
 
-_NO_OFFSET, _NO_KEYS = np.zeros(1, np.int64), np.empty((0, 2), np.int64)
-_NO_WEIGHTS = np.empty((0, 0, 0, 0), np.float32)
+_NO_OFFSET, NO_RANGES = np.zeros(1, np.int64), np.empty((0, 2), np.int64)
+_NO_BYTES = np.empty(0, np.uint8)
+NO_MASK = _NO_BYTES, 0, 0, 0, 0, _NO_BYTES, 0, 0, 1, 1, 0, NO_FUNCTION
+NO_OUTPUTS = np.empty((0, 0, 0, 0), np.float32), np.empty(0, np.float32), 0, 0, 0
+
+
+def attend_laid(laid: Laid, heads: Heads, seen: tuple, mask: tuple, form: tuple, outputs: tuple) -> int:
+    """The kernel ``attend`` on the caller's threads; returns how many rows that see a key have no softmax."""
+    H, G, width, value_width = heads[:4]
+    value_width = value_width or width
+    parts = current_threads()
+    limit = block_rows(int(laid.starts[0][-1]), H, G, width, parts)
+    floats = scratch_size(limit, width, value_width, laid.arrays[0].itemsize < 4)
+    scratch_PN, invalid_P = np.empty((parts, floats), np.float32), np.empty(parts, np.int64)
+    attend(*laid, (H, G, width, value_width, limit), seen, mask, form, outputs, scratch_PN, invalid_P)
+    return int(invalid_P.sum())
 
 
 def attention(
@@ -198,47 +243,18 @@ def attention(
     weights_BHTS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
     A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
     """
-    rows, starts = (query_NE, key_ME, value_ME), (query_starts_B1, key_starts_B1)
-    arguments = _prepared(rows, starts, heads, (seen_N2, sinks), (bias_BHTS, position_bias), weights_BHTS)
-    attend(*arguments)
-    return arguments[0][3]
-
-
-def attend_counting(
-    rows: tuple[np.ndarray, ...],
-    starts: tuple[np.ndarray, ...],
-    heads: Heads,
-    mask: tuple[np.ndarray | None, int],
-    biases: tuple[np.ndarray | None, PositionBias | None],
-    weights_BHTS: np.ndarray | None,
-) -> tuple[np.ndarray, int]:
-    """``attention``, and how many rows of a head have no softmax: they see no key, or their scores overflowed."""
-    arguments = _prepared(rows, starts, heads, mask, biases, weights_BHTS)
-    attend(*arguments)
-    return arguments[0][3], int(arguments[-1].sum())
-
-
-def _prepared(
-    rows: tuple[np.ndarray, ...],
-    starts: tuple[np.ndarray, ...],
-    heads: Heads,
-    mask: tuple[np.ndarray | None, int],
-    biases: tuple[np.ndarray | None, PositionBias | None],
-    weights_BHTS: np.ndarray | None,
-) -> tuple:
-    """The arguments of the kernel ``attend``: rows with out_NF behind them first, the counts of each part last."""
-    value_width = heads.value_width or heads.width
-    parts, N = current_threads(), len(rows[0])
-    limit = block_rows(N, heads.query_heads, heads.key_heads, heads.width, parts)
-    out_NF, invalid_P = np.empty((N, heads.query_heads * value_width), np.float32), np.empty(parts, np.int64)
-    scratch_PN = np.empty((parts, scratch_size(limit, heads.width, value_width)), np.float32)
-    shape = heads.query_heads, heads.key_heads, heads.width, value_width, limit
-    columns = heads.query_column, heads.key_column, heads.value_column
-    seen_N2, sinks = mask
-    seen = (_NO_KEYS if seen_N2 is None else seen_N2), sinks
-    if weights_BHTS is None:
-        weights_BHTS = _NO_WEIGHTS
-    else:
+    H, G, width, value_width = heads[:4]
+    value_width = value_width or width
+    out_NF = np.empty((len(query_NE), H * value_width), np.float32)
+    arrays = query_NE, key_ME, value_ME, out_NF
+    columns = heads.query_column, heads.key_column, heads.value_column, 0
+    widths = width, width, value_width, value_width
+    steps = [step for x, c, w in zip(arrays, columns, widths) for step in (4 * c, 0, 4 * w, 4 * x.shape[1])]
+    laid = Laid(tuple([x.reshape(-1) for x in arrays]), tuple(steps), (query_starts_B1, key_starts_B1))
+    outputs = NO_OUTPUTS
+    if weights_BHTS is not None:
         weights_BHTS.fill(0)
-    form = score_form(heads, *biases)
-    return (*rows, out_NF), starts, shape, columns, seen, form, weights_BHTS, scratch_PN, invalid_P
+        outputs = weights_BHTS, *NO_OUTPUTS[1:]
+    seen = (NO_RANGES if seen_N2 is None else seen_N2), sinks
+    attend_laid(laid, heads, seen, NO_MASK, score_form(heads, bias_BHTS, position_bias), outputs)
+    return out_NF

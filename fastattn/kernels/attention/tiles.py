@@ -22,7 +22,7 @@ KEYS = 256
 score_tile = make_tile(ROWS, VECTORS)
 half_score_tile = make_tile(ROWS, 1)  # for the last keys if they fit
 value_tile = make_tile(ROWS, VECTORS, accumulate=True)
-row_maxima = make_row_maxima(ROWS)
+row_maxima, row_maximum = make_row_maxima(ROWS), make_row_maxima(1)
 
 
 def whole_columns(width):
@@ -88,13 +88,13 @@ def multiply_values(score, values, front, stop, sums, columns):
 
 
 @inner
-def take_exponentials(score, size, new_tops, top, total, sums, columns):
-    """Replace scores of a tile's rows by exponentials relative to their maxima, and add these to the rows' totals.
+def take_exponentials(score, size, count, new_tops, top, total, sums, columns):
+    """Replace scores of ``count`` rows by exponentials relative to their maxima, and add these to the rows' totals.
 
     If a maximum grew, the total and the sums relative to the previous one are rescaled first. ``size`` is in bytes, a
     row of ``sums`` has ``columns`` floats; the others are addresses for the first row.
     """
-    for n in range(ROWS):
+    for n in range(count):
         now, before = load_scalar(new_tops + n * 4), load_scalar(top + n * 4)
         if now != before:
             store_scalar(now, top + n * 4)

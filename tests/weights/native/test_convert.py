@@ -16,7 +16,7 @@ from fastattn.cli.entry import commands
 from fastattn.encoder import Encoder
 from fastattn.translator import Translator
 from fastattn.weights.native import convert
-from tests.weights.native.test_native import encoder_model, translation_model
+from tests.weights.native.folders import encoder_model, translation_model
 
 COMMAND = [sys.executable, "-m", "fastattn.cli"]
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX signals and limits")

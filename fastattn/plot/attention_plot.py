@@ -1,0 +1,162 @@
+"""plot_attention: checks of weights and labels, then an AttentionPlot that draws them."""
+
+import operator
+import os
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+
+from fastattn.errors import InputError, described
+from fastattn.files import checked_path, open_file
+from fastattn.plot.labels import checked_labels, printable_text
+from fastattn.plot.page import fragment, page
+from fastattn.plot.picture import ALONE, BESIDE_OTHERS, Frame, Panel, Picture, draw, frame_of
+
+MOST_HEADS, MOST_POSITIONS, MOST_WEIGHTS = 256, 4096, 1 << 24  # the last about 24 MB of HTML
+
+
+def plot_attention(
+    weights: Any,
+    rows: Iterable[str | int] | None = None,
+    columns: Iterable[str | int] | None = None,
+    *,
+    title: str | None = None,
+) -> "AttentionPlot":
+    """A picture of attention weights, which a notebook shows by itself.
+
+    weights        floating point numbers (T, S), (H, T, S) or (1, H, T, S): heads, queries, keys; at least 0. The
+                   saliency of the tokens of a text is (1, S)
+    rows, columns  T and S labels: tokens, or numbers; None: 0, 1, 2, ...
+    title          a line above the picture
+    InputError for anything else, NaN and infinity, and for more than 256 heads, 4,096 rows or columns, or 16,777,216
+    weights in all.
+    """
+    weights_HTS = _checked_weights(weights)
+    if title is not None and not isinstance(title, str):
+        raise InputError(f"title should be a str, got {described(title)}")
+    _, T, S = weights_HTS.shape
+    return AttentionPlot(
+        weights_HTS, checked_labels("rows", rows, T), checked_labels("columns", columns, S), printable_text(title or "")
+    )
+
+
+class AttentionPlot:
+    """A picture of attention weights, made by ``plot_attention``.
+
+    Its colours are shares of the largest weight of all heads; in the mean of the heads, shares of the mean's largest.
+    A notebook shows the HTML: a choice of the head, and each weight under the pointer or with the arrow keys. It loads
+    nothing; where scripts do not run, the SVG in it remains. There is no ``_repr_svg_``: notebooks show the HTML where
+    they are given both, and would store the picture twice.
+    """
+
+    def __init__(self, weights_HTS: np.ndarray, rows: list[str], columns: list[str], title: str):
+        self._largest = float(weights_HTS.max()) or 1.0
+        self._weights_HTS = weights_HTS
+        self._rows, self._columns, self._title = rows, columns, title
+
+    def __repr__(self) -> str:
+        return f"<AttentionPlot: {self._description}>"
+
+    def _repr_html_(self) -> str:
+        panels = self._panels("mean") + self._panels("all") if len(self._weights_HTS) > 1 else self._panels(0)
+        picture, frame = self._draw(panels[:1])
+        return fragment(picture, frame, panels)
+
+    @property
+    def html(self) -> str:
+        """A whole page with what a notebook shows."""
+        return page(self._repr_html_(), self._title or "Attention weights")
+
+    @property
+    def svg(self) -> str:
+        """The static picture of all heads."""
+        return self.to_svg()
+
+    def to_svg(self, head: int | Literal["mean", "all"] = "all") -> str:
+        """A static picture of one head (from 0), of the mean of the heads, or of all beside each other.
+
+        It follows the reader's choice of light or dark. Of at most 4,096 cells, if none is smaller than a pixel, each
+        tells its weight under the pointer.
+        """
+        return self._draw(self._panels(head))[0].svg
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write ``svg`` or ``html``, as the path's suffix says; the file is there whole or not at all."""
+        name = checked_path(path)
+        suffix = os.path.splitext(name)[1].lower()
+        if suffix not in (".svg", ".html"):
+            raise InputError(f"a picture's path should end in .svg or .html, got {described(name)}")
+        text = self.svg if suffix == ".svg" else self.html
+        with open_file(name) as output:
+            output.write(text.encode())
+
+    @property
+    def _description(self) -> str:
+        H, T, S = self._weights_HTS.shape
+        counts = ((H, "head"), (T, "row"), (S, "column"))
+        listed = ", ".join(f"{number} {name}{'s' * (number > 1)}" for number, name in counts)
+        return f"{self._title + ': ' if self._title else ''}attention weights, {listed}"
+
+    def _panels(self, head: Any) -> list[Panel]:
+        H = len(self._weights_HTS)
+        if isinstance(head, str) and head == "all":
+            return [self._panels(h)[0] for h in range(H)]
+        if isinstance(head, str) and head == "mean":
+            return [self._mean()]
+        h = _checked_head(head, H)
+        return [Panel(f"head {h}" if H > 1 else "", self._weights_HTS[h], self._largest)]
+
+    def _mean(self) -> Panel:
+        """Of its own largest weight: where heads look at different places, it would be dark beside theirs."""
+        H = len(self._weights_HTS)
+        mean_TS = (self._weights_HTS / self._largest).mean(axis=0, dtype=np.float64) * self._largest  # no overflow
+        return Panel(f"mean of {H} heads" if H > 1 else "", mean_TS, float(mean_TS.max()) or 1.0)
+
+    def _draw(self, panels: list[Panel]) -> tuple[Picture, Frame]:
+        size = ALONE if len(panels) == 1 else BESIDE_OTHERS
+        frame = frame_of(self._rows, self._columns, size, headed=bool(panels[0].name))
+        return draw(panels, frame, self._title, self._description), frame
+
+
+def _checked_head(head: Any, heads: int) -> int:
+    wanted = f"head should be 'mean', 'all' or a whole number from 0 to {heads - 1}"
+    try:
+        number = operator.index(head)
+    except TypeError:
+        raise InputError(f"{wanted}, got {described(head)}") from None
+    if isinstance(head, bool) or not 0 <= number < heads:
+        raise InputError(f"{wanted}, got {described(head)}")
+    return number
+
+
+def _checked_weights(weights: Any) -> np.ndarray:
+    """The weights as a new array (H, T, S), float32 or float64."""
+    try:
+        array = np.asarray(weights)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"weights should be an array of numbers, got a {type(weights).__name__}") from None
+    if array.dtype.kind != "f":
+        raise InputError(f"weights should be floating point numbers, got {array.dtype}")
+    if array.ndim not in (2, 3, 4) or (array.ndim == 4 and len(array) != 1):
+        raise InputError(f"weights should be (T, S), (H, T, S) or (1, H, T, S), got {array.shape}")
+    if not array.size:
+        raise InputError(f"weights should have at least one head, row and column, got {array.shape}")
+    return _checked_values(array[None] if array.ndim == 2 else array if array.ndim == 3 else array[0])
+
+
+def _checked_values(array: np.ndarray) -> np.ndarray:
+    H, T, S = array.shape
+    if H > MOST_HEADS or max(T, S) > MOST_POSITIONS or array.size > MOST_WEIGHTS:
+        raise InputError(
+            f"weights should be at most {MOST_HEADS} heads, {MOST_POSITIONS:,} rows, as many columns, "
+            f"and {MOST_WEIGHTS:,} in all, got {array.shape}"
+        )
+    with np.errstate(over="ignore"):  # of a long double
+        weights_HTS = array.astype(np.float64 if array.dtype.itemsize > 4 else np.float32)
+    np.add(weights_HTS, 0.0, out=weights_HTS)  # which makes -0 a 0
+    if not np.isfinite(weights_HTS).all():
+        raise InputError("weights should be finite, got NaN or infinity")
+    if weights_HTS.min() < 0:
+        raise InputError(f"weights should be at least 0, got {weights_HTS.min():g}")
+    return weights_HTS

@@ -1,0 +1,181 @@
+"""Attention weights as HTML: the static picture, over which a script paints the chosen head and tells each weight.
+
+Everything that the script needs is in attributes of the outermost element, and the script finds those elements by their
+class: there are no ids, so the same HTML may stand in a page twice. Controls are hidden until the script runs.
+"""
+
+import base64
+import json
+from html import escape
+
+import numpy as np
+
+from fastattn.plot.colours import scale
+from fastattn.plot.picture import Frame, Panel, Picture
+
+FEW = 1 << 19  # weights; they are sent as 16 bits, more as 8
+
+# A page's own theme comes before the system's: JupyterLab, Visual Studio Code, Colab and Sphinx say which they have.
+_LIGHT = "color-scheme:light;color:#1f2328;background:#fff"
+_DARK = "color-scheme:dark;color:#e6e9ee;background:#16191f"
+_LIGHT_PAGE = ":is([data-jp-theme-light=true],[data-theme=light],[theme=light],.vscode-light)"
+_DARK_PAGE = ":is([data-jp-theme-light=false],[data-theme=dark],[theme=dark],.vscode-dark)"
+STYLE = f"""
+.fastattn-attention{{{_LIGHT};font:13px system-ui,sans-serif;padding:2px}}
+@media(prefers-color-scheme:dark){{.fastattn-attention{{{_DARK}}}}}
+{_LIGHT_PAGE} .fastattn-attention{{{_LIGHT}}}
+{_DARK_PAGE} .fastattn-attention{{{_DARK}}}
+.fastattn-attention .fastattn-paper{{fill:none}}
+.fastattn-attention .fastattn-ink{{fill:currentColor}}
+.fastattn-bar{{margin:8px 12px 0}}
+.fastattn-bar select{{font:inherit}}
+.fastattn-bar output{{display:block;height:1.5em;margin-top:4px}}
+.fastattn-bar output{{overflow:hidden;white-space:nowrap;text-overflow:ellipsis}}
+.fastattn-stage{{position:relative}}
+.fastattn-stage svg{{display:block;width:100%;height:auto}}
+.fastattn-stage canvas{{position:absolute;cursor:crosshair;image-rendering:pixelated}}
+.fastattn-cursor{{position:absolute;box-sizing:border-box;pointer-events:none;outline:2px solid #21d0ff}}
+"""
+
+SCRIPT = r"""
+(() => {
+  const decoded = text => Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
+  const begin = root => {
+    const data = root.dataset, rows = JSON.parse(data.rows), columns = JSON.parse(data.columns);
+    const T = rows.length, S = columns.length, levels = +data.levels, [blockT, blockS] = JSON.parse(data.block);
+    const bytes = decoded(data.weights), colours = decoded(data.colours);
+    const weights = levels > 255 ? new Uint16Array(bytes.buffer) : bytes;
+    const find = selector => root.querySelector(selector), canvas = find("canvas"), cursor = find(".fastattn-cursor");
+    const select = find("select"), output = find("output"), heading = find(".fastattn-heading");
+    const height = canvas.height = Math.ceil(T / blockT), width = canvas.width = Math.ceil(S / blockS);
+    const tops = JSON.parse(data.largest), chosen = () => select ? select.selectedIndex : 0;
+    const exponent = number => Math.floor(Math.log10(number));
+    let row = 0, column = 0, pointed = false;
+
+    // The place of the largest weight in a block; a block is one weight, unless there are more than pixels.
+    const largest = (y, x) => {
+      const head = chosen();
+      let best = -1;
+      for (let t = y * blockT; t < Math.min(T, (y + 1) * blockT); t++)
+        for (let s = x * blockS; s < Math.min(S, (x + 1) * blockS); s++) {
+          const place = (head * T + t) * S + s;
+          if (best < 0 || weights[place] > weights[best]) best = place;
+        }
+      return best;
+    };
+    const paint = () => {
+      const context = canvas.getContext("2d"), image = context.createImageData(width, height);
+      for (let y = 0, i = 0; y < height; y++)
+        for (let x = 0; x < width; x++, i += 4) {
+          const colour = 3 * Math.round(weights[largest(y, x)] * 255 / levels);
+          image.data.set([colours[colour], colours[colour + 1], colours[colour + 2], 255], i);
+        }
+      context.putImageData(image, 0, 0);
+      if (heading && select) heading.textContent = select.options[select.selectedIndex].text;
+      find(".fastattn-largest").textContent = +tops[chosen()].toPrecision(4);
+    };
+    const show = (y, x) => {
+      row = Math.max(0, Math.min(height - 1, y));
+      column = Math.max(0, Math.min(width - 1, x));
+      pointed = true;
+      const place = largest(row, column), top = tops[chosen()], value = weights[place] / levels * top;
+      const digits = value && Math.max(1, Math.min(4, 1 + exponent(value) - exponent(top / levels)));
+      const label = text => "\u2068" + text + "\u2069";
+      output.textContent = `${value && +value.toPrecision(digits)} (row ${label(rows[Math.floor(place / S) % T])}, ` +
+        `column ${label(columns[place % S])})`;
+      const box = canvas.style, part = (whole, count) => `calc(${whole} / ${count})`;
+      cursor.style.left = `calc(${box.left} + ${box.width} * ${column} / ${width})`;
+      cursor.style.top = `calc(${box.top} + ${box.height} * ${row} / ${height})`;
+      cursor.style.width = part(box.width, width);
+      cursor.style.height = part(box.height, height);
+      cursor.hidden = false;
+    };
+    const hide = () => { cursor.hidden = true; output.textContent = ""; pointed = false; };
+    const moves = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]};
+    canvas.addEventListener("pointermove", event => {
+      const box = canvas.getBoundingClientRect();
+      show(Math.floor((event.clientY - box.top) / box.height * height),
+           Math.floor((event.clientX - box.left) / box.width * width));
+    });
+    canvas.addEventListener("pointerleave", hide);
+    canvas.addEventListener("blur", hide);
+    canvas.addEventListener("keydown", event => {
+      const move = moves[event.key];
+      if (!move || event.ctrlKey || event.altKey || event.metaKey) return;
+      event.preventDefault();
+      event.stopPropagation();
+      if (pointed) show(row + move[0], column + move[1]); else show(row, column);
+    });
+    if (select) select.addEventListener("change", () => { paint(); hide(); });
+    paint();
+    canvas.hidden = find(".fastattn-bar").hidden = false;
+  };
+  for (const root of document.querySelectorAll("div.fastattn-attention")) {
+    if (root.fastattnBegun) continue;
+    root.fastattnBegun = true;
+    begin(root);
+  }
+})();
+"""
+
+
+def fragment(picture: Picture, frame: Frame, panels: list[Panel]) -> str:
+    """The HTML of panels to choose from, over the picture of the first."""
+    levels = 65535 if sum(panel.weights_TS.size for panel in panels) <= FEW else 255
+    data = {
+        "rows": json.dumps(frame.rows, ensure_ascii=False),
+        "columns": json.dumps(frame.columns, ensure_ascii=False),
+        "weights": _base64(b"".join(_quantized(panel.shares_TS, levels) for panel in panels)),
+        "levels": str(levels),
+        "largest": json.dumps([panel.largest for panel in panels]),
+        "block": json.dumps(frame.block),
+        "colours": _base64(scale().tobytes()),
+    }
+    attributes = "\n".join(f'data-{name}="{escape(value)}"' for name, value in data.items())
+    return (
+        f'<div class="fastattn-attention" {attributes}>\n<style>{STYLE}</style>\n'
+        f'<div class="fastattn-bar" hidden>{_choice(panels)}<output></output></div>\n'
+        f'<div class="fastattn-stage" style="max-width:{picture.width:g}px">\n{picture.svg}{_canvas(picture, frame)}\n'
+        f"</div>\n<script>{SCRIPT}</script>\n</div>\n"
+    )
+
+
+def page(body: str, title: str) -> str:
+    """A whole page around a fragment."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>:root{{color-scheme:light dark}}</style>\n</head>\n<body>\n{body}"
+        "</body>\n</html>\n"
+    )
+
+
+def _choice(panels: list[Panel]) -> str:
+    if len(panels) == 1:
+        return ""
+    options = "".join(f"<option>{panel.name}</option>" for panel in panels)
+    return f'<label>Head <select autocomplete="off">{options}</select></label>'
+
+
+def _canvas(picture: Picture, frame: Frame) -> str:
+    x, y = picture.panel[0] + frame.left, picture.panel[1] + frame.top
+    parts = (
+        x / picture.width,
+        y / picture.height,
+        frame.cells_width / picture.width,
+        frame.cells_height / picture.height,
+    )
+    place = ";".join(f"{side}:{100 * part:.4f}%" for side, part in zip(("left", "top", "width", "height"), parts))
+    return (
+        f'<canvas hidden tabindex="0" role="img" aria-label="weights; arrow keys move from one to the next" '
+        f'style="{place}"></canvas><div class="fastattn-cursor" hidden></div>'
+    )
+
+
+def _quantized(shares_TS: np.ndarray, levels: int) -> bytes:
+    """Each share as the nearest of levels + 1 whole numbers, in one byte or two, little endian."""
+    return np.rint(shares_TS * levels).astype("<u2" if levels > 255 else np.uint8).tobytes()
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

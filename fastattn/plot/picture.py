@@ -1,0 +1,228 @@
+"""Attention weights as a static SVG: a panel for each head, labels, and the scale.
+
+Without ids, so that several stand in one page. Where styles are stripped, its attributes draw it in light colours.
+"""
+
+from dataclasses import dataclass
+from html import escape
+from math import ceil
+
+import numpy as np
+
+from fastattn.plot.bitmap import block_size, largest_of_blocks, png_address
+from fastattn.plot.colours import hex_colours, indices
+from fastattn.plot.labels import columns_of, cut, every, isolated
+
+MOST_RECTANGLES = 4096  # in a picture; of more cells each panel is an image, without a tooltip for each
+EDGE = 12  # pixels, as all lengths here
+PAGE_WIDTH = 960  # panels beside each other take at most this
+LETTER, LINE = 6.4, 14  # about a letter's width, and the least distance of lines of text
+LONGEST_LABEL, LONGEST_TITLE = 18, 80  # columns
+SCALE_WIDTH, SCALE_CAPTION = 160, "weight of a column for a row"
+
+STYLE = (
+    ".fastattn-paper{fill:#fff}.fastattn-ink{fill:#1f2328}"
+    "@media(prefers-color-scheme:dark){.fastattn-paper{fill:#16191f}.fastattn-ink{fill:#e6e9ee}}"
+)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A head's weights (T, S), the weight that has the brightest colour, and a name; an only head has none."""
+
+    name: str
+    weights_TS: np.ndarray
+    largest: float
+
+    @property
+    def shares_TS(self) -> np.ndarray:
+        """The weights as shares of the largest."""
+        return self.weights_TS / self.largest
+
+
+@dataclass(frozen=True)
+class Size:
+    """extent: the most that a side of a panel's cells takes; cell: the most of a cell's; font: of the labels."""
+
+    extent: float
+    cell: float
+    font: float
+
+
+ALONE, BESIDE_OTHERS = Size(extent=560, cell=28, font=11), Size(extent=210, cell=15, font=10)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where the cells of a panel are: from (left, top), each cell_width x cell_height; the panel is width x height.
+
+    Every row_step-th row and column_step-th column has a label; those of columns lie flat or stand aslant.
+    """
+
+    rows: list[str]
+    columns: list[str]
+    size: Size
+    left: float
+    top: float
+    width: float
+    height: float
+    cell_width: float
+    cell_height: float
+    row_step: int
+    column_step: int
+    aslant: bool
+
+    @property
+    def cells_width(self) -> float:
+        return self.cell_width * len(self.columns)
+
+    @property
+    def cells_height(self) -> float:
+        return self.cell_height * len(self.rows)
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """Rows and columns of cells that share a dot where the cells are an image."""
+        return block_size(len(self.rows), self.cells_height), block_size(len(self.columns), self.cells_width)
+
+
+def frame_of(rows: list[str], columns: list[str], size: Size, headed: bool) -> Frame:
+    """The frame of a panel, with a line for a heading or without."""
+    cell_height, cell_width = (_cell(len(labels), size) for labels in (rows, columns))
+    letter = LETTER * size.font / ALONE.font
+    row_step, column_step = every(cell_height, LINE), every(cell_width, LINE)
+    widest = max(map(columns_of, columns))
+    if column_step > 1 and widest <= 5:  # numbers, which may lie flat: some are left out anyway
+        column_step = every(cell_width, letter * (widest + 1.5))
+    row_width, column_width = (
+        letter * max(columns_of(cut(label, LONGEST_LABEL)) for label in labels[::step])
+        for labels, step in ((rows, row_step), (columns, column_step))
+    )
+    aslant = column_width + letter > column_step * cell_width
+    left = row_width + 8
+    top = (LINE + 4 if headed else 0) + (0.87 * column_width + 12 if aslant else LINE + 2)
+    right = 0.5 * column_width if aslant else 0.0
+    width, height = left + cell_width * len(columns) + right, top + cell_height * len(rows)
+    return Frame(rows, columns, size, left, top, width, height, cell_width, cell_height, row_step, column_step, aslant)
+
+
+def _cell(cells: int, size: Size) -> float:
+    side = min(size.cell, size.extent / cells)
+    return float(int(side)) if side >= 4 else side
+
+
+@dataclass(frozen=True)
+class Picture:
+    """svg, its width and height, and where the first panel is in it."""
+
+    svg: str
+    width: float
+    height: float
+    panel: tuple[float, float]
+
+
+def draw(panels: list[Panel], frame: Frame, title: str, described: str) -> Picture:
+    """The picture of panels with the same largest weight; ``described`` is its ARIA label."""
+    fitting = max(1, int((PAGE_WIDTH + EDGE) // (frame.width + EDGE)))
+    down = ceil(len(panels) / fitting)
+    across = ceil(len(panels) / down)
+    shown = cut(title, LONGEST_TITLE)
+    top = EDGE + (24 if title else 0)
+    scale_top = top + down * (frame.height + EDGE)
+    scale, scale_width = _scale(scale_top, panels[0].largest)
+    wide = [across * (frame.width + EDGE) - EDGE, scale_width, 1.25 * LETTER * columns_of(shown)]
+    width, height = max(wide) + 2 * EDGE, scale_top + 34 + EDGE
+    small = sum(panel.weights_TS.size for panel in panels) <= MOST_RECTANGLES and frame.block == (1, 1)
+    parts = [_text(EDGE, EDGE + 14, shown, whole=title, more=' font-size="14" font-weight="600"')] if title else []
+    for i, panel in enumerate(panels):
+        x, y = EDGE + i % across * (frame.width + EDGE), top + i // across * (frame.height + EDGE)
+        parts += [f'<g transform="translate({x:.1f} {y:.1f})">', *_panel(panel, frame, small)]
+        parts.append("</g>")
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="fastattn-picture" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(described)}" '
+        f'font-family="system-ui,sans-serif" font-size="12">\n<style>{STYLE}</style>\n'
+        f'<rect class="fastattn-paper" width="100%" height="100%" fill="#fff"/>\n'
+        '<g class="fastattn-ink" fill="#1f2328">\n' + "\n".join([*parts, scale]) + "\n</g>\n</svg>\n"
+    )
+    return Picture(svg, round(width), round(height), (EDGE, top))
+
+
+def _panel(panel: Panel, frame: Frame, small: bool) -> list[str]:
+    parts = [f'<g font-size="{frame.size.font:g}">', *_row_labels(frame), *_column_labels(frame), "</g>"]
+    if panel.name:
+        parts.append(_text(frame.left, 11, panel.name, more=' class="fastattn-heading" font-weight="600"'))
+    parts += _rectangles(panel, frame) if small else [_image(panel, frame)]
+    parts.append(
+        f'<rect x="{frame.left - 0.5:.1f}" y="{frame.top - 0.5:.1f}" width="{frame.cells_width + 1:.1f}" '
+        f'height="{frame.cells_height + 1:.1f}" fill="none" stroke="#808892"/>'
+    )
+    return parts
+
+
+def _row_labels(frame: Frame) -> list[str]:
+    parts = []
+    for i in range(0, len(frame.rows), frame.row_step):
+        y = frame.top + (i + 0.5) * frame.cell_height + 0.36 * frame.size.font
+        label = frame.rows[i]
+        parts.append(_text(frame.left - 6, y, cut(label, LONGEST_LABEL), whole=label, more=' text-anchor="end"'))
+    return parts
+
+
+def _column_labels(frame: Frame) -> list[str]:
+    parts = []
+    for i in range(0, len(frame.columns), frame.column_step):
+        x, y = frame.left + (i + 0.5) * frame.cell_width, frame.top - 6
+        turned = f' transform="rotate(-60 {x:.1f} {y:.1f})"' if frame.aslant else ' text-anchor="middle"'
+        y += 0.36 * frame.size.font if frame.aslant else 0
+        label = frame.columns[i]
+        parts.append(_text(x, y, cut(label, LONGEST_LABEL), whole=label, more=turned))
+    return parts
+
+
+def _rectangles(panel: Panel, frame: Frame) -> list[str]:
+    colours, colours_TS = hex_colours(), indices(panel.shares_TS)
+    rows, columns = ([isolated(escape(cut(label, 40))) for label in labels] for labels in (frame.rows, frame.columns))
+    parts = ['<g shape-rendering="crispEdges">']
+    for t, row in enumerate(rows):
+        for s, column in enumerate(columns):
+            x, y = frame.left + s * frame.cell_width, frame.top + t * frame.cell_height
+            tooltip = f"{row}, {column}: {panel.weights_TS[t, s]:.4g}"
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y:.1f}" width="{frame.cell_width:g}" height="{frame.cell_height:g}" '
+                f'fill="{colours[colours_TS[t, s]]}"><title>{tooltip}</title></rect>'
+            )
+    return [*parts, "</g>"]
+
+
+def _image(panel: Panel, frame: Frame) -> str:
+    rows, columns = frame.block
+    name = f"{panel.name or 'weights'}: {len(frame.rows)} rows, {len(frame.columns)} columns"
+    return (
+        f'<image x="{frame.left:.1f}" y="{frame.top:.1f}" width="{frame.cells_width:.1f}" '
+        f'height="{frame.cells_height:.1f}" preserveAspectRatio="none" style="image-rendering:pixelated" '
+        f'href="{png_address(largest_of_blocks(panel.shares_TS, rows, columns))}"><title>{name}</title></image>'
+    )
+
+
+def _scale(y: float, largest: float) -> tuple[str, float]:
+    """(the scale from 0 to the largest weight, with its caption below; its width)."""
+    steps, x, end = hex_colours()[::4], EDGE + 12.0, f"{largest:.4g}"
+    step = SCALE_WIDTH / len(steps)
+    bars = [
+        f'<rect x="{x + i * step:g}" y="{y:.1f}" width="{step:g}" height="10" fill="{steps[i]}"/>'
+        for i in range(len(steps))
+    ]
+    texts = [
+        _text(EDGE, y + 9.5, "0"),
+        _text(x + SCALE_WIDTH + 5, y + 9.5, end, more=' class="fastattn-largest"'),
+        _text(x, y + 27, SCALE_CAPTION),
+    ]
+    width = 12 + max(SCALE_WIDTH + 5 + LETTER * 10, LETTER * len(SCALE_CAPTION))
+    return "\n".join(['<g shape-rendering="crispEdges">', *bars, "</g>", *texts]), width
+
+
+def _text(x: float, y: float, text: str, whole: str = "", more: str = "") -> str:
+    """A line of text; where ``whole`` is longer, it is what a pointer shows."""
+    tooltip = f"<title>{escape(whole)}</title>" if whole and whole != text else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}"{more}>{escape(text)}{tooltip}</text>'

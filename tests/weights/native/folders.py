@@ -1,0 +1,88 @@
+"""Folders of models as fastattn writes them, what is done to them, and how they are refused."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastattn.checkpoint import Checkpoint, Shortlist
+from fastattn.errors import CheckpointError
+from fastattn.weights import read
+from fastattn.weights.containers.safetensors import NewTensor, read_tensors, write_tensors
+from fastattn.weights.folder import Directory
+from fastattn.weights.native import convert
+from tests.weights.ctranslate2 import writer
+from tests.weights.mutation_subjects import sentence_transformer_files
+
+
+def translation_model(path: Path, precision: str = "float32", tied: bool = False, **shape: Any) -> Path:
+    """A CTranslate2 folder; ``tied``: the projection is the target's embedding."""
+    variables = writer.random_transformer(np.random.default_rng(5), **shape)
+    if precision != "float32":
+        variables = writer.quantize(variables, precision)
+    aliases = {}
+    if tied:
+        for name in [name for name in variables if name.startswith("decoder/projection/weight")]:
+            del variables[name]
+            aliases[name] = name.replace("projection", "embeddings")
+    writer.write_model(path, variables, aliases=aliases)
+    writer.write_vocabularies(path, writer.vocabulary(23), writer.vocabulary(19))
+    writer.write_config(path, decoder_start_token=None, add_source_eos=True)
+    for name, content in (("source.spm", b"pieces"), ("target.spm", b"other pieces")):
+        (path / name).write_bytes(content)
+    return path
+
+
+def encoder_model(path: Path) -> Path:
+    """A sentence-transformers folder with a dense layer, prompts and all."""
+    for name, content in sentence_transformer_files().items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
+    return path
+
+
+def converted(checkpoint: Checkpoint, path: Path, precision: str) -> Path:
+    path.mkdir()
+    convert.write(path, checkpoint, precision)
+    return path
+
+
+def shortlisted(path: Path, copied: bool = False) -> Checkpoint:
+    """A translation model whose source words add the target words 5 and 6, 7, nothing ..."""
+    arrays = (np.array(ids, np.int32) for ids in ([0, 3], [0, 2, 3, *[3] * 21], [5, 6, 7]))
+    return dataclasses.replace(read(translation_model(path)), shortlist=Shortlist(*arrays, copied=copied))
+
+
+def edit(folder: Path, change: Any) -> None:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+def rewrite(folder: Path, change: Any) -> None:
+    """Change the tensors of a folder's file, by name as NewTensors."""
+
+    def kept(tensor: Any) -> NewTensor:
+        kind = {"F32": "<f4", "BF16": "<u2", "I8": "i1"}[tensor.dtype]
+        values = np.frombuffer(bytes(tensor.data), kind).reshape(tensor.shape)
+        return NewTensor(tensor.dtype, tensor.shape, lambda: values)
+
+    tensors = {name: kept(tensor) for name, tensor in read_tensors(Directory(folder), "model.safetensors").items()}
+    change(tensors)
+    with (folder / "changed").open("wb") as stream:
+        write_tensors(stream, tensors)
+    (folder / "changed").replace(folder / "model.safetensors")
+
+
+def ones(dtype: str, *shape: int) -> NewTensor:
+    return NewTensor(dtype, shape, lambda: np.ones(shape, {"F32": "f4", "I8": "i1", "BF16": "u2"}[dtype]))
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        read(folder)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)

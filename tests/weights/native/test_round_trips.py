@@ -1,0 +1,210 @@
+"""fastattn's own folder: what is converted comes back, whatever the precision."""
+
+import dataclasses
+import json
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastattn.checkpoint import Checkpoint
+from fastattn.quantized import QuantizedTensor, Tensor
+from fastattn.rounding import bfloat16_bits
+from fastattn.text_spec import EncoderText, TranslationText
+from fastattn.weights import read
+from fastattn.weights.containers.json_file import is_text
+from fastattn.weights.containers.safetensors import ALIGNMENT, NewTensor, write_tensors
+from fastattn.weights.native.arrays import is_matrix
+from tests.models.tiny_models import random_checkpoint
+from tests.weights.ctranslate2 import writer
+from tests.weights.native.folders import converted, encoder_model, shortlisted, translation_model
+
+PRECISIONS = ("float32", "bfloat16", "int8")
+VARIETIES = {
+    "rotary": {"rotary": True},
+    "relative": {"relative_buckets": 8, "encoder_layers": 1, "decoder_layers": 1},
+    "table": {"position_table": 12},
+}
+
+
+def expected(name: str, tensor: Tensor, precision: str) -> np.ndarray:
+    """The rules told again, slowly."""
+    values = tensor.float32() if isinstance(tensor, QuantizedTensor) else tensor
+    if not is_matrix(name, values.shape) or precision == "float32":
+        return values
+    if precision == "int8":
+        if isinstance(tensor, QuantizedTensor):
+            return values
+        multiplier = np.abs(values).max(axis=1, keepdims=True) / np.float32(127)
+        return np.rint(values / multiplier).astype(np.int8) * multiplier
+    # The two bfloat16 around each value, and which is nearer; halfway the one that ends in a zero bit.
+    below = (values.view(np.uint32) & 0xFFFF0000).view(np.float32)
+    above = ((values.view(np.uint32) & 0xFFFF0000) + 0x10000).view(np.float32)
+    to_below, to_above = np.abs(values - below), np.abs(above - values)
+    odd = (below.view(np.uint32) >> 16) % 2 == 1
+    return np.where((to_above < to_below) | ((to_above == to_below) & odd), above, below)
+
+
+def check_same(original: Checkpoint, path: Path, precision: str) -> Checkpoint:
+    again = read(path)
+    assert (again.format, again.precision, again.spec) == ("fastattn", precision, original.spec)
+    assert set(again.tensors) == set(original.tensors)
+    for name, tensor in original.tensors.items():
+        found = again.tensors[name]
+        matrix = is_matrix(name, tensor.shape)
+        assert isinstance(found, QuantizedTensor) == (matrix and precision == "int8"), name
+        values = found.float32() if isinstance(found, QuantizedTensor) else found
+        np.testing.assert_array_equal(values, expected(name, tensor, precision), err_msg=name)
+    return again
+
+
+def test_text_is_what_utf8_can_hold() -> None:
+    assert is_text("") and is_text("\u00e9\U0001f600") and not is_text("a\ud800") and not is_text(3)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kept", ("float32", "int8"))
+@pytest.mark.parametrize("variety", VARIETIES)
+def test_a_translation_model_comes_back(tmp_path: Path, variety: str, kept: str, precision: str) -> None:
+    original = read(translation_model(tmp_path / "model", kept, **VARIETIES[variety]))
+    again = check_same(original, converted(original, tmp_path / "out", precision), precision)
+    assert again.text == original.text
+    assert again.details == {"layout version": "2", "converted from": f"ctranslate2, {kept}"} | original.details
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_shortlist_comes_back(tmp_path: Path, precision: str) -> None:
+    original = shortlisted(tmp_path / "model")
+    again = check_same(original, converted(original, tmp_path / "out", precision), precision).shortlist
+    assert again is not None and original.shortlist is not None and not again.copied
+    for field in ("always", "starts_V1", "targets"):
+        found = getattr(again, field)
+        np.testing.assert_array_equal(found, getattr(original.shortlist, field))
+        assert found.dtype == np.int32
+    without = dataclasses.replace(original, shortlist=None)
+    assert read(converted(without, tmp_path / "without", precision)).shortlist is None
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_an_encoder_comes_back(tmp_path: Path, precision: str) -> None:
+    original = read(encoder_model(tmp_path / "model"))
+    again = check_same(original, converted(original, tmp_path / "out", precision), precision)
+    before, after = original.text, again.text
+    assert isinstance(before, EncoderText) and isinstance(after, EncoderText)
+    assert before.prompts and before.lowercase and before.default_prompt and before.dense
+    for name in EncoderText.__dataclass_fields__:
+        if name != "dense":
+            assert getattr(after, name) == getattr(before, name), name
+    for (weight, bias, activation), (weight_again, bias_again, activation_again) in zip(
+        before.dense, after.dense, strict=True
+    ):
+        np.testing.assert_array_equal(weight_again, weight)  # a dense layer's rounding would be all of the vector's
+        np.testing.assert_array_equal(bias_again, bias)
+        assert activation_again == activation
+
+
+def test_numbers_that_are_int8_already_are_kept(tmp_path: Path) -> None:
+    """Also those that no quantization here would give: -128, and rows that do not reach 127."""
+    original = read(translation_model(tmp_path / "model", "int8"))
+    name = "encoder.layers.0.feed_forward.inner.weight"
+    held = original.tensors[name]
+    assert isinstance(held, QuantizedTensor)
+    values_FD = held.values_FD // 3
+    values_FD[0, 0] = -128
+    original.tensors = {**original.tensors, name: QuantizedTensor(values_FD, held.multipliers_F, 12.5)}
+    first = read(converted(original, tmp_path / "once", "int8"))
+    second = read(converted(first, tmp_path / "twice", "int8"))
+    for again in (first.tensors[name], second.tensors[name]):
+        assert isinstance(again, QuantizedTensor)
+        np.testing.assert_array_equal(again.values_FD, values_FD)
+        np.testing.assert_array_equal(again.multipliers_F, held.multipliers_F)
+        assert again.input_scale == 12.5
+    assert isinstance(read(converted(original, tmp_path / "plain", "float32")).tensors[name], np.ndarray)
+    assert second.details == first.details
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("recurrence", ["ssru", "average-attention"])
+def test_decoders_without_attention_come_back(tmp_path: Path, precision: str, recurrence: str) -> None:
+    changes = {"average_inner_width": 9, "average_activation": "relu", "sinusoid_start": 0}
+    original = random_checkpoint(recurrence=recurrence, **changes)
+    again = check_same(original, converted(original, tmp_path / "out", precision), precision)
+    decoder = again.spec.decoder
+    assert decoder is not None and decoder.recurrence is not None
+    assert (decoder.recurrence.kind, decoder.positions.start, decoder.recurrence.inner_width) == (recurrence, 0, 9)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_tied_weights_and_equal_files_are_there_once(tmp_path: Path, precision: str) -> None:
+    model = translation_model(tmp_path / "model", "int8", tied=True, target_vocabulary=23)
+    writer.write_vocabularies(model, writer.vocabulary(23), writer.vocabulary(23))
+    (model / "target.spm").write_bytes(b"pieces")
+    original = read(model)
+    path = converted(original, tmp_path / "out", precision)
+    assert sorted(file.name for file in path.iterdir()) == [
+        "config.json",
+        "model.safetensors",
+        "source.spm",
+        "source_vocabulary.json",
+    ]
+    again = check_same(original, path, precision)
+    assert again.tensors["decoder.projection.weight"] is again.tensors["decoder.embedding.weight"]
+    assert again.text == original.text
+    assert isinstance(again.text, TranslationText)
+    assert again.text.target_vocabulary is again.text.source_vocabulary
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_library_reads_the_same_numbers(tmp_path: Path, precision: str) -> None:
+    library = pytest.importorskip("safetensors")
+    original = read(translation_model(tmp_path / "model"))
+    path = converted(original, tmp_path / "out", precision)
+    tensors = read(path).tensors
+    data = (path / "model.safetensors").read_bytes()
+    found = {name: (entry["dtype"], entry["shape"], entry["data"]) for name, entry in library.deserialize(data)}
+    for name, tensor in tensors.items():
+        dtype, shape, raw = found.pop(name)
+        assert tuple(shape) == tensor.shape
+        if isinstance(tensor, QuantizedTensor):
+            assert (dtype, bytes(raw)) == ("I8", tensor.values_FD.tobytes())
+            assert found.pop(f"{name}.multiplier") == ("F32", [tensor.shape[0]], tensor.multipliers_F.tobytes())
+        elif is_matrix(name, tensor.shape) and precision == "bfloat16":
+            assert (dtype, bytes(raw)) == ("BF16", bfloat16_bits(tensor).tobytes())
+        else:
+            assert (dtype, bytes(raw)) == ("F32", tensor.tobytes())
+    assert not found
+
+
+def test_arrays_lie_where_vectors_are_read_fast(tmp_path: Path) -> None:
+    shapes = {"odd": (3, 5), "even": (4, 32), "one": (1,), "none": (0, 7), "long": (640,)}
+    tensors = {
+        f"{dtype} {name}": NewTensor(dtype, shape, lambda shape=shape, kind=kind: np.ones(shape, kind))  # type: ignore[misc]
+        for name, shape in shapes.items()
+        for dtype, kind in (("I8", np.int8), ("BF16", np.uint16), ("F32", np.float32))
+    }
+    steps: list[tuple[int, int]] = []
+    with (tmp_path / "x").open("wb") as stream:
+        write_tensors(stream, tensors, lambda done, total: steps.append((done, total)))
+    data = (tmp_path / "x").read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    for name, entry in json.loads(data[8 : 8 + length]).items():
+        begin, end = entry["data_offsets"]
+        itemsize = {"I8": 1, "BF16": 2, "F32": 4}[entry["dtype"]]
+        assert (8 + length + begin) % (itemsize if (end - begin) % ALIGNMENT else ALIGNMENT) == 0, name
+    assert len(steps) == len(tensors) and steps[-1] == (len(data) - 8 - length,) * 2
+    assert steps == sorted(steps)
+
+
+def test_nothing_is_copied_when_a_model_is_read(tmp_path: Path) -> None:
+    checkpoint = random_checkpoint(width=256, heads=4, key_heads=4, head_width=64, inner_width=1024)
+    for precision in ("float32", "int8"):
+        path = converted(checkpoint, tmp_path / precision, precision)
+        size = (path / "model.safetensors").stat().st_size
+        read(path)  # whatever is made once
+        tracemalloc.start()
+        again = read(path)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < size / 8, (precision, peak, size)
+        assert again.tensors
