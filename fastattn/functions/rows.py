@@ -1,6 +1,6 @@
 """What kernels do with a user's function: change a row of scores, hide keys, ask about a whole tile.
 
-A function is the Function handle of ``compile_function``, or an empty tuple for none, for which nothing is compiled. A
+A function is the handle of ``compile_function``, or NO_FUNCTION, for which nothing is compiled. A
 row is that of query t of head h of sentence b; b, h, t and the first key s are int64. Scores are float32 times log2(e)
 in memory that may be read and written in whole vectors.
 """
@@ -12,7 +12,8 @@ from numba import types
 
 from fastattn.functions.forms import Function, captured_of
 from fastattn.runtime.jit import inner_by_type
-from fastattn.simd.lanes import any_first, choose, ramp
+from fastattn.simd.bytes import store_byte
+from fastattn.simd.lanes import any_first, choose, keep_bytes, ramp
 from fastattn.simd.operations import OPERATIONS
 from fastattn.simd.ranges import make_range, truth_bits
 from fastattn.simd.target import LANES
@@ -22,7 +23,13 @@ _LOG2_E, _LN_2 = np.float32(LOG2_E), np.float32(math.log(2))
 _HIDDEN = np.float32(-np.inf)
 _floats, _truths = OPERATIONS["floats_in_lanes"], OPERATIONS["truths_in_lanes"]
 _float, _truth = OPERATIONS["to_float"], OPERATIONS["truth"]
+NO_FUNCTION = 0
 NONE_SEEN, SOME_SEEN, ALL_SEEN = 0, 1, 2
+
+
+def any_function(function):
+    """Whether there is one; known when the kernel is compiled."""
+    raise NotImplementedError("any_function is for kernels")
 
 
 def modify_scores(function, score, b, h, t, s, count):
@@ -33,6 +40,11 @@ def modify_scores(function, score, b, h, t, s, count):
 def mask_scores(function, score, b, h, t, s, count):
     """Set the scores to -inf whose keys, of s to s + count - 1, mask_mod(b, h, t, s) hides."""
     raise NotImplementedError("mask_scores is for kernels")
+
+
+def write_seen(function, target, b, h, t, s, count):
+    """Set the bytes at the address ``target`` to 0 for the hidden ones of the keys s to s + count - 1, and no others."""
+    raise NotImplementedError("write_seen is for kernels")
 
 
 def any_seen(function, b, h, t, s, count):
@@ -46,7 +58,14 @@ def tile_state(function, b, h, t_first, t_last, s_first, s_last):
 
 
 def _is_none(function) -> bool:
-    return isinstance(function, types.BaseTuple) and len(function) == 0
+    return isinstance(function, types.Integer) or function == types.Tuple(())
+
+
+@inner_by_type(any_function)
+def _any_function(function):
+    if _is_none(function):
+        return lambda function: False
+    return (lambda function: True) if isinstance(function, Function) else None
 
 
 @inner_by_type(modify_scores)
@@ -95,6 +114,30 @@ def _mask_by(function, form):
         for k in range(count):
             if not _truth(call(b, h, t, s + k, *captured)):
                 store_scalar(_HIDDEN, score + k * 4)
+
+    return in_lanes if form == "lanes" else one_by_one
+
+
+@inner_by_type(write_seen)
+def _write_seen(function, target, b, h, t, s, count):
+    if _is_none(function):
+        return lambda function, target, b, h, t, s, count: None
+    return _write_by(function, function.forms.best()) if isinstance(function, Function) else None
+
+
+def _write_by(function, form):
+    call = function.forms.compiled
+
+    def in_lanes(function, target, b, h, t, s, count):
+        captured = captured_of(function)
+        for k in range(0, count, LANES):
+            keep_bytes(_truths(call(b, h, t, ramp(s + k), *captured)), target + k, count - k)
+
+    def one_by_one(function, target, b, h, t, s, count):
+        captured = captured_of(function)
+        for k in range(count):
+            if not _truth(call(b, h, t, s + k, *captured)):
+                store_byte(0, target + k)
 
     return in_lanes if form == "lanes" else one_by_one
 

@@ -15,7 +15,7 @@ from fastattn.simd.emit import EXACT, F32, I32, I64, Emitter
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.vector import VECTOR, make_intrinsic
 
-I1 = ir.IntType(1)
+I1, _BYTE = ir.IntType(1), ir.IntType(8)
 
 
 class Integers(types.Type):
@@ -191,6 +191,28 @@ def _any_first(emitter: Emitter, mask, count):
     return emitter.builder.icmp_unsigned("!=", _all_first(emitter, mask, count), ir.IntType(LANES)(0))
 
 
+def _keep_bytes(emitter: Emitter, mask, address, left):
+    builder, kind = emitter.builder, ir.VectorType(_BYTE, LANES)
+    pointer, zero = emitter.pointer(address, kind), ir.Constant(kind, [0] * LANES)
+    with builder.if_else(builder.icmp_signed(">=", left, I64(LANES))) as (whole, part):
+        with whole:
+            value = builder.load(pointer)
+            value.align = 1
+            builder.store(builder.select(mask, value, zero), pointer).align = 1
+        with part:
+            first, form = emitter.first_lanes(clip(builder, left, I64(0), I64(LANES))), f"v{LANES}i8.p0"
+            value = emitter.call(f"llvm.masked.load.{form}", kind, pointer, I32(1), first, zero)
+            value = builder.select(mask, value, zero)
+            emitter.call(f"llvm.masked.store.{form}", ir.VoidType(), value, pointer, I32(1), first)
+
+
+keep_bytes = make_intrinsic(
+    "keep_bytes",
+    types.void,
+    (MASK, types.intp, types.intp),
+    _keep_bytes,
+    "Set bytes to 0 where the mask is false: LANES of them, or the first ``left``; no others are touched.",
+)
 ramp = make_intrinsic("ramp", RAMP, (types.int64,), lambda emitter, start: start, "The positions from one on.")
 choose = make_intrinsic(
     "choose",

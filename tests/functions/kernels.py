@@ -6,8 +6,8 @@ import numpy as np
 from numba import prange
 
 from fastattn.functions.forms import Forms, handle_class
-from fastattn.functions.plan import compile_function
-from fastattn.functions.rows import any_seen, mask_scores, modify_scores, tile_state
+from fastattn.functions import compile_function
+from fastattn.functions import any_seen, mask_scores, modify_scores, tile_state
 from fastattn.runtime.jit import kernel
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import LOG2_E, address
