@@ -55,8 +55,6 @@ def follow(function: FunctionType, path: Path) -> Any:
 _NUMBERS = {"bool": "q", "int": "q", "float": "fxxxx"}
 
 
-
-
 def form_of(captured: Captured, value: Any) -> tuple[str, Any]:
     """(its form, the value to pack): "bool", "int", "float", or a table's element and axes, "float32 2"."""
     if isinstance(value, np.ndarray) and value.ndim == 0:

@@ -6,6 +6,7 @@ decide which there is, so nothing is said of it in the function's type, and code
 
 import ast
 import ctypes
+import os
 import re
 from types import CodeType, FunctionType
 from typing import Any
@@ -42,6 +43,10 @@ class Forms:
     def __init__(self, kind: str, rewritten: Rewritten, captured: tuple):
         self.kind, self.rewritten, self.captured = kind, rewritten, captured
         self._reasons: dict[str, str] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is compiled: Numba's own cache writes the types of arguments."""
+        return {"kind": self.kind, "rewritten": self.rewritten, "captured": self.captured, "_reasons": {}}
 
     @lazy
     def compiled(self) -> Any:
@@ -173,14 +178,23 @@ def compiled_of(rewritten: Rewritten) -> Any:
     return inner(FunctionType(inside, names, "user_function"))
 
 
-_LINE = re.compile(r'File "[^"\n]*", line (\d+)|\((\d+)\)\s*$', re.MULTILINE)
+_PLACE = re.compile(r'File "([^"\n]*)", line (\d+)')
 
 
 def _reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
-    """What Numba says, in one line, with the user's."""
-    lines = [next(filter(None, found)) for found in _LINE.findall(str(error))]
+    """What Numba says, in one line, with the innermost of the user's."""
     said = [line.strip() for line in str(error).splitlines() if line.strip()]
     what = FAILURES[-1] if FAILURES else " ".join(said[1:2] if said[0].startswith("Failed in") else said[:1])
     if rewritten.not_straight and "if or while" in what:
         what = f"{what} ({rewritten.not_straight})"
-    return f"{rewritten.file}:{lines[-1] if lines else '?'}: {what}"
+    for name, (given, _) in rewritten.passed.items():
+        what = what.replace(f"'{name}'", given)
+    files = {os.path.basename(file): file for file in _files(rewritten)}
+    for file, line in _PLACE.findall(str(error)):  # innermost first
+        if os.path.basename(file) in files:
+            return f"{files[os.path.basename(file)]}:{line}: {what}"
+    return f"{rewritten.place}: {what}"
+
+
+def _files(rewritten: Rewritten) -> set[str]:
+    return {rewritten.file}.union(*map(_files, rewritten.calls.values()))

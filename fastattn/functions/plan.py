@@ -8,7 +8,10 @@ every function of that code whose own functions are the same.
 import ctypes
 import hashlib
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -30,7 +33,7 @@ class Plan:
         try:
             self.rewritten = Rewritten(function, (), self.parts)
         except RecursionError:
-            raise InputError(f"{kind}: {place_of(function.__code__)} is too deeply nested") from None
+            raise InputError(f"{place_of(function.__code__)} is too deeply nested") from None
         self.parts.stack.clear()
         self.text = f"{kind}\n{self.rewritten.text()}"
         self.types: dict[tuple[str, ...], tuple[type[Handle], struct.Struct]] = {}
@@ -84,20 +87,22 @@ def python_function(function: Any, kind: str) -> FunctionType:
     function = plain(function)
     if not isinstance(function, FunctionType):
         raise InputError(f"{kind}: expected a function ({PARAMETERS[kind]}), got a {type(function).__name__}")
-    code = function.__code__
-    count = code.co_argcount + code.co_kwonlyargcount
-    count -= len(function.__defaults__ or ()) + len(function.__kwdefaults__ or ())
-    wanted = PARAMETERS[kind]
-    if count != len(wanted.split(", ")) or code.co_flags & 0x0C or code.co_kwonlyargcount > len(
-        function.__kwdefaults__ or ()
-    ):
+    code, wanted = function.__code__, PARAMETERS[kind]
+    needed = code.co_kwonlyargcount > len(function.__kwdefaults__ or ())
+    if _count(function) != len(wanted.split(", ")) or needed or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
         raise InputError(f"{kind}: expected a function of {wanted}, got {place_of(code)} of {_parameters(code)}")
     return function
 
 
+def _count(function: FunctionType) -> int:
+    """The number of parameters without a default."""
+    code, defaults = function.__code__, function.__defaults__ or ()
+    return code.co_argcount + code.co_kwonlyargcount - len(defaults) - len(function.__kwdefaults__ or ())
+
+
 def _parameters(code: CodeType) -> str:
     count = code.co_argcount + code.co_kwonlyargcount
-    starred = bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
+    starred = bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
     return ", ".join(code.co_varnames[: count + starred]) or "no parameters"
 
 
@@ -119,21 +124,30 @@ def compile_function(function: Any, kind: str) -> Handle:
     be compiled: of what it does, here; of how its types go together, by the kernel that first takes it.
     """
     python = python_function(function, kind)
-    return plan_of(python, kind).bind(python)
+    with _said_of(kind):
+        return plan_of(python, kind).bind(python)
 
 
 def explain_function(function: Any) -> str:
     """How a score_mod or mask_mod, told apart by its parameters, is compiled: "vectorised", or "scalar: " and why not.
 
-    A vectorised function computes several keys at once, as fast as what is built in; a scalar one takes several times as
-    long. InputError if it is neither, or cannot be compiled.
+    A vectorised function computes several keys at once, as fast as what is built in; a scalar one takes several times
+    as long. InputError if it is neither, or cannot be compiled.
     """
     inside = plain(function)
-    code = getattr(inside, "__code__", None)
-    given = 0 if code is None else code.co_argcount - len(inside.__defaults__ or ())
+    given = _count(inside) if isinstance(inside, FunctionType) else 0
     kind = "mask_mod" if given == 4 else "score_mod"
     python = python_function(function, kind)
-    plan = plan_of(python, kind)
-    names = (form_of(captured, follow(python, captured.path))[0] for captured in plan.rewritten.captured)
-    forms = plan.forms(tuple(names))
+    with _said_of(kind):
+        plan = plan_of(python, kind)
+        names = (form_of(captured, follow(python, captured.path))[0] for captured in plan.rewritten.captured)
+        forms = plan.forms(tuple(names))
     return "vectorised" if forms.best() == "lanes" else f"scalar: {forms.why_not('lanes')}"
+
+
+@contextmanager
+def _said_of(kind: str) -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{kind}: {error}") from None

@@ -7,6 +7,7 @@ so does what the functions read that it calls. The rest of Python is refused, wi
 
 import ast
 import copy
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType, ModuleType
 from typing import Any, NoReturn
 
@@ -27,7 +28,15 @@ _COMPARED = {
     ast.Lt: "less", ast.LtE: "less_equal", ast.Gt: "greater", ast.GtE: "greater_equal", ast.Eq: "equal",
     ast.NotEq: "not_equal",
 }  # fmt: skip
-_SYMBOLS = {"LShift": "<<", "RShift": ">>", "MatMult": "@", "In": "in", "NotIn": "not in", "Is": "is", "IsNot": "is not"}
+_SYMBOLS = {
+    "LShift": "<<",
+    "RShift": ">>",
+    "MatMult": "@",
+    "In": "in",
+    "NotIn": "not in",
+    "Is": "is",
+    "IsNot": "is not",
+}
 MOST_EXPONENT = 16  # of power_2 and so on
 
 
@@ -145,7 +154,7 @@ class _Rewriter:
             return [copy.copy(node)]
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             return []  # a docstring
-        self.refuse(node, _a(type(node).__name__))
+        return self.refuse(node, _a(type(node).__name__))
 
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
         return [made for statement in body for made in self.statement(statement)] or [ast.Pass()]
@@ -197,7 +206,7 @@ class _Rewriter:
             return self.subscript(node)
         if isinstance(node, (ast.Name, ast.Attribute)):
             return self.name(node)
-        self.refuse(node, _a(type(node).__name__))
+        return self.refuse(node, _a(type(node).__name__))
 
     def call(self, name: str, *operands: ast.expr) -> ast.Call:
         return ast.Call(ast.Name(f"_{name}", ast.Load()), list(operands), [])
@@ -295,13 +304,13 @@ class _Rewriter:
     def bound(self, node: ast.Call, function: FunctionType) -> list[ast.expr]:
         """The arguments of a call in the order of the parameters."""
         code, given = function.__code__, {}
-        if code.co_posonlyargcount or code.co_flags & 0x0C:  # *arguments, **arguments
+        if code.co_posonlyargcount or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
             self.refuse(node, f"a call of {function.__name__}, which takes / or *")
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         for name, value in [*zip(names, node.args), *((one.arg, one.value) for one in node.keywords)]:
             given[name] = value
         wanted = [name for name in names if name not in _defaults(function)]
-        if list(sorted(given)) != sorted(wanted) or len(node.args) + len(node.keywords) != len(wanted):
+        if sorted(given) != sorted(wanted) or len(node.args) + len(node.keywords) != len(wanted):
             what = f"a call of {function.__name__} with other arguments than {', '.join(wanted)}"
             self.refuse(node, what)
         return [self.value(given[name]) for name in wanted]
@@ -412,4 +421,3 @@ class _Deciding(ast.NodeTransformer):
 def _decided(test: ast.expr) -> ast.expr:
     call = ast.Call(ast.Name("_decide", ast.Load()), [test], [])
     return ast.fix_missing_locations(ast.copy_location(call, test))
-

@@ -43,7 +43,7 @@ def mask_scores(function, score, b, h, t, s, count):
 
 
 def write_seen(function, target, b, h, t, s, count):
-    """Set the bytes at the address ``target`` to 0 for the hidden ones of the keys s to s + count - 1, and no others."""
+    """Set the bytes at ``target`` to 0 for the hidden ones of the keys s to s + count - 1, and touch no others."""
     raise NotImplementedError("write_seen is for kernels")
 
 

@@ -85,7 +85,8 @@ def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bo
     if isinstance(node, ast.Lambda):
         inside = ast.Return(ast.Lambda(bare, node.body))
     else:
-        inside = ast.FunctionDef(name=node.name, args=bare, body=node.body, decorator_list=[], type_params=[])
+        # by another name: its own would be a variable of the function around it
+        inside = ast.FunctionDef(name="inside", args=bare, body=node.body, decorator_list=[], type_params=[])
     outer_arguments = ast.arguments(
         posonlyargs=[], args=[ast.arg(name) for name in code.co_freevars], kwonlyargs=[], kw_defaults=[], defaults=[]
     )
@@ -115,5 +116,5 @@ def _content(code: CodeType) -> tuple:
     constants = [
         _content(value) if isinstance(value, CodeType) else (type(value), repr(value)) for value in code.co_consts
     ]
-    names = code.co_names, code.co_varnames, code.co_freevars, code.co_name
+    names = code.co_names, code.co_varnames, code.co_freevars
     return code.co_code, constants, names, code.co_argcount, code.co_kwonlyargcount

@@ -42,8 +42,8 @@ _TRUTH = {True: MASK, False: types.boolean}
 class _Operation:
     """How an operation is typed and emitted.
 
-    rule    "number": whole for whole operands, else float32; "float": always float32; "compare": true or false; "truth":
-            of truth values; "bits": of truth values, or whole; "where": as the second and third operand
+    rule    "number": whole for whole operands, else float32; "float": always float32; "compare": true or false;
+            "truth": of truth values; "bits": of truth values, or whole; "where": as the second and third operand
     floats, wholes, truths  emit it from an Arithmetic and operands of that kind; None: there is none
     """
 
@@ -100,7 +100,7 @@ def _register(name: str, operation: _Operation, special: Callable | None = None)
         def generic(self, args, kws):
             result = resolve(tuple(map(types.unliteral, args)))
             if result is None:
-                FAILURES.append(_WORDS.get(name, f"{name} takes no") + f" {', '.join(map(name_of, args))}")
+                FAILURES.append(f"{_WORDS.get(name, f'no {name} of')} {' and '.join(map(name_of, args))}")
                 return None
             return signature(result, *map(types.unliteral, args))
 
@@ -131,7 +131,7 @@ def name_of(kind) -> str:
     """A type in the words of whoever wrote the function."""
     names = {VECTOR: "floats in lanes", INTEGERS: "integers in lanes", MASK: "truth values in lanes"}
     names |= dict.fromkeys(RUNS, "positions in lanes")
-    return names.get(kind) or str(types.unliteral(kind))
+    return names.get(kind) or getattr(kind, "words", None) or str(types.unliteral(kind))
 
 
 def result_of(name: str, *kinds):
@@ -273,7 +273,11 @@ _add("power", "float", 2, powers.power)
 MOST_EXPONENT = 16  # of which x**n is written as multiplications
 for _n in range(2, MOST_EXPONENT + 1):
     _add(
-        f"power_{_n}", "number", 1, _repeated(Arithmetic.multiply, _n), _repeated(lambda a, x, y: a.builder.mul(x, y), _n)
+        f"power_{_n}",
+        "number",
+        1,
+        _repeated(Arithmetic.multiply, _n),
+        _repeated(lambda a, x, y: a.builder.mul(x, y), _n),
     )
 _add("negative", "number", 1, _negative_float, lambda a, x: a.builder.sub(a.whole(0), x))
 _add(
@@ -287,7 +291,8 @@ _add("maximum", "number", 2, *_extreme(">"))
 _add("minimum", "number", 2, *_extreme("<"))
 _add("where", "where", 3, _select, _select, _select)
 for _name, _symbol in (
-    ("less", "<"), ("less_equal", "<="), ("greater", ">"), ("greater_equal", ">="), ("equal", "=="), ("not_equal", "!="),
+    ("less", "<"), ("less_equal", "<="), ("greater", ">"), ("greater_equal", ">="), ("equal", "=="),
+    ("not_equal", "!="),
 ):  # fmt: skip
     _add(
         _name,

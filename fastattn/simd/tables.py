@@ -33,6 +33,7 @@ class Table(types.Type):
     def __init__(self, element: str, ndim: int):
         super().__init__(name=f"{element} table of {ndim}")
         self.element, self.ndim = element, ndim
+        self.words = f"an array of {ndim} axes"
 
     @property
     def key(self):
@@ -43,6 +44,7 @@ class Table(types.Type):
 class TableModel(models.PrimitiveModel):
     def __init__(self, manager, kind):
         super().__init__(manager, kind, ir.ArrayType(I64, 1 + kind.ndim))
+
 
 UNKNOWN = {"int32": RANGE, "int64": RANGE, "bool": TRUTH}  # what is in a table is read for no range
 
@@ -87,8 +89,8 @@ def _fault(table, index) -> str:
     if not isinstance(table, Table):
         return f"only an array can be indexed, not {name_of(table)}"
     if len(index) > table.ndim:
-        return f"{len(index)} indices for an array of {table.ndim} axes"
-    return f"an array of {table.ndim} axes has no index of {', '.join(map(name_of, index))}"
+        return f"{len(index)} indices for {table.words}"
+    return f"{table.words} has no index of {' and '.join(map(name_of, index))}"
 
 
 @infer_global(extent)
