@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fastattn.errors import FastattnError
     from fastattn.functional.attention import attention, attention_ragged
     from fastattn.functional.block_mask import BlockMask
+    from fastattn.functions import and_masks, explain_function, or_masks
     from fastattn.plot import AttentionPlot, plot_attention
     from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
     from fastattn.runtime.threads import set_threading, use_threads
@@ -33,8 +34,11 @@ __all__ = [
     "Translation",
     "Translator",
     "__version__",
+    "and_masks",
     "attention",
     "attention_ragged",
+    "explain_function",
+    "or_masks",
     "plot_attention",
     "set_threading",
     "use_threads",
@@ -52,8 +56,11 @@ _HOMES = {
     "Translation": ("fastattn.results", "Translation"),
     "Translator": ("fastattn.translator", "Translator"),
     "BlockMask": ("fastattn.functional", "BlockMask"),
+    "and_masks": ("fastattn.functions", "and_masks"),
     "attention": ("fastattn.functional", "attention"),
     "attention_ragged": ("fastattn.functional", "attention_ragged"),
+    "explain_function": ("fastattn.functions", "explain_function"),
+    "or_masks": ("fastattn.functions", "or_masks"),
     "plot_attention": ("fastattn.plot", "plot_attention"),
     "set_threading": ("fastattn.runtime.threads", "set_threading"),
     "use_threads": ("fastattn.runtime.threads", "use_threads"),

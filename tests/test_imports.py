@@ -57,7 +57,7 @@ ABOVE_ALL = {
     "text",
 }
 TABLE = {
-    "": {"decoding", "encoder", "translator", "functional", "plot", "results", "runtime"},
+    "": {"decoding", "encoder", "translator", "functional", "functions", "plot", "results", "runtime"},
     "__main__": {"cli"},
     "_version": set(),
     "errors": set(),
@@ -158,6 +158,7 @@ OUTSIDE = {
     "functional": {"typing_extensions"},  # for type checkers alone, which bring it
     "simd": {"numba", "llvmlite"},
     "runtime": {"numba", "llvmlite"},
+    "functions": {"numba", "llvmlite"},
     "kernels": {"numba", "llvmlite"},
     "text": {"tokenizers", "sentencepiece"},
     "weights": {"huggingface_hub"},

@@ -1,0 +1,134 @@
+"""What a function reads beside its parameters: where it lies, and as what it is passed to compiled code.
+
+A path says how to get from a function to a value: by cells, globals, defaults, attributes of modules, and on through
+the functions that it calls. It keeps nothing alive.
+"""
+
+import builtins
+import struct
+from types import FunctionType
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from fastattn.errors import InputError, described
+
+Path: TypeAlias = tuple[tuple[str, Any], ...]
+
+
+class Captured(NamedTuple):
+    """A variable that is passed when the function is called: its path and where it is read."""
+
+    path: Path
+    name: str
+    place: str
+
+
+def plain(value: Any) -> Any:
+    """The Python function of a compiled one; any other value as it is."""
+    inside = getattr(value, "py_func", None)
+    return inside if isinstance(inside, FunctionType) else value
+
+
+def follow(function: FunctionType, path: Path) -> Any:
+    """The value at a path now; LookupError, AttributeError or ValueError where there is none."""
+    value: Any = function
+    for kind, key in path:
+        if kind == "attribute":
+            value = getattr(value, key)
+            continue
+        value = plain(value)
+        if kind == "cell":
+            value = value.__closure__[key].cell_contents
+        elif kind == "default":
+            value = value.__defaults__[key]
+        elif kind == "keyword default":
+            value = value.__kwdefaults__[key]
+        elif key in value.__globals__:
+            value = value.__globals__[key]
+        else:
+            value = builtins.__dict__[key]
+    return value
+
+
+# A form of a captured value -> how struct packs it.
+_NUMBERS = {"bool": "q", "int": "q", "float": "fxxxx"}
+
+
+def form_of(captured: Captured, value: Any) -> tuple[str, Any]:
+    """(its form, the value to pack): "bool", "int", "float", or a table's element and axes, "float32 2"."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, (bool, np.bool_)):
+        return "bool", int(value)
+    if isinstance(value, (int, np.integer)):
+        if not -(2**63) <= value < 2**63:
+            raise InputError(f"{captured.place}: {captured.name} should fit in 64 bits, got {described(value)}")
+        return "int", int(value)
+    if isinstance(value, (float, np.floating)):
+        return "float", float(np.clip(value, -_LARGEST, _LARGEST)) if np.isfinite(value) else float(value)
+    if isinstance(value, (tuple, list)):
+        value = _array_of(value)
+    if isinstance(value, np.ndarray):
+        table = _as_table(value)
+        if table is not None:
+            return f"{_NAMES[table.dtype]} {table.ndim}", table
+    raise InputError(
+        f"{captured.place}: expected {captured.name} to be a number, an array of numbers or a function, "
+        f"got {_kind_of(value)}"
+    )
+
+
+_LARGEST = 3.4028234663852886e38  # of float32
+_NAMES = {np.dtype(name): name for name in ("float32", "int32", "int64", "bool")}
+
+
+def _kind_of(value: Any) -> str:
+    return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+
+
+def _array_of(value: tuple | list) -> Any:
+    try:
+        return np.asarray(value) if len(value) else value
+    except (ValueError, OverflowError):
+        return value
+
+
+def _as_table(array: np.ndarray) -> np.ndarray | None:
+    """C-contiguous, of float32, int32, int64 or bool: the array itself where it is that, so that changes in it count.
+
+    Of an empty array one zero is left to be read.
+    """
+    if array.dtype in _NAMES and array.size and array.flags.c_contiguous and array.flags.aligned:
+        return array
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind == "f":
+        wanted = np.dtype(np.float32)
+    elif kind in "iu":
+        wanted = np.dtype(np.int32 if size < 4 or (kind, size) == ("i", 4) else np.int64)
+    elif kind == "b":
+        wanted = np.dtype(bool)
+    else:
+        return None
+    if not array.size:
+        return np.zeros((1,) * array.ndim, wanted)
+    if wanted == np.float32 and size > 4:
+        with np.errstate(over="ignore"):
+            return np.require(array, wanted, ["C", "A"])
+    return np.require(array, wanted, ["C", "A"])
+
+
+def packing_of(forms: tuple[str, ...]) -> tuple[struct.Struct, list[int]]:
+    """(how values of these forms are packed, the place of each in bytes)."""
+    places, code = [], "<"
+    for form in forms:
+        places.append(struct.calcsize(code))
+        code += _NUMBERS.get(form) or f"{1 + int(form.split()[1])}q"
+    return struct.Struct(code), places
+
+
+def words_of(value: Any) -> tuple:
+    """What is packed of a value: an array's address and shape."""
+    if isinstance(value, np.ndarray):
+        return value.__array_interface__["data"][0], *value.shape
+    return (value,)

@@ -1,0 +1,49 @@
+"""Masks made of masks: plain functions, which kernels compile with the masks that they are made of."""
+
+from collections.abc import Callable
+
+from fastattn.errors import InputError
+
+
+def and_masks(*masks: Callable) -> Callable:
+    """The ``mask_mod(b, h, t, s)`` that shows a key where all masks do; with none, every key."""
+    return _combined(masks, "and_masks", _both, _everything)
+
+
+def or_masks(*masks: Callable) -> Callable:
+    """The ``mask_mod(b, h, t, s)`` that shows a key where any mask does; with none, no key."""
+    return _combined(masks, "or_masks", _either, _nothing)
+
+
+def _combined(masks: tuple[Callable, ...], name: str, join: Callable, nothing: Callable) -> Callable:
+    for mask in masks:
+        if not callable(mask):
+            raise InputError(f"{name}: expected functions (b, h, t, s), got a {type(mask).__name__}")
+    if not masks:
+        return nothing
+    combined = masks[0]
+    for mask in masks[1:]:
+        combined = join(combined, mask)
+    return combined
+
+
+def _both(first: Callable, second: Callable) -> Callable:
+    def mask(b, h, t, s):
+        return first(b, h, t, s) & second(b, h, t, s)
+
+    return mask
+
+
+def _either(first: Callable, second: Callable) -> Callable:
+    def mask(b, h, t, s):
+        return first(b, h, t, s) | second(b, h, t, s)
+
+    return mask
+
+
+def _everything(b, h, t, s):
+    return True
+
+
+def _nothing(b, h, t, s):
+    return False

@@ -1,0 +1,60 @@
+"""The functions of Python, ``math`` and NumPy that become operations of simd/operations.py."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+# Operation -> the functions that it stands for
+_NAMES: dict[str, tuple[Any, ...]] = {
+    "exp": (math.exp, np.exp),
+    "exp2": (getattr(math, "exp2", None), np.exp2),
+    "log": (math.log, np.log),
+    "log2": (math.log2, np.log2),
+    "tanh": (math.tanh, np.tanh),
+    "erf": (math.erf,),
+    "sqrt": (math.sqrt, np.sqrt),
+    "power": (math.pow, np.power, pow),
+    "floor": (np.floor,),
+    "ceil": (np.ceil,),
+    "floor_whole": (math.floor,),
+    "ceil_whole": (math.ceil,),
+    "is_nan": (math.isnan, np.isnan),
+    "absolute": (abs, np.abs, np.fabs, math.fabs),
+    "maximum": (max, np.maximum, np.fmax),
+    "minimum": (min, np.minimum, np.fmin),
+    "where": (np.where,),
+    "to_float": (float, np.float32, np.float64),
+    "to_whole": (int, np.int32, np.int64),
+    "truth": (bool, np.bool_),
+    "add": (np.add,),
+    "subtract": (np.subtract,),
+    "multiply": (np.multiply,),
+    "divide": (np.divide,),
+    "floor_divide": (np.floor_divide,),
+    "remainder": (np.remainder,),
+    "negative": (np.negative,),
+    "less": (np.less,),
+    "less_equal": (np.less_equal,),
+    "greater": (np.greater,),
+    "greater_equal": (np.greater_equal,),
+    "equal": (np.equal,),
+    "not_equal": (np.not_equal,),
+    "bit_and": (np.bitwise_and,),
+    "bit_or": (np.bitwise_or,),
+    "bit_xor": (np.bitwise_xor,),
+    "invert": (np.invert,),
+    "logical_and": (np.logical_and,),
+    "logical_or": (np.logical_or,),
+    "logical_xor": (np.logical_xor,),
+    "logical_not": (np.logical_not,),
+}
+# By identity, since not every function can be hashed or compared.
+KNOWN = {id(function): name for name, functions in _NAMES.items() for function in functions if function is not None}
+ARITY = dict.fromkeys(KNOWN.values(), 2) | dict.fromkeys(
+    (
+        "exp", "exp2", "log", "log2", "tanh", "erf", "sqrt", "floor", "ceil", "floor_whole", "ceil_whole", "is_nan",
+        "absolute", "to_float", "to_whole", "truth", "negative", "invert", "logical_not",
+    ),
+    1,
+) | {"where": 3}  # fmt: skip

@@ -1,0 +1,120 @@
+"""The source of a Python function as a syntax tree, found by its compiled code.
+
+A file may have changed since it was loaded, and a line may hold several lambdas, so a tree is believed only if it
+compiles to the function's own code.
+"""
+
+import ast
+import linecache
+from collections.abc import Iterator
+from functools import lru_cache
+from types import CodeType, FunctionType
+from typing import TypeAlias
+
+from fastattn.errors import InputError
+
+Definition: TypeAlias = ast.FunctionDef | ast.Lambda
+
+
+def place_of(code: CodeType) -> str:
+    """A function's name, file and line, for messages."""
+    return f"{code.co_name} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def definition_of(function: FunctionType) -> Definition:
+    """The tree of a function's definition; InputError if its source cannot be read. Not to be changed."""
+    code = function.__code__
+    linecache.checkcache(code.co_filename)
+    text = "".join(linecache.getlines(code.co_filename, function.__globals__))
+    if not text:
+        raise InputError(f"{place_of(code)}: its source cannot be read; define it in a file or a notebook")
+    return _find(code, code.co_filename, text)
+
+
+@lru_cache(1000)
+def _find(code: CodeType, file: str, text: str) -> Definition:
+    """``file`` because codes of different files may be equal."""
+    definitions, imports = _read(text)
+    for node in definitions:
+        if _first_line(node) == code.co_firstlineno and _is_code_of(node, code, imports):
+            return node
+    raise InputError(f"{place_of(code)}: its source has changed since it was loaded, or is no plain function")
+
+
+@lru_cache(8)
+def _read(text: str) -> tuple[list[Definition], list[ast.stmt]]:
+    """A file's functions, and the imports of the module itself: Python compiles what they name differently."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return [], []
+    definitions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
+    return definitions, list(_imports(tree))
+
+
+def _imports(node: ast.AST) -> Iterator[ast.stmt]:
+    for inside in ast.iter_child_nodes(node):
+        if isinstance(inside, ast.Import) or (isinstance(inside, ast.ImportFrom) and inside.module != "__future__"):
+            yield inside
+        elif isinstance(inside, (ast.stmt, ast.ExceptHandler)) and not isinstance(inside, _SCOPES):
+            yield from _imports(inside)
+
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def _first_line(node: Definition) -> int:
+    decorators = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bool:
+    if getattr(node, "name", "<lambda>") != code.co_name:
+        return False
+    arguments = node.args
+    bare = ast.arguments(
+        posonlyargs=[_bare(one) for one in arguments.posonlyargs],
+        args=[_bare(one) for one in arguments.args],
+        vararg=arguments.vararg and _bare(arguments.vararg),
+        kwonlyargs=[_bare(one) for one in arguments.kwonlyargs],
+        kw_defaults=[None] * len(arguments.kwonlyargs),
+        kwarg=arguments.kwarg and _bare(arguments.kwarg),
+        defaults=[],
+    )
+    inside: ast.stmt
+    if isinstance(node, ast.Lambda):
+        inside = ast.Return(ast.Lambda(bare, node.body))
+    else:
+        # by another name: its own would be a variable of the function around it
+        inside = ast.FunctionDef(name="inside", args=bare, body=node.body, decorator_list=[], type_params=[])
+    outer_arguments = ast.arguments(
+        posonlyargs=[], args=[ast.arg(name) for name in code.co_freevars], kwonlyargs=[], kw_defaults=[], defaults=[]
+    )
+    outer = ast.FunctionDef(name="around", args=outer_arguments, body=[inside], decorator_list=[], type_params=[])
+    module = ast.fix_missing_locations(ast.Module([*imports, outer], []))
+    try:
+        compiled = compile(module, "<around>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    (around,) = _codes_in(compiled)
+    return any(_equal(found, code) for found in _codes_in(around))
+
+
+def _bare(argument: ast.arg) -> ast.arg:
+    return ast.arg(argument.arg)
+
+
+def _codes_in(code: CodeType) -> list[CodeType]:
+    return [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+
+
+def _equal(a: CodeType, b: CodeType) -> bool:
+    return _content(a) == _content(b)
+
+
+def _content(code: CodeType) -> tuple:
+    constants = [
+        _content(value) if isinstance(value, CodeType) else (type(value), repr(value)) for value in code.co_consts
+    ]
+    names = code.co_names, code.co_varnames, code.co_freevars
+    return code.co_code, constants, names, code.co_argcount, code.co_kwonlyargcount

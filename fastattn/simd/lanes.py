@@ -1,0 +1,226 @@
+"""Whole numbers, truth values and runs of positions in lanes, as Numba types beside the float32 of vector.py.
+
+In lanes whole numbers are int32 and wrap around; outside them they are int64. A RAMP is a run of positions s, s + 1 and
+so on, kept as the int64 s: what is added to it or compared with it costs a scalar. A FALL is s, s - 1 and so on.
+"""
+
+from dataclasses import replace
+
+from llvmlite import ir
+from numba import types
+from numba.core.datamodel import models
+from numba.extending import register_model
+
+from fastattn.simd.emit import EXACT, F32, I32, I64, Emitter
+from fastattn.simd.target import LANES, TARGET
+from fastattn.simd.vector import VECTOR, make_intrinsic
+
+I1, _BYTE = ir.IntType(1), ir.IntType(8)
+
+
+class Integers(types.Type):
+    """LANES int32 in one register."""
+
+    def __init__(self):
+        super().__init__(name=f"int32x{LANES}")
+
+
+class Mask(types.Type):
+    """LANES truth values."""
+
+    def __init__(self):
+        super().__init__(name=f"boolx{LANES}")
+
+
+class Ramp(types.Type):
+    """LANES positions in a row, each one more than the one before."""
+
+    def __init__(self):
+        super().__init__(name=f"ramp{LANES}")
+
+
+class Fall(types.Type):
+    """LANES positions, each one less than the one before: a distance from a RAMP."""
+
+    def __init__(self):
+        super().__init__(name=f"fall{LANES}")
+
+
+INTEGERS, MASK, RAMP, FALL = Integers(), Mask(), Ramp(), Fall()
+RUNS = (RAMP, FALL)
+IN_LANES = (VECTOR, INTEGERS, MASK, RAMP, FALL)
+_ONE_LANE = replace(TARGET, lanes=1)
+
+
+def _register(kind, form):
+    @register_model(kind)
+    class Model(models.PrimitiveModel):
+        def __init__(self, manager, instance):
+            super().__init__(manager, instance, form)
+
+
+_register(Integers, ir.VectorType(I32, LANES))
+_register(Mask, ir.VectorType(I1, LANES))
+_register(Ramp, I64)
+_register(Fall, I64)
+
+
+def is_float(kind) -> bool:
+    return kind == VECTOR or isinstance(kind, types.Float)
+
+
+def is_whole(kind) -> bool:
+    return kind in (INTEGERS, RAMP, FALL) or isinstance(kind, types.Integer)
+
+
+def is_truth(kind) -> bool:
+    return kind == MASK or isinstance(kind, types.Boolean)
+
+
+class Arithmetic(Emitter):
+    """Operations on LANES values, or on one: a scalar is a vector of one lane, so that both give the same bits.
+
+    Whole numbers have 32 bits in lanes, 64 as scalars.
+    """
+
+    def __init__(self, builder: ir.IRBuilder, wide: bool):
+        super().__init__(builder, TARGET if wide else _ONE_LANE)
+        self.wide, self.lanes = wide, self.target.lanes
+        self.bits = 32 if wide else 64
+        self.one_whole = ir.IntType(self.bits)
+        self.wholes = ir.VectorType(self.one_whole, self.lanes)
+        self.truths = ir.VectorType(I1, self.lanes)
+
+    def spread(self, scalar):
+        """A scalar of any type in every lane."""
+        undefined = ir.Constant(ir.VectorType(scalar.type, self.lanes), ir.Undefined)
+        one = self.builder.insert_element(undefined, scalar, I32(0))
+        zeros = ir.Constant(ir.VectorType(I32, self.lanes), [0] * self.lanes)
+        return self.builder.shuffle_vector(one, undefined, zeros)
+
+    def whole(self, value: int):
+        return ir.Constant(self.wholes, [value] * self.lanes)
+
+    def truth(self, value: bool):
+        return ir.Constant(self.truths, [int(value)] * self.lanes)
+
+    def count(self):
+        """0, 1, 2 and so on, lane by lane."""
+        return ir.Constant(self.wholes, list(range(self.lanes)))
+
+    def result(self, value):
+        """A value as Numba has it: of one lane, the scalar."""
+        return value if self.wide else self.builder.extract_element(value, I32(0))
+
+    def as_floats(self, value, kind):
+        b = self.builder
+        if kind == VECTOR:
+            return value
+        if isinstance(kind, types.Float):
+            return self.spread(value if value.type == F32 else b.fptrunc(value, F32))
+        if isinstance(kind, types.Integer):
+            return self.spread(b.sitofp(_as_int64(b, value, kind), F32))
+        if is_truth(kind):
+            return b.uitofp(self.as_truths(value, kind), self.vector)
+        return b.sitofp(self.as_wholes(value, kind), self.vector)
+
+    def as_wholes(self, value, kind):
+        b = self.builder
+        if kind == INTEGERS:
+            return value
+        if kind in RUNS:
+            emit = b.add if kind == RAMP else b.sub
+            return emit(self.spread(b.trunc(value, I32)), self.count())
+        if is_truth(kind):
+            return b.zext(self.as_truths(value, kind), self.wholes)
+        value = _as_int64(b, value, kind)
+        return self.spread(b.trunc(value, I32) if self.wide else value)
+
+    def as_truths(self, value, kind):
+        b = self.builder
+        if kind == MASK:
+            return value
+        if isinstance(kind, types.Boolean):
+            return self.spread(value)
+        if is_float(kind):
+            return b.fcmp_unordered("!=", self.as_floats(value, kind), self.constant(0.0), flags=EXACT)
+        return b.icmp_signed("!=", self.as_wholes(value, kind), self.whole(0))
+
+    def bounded(self, value, kind):
+        """Whole numbers for a comparison: a scalar beyond the lanes' range becomes the range's end."""
+        if not self.wide or not isinstance(kind, types.Integer):
+            return self.as_wholes(value, kind)
+        value = clip(self.builder, _as_int64(self.builder, value, kind), I64(-(2**31)), I64(2**31 - 1))
+        return self.spread(self.builder.trunc(value, I32))
+
+    def floor_divided(self, x, y):
+        """(quotient, remainder) of whole numbers, rounded down; 0 and 0 where y is 0: the CPU's division would trap."""
+        b, zero = self.builder, self.whole(0)
+        none, minus = b.icmp_signed("==", y, zero), b.icmp_signed("==", y, self.whole(-1))
+        special = b.or_(none, minus)
+        y = b.select(special, self.whole(1), y)
+        quotient = b.sdiv(x, y)
+        rest = b.sub(x, b.mul(quotient, y))
+        below = b.and_(b.icmp_signed("!=", rest, zero), b.icmp_signed("<", b.xor(rest, y), zero))
+        quotient = b.sub(quotient, b.zext(below, self.wholes))
+        rest = b.add(rest, b.select(below, y, zero))
+        quotient = b.select(none, zero, b.select(minus, b.sub(zero, x), quotient))
+        return quotient, b.select(special, zero, rest)
+
+
+def _as_int64(builder, value, kind):
+    width = value.type.width
+    if width < 64:
+        return builder.sext(value, I64) if kind.signed else builder.zext(value, I64)
+    return value
+
+
+def clip(builder, value, low, high):
+    """The nearest to ``value`` between two integers."""
+    value = builder.select(builder.icmp_signed("<", value, low), low, value)
+    return builder.select(builder.icmp_signed(">", value, high), high, value)
+
+
+def _all_first(emitter: Emitter, mask, count):
+    """The mask's lanes below ``count``, as one integer."""
+    first = emitter.first_lanes(clip(emitter.builder, count, I64(0), I64(LANES)))
+    return emitter.builder.bitcast(emitter.builder.and_(mask, first), ir.IntType(LANES))
+
+
+def _any_first(emitter: Emitter, mask, count):
+    return emitter.builder.icmp_unsigned("!=", _all_first(emitter, mask, count), ir.IntType(LANES)(0))
+
+
+def _keep_bytes(emitter: Emitter, mask, address, left):
+    builder, kind = emitter.builder, ir.VectorType(_BYTE, LANES)
+    pointer, zero = emitter.pointer(address, kind), ir.Constant(kind, [0] * LANES)
+    with builder.if_else(builder.icmp_signed(">=", left, I64(LANES))) as (whole, part):
+        with whole:
+            value = builder.load(pointer)
+            value.align = 1
+            builder.store(builder.select(mask, value, zero), pointer).align = 1
+        with part:
+            first, form = emitter.first_lanes(clip(builder, left, I64(0), I64(LANES))), f"v{LANES}i8.p0"
+            value = emitter.call(f"llvm.masked.load.{form}", kind, pointer, I32(1), first, zero)
+            value = builder.select(mask, value, zero)
+            emitter.call(f"llvm.masked.store.{form}", ir.VoidType(), value, pointer, I32(1), first)
+
+
+keep_bytes = make_intrinsic(
+    "keep_bytes",
+    types.void,
+    (MASK, types.intp, types.intp),
+    _keep_bytes,
+    "Set bytes to 0 where the mask is false: LANES of them, or the first ``left``; no others are touched.",
+)
+ramp = make_intrinsic("ramp", RAMP, (types.int64,), lambda emitter, start: start, "The positions from one on.")
+choose = make_intrinsic(
+    "choose",
+    VECTOR,
+    (MASK, VECTOR, VECTOR),
+    lambda emitter, mask, a, b: emitter.builder.select(mask, a, b),
+    "a where the mask is true, b elsewhere.",
+)
+any_first = make_intrinsic(
+    "any_first", types.boolean, (MASK, types.int64), _any_first, "Whether any of the first ``count`` lanes is true."
+)

@@ -1,0 +1,395 @@
+"""Operations on numbers in lanes and on scalars, mixed as one likes, as functions that compiled code calls.
+
+``OPERATIONS["add"](a, b)`` and so on are typed by these rules, whichever of the operands are in lanes: a result is in
+lanes if an operand is; numbers are float32 if an operand is a float, of whatever width, or else whole; true counts as
+1. Nothing raises, and nothing is undefined: what is divided by 0 is 0 as a whole number, and a float that fits no whole
+number becomes the nearest. Each is emitted once for lanes and for a lane alone, so that both give the same bits.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import types
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import lower_builtin
+
+from fastattn.simd import powers
+from fastattn.simd.emit import EXACT, I32, I64
+from fastattn.simd.lanes import (
+    FALL,
+    IN_LANES,
+    INTEGERS,
+    MASK,
+    RAMP,
+    RUNS,
+    Arithmetic,
+    clip,
+    is_float,
+    is_truth,
+    is_whole,
+)
+from fastattn.simd.ranges import IN_RANGES, emit_range, range_result
+from fastattn.simd.target import LANES
+from fastattn.simd.vector import VECTOR
+
+OPERATIONS: dict[str, Callable] = {}
+FAILURES: list[str] = []  # what could not be typed, latest last; whoever compiles clears it
+_FLOAT = {True: VECTOR, False: types.float32}
+_WHOLE = {True: INTEGERS, False: types.int64}
+_TRUTH = {True: MASK, False: types.boolean}
+
+
+class _Operation:
+    """How an operation is typed and emitted.
+
+    rule    "number": whole for whole operands, else float32; "float": always float32; "compare": true or false;
+            "truth": of truth values; "bits": of truth values, or whole; "where": as the second and third operand
+    floats, wholes, truths  emit it from an Arithmetic and operands of that kind; None: there is none
+    """
+
+    def __init__(self, rule: str, count: int, floats=None, wholes=None, truths=None):
+        self.rule, self.count, self.floats, self.wholes, self.truths = rule, count, floats, wholes, truths
+
+    def form(self, kinds) -> str | None:
+        """Which of floats, wholes and truths computes it for these types."""
+        if len(kinds) != self.count or not all(is_float(k) or is_whole(k) or is_truth(k) for k in kinds):
+            return None
+        values = kinds[1:] if self.rule == "where" else kinds
+        if self.rule == "truth" or (self.rule in ("bits", "where") and all(map(is_truth, values))):
+            return "truths"
+        form = "floats" if self.rule == "float" or any(map(is_float, values)) else "wholes"
+        return form if getattr(self, form) is not None else None
+
+    def resolve(self, kinds):
+        """The type of the result; None where there is none."""
+        form, wide = self.form(kinds), any(kind in IN_LANES for kind in kinds)
+        if form is None:
+            return None
+        if self.rule in ("compare", "truth") or form == "truths":
+            return _TRUTH[wide]
+        return _FLOAT[wide] if form == "floats" else _WHOLE[wide]
+
+    def emit(self, builder, kinds, values):
+        form, wide = self.form(kinds), any(kind in IN_LANES for kind in kinds)
+        a = Arithmetic(builder, wide)
+        convert = {"floats": a.as_floats, "wholes": a.as_wholes, "truths": a.as_truths}[form]
+        if self.rule == "compare" and form == "wholes":
+            convert = a.bounded
+        converted = [convert(value, kind) for value, kind in zip(values, kinds)]
+        if self.rule == "where":
+            converted[0] = a.as_truths(values[0], kinds[0])
+        return a.result(getattr(self, form)(a, *converted))
+
+
+def _register(name: str, operation: _Operation, special: Callable | None = None) -> None:
+    """``special(builder, kinds, values)`` emits it where it can, and with no builder says the type; else None."""
+
+    def stub(*operands: Any) -> Any:
+        raise NotImplementedError(f"{name} is for compiled code")
+
+    stub.__name__ = stub.__qualname__ = name
+
+    def resolve(kinds):
+        if any(kind in IN_RANGES for kind in kinds):
+            return range_result(name, kinds)
+        return (special and special(None, kinds, None)) or operation.resolve(kinds)
+
+    class Template(AbstractTemplate):
+        key = stub
+
+        def generic(self, args, kws):
+            result = resolve(tuple(map(types.unliteral, args)))
+            if result is None:
+                FAILURES.append(f"{_WORDS.get(name, f'no {name} of')} {' and '.join(map(name_of, args))}")
+                return None
+            return signature(result, *map(types.unliteral, args))
+
+    infer_global(stub, types.Function(Template))
+
+    @lower_builtin(stub, types.VarArg(types.Any))
+    def lower(context, builder, signature, values):
+        kinds = signature.args
+        if any(kind in IN_RANGES for kind in kinds):
+            return emit_range(name, builder, kinds, values)
+        if special and special(None, kinds, None):
+            return special(builder, kinds, values)
+        return operation.emit(builder, kinds, values)
+
+    OPERATIONS[name] = stub
+
+
+_WORDS = {
+    "decide": "an if or while cannot depend on",
+    "count": "a range cannot be of",
+    "scalar": "a function that only Numba knows takes no",
+    "truths_in_lanes": "a mask cannot be of",
+    "floats_in_lanes": "a score cannot be of",
+}
+
+
+def name_of(kind) -> str:
+    """A type in the words of whoever wrote the function."""
+    names = {VECTOR: "floats in lanes", INTEGERS: "integers in lanes", MASK: "truth values in lanes"}
+    names |= dict.fromkeys(RUNS, "positions in lanes")
+    return names.get(kind) or getattr(kind, "words", None) or str(types.unliteral(kind))
+
+
+def result_of(name: str, *kinds):
+    """The type that an operation has for operands of these types; None: it has none."""
+    return _OPERATIONS[name].resolve(kinds)
+
+
+_OPERATIONS: dict[str, _Operation] = {}
+
+
+def _add(name: str, rule: str, count: int, floats=None, wholes=None, truths=None, special=None) -> None:
+    _OPERATIONS[name] = _Operation(rule, count, floats, wholes, truths)
+    _register(name, _OPERATIONS[name], special)
+
+
+# Sums and differences of a run of positions and a scalar, and comparisons.
+
+
+def _is_scalar(kind) -> bool:
+    return isinstance(kind, (types.Integer, types.Boolean))
+
+
+def _int64(builder, value, kind):
+    return Arithmetic(builder, False).result(Arithmetic(builder, False).as_wholes(value, kind))
+
+
+def _add_run(builder, kinds, values):
+    for n in (0, 1):
+        if kinds[n] in RUNS and _is_scalar(kinds[1 - n]):
+            return kinds[n] if builder is None else builder.add(values[n], _int64(builder, values[1 - n], kinds[1 - n]))
+    return None
+
+
+def _subtract_run(builder, kinds, values):
+    if kinds[0] in RUNS and _is_scalar(kinds[1]):
+        return kinds[0] if builder is None else builder.sub(values[0], _int64(builder, values[1], kinds[1]))
+    if kinds[1] in RUNS and _is_scalar(kinds[0]):
+        other = FALL if kinds[1] == RAMP else RAMP
+        return other if builder is None else builder.sub(_int64(builder, values[0], kinds[0]), values[1])
+    return None
+
+
+_MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
+
+
+def _compare_run(symbol: str) -> Callable:
+    """Compare with a scalar of 64 bits: its distance from the first position with 0, 1, 2 and so on."""
+
+    def special(builder, kinds, values):
+        if not any(kind in RUNS for kind in kinds) or not any(map(_is_scalar, kinds)):
+            return None
+        if builder is None:
+            return MASK
+        a, way = Arithmetic(builder, True), symbol
+        if kinds[1] in RUNS:
+            kinds, values, way = kinds[::-1], values[::-1], _MIRRORED[symbol]
+        ends = values[0], _int64(builder, values[1], kinds[1])
+        if kinds[0] == RAMP:
+            ends = ends[::-1]
+        else:  # first - n < scalar where n > first - scalar
+            way = _MIRRORED[way]
+        distance = a.call("llvm.ssub.sat.i64", I64, *ends)
+        distance = builder.trunc(clip(builder, distance, I64(-1), I64(LANES)), I32)
+        return builder.icmp_signed(way, a.count(), a.spread(distance))
+
+    return special
+
+
+# Emission, from operands of one kind.
+
+
+def _rounded(a: Arithmetic, name: str, x):
+    return a.call(f"llvm.{name}.v{a.lanes}f32", a.vector, x)
+
+
+def _floor_quotient(a: Arithmetic, x, y):
+    return _rounded(a, "floor", a.divide(x, y))
+
+
+def _float_remainder(a: Arithmetic, x, y):
+    return a.subtract(x, a.multiply(_floor_quotient(a, x, y), y))
+
+
+def _is_nan(a: Arithmetic, x):
+    return a.builder.fcmp_unordered("uno", x, x)
+
+
+def _extreme(symbol: str) -> tuple[Callable, Callable]:
+    """The larger or smaller; NaN if either is, as in NumPy."""
+
+    def floats(a: Arithmetic, x, y):
+        first = a.builder.or_(a.builder.fcmp_ordered(symbol, x, y, flags=EXACT), _is_nan(a, x))
+        return a.builder.select(first, x, y)
+
+    def wholes(a: Arithmetic, x, y):
+        return a.builder.select(a.builder.icmp_signed(symbol, x, y), x, y)
+
+    return floats, wholes
+
+
+def _to_wholes(a: Arithmetic, x):
+    return a.call(f"llvm.fptosi.sat.v{a.lanes}i{a.bits}.v{a.lanes}f32", a.wholes, x)
+
+
+def _not(a: Arithmetic, x):
+    return a.builder.xor(x, a.truth(True))
+
+
+def _negative_float(a: Arithmetic, x):
+    return a.subtract(a.constant(-0.0), x)
+
+
+def _select(a: Arithmetic, condition, x, y):
+    return a.builder.select(condition, x, y)
+
+
+def _repeated(multiply: Callable, exponent: int) -> Callable:
+    def emit(a: Arithmetic, x):
+        result = x
+        for digit in bin(exponent)[3:]:
+            result = multiply(a, result, result)
+            result = multiply(a, result, x) if digit == "1" else result
+        return result
+
+    return emit
+
+
+def _by_builder(name: str) -> Callable:
+    return lambda a, *values: getattr(a.builder, name)(*values)
+
+
+_add("add", "number", 2, Arithmetic.add, _by_builder("add"), special=_add_run)
+_add("subtract", "number", 2, Arithmetic.subtract, _by_builder("sub"), special=_subtract_run)
+_add("multiply", "number", 2, Arithmetic.multiply, _by_builder("mul"))
+_add("divide", "float", 2, Arithmetic.divide)
+_add("floor_divide", "number", 2, _floor_quotient, lambda a, x, y: a.floor_divided(x, y)[0])
+_add("remainder", "number", 2, _float_remainder, lambda a, x, y: a.floor_divided(x, y)[1])
+_add("power", "float", 2, powers.power)
+MOST_EXPONENT = 16  # of which x**n is written as multiplications
+for _n in range(2, MOST_EXPONENT + 1):
+    _add(
+        f"power_{_n}",
+        "number",
+        1,
+        _repeated(Arithmetic.multiply, _n),
+        _repeated(lambda a, x, y: a.builder.mul(x, y), _n),
+    )
+_add("negative", "number", 1, _negative_float, lambda a, x: a.builder.sub(a.whole(0), x))
+_add(
+    "absolute",
+    "number",
+    1,
+    lambda a, x: a.call(f"llvm.fabs.v{a.lanes}f32", a.vector, x),
+    lambda a, x: a.builder.select(a.builder.icmp_signed("<", x, a.whole(0)), a.builder.sub(a.whole(0), x), x),
+)
+_add("maximum", "number", 2, *_extreme(">"))
+_add("minimum", "number", 2, *_extreme("<"))
+_add("where", "where", 3, _select, _select, _select)
+for _name, _symbol in (
+    ("less", "<"), ("less_equal", "<="), ("greater", ">"), ("greater_equal", ">="), ("equal", "=="),
+    ("not_equal", "!="),
+):  # fmt: skip
+    _add(
+        _name,
+        "compare",
+        2,
+        lambda a, x, y, way=_symbol: (
+            a.builder.fcmp_unordered(way, x, y, flags=EXACT)
+            if way == "!="
+            else a.builder.fcmp_ordered(way, x, y, flags=EXACT)
+        ),
+        lambda a, x, y, way=_symbol: a.builder.icmp_signed(way, x, y),
+        special=_compare_run(_symbol),
+    )
+for _name, _symbol in (("bit_and", "and_"), ("bit_or", "or_"), ("bit_xor", "xor")):
+    _add(_name, "bits", 2, None, _by_builder(_symbol), _by_builder(_symbol))
+_add("invert", "bits", 1, None, lambda a, x: a.builder.xor(x, a.whole(-1)), _not)
+_add("truth", "truth", 1, truths=lambda a, x: x)
+_add("logical_not", "truth", 1, truths=_not)
+_add("logical_and", "truth", 2, truths=_by_builder("and_"))
+_add("logical_or", "truth", 2, truths=_by_builder("or_"))
+_add("logical_xor", "truth", 2, truths=_by_builder("xor"))
+_add("to_float", "float", 1, lambda a, x: x)
+_add("exp", "float", 1, Arithmetic.exp)
+_add("exp2", "float", 1, powers.exp2)
+_add("log", "float", 1, powers.log)
+_add("log2", "float", 1, powers.log2)
+_add("tanh", "float", 1, Arithmetic.tanh)
+_add("erf", "float", 1, Arithmetic.erf)
+_add("sqrt", "float", 1, lambda a, x: _rounded(a, "sqrt", x))
+_add("floor", "float", 1, lambda a, x: _rounded(a, "floor", x))
+_add("ceil", "float", 1, lambda a, x: _rounded(a, "ceil", x))
+_add("is_nan", "compare", 1, _is_nan, lambda a, x: a.truth(False))
+
+
+def _whole_result(builder, kinds, values, rounding=None):
+    """``int`` and its like have a whole result of float operands, for which there is no rule."""
+    (kind,) = kinds
+    if not is_float(kind):
+        return None
+    if builder is None:
+        return _WHOLE[kind == VECTOR]
+    a = Arithmetic(builder, kind == VECTOR)
+    x = a.as_floats(values[0], kind)
+    return a.result(_to_wholes(a, _rounded(a, rounding, x) if rounding else x))
+
+
+for _name, _rounding in (("to_whole", None), ("floor_whole", "floor"), ("ceil_whole", "ceil")):
+    _add(
+        _name,
+        "number",
+        1,
+        None,
+        lambda a, x: x,
+        special=lambda builder, kinds, values, way=_rounding: _whole_result(builder, kinds, values, way),
+    )
+
+
+def _decide(builder, kinds, values):
+    """The condition of an ``if`` that stays one: a truth value that all lanes share."""
+    if len(kinds) != 1 or kinds[0] in IN_LANES:
+        return None
+    return types.boolean if builder is None else _OPERATIONS["truth"].emit(builder, kinds, values)
+
+
+def _count(builder, kinds, values):
+    """A bound of a range."""
+    if len(kinds) != 1 or not _is_scalar(kinds[0]):
+        return None
+    return types.int64 if builder is None else _int64(builder, values[0], kinds[0])
+
+
+def _scalar(builder, kinds, values):
+    """An operand of what Numba knows, and lanes do not."""
+    (kind,) = kinds
+    if is_float(kind) and kind != VECTOR:
+        return types.float32 if builder is None else _OPERATIONS["to_float"].emit(builder, kinds, values)
+    return _count(builder, kinds, values)
+
+
+_add("decide", "where", 0, special=_decide)
+_add("count", "where", 0, special=_count)
+_add("scalar", "where", 0, special=_scalar)
+
+
+def _widen(result):
+    """What a function returned, in lanes."""
+
+    def special(builder, kinds, values):
+        if len(kinds) != 1 or not (is_float(kinds[0]) or is_whole(kinds[0]) or is_truth(kinds[0])):
+            return None
+        if builder is None:
+            return result
+        a = Arithmetic(builder, True)
+        return (a.as_floats if result == VECTOR else a.as_truths)(values[0], kinds[0])
+
+    return special
+
+
+_add("floats_in_lanes", "where", 0, special=_widen(VECTOR))
+_add("truths_in_lanes", "where", 0, special=_widen(MASK))

@@ -1,0 +1,244 @@
+"""Arrays that a compiled function looks numbers up in, with an index for each axis, in lanes or not.
+
+A negative index counts from the end, as in Python; one that is outside then reads the nearest element, so that no lane
+reads what is not the array's, whatever the index.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.core.datamodel import models
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import lower_builtin, register_model
+
+from fastattn.simd.emit import F32, I32, I64
+from fastattn.simd.lanes import FALL, IN_LANES, INTEGERS, MASK, RUNS, Arithmetic, clip, is_truth, is_whole
+from fastattn.simd.operations import FAILURES, name_of
+from fastattn.simd.ranges import IN_RANGES, RANGE, TRUTH, unknown
+from fastattn.simd.target import LANES
+from fastattn.simd.vector import VECTOR
+
+I8 = ir.IntType(8)
+# Name of an element's type -> (in memory, bytes, as a scalar, in lanes)
+ELEMENTS = {
+    "float32": (F32, 4, types.float32, VECTOR),
+    "int32": (I32, 4, types.int64, INTEGERS),
+    "int64": (I64, 8, types.int64, INTEGERS),
+    "bool": (I8, 1, types.boolean, MASK),
+}
+
+
+class Table(types.Type):
+    """A C-contiguous array of float32, int32, int64 or bool, as its address and shape; no axis is empty."""
+
+    def __init__(self, element: str, ndim: int):
+        super().__init__(name=f"{element} table of {ndim}")
+        self.element, self.ndim = element, ndim
+        self.words = f"an array of {ndim} axes"
+
+    @property
+    def key(self):
+        return self.element, self.ndim
+
+
+@register_model(Table)
+class TableModel(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        super().__init__(manager, kind, ir.ArrayType(I64, 1 + kind.ndim))
+
+
+UNKNOWN = {"int32": RANGE, "int64": RANGE, "bool": TRUTH}  # what is in a table is read for no range
+
+
+def look_up(table, *index):
+    """The element at an index for each axis; with fewer, scalar ones, the table that is left."""
+    raise NotImplementedError("look_up is for compiled code")
+
+
+def extent(table, axis):
+    """The length of an axis."""
+    raise NotImplementedError("extent is for compiled code")
+
+
+@infer_global(look_up)
+class _LookUp(AbstractTemplate):
+    def generic(self, args, kws):
+        table, *index = map(types.unliteral, args)
+        result = _found(table, index)
+        if result is None:
+            FAILURES.append(_fault(table, index))
+            return None
+        return signature(result, table, *index)
+
+
+def _found(table, index):
+    if not isinstance(table, Table) or not index or not all(map(_is_index, index)):
+        return None
+    wide = any(kind in IN_LANES for kind in index)
+    if any(kind in IN_RANGES for kind in index):
+        return UNKNOWN.get(table.element) if len(index) == table.ndim else None
+    if len(index) < table.ndim:
+        return None if wide else Table(table.element, table.ndim - len(index))
+    return ELEMENTS[table.element][3 if wide else 2] if len(index) == table.ndim else None
+
+
+def _is_index(kind) -> bool:
+    return is_whole(kind) or is_truth(kind) or kind == RANGE
+
+
+def _fault(table, index) -> str:
+    if not isinstance(table, Table):
+        return f"only an array can be indexed, not {name_of(table)}"
+    if len(index) > table.ndim:
+        return f"{len(index)} indices for {table.words}"
+    return f"{table.words} has no index of {' and '.join(map(name_of, index))}"
+
+
+@infer_global(extent)
+class _Extent(AbstractTemplate):
+    def generic(self, args, kws):
+        table, axis = args
+        if not isinstance(table, Table) or not isinstance(axis, types.Integer):
+            FAILURES.append(f"only an array has a shape, not {name_of(table)}")
+            return None
+        return signature(types.int64, table, types.int64)
+
+
+@lower_builtin(extent, Table, types.int64)
+def _lower_extent(context, builder, signature, values):
+    table, axis = values
+    ndim = signature.args[0].ndim
+    axis = builder.select(builder.icmp_signed("<", axis, I64(0)), builder.add(axis, I64(ndim)), axis)
+    axis = clip(builder, axis, I64(0), I64(ndim - 1))
+    result = builder.extract_value(table, 1)
+    for n in range(1, ndim):
+        here = builder.icmp_signed("==", axis, I64(n))
+        result = builder.select(here, builder.extract_value(table, 1 + n), result)
+    return result
+
+
+@lower_builtin(look_up, types.VarArg(types.Any))
+def _lower_look_up(context, builder, signature, values):
+    table, *index = signature.args
+    if signature.return_type in IN_RANGES:
+        return unknown(signature.return_type)
+    look = _LookingUp(builder, table, values[0])
+    pairs = list(zip(values[1:], index))
+    if isinstance(signature.return_type, Table):
+        return look.rest(pairs)
+    if signature.return_type not in IN_LANES:
+        return look.scalar(pairs)
+    if index[-1] in RUNS and not any(kind in IN_LANES for kind in index[:-1]):
+        return look.run(pairs)
+    return look.lanes(pairs)
+
+
+class _LookingUp:
+    def __init__(self, builder: ir.IRBuilder, table: Table, value):
+        self.builder, self.table = builder, table
+        self.memory, self.bytes, _, self.result = ELEMENTS[table.element]
+        self.address = builder.extract_value(value, 0)
+        self.shape = [builder.extract_value(value, 1 + n) for n in range(table.ndim)]
+
+    def _inside(self, a: Arithmetic, value, kind, length):
+        """The index counted from the start, and moved into the axis."""
+        b, i = self.builder, a.as_wholes(value, kind)
+        if a.wide:  # an int32 reaches no further
+            length = b.trunc(clip(b, length, I64(0), I64(2**31 - 1)), I32)
+        n = a.spread(length)
+        i = b.select(b.icmp_signed("<", i, a.whole(0)), b.add(i, n), i)
+        i = b.select(b.icmp_signed("<", i, a.whole(0)), a.whole(0), i)
+        return b.select(b.icmp_signed("<", i, n), i, b.sub(n, a.whole(1)))
+
+    def _scalar_offset(self, pairs):
+        """The number of elements before those of scalar indices, which stand for the first axes."""
+        b, a, offset = self.builder, Arithmetic(self.builder, False), I64(0)
+        for axis, length in enumerate(self.shape):
+            offset = b.mul(offset, length)
+            if axis < len(pairs):
+                offset = b.add(offset, a.result(self._inside(a, *pairs[axis], length)))
+        return offset
+
+    def _place(self, offset):
+        return self.builder.add(self.address, self.builder.mul(offset, I64(self.bytes)))
+
+    def _load(self, address, kind):
+        value = self.builder.load(self.builder.inttoptr(address, kind.as_pointer()))
+        value.align = self.bytes
+        # nobody writes it meanwhile: the same element for all lanes is read once
+        value.set_metadata("invariant.load", self.builder.module.add_metadata([]))
+        return value
+
+    def rest(self, pairs):
+        b = self.builder
+        shape = self.shape[len(pairs) :]
+        result = ir.Constant(ir.ArrayType(I64, 1 + len(shape)), ir.Undefined)
+        for n, value in enumerate([self._place(self._scalar_offset(pairs)), *shape]):
+            result = b.insert_value(result, value, n)
+        return result
+
+    def scalar(self, pairs):
+        value = self._load(self._place(self._scalar_offset(pairs)), self.memory)
+        if self.memory == I32:
+            return self.builder.sext(value, I64)
+        return self.builder.icmp_unsigned("!=", value, I8(0)) if self.memory == I8 else value
+
+    def _as_lanes(self, value):
+        """Elements in lanes as Numba has them; an int64 beyond 32 bits becomes the nearest int32."""
+        b, a = self.builder, Arithmetic(self.builder, True)
+        if self.memory == I8:
+            return b.icmp_unsigned("!=", value, ir.Constant(value.type, [0] * LANES))
+        if self.memory == I64:
+            low, high = (ir.Constant(value.type, [end] * LANES) for end in (-(2**31), 2**31 - 1))
+            value = b.select(b.icmp_signed("<", value, low), low, value)
+            return b.trunc(b.select(b.icmp_signed(">", value, high), high, value), a.wholes)
+        return value
+
+    def run(self, pairs):
+        """A run of positions in the last axis, one load where it is wholly inside."""
+        b, (start, kind), length = self.builder, pairs[-1], self.shape[-1]
+        if kind == FALL:
+            start = b.sub(start, I64(LANES - 1))
+        last = b.sub(length, I64(LANES))
+        inside = b.and_(b.icmp_signed(">=", start, I64(0)), b.icmp_signed("<=", start, last))
+        with b.if_else(inside, likely=True) as (whole, part):
+            with whole:
+                place = self._place(b.add(self._scalar_offset(pairs[:-1]), start))
+                loaded = self._load(place, ir.VectorType(self.memory, LANES))
+                if kind == FALL:
+                    turned = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES))[::-1])
+                    loaded = b.shuffle_vector(loaded, loaded, turned)
+                after_load = b.block
+            with part:
+                gathered, after_gather = self._gather(pairs), b.block
+        value = b.phi(loaded.type)
+        value.add_incoming(loaded, after_load)
+        value.add_incoming(gathered, after_gather)
+        return self._as_lanes(value)
+
+    def lanes(self, pairs):
+        return self._as_lanes(self._gather(pairs))
+
+    def _gather(self, pairs):
+        b, a = self.builder, Arithmetic(self.builder, True)
+        wide = ir.VectorType(I64, LANES)
+        offset = ir.Constant(wide, [0] * LANES)
+        for (value, kind), length in zip(pairs, self.shape):
+            if kind in RUNS:
+                clipped = clip(b, value, I64(-(2**31) + LANES), I64(2**31 - LANES))
+                index = b.sext(self._inside(a, clipped, kind, length), wide)
+            elif kind in IN_LANES:
+                index = b.sext(self._inside(a, value, kind, length), wide)
+            else:
+                scalar = Arithmetic(b, False)
+                index = a.spread(scalar.result(self._inside(scalar, value, kind, length)))
+            offset = b.add(b.mul(offset, a.spread(length)), index)
+        addresses = b.add(a.spread(self.address), b.mul(offset, ir.Constant(wide, [self.bytes] * LANES)))
+        pointers = b.inttoptr(addresses, ir.VectorType(self.memory.as_pointer(), LANES))
+        kind = ir.VectorType(self.memory, LANES)
+        everywhere, nothing = a.truth(True), ir.Constant(kind, ir.Undefined)
+        name = f"llvm.masked.gather.v{LANES}{_suffix(self.memory)}.v{LANES}p0"
+        return a.call(name, kind, pointers, I32(self.bytes), everywhere, nothing)
+
+
+def _suffix(kind) -> str:
+    return "f32" if kind == F32 else f"i{kind.width}"

@@ -1,0 +1,446 @@
+"""Users' functions in kernels: in lanes and one by one, against plain Python in float64."""
+
+import math
+from math import exp, inf
+
+import numpy as np
+import pytest
+from numba import njit
+
+import fastattn
+from fastattn.functions import compile_function
+from fastattn.simd.target import LANES
+from tests.functions.kernels import (
+    anywhere,
+    expected_scores,
+    expected_seen,
+    kept_bytes,
+    modified,
+    seen,
+    states_of,
+)
+
+T, S = 37, 2 * LANES + 21
+RNG = np.random.default_rng(5)
+SCORES = (RNG.standard_normal((T, S)) * 5).astype(np.float32)
+SLOPES = np.array([0.5, 0.25])  # float64, of which a copy is passed
+DOCUMENT = np.repeat(np.arange(9), [3, 9, 1, 30, 17, 2, 2, 40, 40])
+DOCUMENTS = np.stack([DOCUMENT, DOCUMENT[::-1]]).astype(np.int16)
+PREFIX = (5, 40)
+BIAS = RNG.standard_normal((2, 301)).astype(np.float32)
+SQUARE = RNG.random((150, 150)) < 0.5
+WINDOW, CAP, FLAG = 7, 20.0, True
+
+
+def alibi(score, b, h, t, s):
+    return score + SLOPES[h] * (s - t)
+
+
+def soft_cap(score, b, h, t, s):
+    return CAP * np.tanh(score / CAP)
+
+
+def soft_cap_of_math(score, b, h, t, s):
+    return CAP * math.tanh(score / CAP)
+
+
+def relative(score, b, h, t, s):
+    return score + BIAS[h, s - t + 150]
+
+
+def relative_back(score, b, h, t, s):
+    return score + BIAS[h][t - s + 150]
+
+
+def buckets(score, b, h, t, s):
+    return score + BIAS[h, min(max(t - s, 0), 20) + abs(t - s) // 3]
+
+
+def ternary(score, b, h, t, s):
+    return score * 2 if s > t and h == 1 else -score - 1
+
+
+def early(score, b, h, t, s):
+    """With a docstring, returns in some paths of an if, and variables that one path alone has."""
+    distance = t - s
+    if distance < 0:
+        distance = -distance
+        far = distance > 10
+        if far:
+            return 0.0
+    elif distance == 3:
+        return score / 2
+    changed: float = score
+    changed += distance
+    return changed
+
+
+def earlier(score, b, h, t, s):
+    if t < s:
+        return -1.5
+    if (t - s) % 3 == 0:
+        factor = 2.0
+    else:
+        factor = 3
+    return score * factor
+
+
+def heads_differ(score, b, h, t, s):
+    if h == 0:
+        return score
+    return score if FLAG and not (t == s) else score**2
+
+
+def sums(score, b, h, t, s):
+    total = score
+    for i in range(h + 2):
+        total += BIAS[h, i] * i
+    return total
+
+
+def numbers(score, b, h, t, s):
+    logs = np.log(s + 1) - math.log2(t + 1)
+    ends = max(score, 0.0, t - s) + min(score, s) + abs(score) + abs(s - t)
+    return logs + ends + math.floor(score) + int(score * 3) + float(s) + math.sqrt(s) + exp(-abs(score))
+
+
+def powers(score, b, h, t, s):
+    return score + (s + 1) ** -0.5 + t**2 + 2 ** (-8 * (h + 1) / 2) + 1.5**h + score**3.0 + (s + 1.0) ** -2
+
+
+def divisions(score, b, h, t, s):
+    return score + (s - t) // 3 + (s - t) % 5 + s / 4 + (t * 7) // (s + 1) + (score // 2.0) + score % 1.5
+
+
+def constant(score, b, h, t, s):
+    return 3
+
+
+def positional(score, b, /, h, *, t=2, s=4):
+    return score + t + s
+
+
+@njit
+def compiled(score, b, h, t, s):
+    return alibi(score, b, h, t, s) * 2 + alibi(score=score, b=b, h=h, t=t, s=s) + helper(s, by=t)
+
+
+def helper(position, by, offset=3):
+    return position * offset - by
+
+
+def counting(score, b, h, t, s):
+    n = 0
+    while n * n < t + s:
+        n += 1
+        if n == 11:
+            break
+    return score + n
+
+
+def waves(score, b, h, t, s):
+    return score + math.sin(s * 0.5) * np.cos(t)
+
+
+def loop_with_return(score, b, h, t, s):
+    for i in range(s, -1, -2):
+        if i == t:
+            return score
+    return score * 2
+
+
+VECTORISED = [
+    alibi, soft_cap, soft_cap_of_math, relative, relative_back, buckets, ternary, early, earlier, heads_differ, sums,
+    numbers, powers, divisions, constant, compiled,
+]  # fmt: skip
+SCALAR = [counting, waves, loop_with_return]
+
+
+@pytest.mark.parametrize("function", VECTORISED + SCALAR, ids=lambda function: function.__name__)
+def test_scores_in_both_forms_are_those_of_python(function):
+    told = fastattn.explain_function(function)
+    assert told == "vectorised" if function in VECTORISED else told.startswith(f"scalar: {__file__}:")
+    for h, first in ((0, 0), (1, 3)):
+        expected = expected_scores(function, SCORES, 1, h, first)
+        found, alone = (modified(function, SCORES, 1, h, first, form) for form in ("best", "scalar"))
+        np.testing.assert_array_equal(found, alone)
+        np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6 * np.abs(expected).max())
+
+
+def causal(b, h, t, s):
+    return s <= t
+
+
+def window(b, h, t, s):
+    return (t - s <= WINDOW) & (s <= t)
+
+
+def window_of_words(b, h, t, s):
+    return t - WINDOW <= s <= t and not s == 3
+
+
+def documents(b, h, t, s):
+    return DOCUMENT[t] == DOCUMENT[s]
+
+
+def documents_of_batch(b, h, t, s):
+    return DOCUMENTS[b, t] == DOCUMENTS[b, s]
+
+
+def prefix(b, h, t, s):
+    return (s < PREFIX[b]) | (s <= t)
+
+
+def prefix_of_words(b, h, t, s):
+    return s < PREFIX[b] or s <= t
+
+
+def blocks(b, h, t, s):
+    return t // 8 == s // 8
+
+
+def dilated(b, h, t, s):
+    return (t - s) % 4 == 0
+
+
+def table(b, h, t, s):
+    return SQUARE[t, s]
+
+
+def tables_turned(b, h, t, s):
+    return SQUARE[s, t] & ~SQUARE[t, s] ^ SQUARE[t - s, s - 1]
+
+
+def far(b, h, t, s):
+    return t - 2**40 < s + 2**41 and s - 2**62 - 2**62 < 0 and s != 2**33 and -(2**50) < t - s
+
+
+def mirrored(b, h, t, s):
+    return (3 <= t - s) & (20 > t - s) | (t - s == -2) | (t - s != t - s)
+
+
+def distances(b, h, t, s):
+    return abs(t - s) < 5 if max(t, s) > 10 else -s > -4
+
+
+def nothing_and_everything(b, h, t, s):
+    return h == 0
+
+
+in_order = fastattn.and_masks(window, documents, prefix)
+either = fastattn.or_masks(fastattn.and_masks(causal, documents), dilated)
+MASKS = [
+    causal, window, window_of_words, documents, documents_of_batch, prefix, prefix_of_words, blocks, dilated, table,
+    tables_turned, far, mirrored, distances, nothing_and_everything, in_order, either, fastattn.and_masks(),
+    fastattn.or_masks(), lambda b, h, t, s: s > t,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.__name__)
+def test_masks_in_both_forms_are_those_of_python(mask):
+    assert fastattn.explain_function(mask) == "vectorised"
+    for h, first in ((0, 0), (1, 3)):
+        expected = expected_seen(mask, T, S, 1, h, first)
+        for form in ("best", "scalar"):
+            np.testing.assert_array_equal(seen(mask, T, S, 1, h, first, form), expected)
+            np.testing.assert_array_equal(kept_bytes(mask, T, S, 1, h, first, form), expected)
+            for count in (0, 1, LANES - 1, LANES, S):
+                found = anywhere(mask, T, count, 1, h, first, form)
+                np.testing.assert_array_equal(found, expected[:, :count].any(axis=1))
+
+
+KNOWN_TILES = {causal, window, window_of_words, prefix, prefix_of_words, blocks, distances, nothing_and_everything}
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.__name__)
+@pytest.mark.parametrize("rows, columns", [(1, 1), (4, 4), (6, 16)])
+def test_the_state_of_a_tile_is_true_or_unknown(mask, rows, columns):
+    n, m = 36 // rows, 48 // columns
+    found = states_of(mask, (n, m), (rows, columns), 1, 1)
+    tiles = expected_seen(mask, n * rows, m * columns, 1, 1).reshape(n, rows, m, columns)
+    exact = np.where(tiles.all((1, 3)), 2, np.where(tiles.any((1, 3)), 1, 0))
+    assert ((found == exact) | (found == 1)).all()
+    if mask in KNOWN_TILES:
+        assert (found != 1).sum() >= 0.9 * (exact != 1).sum() > 0
+    if mask is in_order:
+        assert (found == 0).any(), "where the window ends, whatever the documents"
+
+
+def test_no_function_is_none_at_all():
+    for none in (0, ()):
+        rows = SCORES.copy()
+        assert np.array_equal(
+            modified(none, rows), SCORES * np.float32(math.log2(math.e)) / np.float32(math.log2(math.e))
+        )
+        assert seen(none, 3, S).all() and kept_bytes(none, 3, S).all() and anywhere(none, 3, S).all()
+        assert (states_of(none, (2, 2), (4, 4)) == 2).all()
+
+
+def test_captured_values_that_change_count_at_the_next_call():
+    shift, table = 1.0, np.zeros((2, 5), np.float32)
+
+    def shifted(score, b, h, t, s):
+        return score + shift + table[h, s]
+
+    kinds = set()
+
+    def check():
+        kinds.add(compile_function(shifted, "score_mod")._numba_type_)
+        found, expected = modified(shifted, SCORES[:2, :5], 0, 1), expected_scores(shifted, SCORES[:2, :5], 0, 1)
+        np.testing.assert_allclose(found, expected, 1e-6)
+
+    check()
+    shift = 2.5
+    check()
+    table[1, 2] = 4
+    check()
+    table = np.ones((2, 9), np.float32)
+    check()
+    assert len(kinds) == 1
+    shift = 2  # of another type: compiled anew
+    check()
+    assert len(kinds) == 2
+
+
+def test_closures_made_in_a_loop_keep_their_own_values():
+    made = []
+    for width in (1, 4, 9):
+        made.append(lambda b, h, t, s, width=width: t - s < width)
+    made += [around(width) for width in (1, 4, 9)]
+    kinds = {compile_function(mask, "mask_mod")._numba_type_ for mask in made}
+    assert len(kinds) == 1
+    for mask in made:
+        np.testing.assert_array_equal(seen(mask, 20, 20), expected_seen(mask, 20, 20))
+
+
+def around(width):
+    return lambda b, h, t, s: t - s < width
+
+
+def test_lambdas_of_one_line_are_told_apart():
+    first, second, third = (lambda b, h, t, s: s < t), (lambda b, h, t, s: s > t), (lambda b, h, t, s: s < t - 1)
+    for mask in (first, second, third):
+        np.testing.assert_array_equal(seen(mask, 20, 20), expected_seen(mask, 20, 20))
+
+
+def test_a_function_called_that_is_another_now(monkeypatch):
+    monkeypatch.setitem(globals(), "helper", lambda position, by: position + by)
+    expected = expected_scores(compiled, SCORES, 1, 1)
+    np.testing.assert_allclose(modified(compiled, SCORES, 1, 1), expected, rtol=1e-6, atol=1e-4)
+    monkeypatch.undo()
+    expected = expected_scores(compiled, SCORES, 1, 1)
+    np.testing.assert_allclose(modified(compiled, SCORES, 1, 1), expected, rtol=1e-6, atol=1e-4)
+
+
+def test_many_threads_and_values_of_their_own():
+    from concurrent.futures import ThreadPoolExecutor
+
+    def of(width):
+        return np.array_equal(seen(around(width), 30, 30), expected_seen(around(width), 30, 30))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(of, range(40)))
+
+
+@pytest.mark.parametrize("form", ["best", "scalar"])
+def test_what_is_not_finite_goes_through(form):
+    def changed(score, b, h, t, s):
+        return score * 2 + 1 if score > 0 else max(score, -1e30) + inf * 0 * s
+
+    row = np.array([[np.nan, inf, -inf, 1, 2e38, -2e38, 0]], np.float32)
+    found = modified(changed, row, form=form)
+    assert np.isnan(found[0, [0, 2, 5, 6]]).all() and (found[0, [1, 4]] == inf).all() and found[0, 3] == 3
+    largest = modified(lambda score, b, h, t, s: np.maximum(score, 0.0) + np.minimum(0.0, score), row, form=form)
+    np.testing.assert_allclose(largest, row)
+
+
+@pytest.mark.parametrize("form", ["best", "scalar"])
+def test_indices_outside_read_the_nearest_element(form):
+    table = np.arange(1, 8, dtype=np.float32)
+    for stride in (1, -1, 3, 1000, -(2**20)):
+
+        def looked(score, b, h, t, s, stride=stride):
+            return table[s * stride - 40] + table[t - s] * 10 + table[s - t - 3] * 100
+
+        def element(index):
+            index = index + 7 if index < 0 else index
+            return float(table[min(max(index, 0), 6)])
+
+        found = modified(looked, SCORES * 0, form=form)
+        t, s = np.ogrid[:T, :S]
+        expected = np.vectorize(element)(s * stride - 40) + np.vectorize(element)(t - s) * 10
+        expected = expected + np.vectorize(element)(s - t - 3) * 100
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float32", "float64", "int8", "uint16", "int32", "uint32", "int64", "bool"]
+)
+@pytest.mark.parametrize("layout", ["whole", "strided", "reversed", "other bytes", "readonly", "empty", "list"])
+def test_arrays_of_every_kind(dtype, layout):
+    array = (RNG.random((5, S + 3)) * 2).astype(dtype)
+    if layout == "strided":
+        array = np.repeat(array, 2, axis=1)[:, ::2]
+    elif layout == "reversed":
+        array = np.asfortranarray(array[::-1])
+    elif layout == "other bytes":
+        array = array.astype(array.dtype.newbyteorder())
+    elif layout == "readonly":
+        array.flags.writeable = False
+    elif layout == "empty":
+        array = array[:, :0]
+    elif layout == "list":
+        array = array.tolist()
+
+    def looked(score, b, h, t, s):
+        return array[h, s] + 1.0 * array[t % 5][s] + array[s % 5, t]
+
+    for form in ("best", "scalar"):
+        found = modified(looked, SCORES * 0, 0, 2, form=form)
+        if layout == "empty":
+            assert (found == 0).all()
+        else:
+            whole, (t, s) = np.array(array, np.float64), np.ogrid[:T, :S]
+            np.testing.assert_allclose(found, whole[2, s] + whole[t % 5, s] + whole[s % 5, t], 1e-6)
+
+
+def test_whole_numbers_wrap_in_lanes_and_nothing_traps():
+    big = 2**31 - 1
+
+    def wrapped(score, b, h, t, s):
+        return (s + t) * 0 + (s - s % 1) * 0 + float(s * big + s)  # 2**31 s
+
+    found = modified(wrapped, SCORES[:1] * 0)
+    expected = (np.arange(S, dtype=np.int64) << 31).astype(np.int32).astype(np.float32)
+    np.testing.assert_array_equal(found[0], expected)
+    alone = modified(wrapped, SCORES[:1] * 0, form="scalar")
+    np.testing.assert_allclose(alone[0], np.arange(S) * 2.0**31, rtol=2e-7)
+
+    zero, least = 0, -(2**63)
+
+    def divided(score, b, h, t, s):
+        return s // zero + s % zero + (s - 2**31) // (t - t - 1) % 7 + (t + least) // -1 % 3 + int(score / zero) % 5
+
+    for form in ("best", "scalar"):
+        assert np.isfinite(modified(divided, SCORES, form=form)).all()
+
+
+def test_elementary_functions_are_as_good_as_float32_lets_them_be():
+    x = np.concatenate([np.geomspace(1e-45, 3e38, 4001), np.linspace(0.5, 2, 999), [0, inf, 1, 2]]).astype(np.float32)
+
+    def at(function):
+        return modified(function, np.zeros((1, len(x)), np.float32))[0]
+
+    natural, double = at(lambda score, b, h, t, s: math.log(x[s])), at(lambda score, b, h, t, s: np.log2(x[s]))
+    with np.errstate(divide="ignore"):
+        for found, exact in ((natural, np.log(x.astype(np.float64))), (double, np.log2(x.astype(np.float64)))):
+            np.testing.assert_allclose(found, exact, rtol=4e-7, atol=2e-7)
+    for n in range(-126, 128):
+        assert modified(lambda score, b, h, t, s, n=n: 2 ** (n + 0 * s), np.zeros((1, 1), np.float32)) == np.float32(
+            2.0**n
+        )
+    exponent = np.linspace(-20, 20, 801).astype(np.float32)
+    found = modified(lambda score, b, h, t, s: np.power(3.7, exponent[s]), np.zeros((1, 801), np.float32))[0]
+    np.testing.assert_allclose(found, 3.7 ** exponent.astype(np.float64), rtol=1e-5)
+    negative = at(lambda score, b, h, t, s: np.log(-x[s]))
+    assert np.isnan(negative[x > 0]).all() and (negative[x == 0] == -inf).all()
