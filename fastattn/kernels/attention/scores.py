@@ -85,7 +85,7 @@ def biases_of(form, b, h):
 
 @inner
 def score_form_of(form, b, h):
-    """(factor of products, their cap or 0, address of the sinks or 0, function, biases) of a sentence's heads from h."""
+    """(factor of products, their cap or 0, address of the sinks or 0, function, biases) of the heads from h on."""
     sinks_H, function = form[10], form[11]
     return form[0], form[1], address(sinks_H) if sinks_H.size > 0 else 0, function, biases_of(form, b, h)
 

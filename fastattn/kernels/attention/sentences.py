@@ -62,7 +62,7 @@ def place_of(arrays, steps, n, b, row, head):
 
 @inner
 def ahead_of(arrays, steps, starts, heads, key_heads, b, g):
-    """The addresses of the first rows of the head that is computed AHEAD key heads later; of the same one at the end."""
+    """The addresses of the first rows of the head AHEAD key heads later, or of the last one."""
     later, last = b * key_heads + g + AHEAD, (len(starts[0]) - 1) * key_heads - 1
     b, g = divmod(min(later, last), key_heads)
     q, k, h = starts[0][b], starts[1][b], g * (heads // key_heads)
@@ -84,9 +84,9 @@ def seen_from(seen_N2, first):
 def mask_of(mask, b, h):
     """The mask of a sentence's rows of the heads from h on, as masks.py has it.
 
-    mask  an array of bytes or an empty one, and bytes from batch to batch, head to head, row to row, key to key; a table
-          of blocks or an empty one, its steps from batch to batch and head to head, queries and keys of a block, blocks
-          of keys; a function
+    mask  an array of bytes or an empty one, and its steps from batch to batch, head to head, row to row, key to key; a
+          table of blocks or an empty one, its steps from batch to batch and head to head, queries and keys of a block,
+          blocks of keys; a function
     """
     seen, batch, head, row, key, table, table_batch, table_head, block_queries, block_keys, columns, function = mask
     array = address(seen) + b * batch + h * head if seen.size > 0 else 0
