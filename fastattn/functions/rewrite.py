@@ -16,7 +16,7 @@ import numpy as np
 from fastattn.errors import InputError
 from fastattn.functions.captured import Captured, Path, follow, plain
 from fastattn.functions.known import ARITY, KNOWN
-from fastattn.functions.source import definition_of, place_of
+from fastattn.functions.source import definition_of, function_of, place_of
 from fastattn.functions.straight import NotStraight, straighten
 
 _BINARY = {
@@ -102,9 +102,7 @@ class _Rewriter:
         arguments = ast.arguments(
             posonlyargs=[], args=[ast.arg(name) for name in parameters], kwonlyargs=[], kw_defaults=[], defaults=[]
         )
-        result = ast.FunctionDef(
-            name="user_function", args=arguments, body=body, decorator_list=[], returns=None, type_params=[]
-        )
+        result = function_of("user_function", arguments, body)
         self.parts.stack.pop()
         return ast.fix_missing_locations(ast.copy_location(result, source))
 
@@ -307,7 +305,7 @@ class _Rewriter:
         if code.co_posonlyargcount or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
             self.refuse(node, f"a call of {function.__name__}, which takes / or *")
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        for name, value in [*zip(names, node.args), *((one.arg, one.value) for one in node.keywords)]:
+        for name, value in [*zip(names, node.args), *((str(one.arg), one.value) for one in node.keywords)]:
             given[name] = value
         wanted = [name for name in names if name not in _defaults(function)]
         if sorted(given) != sorted(wanted) or len(node.args) + len(node.keywords) != len(wanted):
@@ -389,9 +387,10 @@ def _is_step(node: ast.expr) -> bool:
 def _number_of(node: ast.expr) -> float | None:
     """A finite number that is written out, with its sign."""
     inside = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
-    if not isinstance(inside, ast.Constant) or type(inside.value) not in (int, float) or inside.value > 1e300:
+    number = inside.value if isinstance(inside, ast.Constant) else None
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or number > 1e300:
         return None
-    return inside.value if inside is node else -inside.value
+    return number if inside is node else -number
 
 
 _WORDS = {"Expr": "statement without effect", "JoinedStr": "string", "FunctionDef": "function inside it"}

@@ -73,8 +73,6 @@ class _Operation:
         form, wide = self.form(kinds), any(kind in IN_LANES for kind in kinds)
         a = Arithmetic(builder, wide)
         convert = {"floats": a.as_floats, "wholes": a.as_wholes, "truths": a.as_truths}[form]
-        if self.rule == "compare" and form == "wholes":
-            convert = a.bounded
         converted = [convert(value, kind) for value, kind in zip(values, kinds)]
         if self.rule == "where":
             converted[0] = a.as_truths(values[0], kinds[0])
