@@ -103,7 +103,7 @@ def _as_table(array: np.ndarray) -> np.ndarray | None:
         return array
     kind, size = array.dtype.kind, array.dtype.itemsize
     if kind == "f":
-        wanted = np.dtype(np.float32)
+        wanted: np.dtype = np.dtype(np.float32)
     elif kind in "iu":
         wanted = np.dtype(np.int32 if size < 4 or (kind, size) == ("i", 4) else np.int64)
     elif kind == "b":

@@ -30,7 +30,7 @@ from fastattn.simd.vector import VECTOR
 
 _I = types.int64
 # Kind of function -> the types of its parameters in each form
-_PARAMETERS = {
+_PARAMETERS: dict[str, dict[str, tuple]] = {
     "score_mod": {"lanes": (VECTOR, _I, _I, _I, RAMP), "scalar": (types.float32, _I, _I, _I, _I)},
     "mask_mod": {"lanes": (_I, _I, _I, RAMP), "scalar": (_I,) * 4, "ranges": (_I, _I, RANGE, RANGE)},
 }
@@ -169,7 +169,7 @@ def _load(context, builder, kind, address):
 def compiled_of(rewritten: Rewritten) -> Any:
     """The rewritten function as kernels call it, with those that it calls."""
     names: dict[str, Any] = {f"_{name}": operation for name, operation in OPERATIONS.items()}
-    names |= {"_look_up": look_up, "_extent": extent, "_range": range, "__name__": "fastattn.functions.user"}
+    names |= {"_look_up": look_up, "_extent": extent, "_range": range, "__name__": __name__}
     names |= {name: compiled_of(call) for name, call in rewritten.calls.items()}
     names |= {name: function for name, (_, function) in rewritten.passed.items()}
     module = ast.Module([rewritten.definition], [])

@@ -17,8 +17,9 @@ from typing import Any
 
 from fastattn.errors import InputError
 from fastattn.functions.captured import follow, form_of, packing_of, plain, words_of
+from fastattn.functions.expressions import Parts
 from fastattn.functions.forms import Forms, Handle, handle_class, type_of
-from fastattn.functions.rewrite import Parts, Rewritten
+from fastattn.functions.rewrite import Rewritten
 from fastattn.functions.source import place_of
 
 # Kind of function -> its parameters

@@ -86,11 +86,11 @@ def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bo
         inside = ast.Return(ast.Lambda(bare, node.body))
     else:
         # by another name: its own would be a variable of the function around it
-        inside = ast.FunctionDef(name="inside", args=bare, body=node.body, decorator_list=[], type_params=[])
+        inside = function_of("inside", bare, node.body)
     outer_arguments = ast.arguments(
         posonlyargs=[], args=[ast.arg(name) for name in code.co_freevars], kwonlyargs=[], kw_defaults=[], defaults=[]
     )
-    outer = ast.FunctionDef(name="around", args=outer_arguments, body=[inside], decorator_list=[], type_params=[])
+    outer = function_of("around", outer_arguments, [inside])
     module = ast.fix_missing_locations(ast.Module([*imports, outer], []))
     try:
         compiled = compile(module, "<around>", "exec", dont_inherit=True)
@@ -98,6 +98,14 @@ def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bo
         return False
     (around,) = _codes_in(compiled)
     return any(_equal(found, code) for found in _codes_in(around))
+
+
+def function_of(name: str, arguments: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
+    """A definition's tree, whose fields depend on Python's version."""
+    definition = ast.parse(f"def {name}(): pass").body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    definition.args, definition.body = arguments, body
+    return definition
 
 
 def _bare(argument: ast.arg) -> ast.arg:

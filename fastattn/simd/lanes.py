@@ -1,6 +1,7 @@
 """Whole numbers, truth values and runs of positions in lanes, as Numba types beside the float32 of vector.py.
 
-In lanes whole numbers are int32 and wrap around; outside them they are int64. A RAMP is a run of positions s, s + 1 and
+In lanes whole numbers are int32 and wrap around; outside them they are int64, of which one beyond 32 bits becomes the
+nearest where it meets lanes. A RAMP is a run of positions s, s + 1 and
 so on, kept as the int64 s: what is added to it or compared with it costs a scalar. A FALL is s, s - 1 and so on.
 """
 
@@ -134,7 +135,9 @@ class Arithmetic(Emitter):
         if is_truth(kind):
             return b.zext(self.as_truths(value, kind), self.wholes)
         value = _as_int64(b, value, kind)
-        return self.spread(b.trunc(value, I32) if self.wide else value)
+        if self.wide:
+            value = b.trunc(clip(b, value, I64(-(2**31)), I64(2**31 - 1)), I32)
+        return self.spread(value)
 
     def as_truths(self, value, kind):
         b = self.builder
@@ -145,13 +148,6 @@ class Arithmetic(Emitter):
         if is_float(kind):
             return b.fcmp_unordered("!=", self.as_floats(value, kind), self.constant(0.0), flags=EXACT)
         return b.icmp_signed("!=", self.as_wholes(value, kind), self.whole(0))
-
-    def bounded(self, value, kind):
-        """Whole numbers for a comparison: a scalar beyond the lanes' range becomes the range's end."""
-        if not self.wide or not isinstance(kind, types.Integer):
-            return self.as_wholes(value, kind)
-        value = clip(self.builder, _as_int64(self.builder, value, kind), I64(-(2**31)), I64(2**31 - 1))
-        return self.spread(self.builder.trunc(value, I32))
 
     def floor_divided(self, x, y):
         """(quotient, remainder) of whole numbers, rounded down; 0 and 0 where y is 0: the CPU's division would trap."""

@@ -13,7 +13,6 @@ from numba import types
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import lower_builtin
 
-from fastattn.simd import powers
 from fastattn.simd.emit import EXACT, I32, I64
 from fastattn.simd.lanes import (
     FALL,
@@ -28,6 +27,7 @@ from fastattn.simd.lanes import (
     is_truth,
     is_whole,
 )
+from fastattn.simd.powers import exp2, log, log2, power
 from fastattn.simd.ranges import IN_RANGES, emit_range, range_result
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import VECTOR
@@ -73,8 +73,6 @@ class _Operation:
         form, wide = self.form(kinds), any(kind in IN_LANES for kind in kinds)
         a = Arithmetic(builder, wide)
         convert = {"floats": a.as_floats, "wholes": a.as_wholes, "truths": a.as_truths}[form]
-        if self.rule == "compare" and form == "wholes":
-            convert = a.bounded
         converted = [convert(value, kind) for value, kind in zip(values, kinds)]
         if self.rule == "where":
             converted[0] = a.as_truths(values[0], kinds[0])
@@ -269,7 +267,7 @@ _add("multiply", "number", 2, Arithmetic.multiply, _by_builder("mul"))
 _add("divide", "float", 2, Arithmetic.divide)
 _add("floor_divide", "number", 2, _floor_quotient, lambda a, x, y: a.floor_divided(x, y)[0])
 _add("remainder", "number", 2, _float_remainder, lambda a, x, y: a.floor_divided(x, y)[1])
-_add("power", "float", 2, powers.power)
+_add("power", "float", 2, power)
 MOST_EXPONENT = 16  # of which x**n is written as multiplications
 for _n in range(2, MOST_EXPONENT + 1):
     _add(
@@ -316,9 +314,9 @@ _add("logical_or", "truth", 2, truths=_by_builder("or_"))
 _add("logical_xor", "truth", 2, truths=_by_builder("xor"))
 _add("to_float", "float", 1, lambda a, x: x)
 _add("exp", "float", 1, Arithmetic.exp)
-_add("exp2", "float", 1, powers.exp2)
-_add("log", "float", 1, powers.log)
-_add("log2", "float", 1, powers.log2)
+_add("exp2", "float", 1, exp2)
+_add("log", "float", 1, log)
+_add("log2", "float", 1, log2)
 _add("tanh", "float", 1, Arithmetic.tanh)
 _add("erf", "float", 1, Arithmetic.erf)
 _add("sqrt", "float", 1, lambda a, x: _rounded(a, "sqrt", x))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fastattn.runtime.sources import kernel_sources
 from tests import ROOT
 
 CHILD = """
@@ -81,6 +82,13 @@ def test_a_scalar_function_from_the_cache_is_explained(tmp_path):
 def test_numba_s_own_threads(tmp_path):
     plain, numbas = run(tmp_path), run(tmp_path, FASTATTN_THREADING="numba")
     assert plain[2:] == numbas[2:]
+
+
+def test_all_that_functions_are_made_of_is_in_the_caches_name():
+    sources = kernel_sources(ROOT / "fastattn")
+    for room in ("functions", "simd"):
+        for path in (ROOT / "fastattn" / room).glob("*.py"):
+            assert f"{room}/{path.name}" in sources
 
 
 REDEFINED = """

@@ -75,7 +75,6 @@ def a_list(score, b, h, t, s):
 def some_path(score, b, h, t, s):  # noqa: RET503
     if s > t:
         return score
-    score += 1
 
 
 def an_array(score, b, h, t, s):

@@ -1,6 +1,7 @@
 """Users' functions in kernels: in lanes and one by one, against plain Python in float64."""
 
 import math
+import sys
 from math import exp, inf
 
 import numpy as np
@@ -215,6 +216,12 @@ def far(b, h, t, s):
     return t - 2**40 < s + 2**41 and s - 2**62 - 2**62 < 0 and s != 2**33 and -(2**50) < t - s
 
 
+def beyond(b, h, t, s):
+    """Scalars of more than 32 bits beside whole numbers in lanes."""
+    wide = sys.maxsize
+    return min(s * 2, wide) - t < 9 and max(-wide, s * 1) < wide and (abs(s - t) < wide) & (s // 2 != 2**33)
+
+
 def mirrored(b, h, t, s):
     return (3 <= t - s) & (20 > t - s) | (t - s == -2) | (t - s != t - s)
 
@@ -231,7 +238,7 @@ in_order = fastattn.and_masks(window, documents, prefix)
 either = fastattn.or_masks(fastattn.and_masks(causal, documents), dilated)
 MASKS = [
     causal, window, window_of_words, documents, documents_of_batch, prefix, prefix_of_words, blocks, dilated, table,
-    tables_turned, far, mirrored, distances, nothing_and_everything, in_order, either, fastattn.and_masks(),
+    tables_turned, far, beyond, mirrored, distances, nothing_and_everything, in_order, either, fastattn.and_masks(),
     fastattn.or_masks(), lambda b, h, t, s: s > t,
 ]  # fmt: skip
 
@@ -378,7 +385,7 @@ def test_indices_outside_read_the_nearest_element(form):
 )
 @pytest.mark.parametrize("layout", ["whole", "strided", "reversed", "other bytes", "readonly", "empty", "list"])
 def test_arrays_of_every_kind(dtype, layout):
-    array = (RNG.random((5, S + 3)) * 2).astype(dtype)
+    array = (RNG.random((5, max(S, T) + 3)) * 2).astype(dtype)
     if layout == "strided":
         array = np.repeat(array, 2, axis=1)[:, ::2]
     elif layout == "reversed":
