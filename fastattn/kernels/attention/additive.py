@@ -1,0 +1,226 @@
+"""Additive attention (Bahdanau 2015) in one pass over the keys: no array of positions by positions, let alone widths.
+
+A task is a block of query rows of one sentence and head. As in blocks.py, keys and values are packed KEYS at a time and
+the softmax is taken online, tile by tile; a tile's scores are those of additive_tile.py. Addresses are in bytes.
+"""
+
+import numpy as np
+from numba import prange
+
+from fastattn.kernels.attention.additive_tile import FAR, add_keys, exponentiate, exponentiate_keys, vector_factors
+from fastattn.kernels.attention.scores import (
+    add_bias,
+    aligned,
+    finish_row,
+    finish_weights,
+    hide_between,
+    hide_from,
+    softmax_shift,
+    strides,
+)
+from fastattn.kernels.attention.tiles import (
+    COLUMNS,
+    KEYS,
+    ROWS,
+    columns_of,
+    multiply_values,
+    pack_keys,
+    pack_values,
+    row_maxima,
+    take_exponentials,
+    whole_columns,
+)
+from fastattn.runtime.jit import inner, kernel
+from fastattn.runtime.parts import make_scratch_parts, take_part
+from fastattn.simd.rows import copy_floats
+from fastattn.simd.target import LANES
+from fastattn.simd.vector import SIZE, address, load_integer, load_scalar, splat, store, store_scalar
+
+# Rows of a task: its packed keys and values are made for it alone, which costs as much as two or three rows.
+LIMIT = 128 // ROWS * ROWS
+
+
+def _scratch_size(width: int, value_width: int) -> int:
+    """Floats of a thread's scratch; see _cut."""
+    columns = whole_columns(value_width)
+    packed = KEYS * (whole_columns(width) + columns)
+    return packed + ROWS * KEYS + LIMIT * (LANES + columns + width + 1) + ROWS + 16
+
+
+@inner
+def _cut(scratch, width, value_width):
+    """Addresses of packed keys, packed values, a tile's scores; totals, sums, queries, maxima of a block's rows; new
+    maxima of a tile's."""
+    columns = columns_of(value_width)
+    values = scratch + KEYS * columns_of(width) * 4
+    scores = values + KEYS * columns * 4
+    totals = scores + ROWS * KEYS * 4
+    sums = totals + LIMIT * SIZE
+    queries = sums + LIMIT * columns * 4
+    tops = queries + LIMIT * width * 4
+    return scratch, values, scores, totals, sums, queries, tops, tops + LIMIT * 4
+
+
+@inner
+def _start(query, count, widths, exponential, places):
+    """Copy a block's queries and clear its state; the last row is repeated to fill the last tile."""
+    _, _, _, totals, sums, rows, tops, _ = places
+    padded, columns = (count + ROWS - 1) // ROWS * ROWS, columns_of(widths[1])
+    for i in range(padded):
+        copy_floats(query[0] + min(i, count - 1) * query[1], rows + i * widths[0] * 4, widths[0])
+        store_scalar(np.float32(-np.inf), tops + i * 4)
+        store(splat(np.float32(0)), totals + i * SIZE)
+    for k in range(0, padded * columns, LANES):
+        store(splat(np.float32(0)), sums + k * 4)
+    if exponential:
+        exponentiate(rows, padded * widths[0])
+
+
+@inner
+def _seen(seen, i, count, s, here):
+    """(begin, stop) of what row i sees among ``here`` keys from s on."""
+    place = seen + min(i, count - 1) * 16
+    return max(load_integer(place) - s, 0), min(load_integer(place + 8) - s, here)
+
+
+@inner
+def _seen_by_tile(seen, i, count, s, here):
+    front, stop = here, 0
+    for n in range(i, i + ROWS):
+        begin, end = _seen(seen, n, count, s, here)
+        if begin < end:
+            front, stop = min(front, begin), max(stop, end)
+    return front - front % COLUMNS, stop
+
+
+@inner
+def _attend_tile(i, s, here, count, widths, seen, head, bias, weight, places):
+    """Attention of a tile's rows over the packed keys and values, from key s on: adds to their sums and totals."""
+    keys, values, scores, totals, sums, rows, tops, new_tops = places
+    front, stop = _seen_by_tile(seen, i, count, s, here)
+    if front >= stop:
+        return
+    whole, columns = (stop + LANES - 1) // LANES * LANES, columns_of(widths[1])
+    add_keys(rows + i * widths[0] * 4, keys, widths[0], front, stop, scores, head[0], head[1])
+    for n in range(ROWS):
+        row = scores + n * KEYS * 4
+        begin, end = _seen(seen, i + n, count, s, here)
+        begin, end = (begin, end) if begin < end else (front, front)
+        if bias[0] != 0 and begin < end:
+            line = bias[0] + min(i + n, count - 1) * bias[1] + (s + front) * 4 * bias[2]
+            add_bias(row + front * 4, line, bias[2], end - front)
+        if end < whole:
+            hide_from(row, max(end, front), whole)
+        if begin > front:
+            hide_between(row, front, begin)
+        if weight[0] != 0 and begin < end and i + n < count:
+            copy_floats(row + begin * 4, weight[0] + (i + n) * weight[1] + (s + begin) * 4, end - begin)
+        store_scalar(load_scalar(tops + (i + n) * 4), new_tops + n * 4)
+    line, size, mine = scores + front * 4, (whole - front) * 4, sums + i * columns * 4
+    row_maxima(line, KEYS * 4, size, new_tops)
+    take_exponentials(line, size, new_tops, tops + i * 4, totals + i * SIZE, mine, columns)
+    multiply_values(scores, values, front, stop, mine, columns)
+
+
+@inner
+def _attend_block(query, key, value, out, count, widths, seen, head, bias, weight, places):
+    """Attention of a block of ``count`` rows of one sentence and head.
+
+    query, key, value, out  (address of the first row, distance of rows)
+    widths  of keys and values
+    seen    the address of the first row's pair (first key, stop)
+    head    (address of its ``vector_factors``, whether queries and keys are to be exponentials)
+    bias    (address of the first row, distances of rows, and of keys in floats: 0 or 1); address 0: none
+    weight  (address of the first row, distance of rows); address 0: no weights are wanted
+    """
+    keys, values, _, totals, sums, _, tops, _ = places
+    _start(query, count, widths, head[1], places)
+    least, last = load_integer(seen), 0
+    for i in range(count):
+        least, last = min(least, load_integer(seen + i * 16)), max(last, load_integer(seen + i * 16 + 8))
+    for s in range(max(least, 0) // KEYS * KEYS, last, KEYS):
+        here = min(KEYS, last - s)
+        pack_keys(key[0] + s * key[1], key[1], here, widths[0], keys)
+        pack_values(value[0] + s * value[1], value[1], here, widths[1], values)
+        if head[1]:
+            exponentiate_keys(keys, here, widths[0])
+        for i in range(0, count, ROWS):
+            _attend_tile(i, s, here, count, widths, seen, head, bias, weight, places)
+    columns = columns_of(widths[1])
+    for i in range(count):
+        inverse = finish_row(sums + i * columns * 4, totals + i * SIZE, out[0] + i * out[1], widths[1])
+        if weight[0] != 0:
+            begin, stop = load_integer(seen + i * 16), load_integer(seen + i * 16 + 8)
+            shift = softmax_shift(load_scalar(tops + i * 4))
+            finish_weights(weight[0] + i * weight[1] + begin * 4, stop - begin, shift, inverse)
+
+
+@kernel
+def _attend(rows, seen_BT2, factors_HE, exponential_BH, bias_BHTS, weights_BHTS, scratch_PN):
+    """All blocks, dealt to the parts in turn; see additive_attention."""
+    query_BTHD, key_BSGD, value_BSGV, out_BTHV = rows
+    B, T, H, D = query_BTHD.shape
+    S, G, V = value_BSGV.shape[1:]
+    blocks = (T + LIMIT - 1) // LIMIT
+    batch, head, row, step = strides(bias_BHTS)
+    for part in prange(0, len(scratch_PN)):
+        scratch, _, _ = take_part(scratch_PN, part, 0)
+        places = _cut(aligned(scratch), D, V)
+        for task in range(part, B * H * blocks, len(scratch_PN)):
+            b, h, t = task // (H * blocks), task // blocks % H, task % blocks * LIMIT
+            g = h // (H // G)
+            bias = address(bias_BHTS) + (b * batch + h * head + t * row) * 4 if bias_BHTS.size > 0 else 0
+            weight = address(weights_BHTS) + ((b * H + h) * T + t) * S * 4 if weights_BHTS.size > 0 else 0
+            _attend_block(
+                (address(query_BTHD) + (((b * T + t) * H) + h) * D * 4, H * D * 4),
+                (address(key_BSGD) + (b * S * G + g) * D * 4, G * D * 4),
+                (address(value_BSGV) + (b * S * G + g) * V * 4, G * V * 4),
+                (address(out_BTHV) + ((b * T + t) * H + h) * V * 4, H * V * 4),
+                min(LIMIT, T - t), (D, V), address(seen_BT2) + (b * T + t) * 16,
+                (address(factors_HE) + h * (D + 1) * 4, exponential_BH[b, h] != 0),
+                (bias, row * 4, step), (weight, S * 4), places,
+            )  # fmt: skip
+
+
+_NONE = np.empty((0, 0, 0, 0), np.float32)
+
+
+def additive_attention(
+    query_BTHD: np.ndarray,
+    key_BSGD: np.ndarray,
+    value_BSGV: np.ndarray,
+    vector_HD: np.ndarray,
+    *,
+    seen_BT2: np.ndarray,
+    bias_BHTS: np.ndarray | None = None,
+    weights_BHTS: np.ndarray | None = None,
+) -> np.ndarray:
+    """softmax(v . tanh(q + k) + bias) V of each head: float32 (B, T, H, V); query and key are projected already.
+
+    seen_BT2   int64: query t of sentence b sees keys seen[b, t, 0] <= s < seen[b, t, 1], both from 0 to S.
+    bias_BHTS  added; axes of length one are broadcast; -inf hides a key.
+    weights_BHTS  written if given: the softmax weights, 0 for a hidden key.
+    A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
+    """
+    B, T, H, D = query_BTHD.shape
+    V = value_BSGV.shape[3]
+    out_BTHV = np.empty((B, T, H, V), np.float32)
+    if weights_BHTS is not None:
+        weights_BHTS.fill(0)
+    scratch_PN = make_scratch_parts(max(B * H * -(-T // LIMIT), 1), _scratch_size(D, V), dtype=np.float32)
+    far_BH = _far(query_BTHD) & np.repeat(_far(key_BSGD, seen_BT2), H // key_BSGD.shape[2], axis=1)
+    _attend(
+        (query_BTHD, key_BSGD, value_BSGV, out_BTHV), seen_BT2, vector_factors(vector_HD),
+        (~far_BH).astype(np.uint8), _NONE if bias_BHTS is None else bias_BHTS,
+        _NONE if weights_BHTS is None else weights_BHTS, scratch_PN,
+    )  # fmt: skip
+    return out_BTHV
+
+
+def _far(x_BNHD: np.ndarray, seen_BT2: np.ndarray | None = None) -> np.ndarray:
+    """[B, H]: whether any number of a sentence's head, up to the last key seen, is beyond FAR, or NaN."""
+    far_BNH = ~((x_BNHD.max(axis=3, initial=0) <= FAR) & (x_BNHD.min(axis=3, initial=0) >= -FAR))
+    if seen_BT2 is not None:
+        lasts_B = seen_BT2[:, :, 1].max(axis=1, initial=0)
+        far_BNH &= (np.arange(x_BNHD.shape[1]) < lasts_B[:, None])[:, :, None]
+    return far_BNH.any(axis=1)
