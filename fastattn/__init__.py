@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastattn._version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from fastattn import mechanisms
     from fastattn.decoding.options import DecodingOptions, Step
     from fastattn.encoder import Encoder
     from fastattn.errors import FastattnError
@@ -30,6 +31,7 @@ __all__ = [
     "Translator",
     "__version__",
     "attention",
+    "mechanisms",
     "set_threading",
     "use_threads",
 ]
@@ -45,6 +47,7 @@ _HOMES = {
     "Translation": ("fastattn.results", "Translation"),
     "Translator": ("fastattn.translator", "Translator"),
     "attention": ("fastattn.functional", "attention"),
+    "mechanisms": ("fastattn.mechanisms", ""),
     "set_threading": ("fastattn.runtime.threads", "set_threading"),
     "use_threads": ("fastattn.runtime.threads", "use_threads"),
 }
@@ -67,7 +70,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fastattn' has no attribute {name!r}")
     module, attribute = _HOMES[name]
-    value = getattr(import_module(module), attribute)
+    home = import_module(module)
+    value = getattr(home, attribute) if attribute else home
     globals()[name] = value  # later uses find it there
     return value
 

@@ -57,7 +57,7 @@ ABOVE_ALL = {
     "text",
 }
 TABLE = {
-    "": {"decoding", "encoder", "translator", "functional", "results", "runtime"},
+    "": {"decoding", "encoder", "translator", "functional", "mechanisms", "results", "runtime"},
     "__main__": {"cli"},
     "_version": set(),
     "errors": set(),
@@ -112,6 +112,7 @@ TABLE = {
     },  # text for the pieces of a .spm, which are a Marian's vocabulary
     "text": {"text_spec"},
     "attention_float64": set(),
+    "mechanisms": {"functional", "kernels", "layers", "runtime"},
     "functional": {"heads", "kernels", "runtime", "attention_float64"},
     "translator": ABOVE_ALL,
     "encoder": ABOVE_ALL,

@@ -9,6 +9,7 @@ multiply-adds, so two terms share one:
 Each p is at least 1, and cut at 2**60, where 2 / p no longer changes a float32: p q does not overflow.
 """
 
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
@@ -43,7 +44,7 @@ def _emit_tile(emitter: Emitter, rows: int, vectors: int, exponential: bool, arg
         at = [builder.add(offset, I64(4 * n)) for n in range(count)]
         lines = [builder.add(panel, builder.mul(builder.lshr(place, I64(2)), panel_row)) for place in at]
         weights = [emitter.splat(emitter.load_scalar(builder.add(factors, place))) for place in at]
-        new = []
+        new: list[ir.Value] = []
         keys = [[emitter.load(builder.add(line, I64(j * lanes * 4))) for line in lines] for j in range(vectors)]
         for start in starts:
             values = [emitter.splat(emitter.load_scalar(builder.add(start, place))) for place in at]

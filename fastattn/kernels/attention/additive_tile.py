@@ -28,7 +28,9 @@ plain_tile, half_plain_tile = (make_tanh_tile(PART, vectors, False) for vectors 
 def vector_factors(vector_HD: np.ndarray) -> np.ndarray:
     """float32 [H, D + 1] for ``add_keys``, from v of each head; scores are then in base 2, as all the kernels' are."""
     scaled_HD = vector_HD.astype(np.float64) * LOG2_E
-    return np.concatenate([-2 * scaled_HD, scaled_HD.sum(axis=1, keepdims=True)], axis=1).astype(np.float32)
+    factors_HE = np.empty((len(vector_HD), vector_HD.shape[1] + 1), np.float32)
+    factors_HE[:, :-1], factors_HE[:, -1] = -2 * scaled_HD, scaled_HD.sum(axis=1)
+    return factors_HE
 
 
 @inner
