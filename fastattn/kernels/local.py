@@ -35,7 +35,7 @@ ROWS = 16  # queries of a task: 5 us and more of windows of 21 keys
 
 @inner
 def _score(query, key, key_row, first, stop, width, factor, scores):
-    """Scores of the keys of a window in base 2, filled up with -inf to whole vectors; returns the greatest."""
+    """Scores of the keys of a window, filled up with -inf to whole vectors; returns the greatest."""
     hidden, top = splat(np.float32(-np.inf)), np.float32(-np.inf)
     count = stop - first
     store(hidden, scores + (count - 1) // LANES * SIZE)
@@ -49,9 +49,9 @@ def _score(query, key, key_row, first, stop, width, factor, scores):
 @inner
 def _weigh(scores, first, stop, top, centre, spread):
     """Replace scores by their softmax times exp(-(s - centre)**2 spread); a spread of 0 leaves the softmax."""
-    total, shift = splat(np.float32(0)), splat(top)
+    total, shift, factor = splat(np.float32(0)), splat(top), splat(np.float32(LOG2_E))
     for s in range(0, stop - first, LANES):
-        value = exp2(load(scores + s * 4) - shift)
+        value = exp2((load(scores + s * 4) - shift) * factor)
         total = total + value
         store(value, scores + s * 4)
     inverse, steep = splat(np.float32(1) / sum_lanes(total)), splat(np.float32(-LOG2_E) * spread)
@@ -131,6 +131,6 @@ def local_attention(
     scratch_PN = make_scratch_parts(max(B * -(-T // ROWS), 1), max(widest, 1) + LANES, dtype=np.float32)
     if weights_BHTS is not None:
         weights_BHTS.fill(0)
-    rows, factors = (query_BTHK, key_BSGK, value_BSGV, out_BTHV), (np.float32(scale * LOG2_E), np.float32(spread))
+    rows, factors = (query_BTHK, key_BSGK, value_BSGV, out_BTHV), (np.float32(scale), np.float32(spread))
     _attend(rows, windows_BTH2, centre_BTH, factors, _NONE if weights_BHTS is None else weights_BHTS, scratch_PN)
     return out_BTHV

@@ -45,7 +45,7 @@ def sinusoids(positions: Any, width: int, *, interleaved: bool = True, base: flo
     angle_PK = _angles(_positions(positions, -(1 << 40)), _even("width", width), base)
     both = np.sin(angle_PK), np.cos(angle_PK)
     if check_bool("interleaved", interleaved):
-        return np.stack(both, axis=-1).reshape(len(angle_PK), -1).astype(np.float32)
+        return np.stack(both, axis=-1).reshape(len(angle_PK), 2 * angle_PK.shape[1]).astype(np.float32)
     return np.concatenate(both, axis=-1).astype(np.float32)
 
 

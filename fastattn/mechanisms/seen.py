@@ -193,6 +193,8 @@ class Neighbours:
         starts_N1, indices_E = self.checked(T, S)
         mask_TS = np.zeros((T, S), bool)
         mask_TS[np.repeat(np.arange(T), np.diff(starts_N1)), indices_E] = True
+        if np.count_nonzero(mask_TS) < len(indices_E):
+            raise InputError("indices: expected each neighbour once, beside this score or other parts of what is seen")
         return Mask(mask_TS).limit(view)
 
 

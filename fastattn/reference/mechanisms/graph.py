@@ -14,8 +14,8 @@ def graph_attention(
     slope: float = 0.2,
 ) -> np.ndarray:
     """(N, H, V), heads neither concatenated nor averaged yet."""
-    projected_NHV = np.einsum("nf,hvf->nhv", features_NF, weight_HVF)
-    N, H, V = projected_NHV.shape
+    N, (H, V, F) = len(features_NF), weight_HVF.shape
+    projected_NHV = (features_NF @ weight_HVF.reshape(H * V, F).T).reshape(N, H, V)
     out_NHV = np.zeros_like(projected_NHV)
     for n in range(N):
         near = indices[starts[n] : starts[n + 1]]
