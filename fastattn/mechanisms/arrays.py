@@ -10,8 +10,6 @@ from fastattn.errors import InputError, described
 from fastattn.kernels.matmul import linear
 from fastattn.kernels.packing import pack_linear
 
-MAX_WIDTH = 1 << 20
-
 
 def check_float32(name: str, array: Any, *shapes: str) -> np.ndarray:
     """The array, C-contiguous; InputError unless it is of float32 and has as many axes as one of ``shapes``.
@@ -23,8 +21,6 @@ def check_float32(name: str, array: Any, *shapes: str) -> np.ndarray:
         raise InputError(f"{name}: expected a NumPy array of float32, got {got}")
     if array.ndim not in {shape.count(",") + (shape[-2] != ",") for shape in shapes}:
         raise InputError(f"{name}: expected {' or '.join(shapes)}, got shape {array.shape}")
-    if array.shape and array.shape[-1] > MAX_WIDTH:
-        raise InputError(f"{name}: expected a width of at most {MAX_WIDTH}, got {array.shape[-1]}")
     return np.require(array, requirements=("C", "W"))  # others would need a kernel compiled for them
 
 

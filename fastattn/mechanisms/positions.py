@@ -8,9 +8,9 @@ from fastattn.errors import InputError, check_bool, check_count
 from fastattn.kernels.rotary import rotate
 from fastattn.layers.attention_positions import alibi_slopes as slopes_of
 from fastattn.layers.attention_positions import relative_buckets
-from fastattn.mechanisms.arrays import MAX_WIDTH, check_float32, check_integers, check_number
+from fastattn.mechanisms.arrays import check_float32, check_integers, check_number
 
-MAX_POSITIONS, MAX_HEADS = 1 << 24, 1 << 16
+MAX_POSITIONS, MAX_HEADS, MAX_WIDTH, MAX_NUMBERS = 1 << 24, 1 << 16, 1 << 20, 1 << 32
 
 
 def _positions(positions: Any, low: int = 0) -> np.ndarray:
@@ -42,7 +42,10 @@ def sinusoids(positions: Any, width: int, *, interleaved: bool = True, base: flo
     interleaved  sine and cosine of a frequency side by side, as in the paper; else all sines, then all cosines, as in
                  its authors' code
     """
-    angle_PK = _angles(_positions(positions, -(1 << 40)), _even("width", width), base)
+    width, places_P = _even("width", width), _positions(positions, -(1 << 40))
+    if len(places_P) * width > MAX_NUMBERS:
+        raise InputError(f"positions: expected at most 2**32 numbers, got {len(places_P)} times {width}")
+    angle_PK = _angles(places_P, width, base)
     both = np.sin(angle_PK), np.cos(angle_PK)
     if check_bool("interleaved", interleaved):
         return np.stack(both, axis=-1).reshape(len(angle_PK), 2 * angle_PK.shape[1]).astype(np.float32)
@@ -154,7 +157,7 @@ def _distances(queries: int, keys: int, offset: int) -> np.ndarray:
     """Key position less query position, [T, S]."""
     sizes = (int(check_integers(name, n, (), 0, MAX_POSITIONS)) for name, n in (("queries", queries), ("keys", keys)))
     queries, keys = sizes
-    if queries * keys > 1 << 32:
+    if queries * keys > MAX_NUMBERS:
         raise InputError(f"queries: expected at most 2**32 pairs with the keys, got {queries} times {keys}")
     return (
         np.arange(keys) - np.arange(queries)[:, None] - int(check_integers("offset", offset, (), -(1 << 40), 1 << 40))

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fastattn.errors import InputError
+from fastattn.functional import MAX_HEAD_WIDTH
 from fastattn.mechanisms.arrays import check_float32, check_number, per_head, project
 
 
@@ -139,6 +140,8 @@ class Additive:
         key_BSGD = project(key_BSGK, "key_weight", self.key_weight)
         D = query_BTHD.shape[3]
         vector_HD = per_head("vector", self.vector, H, "D")
+        if D > MAX_HEAD_WIDTH:
+            raise InputError(f"query_weight: expected at most {MAX_HEAD_WIDTH} rows, got {D}")
         if key_BSGD.shape[3] != D:
             raise InputError(f"key_weight: expected {D} rows, as many as in query_weight, got {key_BSGD.shape[3]}")
         if vector_HD.shape[1] != D:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import InputError
-from fastattn.functional import attention
+from fastattn.functional import MAX_HEAD_WIDTH, attention
 from fastattn.kernels.attention.additive import additive_attention
 from fastattn.kernels.graph import graph_attention
 from fastattn.kernels.local import local_attention
@@ -70,6 +70,9 @@ def checked_inputs(query: np.ndarray, key: np.ndarray | None, value: np.ndarray 
         raise InputError(
             f"key: expected batch {B} and a number of heads that divides {H}, got {shape[0]} and {shape[2]}"
         )
+    for name, array in given.items():
+        if array.shape[3] > MAX_HEAD_WIDTH:
+            raise InputError(f"{name}: expected a width of at most {MAX_HEAD_WIDTH}, got {array.shape[3]}")
     key_BSGK = given.get("key", np.empty((*shape, 0), np.float32))
     value_BSGV = given.get("value", np.zeros((*shape, 1), np.float32))
     if value_BSGV.shape[:3] != shape or value_BSGV.shape[3] == 0:

@@ -103,6 +103,7 @@ def test_what_does_not_fit():
     x = normal(1, 2, 5, 4)
     bad(lambda: sinusoids(4, 3), "width: expected an even number")
     bad(lambda: sinusoids(4, 2**40), "width: expected an even number of at most")
+    bad(lambda: sinusoids(2**24, 2**20), "positions: expected at most")
     bad(lambda: sinusoids(2**60, 4), "positions: expected 0 to")
     bad(lambda: sinusoids(-1, 4), "positions: expected 0 to")
     bad(lambda: sinusoids([[1]], 4), "positions: expected a count or one axis")
