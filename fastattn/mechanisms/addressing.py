@@ -8,8 +8,8 @@ import numpy as np
 
 from fastattn.errors import InputError
 from fastattn.functional import attention
+from fastattn.kernels.directions import directions
 from fastattn.mechanisms.arrays import check_float32, check_shape
-from fastattn.mechanisms.scores import directions
 
 
 def _heads_numbers(name: str, numbers: np.ndarray, shape: tuple[int, ...], low: float, high: float) -> np.ndarray:

@@ -99,7 +99,7 @@ def semantic_attention(
     scores_P = linear(hidden_NQ, pack_linear(vector[None])).reshape(P, N).mean(axis=1, dtype=np.float64)
     weights_P = np.exp(scores_P - scores_P.max())
     weights_P = (weights_P / weights_P.sum()).astype(np.float32)
-    return np.tensordot(weights_P, features, axes=1), weights_P
+    return np.einsum("p,pnd->nd", weights_P, features), weights_P
 
 
 def heterogeneous_attention(
@@ -127,5 +127,6 @@ def heterogeneous_attention(
 
 
 def _elu(x: np.ndarray) -> np.ndarray:
-    """x, or e**x - 1 below zero (Clevert 2016)."""
-    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+    """x, or e**x - 1 below zero (Clevert 2016), as 2 t / (1 - t) of t = tanh(x / 2): no digit is lost near zero."""
+    half = np.tanh(np.minimum(x, 0) * np.float32(0.5))
+    return np.maximum(x, 0) + 2 * half / (1 - half)

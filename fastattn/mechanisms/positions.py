@@ -120,10 +120,10 @@ def alibi_bias(heads: int, queries: int, keys: int, *, offset: int = 0, symmetri
 
     symmetric  -slope[h] |s - t - offset| instead, for keys on both sides
     """
-    distance_TS = _distances(queries, keys, offset)
+    distance_L = _distances(queries, keys, offset)
     if check_bool("symmetric", symmetric):
-        distance_TS = -np.abs(distance_TS)
-    return alibi_slopes(heads)[:, None, None] * distance_TS.astype(np.float32)
+        distance_L = -np.abs(distance_L)
+    return _by_distance(alibi_slopes(heads)[:, None] * distance_L.astype(np.float32), queries, keys)
 
 
 def t5_bias(
@@ -149,16 +149,23 @@ def t5_bias(
         raise InputError(
             f"table: expected {least} buckets or more, fewer exact ones than {max_distance}, got {buckets}"
         )
-    bucket_TS = relative_buckets(_distances(queries, keys, offset), buckets, max_distance, bidirectional)
-    return np.ascontiguousarray(table[bucket_TS].transpose(2, 0, 1))
+    bucket_L = relative_buckets(_distances(queries, keys, offset), buckets, max_distance, bidirectional)
+    return _by_distance(np.ascontiguousarray(table[bucket_L].T), queries, keys)
 
 
 def _distances(queries: int, keys: int, offset: int) -> np.ndarray:
-    """Key position less query position, [T, S]."""
-    sizes = (int(check_integers(name, n, (), 0, MAX_POSITIONS)) for name, n in (("queries", queries), ("keys", keys)))
-    queries, keys = sizes
+    """Key position less query position, each that there is, from that of the last query and the first key on."""
+    for name, count in (("queries", queries), ("keys", keys)):
+        check_integers(name, count, (), 0, MAX_POSITIONS)
     if queries * keys > MAX_NUMBERS:
         raise InputError(f"queries: expected at most 2**32 pairs with the keys, got {queries} times {keys}")
-    return (
-        np.arange(keys) - np.arange(queries)[:, None] - int(check_integers("offset", offset, (), -(1 << 40), 1 << 40))
-    )
+    offset = int(check_integers("offset", offset, (), -(1 << 40), 1 << 40))
+    return np.arange(1 - queries, max(keys, 1)) - offset
+
+
+def _by_distance(bias_HL: np.ndarray, queries: int, keys: int) -> np.ndarray:
+    """(H, T, S) of a bias for each of ``_distances``: each query's row is the last one's, moved."""
+    if queries == 0 or keys == 0:
+        return np.empty((len(bias_HL), queries, keys), np.float32)
+    windows_HTS = np.lib.stride_tricks.sliding_window_view(bias_HL, keys, axis=1)[:, ::-1]
+    return np.ascontiguousarray(windows_HTS)

@@ -11,6 +11,7 @@ import numpy as np
 
 from fastattn.errors import InputError
 from fastattn.functional import MAX_HEAD_WIDTH
+from fastattn.kernels.directions import directions
 from fastattn.mechanisms.arrays import check_float32, check_number, per_head, project
 
 
@@ -69,15 +70,6 @@ class Content:
     def product(self, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
         _same_width(query_BTHK, key_BSGK)
         return Product(directions(query_BTHK), directions(key_BSGK), check_number("sharpness", self.sharpness, 0))
-
-
-def directions(x: np.ndarray) -> np.ndarray:
-    """Vectors along the last axis divided by their length; zeros stay. Any float32 has a direction."""
-    most = np.abs(x).max(axis=-1, keepdims=True, initial=0)
-    most[most == 0] = 1
-    with np.errstate(invalid="ignore"):  # infinity has no direction
-        x = x / most
-        return x / np.maximum(np.sqrt((x * x).sum(axis=-1, keepdims=True)), np.float32(0.5))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import fastattn
 from fastattn.kernels.attention.additive import LIMIT
 from fastattn.kernels.attention.tiles import COLUMNS, KEYS, ROWS
+from fastattn.kernels.directions import directions
 from fastattn.mechanisms import (
     Additive,
     Content,
@@ -158,6 +159,18 @@ def test_inputs_of_any_size(name, size):
     arrays = inputs(T=ROWS + 2, S=COLUMNS + 5, size=size)
     score, formula, parameters = made(name, arrays)
     check_attention(attend(*arrays, score=score, return_weights=True), formula, arrays, parameters)
+
+
+def test_directions_of_any_float32():
+    x = np.array([[3, 4], [3e38, 3e38], [1e-45, 0], [6e-42, -8e-42], [1e-30, 1e-45], [0, 0]], np.float32)
+    expected = [[0.6, 0.8], [0.5**0.5, 0.5**0.5], [1, 0], [0.6, -0.8], [1, 1e-15], [0, 0]]
+    np.testing.assert_allclose(directions(x), expected, rtol=2e-3, atol=1e-6)
+    np.testing.assert_allclose(directions(x[:2]), expected[:2], rtol=2e-7)
+    assert np.isnan(directions(np.array([[np.nan, 1], [1, np.inf]], np.float32))).all()
+    wide = normal(1, 70, 4 * COLUMNS + 3)
+    lengths = np.linalg.norm(wide.astype(np.float64), axis=1, keepdims=True)
+    np.testing.assert_allclose(directions(wide), wide / lengths, rtol=1e-6)
+    assert directions(np.empty((0, 3), np.float32)).shape == (0, 3)
 
 
 def additive_of_sums(a, b, vector):
