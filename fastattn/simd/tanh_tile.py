@@ -16,7 +16,8 @@ from numba.extending import intrinsic
 from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.target import TARGET
 
-SHARED = 2
+SHARED = 2  # terms of a division
+RUN = 16  # terms that are summed up by themselves: in one long sum more digits are lost
 MOST = 2.0**60
 
 
@@ -67,7 +68,17 @@ def _emit_tile(emitter: Emitter, rows: int, vectors: int, exponential: bool, arg
         first = emitter.splat(emitter.load_scalar(builder.add(factors, size)))
     else:
         first = emitter.constant(0.0)
-    sums = emitter.loop(whole, 4 * shared, [first] * (rows * vectors), lambda offset, sums: add(offset, sums, shared))
+
+    def add_run(start, sums):
+        left = builder.sub(whole, start)
+        size = builder.select(builder.icmp_signed("<", left, I64(4 * RUN)), left, I64(4 * RUN))
+        nothing = [emitter.constant(0.0)] * len(sums)
+        run = emitter.loop(
+            size, 4 * shared, nothing, lambda offset, sums: add(builder.add(start, offset), sums, shared)
+        )
+        return [emitter.add(total, part) for total, part in zip(sums, run)]
+
+    sums = emitter.loop(whole, 4 * RUN, [first] * (rows * vectors), add_run)
     if shared > 1:
         rest = builder.mul(tail, I64(4))
         sums = emitter.loop(rest, 4, sums, lambda offset, sums: add(builder.add(whole, offset), sums, 1))

@@ -60,10 +60,10 @@ def made(name, arrays, D=11):
     if name == "content":
         return Content(3.5), scores.content, (3.5,)
     if name == "general":
-        weight = normal(4, K, K)
+        weight = normal(4, K, K, size=K**-0.5)
         return General(weight), scores.general, (np.repeat(weight[None], H, axis=0),)
     if name == "general, each head's":
-        weight = normal(4, H, K, K)
+        weight = normal(4, H, K, K, size=K**-0.5)
         return General(weight), scores.general, (weight,)
     if name == "additive":
         W, U, v = normal(4, D, K), normal(5, D, K), normal(6, D)
