@@ -94,6 +94,8 @@ class Saliency:
     def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
         assert weights_BHTS is not None
         B, _, T, S = weights_BHTS.shape
+        if not isinstance(self.grid, tuple | list | type(None)):
+            raise InputError(f"grid: expected a tuple of axes, got {type(self.grid).__name__}")
         grid = (S,) if self.grid is None else tuple(check_count("grid", axis) for axis in self.grid)
         places = 1
         for axis in grid:

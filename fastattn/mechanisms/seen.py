@@ -237,8 +237,8 @@ class LocalPredictive:
         return np.stack([first, stop], axis=-1)
 
     def spread(self) -> float:
-        """1 / (2 sigma**2), of which a distance of 0 would make infinity; it has the place's own key only."""
-        return 2.0 / max(float(self.distance), 1e-15) ** 2
+        """1 / (2 sigma**2), a float32 for any distance: at 0 only a key at the place itself has a weight."""
+        return 2.0 / min(max(float(self.distance), 1e-15), 1e15) ** 2
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,7 @@ BAD = {
     "a seed": ({"normalizer": Hard(seed=-1)}, "seed: expected 0 to"),
     "a seed of floats": ({"normalizer": Hard(seed=1.5)}, "seed: expected integers"),
     "a grid": ({"normalizer": Saliency((2, 4))}, "grid: expected axes whose product is 9"),
+    "a grid of one number": ({"normalizer": Saliency(9)}, "grid: expected a tuple of axes, got int"),
     "a grid of nothing": ({"normalizer": Saliency((0, 9))}, "grid must be at least 1"),
 }
 

@@ -137,7 +137,7 @@ def predicted(query, lengths, distance):
 
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("more", ["", "padded", "causal", "mask"])
-@pytest.mark.parametrize("distance", [0.3, 3, 100.5])
+@pytest.mark.parametrize("distance", [0.8, 3, 100.5])
 def test_local_predictive(score, more, distance):
     query, key, value = arrays = inputs(T=T, S=S)
     mine, formula, parameters = SCORES[score]
@@ -160,6 +160,15 @@ def test_local_predictive(score, more, distance):
     check(weights, weighed, query, key, *PLACES, *parameters)
     check(out, lambda q, k, v, *p: results.soft(weighed(q, k, *p), v), query, key, value, *PLACES, *parameters)
     np.testing.assert_array_equal(attend(*arrays, score=mine, seen=given), out)
+
+
+@pytest.mark.parametrize("distance", [0, 1e-300, 1e300])
+def test_distances_of_any_size(distance):
+    query, key, value = inputs(B=1, T=3, S=8, H=1)
+    zero = np.zeros((1, 7), np.float32), np.zeros(1, np.float32)  # p = S / 2
+    out = attend(query, key, value, seen=LocalPredictive(*zero, distance))
+    expected = attend(query, key, value) if distance > 1 else np.repeat(value[:, 4:5], 3, axis=1)
+    np.testing.assert_allclose(out, expected, atol=2e-6)
 
 
 def test_a_place_that_is_no_number_says_so():
