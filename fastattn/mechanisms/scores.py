@@ -172,8 +172,12 @@ class Graph:
     def product(self, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
         """As a bias of nothing, for keys that are no graph's neighbours."""
         target_BTH, source_BSH, slope = self.terms(query_BTHK, key_BSGK)
-        sums_BHTS = target_BTH.transpose(0, 2, 1)[..., None] + source_BSH.transpose(0, 2, 1)[:, :, None]
-        bias_BHTS = np.where(sums_BHTS > 0, sums_BHTS, sums_BHTS * np.float32(slope))
+        (B, T, H), S = target_BTH.shape, source_BSH.shape[1]
+        bias_BHTS, lower_TS = np.empty((B, H, T, S), np.float32), np.empty((T, S), np.float32)
+        choose = np.maximum if slope <= 1 else np.minimum  # which of x and slope x is the LeakyReLU
+        for b, h in np.ndindex(B, H):
+            bias_TS = np.add(target_BTH[b, :, h, None], source_BSH[b, :, h], out=bias_BHTS[b, h])
+            choose(bias_TS, np.multiply(bias_TS, np.float32(slope), out=lower_TS), out=bias_TS)
         no_query, no_key = (np.zeros((*x.shape[:3], 1), np.float32) for x in (query_BTHK, key_BSGK))
         return Product(no_query, no_key, bias=bias_BHTS)
 

@@ -173,6 +173,13 @@ def test_directions_of_any_float32():
     assert directions(np.empty((0, 3), np.float32)).shape == (0, 3)
 
 
+@pytest.mark.parametrize("slope", [-0.5, 0.0, 1.0, 1.5])
+def test_a_leaky_relu_of_any_slope(slope):
+    arrays, vector = inputs(), normal(4, 3, 14)
+    got = attend(*arrays, score=Graph(vector, slope), return_weights=True)
+    check_attention(got, scores.graph, arrays, (vector, slope))
+
+
 def additive_of_sums(a, b, vector):
     """Additive attention whose projections are these numbers, (T,) and (S,), by an identity of width 1."""
     one = np.ones((1, 1), np.float32)
