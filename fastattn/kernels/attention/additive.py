@@ -8,18 +8,15 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.attention.additive_tile import FAR, add_keys, exponentiate, exponentiate_keys, vector_factors
+from fastattn.kernels.attention.ranges import finish_row_scores, seen_by_block, seen_by_rows, seen_here
 from fastattn.kernels.attention.scores import (
-    add_bias,
     aligned,
     finish_row,
     finish_weights,
-    hide_between,
-    hide_from,
     softmax_shift,
     strides,
 )
 from fastattn.kernels.attention.tiles import (
-    COLUMNS,
     KEYS,
     ROWS,
     columns_of,
@@ -77,42 +74,19 @@ def _start(query, count, widths, exponential, places):
 
 
 @inner
-def _seen(seen, i, count, s, here):
-    """(begin, stop) of what row i sees among ``here`` keys from s on."""
-    place = seen + min(i, count - 1) * 16
-    return max(load_integer(place) - s, 0), min(load_integer(place + 8) - s, here)
-
-
-@inner
-def _seen_by_tile(seen, i, count, s, here):
-    front, stop = here, 0
-    for n in range(i, i + ROWS):
-        begin, end = _seen(seen, n, count, s, here)
-        if begin < end:
-            front, stop = min(front, begin), max(stop, end)
-    return front - front % COLUMNS, stop
-
-
-@inner
 def _attend_tile(i, s, here, count, widths, seen, head, bias, weight, places):
     """Attention of a tile's rows over the packed keys and values, from key s on: adds to their sums and totals."""
     keys, values, scores, totals, sums, rows, tops, new_tops = places
-    front, stop = _seen_by_tile(seen, i, count, s, here)
+    front, stop = seen_by_rows(seen, i, count, s, here)
     if front >= stop:
         return
     whole, columns = (stop + LANES - 1) // LANES * LANES, columns_of(widths[1])
     add_keys(rows + i * widths[0] * 4, keys, widths[0], front, stop, scores, head[0], head[1])
     for n in range(ROWS):
         row = scores + n * KEYS * 4
-        begin, end = _seen(seen, i + n, count, s, here)
-        begin, end = (begin, end) if begin < end else (front, front)
-        if bias[0] != 0 and begin < end:
-            line = bias[0] + min(i + n, count - 1) * bias[1] + (s + front) * 4 * bias[2]
-            add_bias(row + front * 4, line, bias[2], end - front)
-        if end < whole:
-            hide_from(row, max(end, front), whole)
-        if begin > front:
-            hide_between(row, front, begin)
+        begin, end = seen_here(seen, i + n, count, s, here, front)
+        line = bias[0] + min(i + n, count - 1) * bias[1] if bias[0] != 0 else 0
+        finish_row_scores(row, (begin, end), (front, whole), s, (line, bias[2]))
         if weight[0] != 0 and begin < end and i + n < count:
             copy_floats(row + begin * 4, weight[0] + (i + n) * weight[1] + (s + begin) * 4, end - begin)
         store_scalar(load_scalar(tops + (i + n) * 4), new_tops + n * 4)
@@ -135,10 +109,8 @@ def _attend_block(query, key, value, out, count, widths, seen, head, bias, weigh
     """
     keys, values, _, totals, sums, _, tops, _ = places
     _start(query, count, widths, head[1], places)
-    least, last = load_integer(seen), 0
-    for i in range(count):
-        least, last = min(least, load_integer(seen + i * 16)), max(last, load_integer(seen + i * 16 + 8))
-    for s in range(max(least, 0) // KEYS * KEYS, last, KEYS):
+    least, last = seen_by_block(seen, count)
+    for s in range(least // KEYS * KEYS, last, KEYS):
         here = min(KEYS, last - s)
         pack_keys(key[0] + s * key[1], key[1], here, widths[0], keys)
         pack_values(value[0] + s * value[1], value[1], here, widths[1], values)
