@@ -112,7 +112,7 @@ TABLE = {
     },  # text for the pieces of a .spm, which are a Marian's vocabulary
     "text": {"text_spec"},
     "attention_float64": set(),
-    "mechanisms": {"functional", "kernels", "layers", "runtime"},
+    "mechanisms": {"attention_float64", "functional", "kernels", "layers", "runtime"},
     "functional": {"heads", "kernels", "runtime", "attention_float64"},
     "translator": ABOVE_ALL,
     "encoder": ABOVE_ALL,

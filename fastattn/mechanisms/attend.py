@@ -6,10 +6,10 @@ from typing import Literal, overload
 import numpy as np
 
 from fastattn.errors import InputError, check_bool
-from fastattn.mechanisms.normalizers import Normalizer, Pointer, Saliency, Soft
+from fastattn.mechanisms.normalizers import Hard, Normalizer, Pointer, Saliency, Soft
 from fastattn.mechanisms.scores import ScaledDot, Score
 from fastattn.mechanisms.seen import Everything, Limit, LocalPredictive, Seen, Sentences
-from fastattn.mechanisms.softmax import checked_inputs, soft_attention
+from fastattn.mechanisms.softmax import best_places, checked_inputs, soft_attention
 from fastattn.runtime.threads import use_threads
 
 _SCALED_DOT, _EVERYTHING, _SOFT = ScaledDot(), Everything(), Soft()
@@ -82,8 +82,14 @@ def attend(
         raise InputError("value: expected a NumPy array of float32; only Pointer and Saliency do without")
     inputs = checked_inputs(query, key, value, score)
     with nullcontext() if threads is None else use_threads(threads):
-        out, weights_BHTS = soft_attention(inputs, score, parts, wanted or normalizer.wants_weights())
-        result, weights_BHTS = normalizer.finish(inputs, out, weights_BHTS)
+        place_BHT = None
+        if isinstance(normalizer, Hard) and normalizer.seed is None:
+            place_BHT = best_places(inputs, score, parts)
+        if isinstance(normalizer, Hard) and place_BHT is not None:
+            result, weights_BHTS = normalizer.take(inputs, place_BHT, wanted)
+        else:
+            out, weights_BHTS = soft_attention(inputs, score, parts, wanted or normalizer.wants_weights())
+            result, weights_BHTS = normalizer.finish(inputs, out, weights_BHTS)
     if not wanted:
         return result
     assert weights_BHTS is not None

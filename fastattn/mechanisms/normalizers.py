@@ -7,7 +7,7 @@ import numpy as np
 
 from fastattn.errors import InputError, check_count
 from fastattn.mechanisms.arrays import check_integers
-from fastattn.mechanisms.softmax import Inputs
+from fastattn.mechanisms.softmax import NOWHERE, UNKNOWN, Inputs
 
 Result = tuple[np.ndarray, np.ndarray | None]
 
@@ -40,22 +40,35 @@ class Hard:
     def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
         assert weights_BHTS is not None
         B, H, T, S = weights_BHTS.shape
-        G = inputs.value_BSGV.shape[2]
-        shares_BHT = None
-        if self.seed is not None:
+        place_BHT = np.full((B, H, T), NOWHERE)
+        if S and self.seed is None:
+            place_BHT = weights_BHTS.argmax(axis=3)
+        elif S:
             seed = int(check_integers("seed", self.seed, (), 0, np.iinfo(np.int64).max))
             shares_BHT = np.random.default_rng(seed).random((B, H, T))
-        out_BTHV, hard_BHTS = np.zeros_like(out_BTHV), np.zeros_like(weights_BHTS)
-        for b in range(B if S else 0):
-            for h in range(H):
-                weights_TS = weights_BHTS[b, h]
-                place_T = weights_TS.argmax(axis=1) if shares_BHT is None else _drawn(weights_TS, shares_BHT[b, h])
-                weight_T = weights_TS[np.arange(T), place_T]
-                unknown_T = np.where(np.isnan(weight_T), weight_T, 1)  # NaN is not swallowed
-                hard_BHTS[b, h, np.arange(T), place_T] = np.where(weight_T == 0, 0, unknown_T)
-                chosen_TV = inputs.value_BSGV[b, place_T, h // (H // G)] * unknown_T[:, None]
-                out_BTHV[b, :, h] = np.where(weight_T[:, None] == 0, 0, chosen_TV)
-        return Soft().finish(inputs, out_BTHV, hard_BHTS)
+            for b, h in np.ndindex(B, H):
+                place_BHT[b, h] = _drawn(weights_BHTS[b, h], shares_BHT[b, h])
+        if S:
+            weight_BHT = np.take_along_axis(weights_BHTS, place_BHT[..., None], axis=3)[..., 0]
+            place_BHT = np.where(weight_BHT == 0, NOWHERE, np.where(np.isnan(weight_BHT), UNKNOWN, place_BHT))
+        return self.take(inputs, place_BHT, True)
+
+    def take(self, inputs: Inputs, place_BHT: np.ndarray, wanted: bool) -> Result:
+        """The values of these keys, and the weights where they are wanted; NaN where it is unknown which."""
+        value_BSGV = inputs.value_BSGV
+        (B, H, T), (S, G) = place_BHT.shape, value_BSGV.shape[1:3]
+        factor_BHT = np.where(place_BHT == UNKNOWN, np.float32(np.nan), (place_BHT >= 0).astype(np.float32))
+        key_BHT = np.maximum(place_BHT, 0)
+        out_BTHV = np.zeros((B, T, H, value_BSGV.shape[3]), np.float32)
+        for b, h in np.ndindex(B, H if S else 0):
+            chosen_TV = value_BSGV[b, key_BHT[b, h], h // (H // G)]
+            out_BTHV[b, :, h] = np.where(factor_BHT[b, h, :, None] == 0, 0, chosen_TV * factor_BHT[b, h, :, None])
+        weights_BHTS = None
+        if wanted:
+            weights_BHTS = np.zeros((B, H, T, S), np.float32)
+            if S:
+                np.put_along_axis(weights_BHTS, key_BHT[..., None], factor_BHT[..., None], axis=3)
+        return Soft().finish(inputs, out_BTHV, weights_BHTS)
 
 
 def _drawn(weights_TS: np.ndarray, shares_T: np.ndarray) -> np.ndarray:

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.attention_float64 import LARGE, is_extreme
 from fastattn.errors import InputError
 from fastattn.functional import MAX_HEAD_WIDTH, attention
 from fastattn.kernels.attention.additive import additive_attention
+from fastattn.kernels.attention.choose import best_keys
 from fastattn.kernels.graph import graph_attention
 from fastattn.kernels.local import local_attention
 from fastattn.mechanisms.arrays import check_float32
@@ -19,6 +21,7 @@ from fastattn.mechanisms.scores import Additive, Graph, Location, Product, Score
 from fastattn.mechanisms.seen import LocalPredictive, Neighbours, Seen, Sentences, View
 
 Result = tuple[np.ndarray, np.ndarray | None]  # out (B, T, H, V); weights (B, H, T, S) if wanted
+NOWHERE, UNKNOWN = -1, -2  # instead of a key: of a query that sees none, or whose scores are NaN
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,35 @@ def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], want: b
     return _in_view(inputs, score, view, want)
 
 
+def best_places(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> np.ndarray | None:
+    """The most probable key of each query, (B, H, T), or NOWHERE or UNKNOWN; None: only the weights tell."""
+    if any(isinstance(part, LocalPredictive | Sentences) for part in seen):
+        return None
+    view = inputs.view()
+    for part in seen:
+        view = part.limit(view)  # type: ignore[union-attr]
+    bias, options = None, dict[str, Any]()
+    if isinstance(score, Additive):
+        query_BTHK, key_BSGK, options["vector_HK"] = score.project(inputs.query_BTHK, inputs.key_BSGK)
+    else:
+        query_BTHK, key_BSGK, scale, softcap, bias = score.product(inputs.query_BTHK, inputs.key_BSGK)
+        bias = None if bias is None else checked_bias(bias, view)
+        # a cap alone changes no order; numbers that float32 barely holds are for the softmax
+        if (
+            bias is not None
+            and (softcap != 0 or bias.max(initial=0) > LARGE)
+            or is_extreme(scale, 0, query_BTHK, key_BSGK)
+        ):
+            return None
+        options["factor"] = np.float32(scale)
+    if view.mask is not None:
+        bias = np.ascontiguousarray(_hiding(view.mask, bias))
+    place_BHT = best_keys(query_BTHK, key_BSGK, seen_BT2=view.ranges(), bias_BHTS=bias, **options)
+    sees_BHT = np.broadcast_to(view.whole_mask().any(axis=-1), place_BHT.shape)
+    place_BHT = np.where((place_BHT < 0) & sees_BHT, UNKNOWN, place_BHT)
+    return None if bias is not None and (place_BHT == UNKNOWN).any() else place_BHT
+
+
 def _in_view(inputs: Inputs, score: Score, view: View, want: bool) -> Result:
     if isinstance(score, Additive):
         return _additive(inputs, score, view, want)
@@ -110,13 +142,11 @@ def _in_view(inputs: Inputs, score: Score, view: View, want: bool) -> Result:
 
 def _products(product: Product, value_BSGV: np.ndarray, view: View, want: bool) -> Result:
     """By the kernel of dot products."""
-    bias = product.bias
-    if bias is not None:
-        bias = view.four_axes(check_float32("bias", bias, *("(S,)", "(T, S)", "(H, T, S)", "(B, H, T, S)")))
+    bias = None if product.bias is None else checked_bias(product.bias, view)
     hidden = view.mask is not None or view.window is not None
     if hidden:
         # to be given to ``attention`` as its mask and window, when it takes them
-        bias = _hiding(view.whole_mask(), bias, view.shape)
+        bias = _hiding(view.whole_mask(), bias)
     options: dict[str, Any] = {"scale": product.scale, "softcap": product.softcap, "bias": bias}
     if not hidden:
         options |= {"lengths": view.lengths_B, "causal": view.causal, "offset": view.offset_B}
@@ -126,10 +156,16 @@ def _products(product: Product, value_BSGV: np.ndarray, view: View, want: bool) 
     return attention(*arrays, **options), None
 
 
-def _hiding(mask: np.ndarray, bias: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
+def checked_bias(bias: np.ndarray, view: View) -> np.ndarray:
+    """A score's bias with four axes; InputError unless it broadcasts to (B, H, T, S)."""
+    given, bias = bias, view.four_axes(check_float32("bias", bias, "(S,)", "(T, S)", "(H, T, S)", "(B, H, T, S)"))
+    if any(axis not in (1, size) for axis, size in zip(bias.shape, view.shape)):
+        raise InputError(f"bias: expected a shape that broadcasts to {view.shape}, got {given.shape}")
+    return bias
+
+
+def _hiding(mask: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     """A bias that is -inf where the mask is False."""
-    if bias is not None and any(axis not in (1, size) for axis, size in zip(bias.shape, shape)):
-        raise InputError(f"bias: expected a shape that broadcasts to {shape}, got {bias.shape}")
     return np.where(mask, np.float32(0) if bias is None else bias, np.float32(-np.inf))
 
 
@@ -140,7 +176,7 @@ def _additive(inputs: Inputs, score: Additive, view: View, want: bool) -> Result
         value_BSGV = np.repeat(value_BSGV, key_BSGD.shape[2] // value_BSGV.shape[2], axis=2)
     weights_BHTS = np.empty(view.shape, np.float32) if want else None
     # the mask is to be given as such, when this score is one of the kernel of dot products
-    bias = None if view.mask is None else np.ascontiguousarray(_hiding(view.mask, None, view.shape))
+    bias = None if view.mask is None else np.ascontiguousarray(_hiding(view.mask, None))
     arrays = query_BTHD, key_BSGD, value_BSGV, vector_HD
     out = additive_attention(*arrays, seen_BT2=view.ranges(), bias_BHTS=bias, weights_BHTS=weights_BHTS)
     return out, weights_BHTS

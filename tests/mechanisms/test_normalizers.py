@@ -3,9 +3,26 @@
 import numpy as np
 import pytest
 
-from fastattn.mechanisms import Additive, Causal, Dot, Hard, Location, Padded, Pointer, Saliency, Sentences, attend
+from fastattn.kernels.attention.choose import LIMIT
+from fastattn.kernels.attention.tiles import KEYS
+from fastattn.mechanisms import (
+    Additive,
+    Causal,
+    Dot,
+    Hard,
+    Location,
+    Mask,
+    Padded,
+    Pointer,
+    Restricted,
+    Saliency,
+    ScaledDot,
+    Sentences,
+    attend,
+)
 from fastattn.reference.mechanisms import results, scores, seen
 from tests.mechanisms.oracle import check, inputs, normal
+from tests.mechanisms.test_scores import made
 
 SHARP = Dot()
 
@@ -25,6 +42,54 @@ def test_the_most_probable_key(size):
         check(out, lambda q, k, v: results.hard(weights_of(q, k), v), query, *every)
         assert (weights.sum(axis=-1) == 1).all() and ((weights == 0) | (weights == 1)).all()
     assert out.shape == (*query.shape[:3], value.shape[3])
+
+
+@pytest.mark.parametrize("name", ["scaled dot", "additive, each head's", "content", "alibi", "graph", "softcap"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_most_probable_key_is_the_weights_greatest(name, masked):
+    """By the kernel that keeps no weights, across its blocks of keys and queries."""
+    arrays = inputs(B=2, T=LIMIT + 3, S=2 * KEYS + 5, size=0.3)
+    score, formula, parameters = made(name, arrays)
+    mask = np.random.default_rng(1).random((LIMIT + 3, 2 * KEYS + 5)) < 0.02
+    given = (Padded([2 * KEYS + 5, KEYS + 2]), Mask(mask)) if masked else Restricted(3 * KEYS // 2)
+    _, weights = attend(*arrays, score=score, seen=given, return_weights=True)
+    out, hard = attend(*arrays, score=score, seen=given, normalizer=Hard(), return_weights=True, threads=2)
+    best = weights.max(axis=-1)
+    np.testing.assert_allclose((hard * weights).sum(axis=-1), best, rtol=3e-5)
+    np.testing.assert_array_equal(hard.sum(axis=-1), (best > 0).astype(np.float32))
+    np.testing.assert_array_equal(results.soft(hard, arrays[2]), out)
+    np.testing.assert_array_equal(attend(*arrays, score=score, seen=given, normalizer=Hard(), threads=1), out)
+
+
+def test_the_first_of_equal_keys():
+    query, key, value = np.ones((1, 3, 1), np.float32), np.ones((1, 2 * KEYS, 1), np.float32), normal(1, 1, 2 * KEYS, 2)
+    key[0, 3], key[0, KEYS + 1] = 2, 2
+    assert (attend(query, key, value, normalizer=Hard()) == value[:, 3]).all()
+    assert (attend(query, key[:, 4:KEYS], value[:, 4:KEYS], normalizer=Hard()) == value[:, 4]).all()
+
+
+@pytest.mark.parametrize("least", [-3.4e38, 3.4e38, -1e30])
+def test_a_hard_choice_among_biases_of_any_size(least):
+    """As some programs hide keys by the least float32: all of them alike hides none."""
+    query, key, value = inputs()
+    bias = np.full((5, 9), least, np.float32)
+    bias[:2, 3] = 0
+    out = attend(query, key, value, score=ScaledDot(bias=bias), normalizer=Hard())
+    expected, weights = attend(query, key, value, score=ScaledDot(bias=bias), return_weights=True)
+    places = weights.argmax(axis=-1)
+    for b, h, t in np.ndindex(2, 3, 5):
+        np.testing.assert_array_equal(out[b, t, h], value[b, places[b, h, t], h])
+
+
+@pytest.mark.parametrize("scale", [3e38, 1e-40, -1.0])
+def test_a_hard_choice_by_a_scale_of_any_size(scale):
+    query, key, value = inputs()
+    places = (scores.dot(*(x.astype(float) for x in (query, key))) * np.sign(scale)).argmax(axis=-1)
+    if scale == 1e-40:
+        query, key = query * np.float32(1e20), key * np.float32(1e22)
+    out = attend(query, key, value, score=ScaledDot(scale=scale), normalizer=Hard())
+    for b, h, t in np.ndindex(2, 3, 5):
+        np.testing.assert_array_equal(out[b, t, h], value[b, places[b, h, t], h])
 
 
 def test_a_hard_choice_sees_what_the_soft_one_does():

@@ -180,13 +180,18 @@ def additive_attention(
     if weights_BHTS is not None:
         weights_BHTS.fill(0)
     scratch_PN = make_scratch_parts(max(B * H * -(-T // LIMIT), 1), _scratch_size(D, V), dtype=np.float32)
-    far_BH = _far(query_BTHD) & np.repeat(_far(key_BSGD, seen_BT2), H // key_BSGD.shape[2], axis=1)
     _attend(
         (query_BTHD, key_BSGD, value_BSGV, out_BTHV), seen_BT2, vector_factors(vector_HD),
-        (~far_BH).astype(np.uint8), _NONE if bias_BHTS is None else bias_BHTS,
+        (~far_heads(query_BTHD, key_BSGD, seen_BT2)).astype(np.uint8), _NONE if bias_BHTS is None else bias_BHTS,
         _NONE if weights_BHTS is None else weights_BHTS, scratch_PN,
     )  # fmt: skip
     return out_BTHV
+
+
+def far_heads(query_BTHD: np.ndarray, key_BSGD: np.ndarray, seen_BT2: np.ndarray) -> np.ndarray:
+    """[B, H]: whether a head has queries and keys too far from zero for exponentials of both."""
+    group = query_BTHD.shape[2] // key_BSGD.shape[2]
+    return _far(query_BTHD) & np.repeat(_far(key_BSGD, seen_BT2), group, axis=1)
 
 
 def _far(x_BNHD: np.ndarray, seen_BT2: np.ndarray | None = None) -> np.ndarray:
