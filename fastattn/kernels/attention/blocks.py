@@ -34,6 +34,7 @@ from fastattn.kernels.attention.masks import (
     seen_here,
     state_of_tile,
 )
+from fastattn.kernels.attention.products import prepare_keys, prepare_queries, score_keys
 from fastattn.kernels.attention.rows import scale_row, widened, write_row
 from fastattn.kernels.attention.scores import (
     LN_2,
@@ -48,7 +49,6 @@ from fastattn.kernels.attention.tiles import (
     KEYS,
     ROWS,
     columns_of,
-    multiply_keys,
     multiply_values,
     pack_keys,
     pack_values,
@@ -136,6 +136,7 @@ def start_rows(table, query, sentence, block, seen, form, head, places):
             t += 1
             if t == queries:
                 h, t = h + 1, 0
+    prepare_queries(form[5], form[6], rows, (count + ROWS - 1) // ROWS * ROWS * width)
     return least, last
 
 
@@ -146,11 +147,11 @@ def finish_scores(tile, s, here, span, queries, block, form, mask, masked, outpu
 
     span     (begin, stop, whole): the tile's computed scores, up to whole vectors
     queries  number of queries of each head; a query's position is its index
-    form     (factor of products, their cap or 0, sinks, function of scores, biases)
+    form     see attend_block
     """
     scores, ranges, seen = places[2], places[6], places[9]
     front, end, whole = span
-    _, softcap, _, function, biases = form
+    softcap, function, biases = form[1], form[3], form[4]
     weights, weight_head, weight_row = outputs[:3]
     capped = softcap != np.float32(0)
     changed = capped or biases[0] != 0 or biases[4] != 0 or biases[5] != 0 or any_function(function)
@@ -203,7 +204,7 @@ def attend_tile(table, tile, s, here, key, value, sentence, block, form, mask, m
         prefetch_values(table, value[0] + (s + front) * value[1], value[1], value_width)
         multiply_keys_of_few(table, rows + i * width * 4, count, key, s, width, (front, stop), scores)
     else:
-        multiply_keys(rows + i * width * 4, keys, width, front, stop, scores)
+        score_keys(form[5], form[6], rows + i * width * 4, keys, width, front, stop, scores)
     span = front, stop, whole
     finish_scores(tile, s, here, span, queries, block, form, mask, masked, outputs, sinks, places)
     line, size, mine = scores + front * 4, (whole - front) * 4, sums + i * columns * 4
@@ -285,7 +286,8 @@ def attend_block(table, query, key, value, out, ahead, sentence, block, seen, fo
 
     ahead     addresses of the first rows of a later head's queries, keys, values and results, to be prefetched
     seen      (address of the ranges of the sentence's queries, 0: all see all keys; number of sinks)
-    form      (factor of products, their cap or 0, address of the sinks' logits or 0, function of scores, biases)
+    form      (factor of products, their cap or 0, address of the sinks' logits or 0, function of scores, biases; what
+              scores are made of, and the head's part of it, see products.py)
     mask      see masks.py
     """
     queries, keys, width, value_width, few = sentence
@@ -311,6 +313,7 @@ def attend_block(table, query, key, value, out, ahead, sentence, block, seen, fo
             continue
         packed_key, packed_row = widened(table, key[0] + s * key[1], key[1], here, width, places[11])
         pack_keys(packed_key, packed_row, here, width, places[0])
+        prepare_keys(form[5], form[6], places[0], here, width)
         packed_value, packed_row = widened(table, value[0] + s * value[1], value[1], here, value_width, places[11])
         pack_values(packed_value, packed_row, here, value_width, places[1])
         for i in range(0, padded, ROWS):

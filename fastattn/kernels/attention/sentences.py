@@ -28,6 +28,7 @@ from fastattn.kernels.attention.blocks import attend_block, cut_scratch, scratch
 from fastattn.kernels.attention.few import FEW
 from fastattn.kernels.attention.masks import seen_by
 from fastattn.kernels.attention.memory import Laid
+from fastattn.kernels.attention.products import head_factors, is_dot
 from fastattn.kernels.attention.scores import aligned, score_form, score_form_of
 from fastattn.kernels.attention.tiles import ROWS
 from fastattn.position_bias import PositionBias
@@ -146,10 +147,10 @@ def attend_share(arrays, steps, starts, shape, seen, mask, form, outputs, share,
                     place_of(arrays, steps, 2, b, k, g),
                     place_of(arrays, steps, 3, b, q, h),
                     ahead_of(arrays, steps, starts, heads, key_heads, b, g),
-                    (queries, keys, width, value_width, queries * group <= FEW),
+                    (queries, keys, width, value_width, queries * group <= FEW and is_dot(form[12])),
                     (first, count),
                     (ranges, sinks),
-                    score_form_of(form, b, h),
+                    (*score_form_of(form, b, h), form[12], head_factors(form[12], form[13], b, h)),
                     mask_of(mask, b, h),
                     outputs_of(outputs, b, q, h),
                     places,
