@@ -11,6 +11,8 @@ from fastattn.functional import attention
 from fastattn.kernels.directions import directions
 from fastattn.mechanisms.arrays import check_float32, check_shape
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 def _heads_numbers(name: str, numbers: np.ndarray, shape: tuple[int, ...], low: float, high: float) -> np.ndarray:
     numbers = check_float32(name, numbers, "(B, H)")
@@ -30,7 +32,7 @@ def content_weights(key: np.ndarray, memory: np.ndarray, strength: np.ndarray) -
     (B, H, M), N = key.shape, memory.shape[1]
     if memory.shape[0] != B or memory.shape[2] != M or 0 in (H, M, N):
         raise InputError(f"memory: expected places of width {M} for a batch of {B}, got shape {memory.shape}")
-    strength = _heads_numbers("strength", strength, (B, H), 0, np.finfo(np.float32).max)
+    strength = _heads_numbers("strength", strength, (B, H), 0, LARGEST)
     # a head is a query here: all read the same memory
     query_BHM = directions(key) * strength[..., None]
     memory_BN1M, nothing = directions(memory)[:, :, None], np.zeros((B, N, 1, 1), np.float32)
@@ -68,7 +70,7 @@ def shift(weights: np.ndarray, shifts: np.ndarray) -> np.ndarray:
 def sharpen(weights: np.ndarray, exponent: np.ndarray) -> np.ndarray:
     """w**exponent / sum of w**exponent (equation 9): (B, H, N); exponent (B, H), at least 1. Zeros stay zeros."""
     weights = check_float32("weights", weights, "(B, H, N)")
-    exponent_BH1 = _heads_numbers("exponent", exponent, weights.shape[:2], 1, np.finfo(np.float32).max)[..., None]
+    exponent_BH1 = _heads_numbers("exponent", exponent, weights.shape[:2], 1, LARGEST)[..., None]
     most = weights.max(axis=-1, keepdims=True, initial=0)
     # relative to the greatest, whose power is 1: no exponent makes all of them zero
     powers = (weights / np.where(most > 0, most, 1)) ** exponent_BH1
