@@ -243,7 +243,9 @@ def _attend(problem: Problem, options: _Options) -> np.ndarray | tuple[np.ndarra
         seen = (NO_RANGES if seen_N2 is None else seen_N2), sinks
         with nullcontext() if options.threads is None else use_threads(options.threads):
             masks = _kernel_mask(mask, blocks, mask_function)
-            invalid = attend_laid(problem.laid(), heads, seen, masks, form, _outputs(problem, weights, logs))
+            outputs = _outputs(problem, weights, logs)
+            N = int(problem.starts[0][-1])
+            invalid = int(attend_laid(problem.laid(), N, heads, seen, masks, form, outputs).sum())
     else:
         problem.out[...] = 0
         if logs is not None:
