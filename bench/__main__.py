@@ -3,6 +3,7 @@
     python -m bench [PART...]                 run all parts, or those named; print and write the tables
     python -m bench --list                    the parts
     python -m bench report RESULTS.json       write RESULTS.md and the plots from earlier results
+    python -m bench mechanisms [DOCUMENT]     every attention mechanism against plain NumPy; into a document's table
 
 Engines alternate in one process; figures are medians, ratios are of medians in one run. Peak arithmetic and memory
 bandwidth are measured in the same process. Progress goes to stderr, the tables to stdout. The exit status is 1 if a
@@ -43,9 +44,11 @@ def main() -> int:
         return 0
     if options.parts[:1] == ["report"]:
         return _report(parser, options)
+    if options.parts[:1] == ["mechanisms"]:
+        return _mechanisms(parser, options)
     unknown = [name for name in options.parts if name not in PARTS]
     if unknown:
-        parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}, and report")
+        parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}, mechanisms and report")
     if options.data is not None and not (options.data / "flores-dev").is_dir():
         parser.error(f"--data should name a folder that holds flores-dev, got {options.data}")
     return _run(options)
@@ -77,6 +80,17 @@ def _run(options: argparse.Namespace) -> int:
     print(markdown(results))
     print(f"written: {', '.join(sorted(str(path) for path in folder.iterdir() if path.is_file()))}", file=sys.stderr)
     return int(bool(results["failures"]))
+
+
+def _mechanisms(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    from bench.mechanisms import run
+    from fastattn.runtime.threads import thread_limit
+
+    if len(options.parts) > 2 or not all(Path(name).is_file() for name in options.parts[1:]):
+        parser.error("mechanisms takes one document at most, a file that is there")
+    size = "toy" if options.toy else "quick" if options.quick else "full"
+    threads = options.threads[-1] if options.threads else thread_limit()
+    return run(size, threads, options.only, Path(options.parts[1]) if options.parts[1:] else None)
 
 
 def _report(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:

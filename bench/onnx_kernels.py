@@ -51,3 +51,9 @@ def attention(arrays: Arrays, heads: int, key_heads: int, head_width: int, causa
     inputs = [graph.input(name, "float32", list(array.shape)) for name, array in feeds.items()]
     output = graph.add("MultiHeadAttention", *inputs, domain=MICROSOFT, num_heads=heads, unidirectional=int(causal))
     return _side(graph, output, feeds)
+
+
+def softmax(arrays: Arrays) -> Side:
+    graph = Graph()
+    rows = graph.input("x", "float32", list(arrays["x"].shape))
+    return _side(graph, graph.add("Softmax", rows), arrays)

@@ -85,3 +85,8 @@ def project_top_k(arrays: Arrays, k: int) -> Side:
         lambda: torch.topk(torch.log_softmax(F.linear(*tensors), dim=1), k, dim=1),
         lambda result: result.values.numpy(),
     )
+
+
+def softmax(arrays: Arrays) -> Side:
+    (x_t,) = _tensors(arrays, "x")
+    return _side(lambda: torch.softmax(x_t, dim=1))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastattn._version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from fastattn import mechanisms
     from fastattn.decoding.options import DecodingOptions, Step
     from fastattn.encoder import Encoder
     from fastattn.errors import FastattnError
@@ -38,6 +39,7 @@ __all__ = [
     "attention",
     "attention_ragged",
     "explain_function",
+    "mechanisms",
     "or_masks",
     "plot_attention",
     "set_threading",
@@ -46,6 +48,7 @@ __all__ = [
 
 _HOMES = {
     "AttentionPlot": ("fastattn.plot", "AttentionPlot"),
+    "BlockMask": ("fastattn.functional", "BlockMask"),
     "DecodingOptions": ("fastattn.decoding.options", "DecodingOptions"),
     "Encoder": ("fastattn.encoder", "Encoder"),
     "ExecutionStats": ("fastattn.results", "ExecutionStats"),
@@ -55,11 +58,11 @@ _HOMES = {
     "TokenTranslation": ("fastattn.results", "TokenTranslation"),
     "Translation": ("fastattn.results", "Translation"),
     "Translator": ("fastattn.translator", "Translator"),
-    "BlockMask": ("fastattn.functional", "BlockMask"),
     "and_masks": ("fastattn.functions", "and_masks"),
     "attention": ("fastattn.functional", "attention"),
     "attention_ragged": ("fastattn.functional", "attention_ragged"),
     "explain_function": ("fastattn.functions", "explain_function"),
+    "mechanisms": ("fastattn.mechanisms", ""),
     "or_masks": ("fastattn.functions", "or_masks"),
     "plot_attention": ("fastattn.plot", "plot_attention"),
     "set_threading": ("fastattn.runtime.threads", "set_threading"),
@@ -84,7 +87,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fastattn' has no attribute {name!r}")
     module, attribute = _HOMES[name]
-    value = getattr(import_module(module), attribute)
+    home = import_module(module)
+    value = getattr(home, attribute) if attribute else home
     globals()[name] = value  # later uses find it there
     return value
 

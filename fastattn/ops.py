@@ -61,6 +61,8 @@ class Ops(Protocol):
 
     def pool(self, rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray: ...
 
+    def softmax(self, x_NS: np.ndarray) -> np.ndarray: ...
+
     # linear layers, norms, embeddings, positions
 
     def pack_linear(

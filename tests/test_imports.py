@@ -57,7 +57,7 @@ ABOVE_ALL = {
     "text",
 }
 TABLE = {
-    "": {"decoding", "encoder", "translator", "functional", "functions", "plot", "results", "runtime"},
+    "": {"decoding", "encoder", "translator", "functional", "functions", "mechanisms", "plot", "results", "runtime"},
     "__main__": {"cli"},
     "_version": set(),
     "errors": set(),
@@ -115,6 +115,7 @@ TABLE = {
     "attention_float64": {"rounding"},
     "functional": {"heads", "kernels", "runtime", "simd", "rounding", "functions", "attention_float64"},
     "functions": {"runtime", "simd"},
+    "mechanisms": {"attention_float64", "functional", "kernels", "layers", "runtime"},
     "translator": ABOVE_ALL,
     "encoder": ABOVE_ALL,
     # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and

@@ -16,6 +16,7 @@ from bench.operations import (
     rotary,
     rows,
     select,
+    softmax,
     tables,
 )
 from bench.operations.table import Operation
@@ -27,6 +28,7 @@ OPERATIONS: dict[str, Operation] = {
     **embed.TABLE,
     **select.TABLE,
     **rotary.TABLE,
+    **softmax.TABLE,
     **cache_rows.TABLE,
     **recurrence.TABLE,
     **rows.TABLE,

@@ -17,10 +17,12 @@ from fastattn.functional.arrays import Problem, dense, ragged
 from fastattn.functional.block_mask import BlockMask
 from fastattn.functions import NO_FUNCTION, compile_function
 from fastattn.heads import Heads
+from fastattn.kernels.attention.additive_tile import far_heads, vector_factors
 from fastattn.kernels.attention.memory import steps_of
-from fastattn.kernels.attention.scores import score_form
+from fastattn.kernels.attention.scores import DOT, score_form
 from fastattn.kernels.attention.sentences import NO_MASK, NO_OUTPUTS, NO_RANGES, attend_laid
 from fastattn.runtime.threads import use_threads
+from fastattn.simd.vector import LOG2_E
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -181,6 +183,18 @@ def attention_ragged(
     return _attend(ragged(query, key, value, query_starts, key_starts, out), _Options(**options))
 
 
+def additive_attention(
+    query: np.ndarray, key: np.ndarray, value: np.ndarray, vector: np.ndarray, **options: Any
+) -> np.ndarray | tuple[np.ndarray, ...]:
+    """``attention`` whose scores are v . tanh(q + k) (Bahdanau 2015), of queries and keys that are projected already.
+
+    vector  v, float32 (H, D); query is (B, T, H, D), key (B, S, G, D), float32
+    No array of queries by keys by D is made. The other options are those of ``attention``, but for scale.
+    """
+    problem = dense(query, key, value, options.pop("layout", "BTHK"), options.pop("out", None))
+    return _attend(problem, _Options(**options, additive_vector=vector))
+
+
 @dataclass(frozen=True)
 class _Options:
     lengths: Any = None
@@ -198,6 +212,7 @@ class _Options:
     return_weights: bool = False
     return_logsumexp: bool = False
     threads: int | None = None
+    additive_vector: np.ndarray | None = None
 
 
 def _attend(problem: Problem, options: _Options) -> np.ndarray | tuple[np.ndarray, ...]:
@@ -215,13 +230,15 @@ def _attend(problem: Problem, options: _Options) -> np.ndarray | tuple[np.ndarra
     weights = np.zeros((B, H, T, S), np.float32) if check_bool("return_weights", options.return_weights) else None
     logs = _empty_logs(problem) if check_bool("return_logsumexp", options.return_logsumexp) else None
 
-    plain = score_function is NO_FUNCTION and mask_function is NO_FUNCTION
+    additive, plain = DOT, score_function is NO_FUNCTION and mask_function is NO_FUNCTION
+    if options.additive_vector is not None:
+        additive, plain, scale = _additive(problem, options.additive_vector, seen_N2), False, 1 / LOG2_E
     extreme = plain and is_extreme(scale, softcap, problem.query, problem.key)
     invalid = 0
     if B and T and S:
         # what float32 cannot hold is computed in float64
         heads = Heads(H, G, K, V, scale=1.0 if extreme else scale, softcap=0.0 if extreme else softcap)
-        form = score_form(heads, bias, None, sinks_H, score_function)
+        form = score_form(heads, bias, None, sinks_H, score_function, additive)
         seen = (NO_RANGES if seen_N2 is None else seen_N2), sinks
         with nullcontext() if options.threads is None else use_threads(options.threads):
             masks = _kernel_mask(mask, blocks, mask_function)
@@ -239,8 +256,19 @@ def _attend(problem: Problem, options: _Options) -> np.ndarray | tuple[np.ndarra
     return results[0] if len(results) == 1 else tuple(results)
 
 
+def _additive(problem: Problem, vector_HD: np.ndarray, seen_N2: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """(factors of the scores, which heads of which sentences are computed by exponentials) for ``score_form``."""
+    near = []
+    for rows, (query_THD, key_SGD, _, _) in problem.sentences():
+        last = None if seen_N2 is None else int(seen_N2[rows, 1].max(initial=0))
+        near.append(~far_heads(query_THD, key_SGD[:last]))
+    return vector_factors(vector_HD), np.array(near, np.uint8).reshape(-1, vector_HD.shape[0])
+
+
 def _ranges(problem: Problem, options: _Options) -> np.ndarray | None:
     """seen_N2 of all queries, or None where all keys are seen."""
+    if options.lengths is options.offset is options.window is None and options.causal is False:
+        return None
     B = problem.shape[0]
     keys_B = np.diff(problem.starts[1])
     lengths_B = keys_B

@@ -6,9 +6,12 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import InputError
+from fastattn.functions import compile_function
+from fastattn.kernels.attention.block_states import block_states
 
 NONE, SOME, ALL = 0, 1, 2
-MAX_BLOCK = 1 << 20
+MAX_BLOCK = 1 << 20  # queries or keys
+MAX_BLOCKS = 1 << 30
 
 
 class BlockMask:
@@ -54,6 +57,25 @@ class BlockMask:
     def __repr__(self) -> str:
         kept = float((self.states_BHTS != NONE).mean()) if self.states_BHTS.size else 0.0
         return f"BlockMask({self.queries} x {self.keys}, blocks of {self.block[0]} x {self.block[1]}, {kept:.0%} kept)"
+
+    @classmethod
+    def from_function(
+        cls, mask_mod: Callable, B: int, H: int, queries: int, keys: int, block: tuple[int, int] | int = 128
+    ) -> "BlockMask":
+        """Of ``mask_mod(b, h, t, s)`` for B sentences and H heads; B or H of 1 if it does not depend on them.
+
+        It is asked about every query and key, unless it is made of comparisons of positions alone; after that only in
+        blocks that are seen in part.
+        """
+        sizes = {"B": B, "H": H, "queries": queries, "keys": keys}
+        for name, size in sizes.items():
+            if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
+                raise InputError(f"{name}: expected a number from 0 on, got {size!r}")
+        sides = _block(block)
+        if B * H * -(-queries // sides[0]) * -(-keys // sides[1]) > MAX_BLOCKS:
+            raise InputError(f"block: expected one so large that there are at most {MAX_BLOCKS} blocks, got {block!r}")
+        states = block_states(compile_function(mask_mod, "mask_mod"), (B, H, queries, keys), sides)
+        return cls(states, queries, keys, sides, mask_mod)
 
     @property
     def table(self) -> tuple:

@@ -13,6 +13,7 @@ from fastattn.kernels.project import log_probs, project_all, project_top_k
 from fastattn.kernels.recurrence import running_average, ssru
 from fastattn.kernels.rotary import rotate
 from fastattn.kernels.rows import add_rows, average_heads, concatenate_rows, empty, scale_rows, take_rows
+from fastattn.kernels.softmax import softmax
 from fastattn.kernels.tables import empty_table, extend_table, gather_table
 from fastattn.runtime.threads import current_threads, thread_limit, use_threads
 
@@ -42,6 +43,7 @@ __all__ = [
     "running_average",
     "seen_keys",
     "scale_rows",
+    "softmax",
     "select_outputs",
     "ssru",
     "take_rows",

@@ -16,6 +16,7 @@ from fastattn.reference.project import log_probs, project_all, project_top_k
 from fastattn.reference.recurrence import running_average, ssru
 from fastattn.reference.rotary import rotate
 from fastattn.reference.rows import add_rows, average_heads, concatenate_rows, empty, scale_rows, take_rows
+from fastattn.reference.softmax import softmax
 from fastattn.reference.tables import empty_table, extend_table, gather_table
 from fastattn.reference.threads import current_threads, thread_limit, use_threads
 
@@ -45,6 +46,7 @@ __all__ = [
     "running_average",
     "seen_keys",
     "scale_rows",
+    "softmax",
     "select_outputs",
     "ssru",
     "take_rows",

@@ -10,8 +10,10 @@ from numba import types
 from numba.extending import intrinsic
 
 from fastattn.simd.emit import I64, Emitter
-from fastattn.simd.rows import Element, emit_transpose
+from fastattn.simd.rows import Element, emit_load_transposed, emit_transpose
 from fastattn.simd.target import LANES, TARGET
+
+AHEAD = 32  # rows: those so much further on are prefetched
 
 
 def make_dot_columns(queries: int):
@@ -30,10 +32,10 @@ def make_dot_columns(queries: int):
         rows_at = [builder.add(rows, builder.mul(number, row_size)) for number in numbers]
         tail = builder.and_(width, I64(LANES - 1))
         whole = builder.mul(builder.sub(width, tail), I64(4))
-        zero = emitter.constant(0.0)
+        zero, ahead = emitter.constant(0.0), builder.mul(row_size, I64(AHEAD))
 
-        def add(sums, ends, parts):
-            for d, column in enumerate(emit_transpose(emitter, ends)):
+        def add(sums, columns, parts):
+            for d, column in enumerate(columns):
                 sums = [emitter.fma(_splat_lane(emitter, part, d), column, s) for part, s in zip(parts, sums)]
             return sums
 
@@ -41,12 +43,22 @@ def make_dot_columns(queries: int):
             return builder.add(start, offset if element.size == 4 else builder.lshr(offset, I64(1)))
 
         def add_whole(offset, sums):
-            ends = [element.load(emitter, in_row(row, offset)) for row in rows_at]
-            return add(sums, ends, [emitter.load(builder.add(q, offset)) for q in queries_at])
+            places = [in_row(row, offset) for row in rows_at]
+            for place in places:
+                emitter.prefetch(builder.add(place, ahead), locality=3)
+            if element.size == 4:
+                columns = emit_load_transposed(emitter, places)
+            else:
+                columns = emit_transpose(emitter, [element.load(emitter, place) for place in places])
+            return add(sums, columns, [emitter.load(builder.add(q, offset)) for q in queries_at])
 
         def add_tail(offset, sums):
             ends = [element.load_first(emitter, in_row(row, whole), tail) for row in rows_at]
-            return add(sums, ends, [emitter.load_first(builder.add(q, whole), tail, zero) for q in queries_at])
+            return add(
+                sums,
+                emit_transpose(emitter, ends),
+                [emitter.load_first(builder.add(q, whole), tail, zero) for q in queries_at],
+            )
 
         sums = emitter.loop(whole, 4 * LANES, [zero] * queries, add_whole)
         for q, value in enumerate(emitter.loop(tail, LANES, sums, add_tail)):

@@ -65,27 +65,38 @@ def cap_row(typing_context, x, size, cap):
     return types.void(types.intp, types.intp, types.float32), generate
 
 
-@intrinsic
-def exponentials(typing_context, x, size, shift, total):
-    """x = 2**(x - shift) on ``size`` bytes, whole vectors, at the address x; added lane by lane to ``total``.
+def make_exponentials(rows: int):
+    """The intrinsic ``exponentials(x, x_row, size, shift, total)``: x[i, :] = 2**(x[i, :] - shift[i]), float32.
 
-    One row at a time: two to six together were no faster on AVX2, where the constants then leave the registers.
+    x      rows are x_row bytes apart; their first ``size`` bytes, whole vectors, are replaced.
+    total  adjacent vectors, one a row: the results are added to it lane by lane.
+    Eight rows together are quicker than one by one where vectors, sums and constants fit the registers.
     """
 
-    def generate(context, builder, kind, arguments):
-        Emitter(builder, TARGET).call_once("fastattn.exponentials", arguments, _emit_exponentials)
-        return context.get_dummy_value()
+    def emit(emitter: Emitter, x, x_row, size, shift, total):
+        builder = emitter.builder
+        starts = [builder.add(x, builder.mul(x_row, I64(i))) for i in range(rows)]
+        shifts = [emitter.splat(emitter.load_scalar(builder.add(shift, I64(4 * i)))) for i in range(rows)]
+        totals = [builder.add(total, I64(SIZE * i)) for i in range(rows)]
 
-    return types.void(types.intp, types.intp, types.float32, types.intp), generate
+        def body(offset, sums):
+            places = [builder.add(start, offset) for start in starts]
+            values = [emitter.subtract(emitter.load(place), s) for place, s in zip(places, shifts, strict=True)]
+            results = [emitter.exp2(value) for value in values]
+            for place, result in zip(places, results, strict=True):
+                emitter.store(result, place)
+            return [emitter.add(one, result) for one, result in zip(sums, results, strict=True)]
 
+        sums = emitter.loop(size, SIZE, [emitter.load(place) for place in totals], body)
+        for place, value in zip(totals, sums, strict=True):
+            emitter.store(value, place)
 
-def _emit_exponentials(emitter: Emitter, x, size, shift, total):
-    subtrahend = emitter.splat(shift)
+    @intrinsic
+    def exponentials(typing_context, x, x_row, size, shift, total):
+        def generate(context, builder, kind, arguments):
+            Emitter(builder, TARGET).call_once(f"fastattn.exponentials_{rows}", arguments, emit)
+            return context.get_dummy_value()
 
-    def body(offset, sums):
-        place = emitter.builder.add(x, offset)
-        result = emitter.exp2(emitter.subtract(emitter.load(place), subtrahend))
-        emitter.store(result, place)
-        return [emitter.add(sums[0], result)]
+        return types.void(*[types.intp] * 5), generate
 
-    emitter.store(emitter.loop(size, SIZE, [emitter.load(total)], body)[0], total)
+    return exponentials

@@ -32,6 +32,11 @@ class Target:
     float16: bool = False
 
     @property
+    def registers(self) -> int:
+        """The number of vector registers."""
+        return 32 if self.rows * self.vectors > 16 else 16
+
+    @property
     def columns(self) -> int:
         """Columns of a register tile and of a panel of packed weights."""
         return self.lanes * self.vectors

@@ -1,10 +1,12 @@
-"""What docs/architecture.md names is there: each file, and each function or class that it names after its file."""
+"""What the documents name is there: files, functions and classes, the arguments of attention."""
 
 import ast
+import inspect
 import re
 
 import pytest
 
+import fastattn
 from tests import ROOT
 
 TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## To add a kernel")[0]
@@ -22,3 +24,11 @@ def test_what_is_named_is_there(path: str, name: str) -> None:
 
 def test_many_are_named() -> None:
     assert len(NAMED) > 40 and sum(bool(name) for _, name in NAMED) > 10
+
+
+def test_the_table_of_attention_functions_has_every_argument_of_ours() -> None:
+    text = (ROOT / "docs" / "coming-from-attention.md").read_text(encoding="utf-8").partition("\nAlike")[0]
+    cells = [line.split("|")[2] for line in text.splitlines() if line.startswith("|")]
+    named = {name for cell in cells[2:] for name in re.findall(r"`(\w+)", cell)}
+    ordinary = {"query", "key", "value", "threads"}
+    assert named == set(inspect.signature(fastattn.attention).parameters) - ordinary

@@ -17,8 +17,9 @@ pytest.importorskip("mypy", reason="mypy comes with the check extra")
 USES = """
 from collections.abc import Iterator
 
+import numpy as np
 from fastattn import DecodingOptions, Encoder, ExecutionStats, Score, Step, TokenTranslation, Translation, Translator
-from fastattn import errors, kernels, reference
+from fastattn import errors, kernels, mechanisms, reference
 from fastattn.ops import Ops
 from typing_extensions import assert_type
 
@@ -45,9 +46,14 @@ assert_type(translator.default_options, DecodingOptions)
 assert_type(DecodingOptions(beam_size=3).limit(5, 0), int)
 assert_type(translator.translate("a", details=True).parts[0].log_probabilities, list[float])
 
+array = np.zeros((1, 2, 3), np.float32)
+assert_type(mechanisms.attend(array, array, array, score=mechanisms.Dot()), np.ndarray)
+mechanisms.attend(array, array, array, return_weights=True)[1].mean()
+
 operations: Ops = kernels
 operations = reference
 
+mechanisms.attend(array, array, array, score="dot")  # wrong
 operations = errors  # wrong
 translator.translate(3)  # wrong
 translator.translate("a", target_prefix=3)  # wrong

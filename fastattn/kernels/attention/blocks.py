@@ -18,7 +18,12 @@ import math
 import numpy as np
 
 from fastattn.functions import any_function, modify_scores
-from fastattn.kernels.attention.few import multiply_keys_of_few, multiply_values_of_few, write_indices
+from fastattn.kernels.attention.few import (
+    multiply_keys_of_few,
+    multiply_values_of_few,
+    prefetch_values,
+    write_indices,
+)
 from fastattn.kernels.attention.masks import (
     NONE,
     is_masked,
@@ -29,6 +34,7 @@ from fastattn.kernels.attention.masks import (
     seen_here,
     state_of_tile,
 )
+from fastattn.kernels.attention.products import prepare_keys, prepare_queries, score_keys
 from fastattn.kernels.attention.rows import scale_row, widened, write_row
 from fastattn.kernels.attention.scores import (
     LN_2,
@@ -43,7 +49,6 @@ from fastattn.kernels.attention.tiles import (
     KEYS,
     ROWS,
     columns_of,
-    multiply_keys,
     multiply_values,
     pack_keys,
     pack_values,
@@ -70,9 +75,6 @@ from fastattn.simd.vector import (
     sum_lanes,
 )
 
-# Rows of adjacent heads are too far apart for the hardware's prefetcher: while one head is computed, the rows of the
-# head this many further on are prefetched.
-AHEAD = 2
 INTEGERS = 4  # the size in floats of two int64: a row's first key and stop
 INDICES = KEYS
 
@@ -134,6 +136,7 @@ def start_rows(table, query, sentence, block, seen, form, head, places):
             t += 1
             if t == queries:
                 h, t = h + 1, 0
+    prepare_queries(form[5], form[6], rows, (count + ROWS - 1) // ROWS * ROWS * width)
     return least, last
 
 
@@ -144,11 +147,11 @@ def finish_scores(tile, s, here, span, queries, block, form, mask, masked, outpu
 
     span     (begin, stop, whole): the tile's computed scores, up to whole vectors
     queries  number of queries of each head; a query's position is its index
-    form     (factor of products, their cap or 0, sinks, function of scores, biases)
+    form     see attend_block
     """
     scores, ranges, seen = places[2], places[6], places[9]
     front, end, whole = span
-    _, softcap, _, function, biases = form
+    softcap, function, biases = form[1], form[3], form[4]
     weights, weight_head, weight_row = outputs[:3]
     capped = softcap != np.float32(0)
     changed = capped or biases[0] != 0 or biases[4] != 0 or biases[5] != 0 or any_function(function)
@@ -198,9 +201,10 @@ def attend_tile(table, tile, s, here, key, value, sentence, block, form, mask, m
     i, count = tile[0], tile[1] - tile[0]
     whole, columns = (stop + LANES - 1) // LANES * LANES, columns_of(value_width)
     if few:
+        prefetch_values(table, value[0] + (s + front) * value[1], value[1], value_width)
         multiply_keys_of_few(table, rows + i * width * 4, count, key, s, width, (front, stop), scores)
     else:
-        multiply_keys(rows + i * width * 4, keys, width, front, stop, scores)
+        score_keys(form[5], form[6], rows + i * width * 4, keys, width, front, stop, scores)
     span = front, stop, whole
     finish_scores(tile, s, here, span, queries, block, form, mask, masked, outputs, sinks, places)
     line, size, mine = scores + front * 4, (whole - front) * 4, sums + i * columns * 4
@@ -219,15 +223,15 @@ def attend_tile(table, tile, s, here, key, value, sentence, block, form, mask, m
 
 
 @inner
-def prefetch_head_ahead(i, query, key, value, out, sentence, padded):
-    """Prefetch a tile's share of the memory of a later head."""
+def prefetch_ahead(i, ahead, query, key, value, out, sentence, padded):
+    """Prefetch a tile's share of the rows of a later head, whose first are at the addresses ``ahead``."""
     queries, keys, width, value_width, _ = sentence
-    ahead, value_ahead, stop = AHEAD * width * 4, AHEAD * value_width * 4, min(i + ROWS, queries)
-    prefetch_rows(query[0] + ahead, query[1], i, stop, width)
-    prefetch_rows(out[0] + value_ahead, out[1], i, stop, value_width)
+    stop = min(i + ROWS, queries)
+    prefetch_rows(ahead[0], query[1], i, stop, width)
+    prefetch_rows(ahead[3], out[1], i, stop, value_width)
     near, far = min(KEYS, keys) * i // padded, min(KEYS, keys) * (i + ROWS) // padded
-    prefetch_rows(key[0] + ahead, key[1], near, far, width)
-    prefetch_rows(value[0] + value_ahead, value[1], near, far, value_width)
+    prefetch_rows(ahead[1], key[1], near, far, width)
+    prefetch_rows(ahead[2], value[1], near, far, value_width)
 
 
 @inner
@@ -277,11 +281,13 @@ def clear_weights(sentence, block, outputs, sinks, ranges):
 
 
 @inner
-def attend_block(table, query, key, value, out, sentence, block, seen, form, mask, outputs, places):
+def attend_block(table, query, key, value, out, ahead, sentence, block, seen, form, mask, outputs, places):
     """Attention of a whole block; returns the number of invalid rows, see finish_block.
 
+    ahead     addresses of the first rows of a later head's queries, keys, values and results, to be prefetched
     seen      (address of the ranges of the sentence's queries, 0: all see all keys; number of sinks)
-    form      (factor of products, their cap or 0, address of the sinks' logits or 0, function of scores, biases)
+    form      (factor of products, their cap or 0, address of the sinks' logits or 0, function of scores, biases; what
+              scores are made of, and the head's part of it, see products.py)
     mask      see masks.py
     """
     queries, keys, width, value_width, few = sentence
@@ -307,11 +313,12 @@ def attend_block(table, query, key, value, out, sentence, block, seen, form, mas
             continue
         packed_key, packed_row = widened(table, key[0] + s * key[1], key[1], here, width, places[11])
         pack_keys(packed_key, packed_row, here, width, places[0])
+        prepare_keys(form[5], form[6], places[0], here, width)
         packed_value, packed_row = widened(table, value[0] + s * value[1], value[1], here, value_width, places[11])
         pack_values(packed_value, packed_row, here, value_width, places[1])
         for i in range(0, padded, ROWS):
             if s + KEYS >= last:
-                prefetch_head_ahead(i, query, key, value, out, sentence, padded)
+                prefetch_ahead(i, ahead, query, key, value, out, sentence, padded)
             tile = i, i + ROWS
             attend_tile(table, tile, s, here, key, value, sentence, block, form, mask, masked, outputs, sinks, places)
     return finish_block(table, out, sentence, block, outputs, sinks, places)

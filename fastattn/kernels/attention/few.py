@@ -6,8 +6,8 @@ Tuples: key and value (address of the sentence's first row, distance of rows), s
 
 from fastattn.kernels.attention.tiles import KEYS
 from fastattn.runtime.jit import inner
-from fastattn.simd.columns import make_dot_columns
-from fastattn.simd.rows import make_add_rows
+from fastattn.simd.columns import AHEAD, make_dot_columns
+from fastattn.simd.rows import make_add_rows, prefetch_row
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.vector import store_index
 
@@ -44,8 +44,19 @@ def multiply_keys_of_few(table, query, count, key, s, width, span, score):
 def multiply_values_of_few(table, score, count, value, s, width, span, sums, columns, indices):
     """Add the values of a span, weighted by the exponentials of ``count`` rows, to their sums."""
     front, stop = span
-    rows, row, weight = value[0] + (s + front) * value[1], value[1], score + front * 4
-    if count == 1:
-        add_rows(table, weight, KEYS * 4, rows, row, indices, stop - front, width, sums, columns * 4)
-    else:
-        add_rows_of_few(table, weight, KEYS * 4, rows, row, indices, stop - front, width, sums, columns * 4)
+    row, step = value[1], KEYS if value[1] == width * table.itemsize else LANES
+    for c in range(front, stop, step):
+        rows, weight, keys = value[0] + (s + c) * row, score + c * 4, min(step, stop - c)
+        if step == LANES:  # rows apart are nothing that the hardware's prefetcher knows
+            prefetch_values(table, rows + AHEAD * row, row, width)
+        if count == 1:
+            add_rows(table, weight, KEYS * 4, rows, row, indices, keys, width, sums, columns * 4)
+        else:
+            add_rows_of_few(table, weight, KEYS * 4, rows, row, indices, keys, width, sums, columns * 4)
+
+
+@inner
+def prefetch_values(table, rows, row, width):
+    """Prefetch LANES rows of values."""
+    for n in range(LANES):
+        prefetch_row(rows + n * row, width * table.itemsize)

@@ -38,6 +38,7 @@ from fastattn.simd.vector import (
 
 LN_2 = math.log(2.0)
 _NO_TABLE = np.empty((0, 1), np.float32)
+DOT = 0, np.empty((0, 0), np.uint8)
 
 
 def score_form(
@@ -46,10 +47,13 @@ def score_form(
     position_bias: PositionBias | None = None,
     sinks_H: np.ndarray | None = None,
     function: Any = NO_FUNCTION,
+    additive: tuple[Any, np.ndarray] = DOT,
 ) -> tuple:
     """(factor of products, their cap or 0, bias and its steps, slopes_H, table_HL, whether positions count from the
-    start, sinks_H times log2(e), function), for kernels; arrays may be empty."""
-    if bias_BHTS is None and position_bias is None and sinks_H is None and function is NO_FUNCTION:
+    start, sinks_H times log2(e), function; additive attention's ``vector_factors``, the scale then being 1 / log2(e),
+    and which heads have exponentials), for kernels; arrays may be empty."""
+    others = bias_BHTS is not None or position_bias is not None or sinks_H is not None
+    if not others and function is NO_FUNCTION and additive is DOT:
         return _plain_form(heads.width, heads.scale, heads.softcap)
     position_bias = position_bias or PositionBias()
     bias, steps = (NO_ARRAY, NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
@@ -62,6 +66,7 @@ def score_form(
         int(position_bias.from_start),
         NO_ARRAY if sinks_H is None else sinks_H * np.float32(LOG2_E),
         function,
+        *additive,
     )
 
 
@@ -69,13 +74,13 @@ def score_form(
 def _plain_form(width: int, scale: float | None, softcap: float) -> tuple:
     scale = width**-0.5 if scale is None else scale
     factor, cap = np.float32(scale * LOG2_E), np.float32(softcap * LOG2_E)
-    return factor, cap, NO_ARRAY, *NO_STEPS, NO_ARRAY, _NO_TABLE, 0, NO_ARRAY, NO_FUNCTION
+    return factor, cap, NO_ARRAY, *NO_STEPS, NO_ARRAY, _NO_TABLE, 0, NO_ARRAY, NO_FUNCTION, *DOT
 
 
 @inner
 def biases_of(form, b, h):
     """The biases of a ``score_form`` for ``add_biases``, for a sentence's heads from h on."""
-    _, _, bias, batch, head, row, key, slopes_H, table_HL, from_start, _, _ = form
+    bias, batch, head, row, key, slopes_H, table_HL, from_start = form[2:10]
     place = address(bias) + b * batch + h * head if bias.size > 0 else 0
     slopes = address(slopes_H) + h * 4 if slopes_H.size > 0 else 0
     L = table_HL.shape[1]
@@ -85,7 +90,7 @@ def biases_of(form, b, h):
 
 @inner
 def score_form_of(form, b, h):
-    """(factor of products, their cap or 0, address of the sinks or 0, function, biases) of a sentence's heads from h."""
+    """(factor of products, their cap or 0, address of the sinks or 0, function, biases) of the heads from h on."""
     sinks_H, function = form[10], form[11]
     return form[0], form[1], address(sinks_H) if sinks_H.size > 0 else 0, function, biases_of(form, b, h)
 

@@ -28,6 +28,7 @@ from fastattn.kernels.attention.blocks import attend_block, cut_scratch, scratch
 from fastattn.kernels.attention.few import FEW
 from fastattn.kernels.attention.masks import seen_by
 from fastattn.kernels.attention.memory import Laid
+from fastattn.kernels.attention.products import head_factors, is_dot
 from fastattn.kernels.attention.scores import aligned, score_form, score_form_of
 from fastattn.kernels.attention.tiles import ROWS
 from fastattn.position_bias import PositionBias
@@ -39,6 +40,9 @@ from fastattn.simd.vector import address
 # Keys are packed once for 512 query rows of width 64: 1% of the work there. The block's queries and sums take 256 KiB
 # for a sentence of any length.
 BLOCK_FLOATS = 512 * 64
+# While one head is computed, the rows of the head this many further on are prefetched: heads are short, and rows of
+# adjacent ones may be far apart, too far for the hardware's prefetcher.
+AHEAD = 3
 
 
 @inner
@@ -58,6 +62,20 @@ def place_of(arrays, steps, n, b, row, head):
 
 
 @inner
+def ahead_of(arrays, steps, starts, heads, key_heads, b, g):
+    """The addresses of the first rows of the head AHEAD key heads later, or of the last one."""
+    later, last = b * key_heads + g + AHEAD, (len(starts[0]) - 1) * key_heads - 1
+    b, g = divmod(min(later, last), key_heads)
+    q, k, h = starts[0][b], starts[1][b], g * (heads // key_heads)
+    return (
+        place_of(arrays, steps, 0, b, q, h)[0],
+        place_of(arrays, steps, 1, b, k, g)[0],
+        place_of(arrays, steps, 2, b, k, g)[0],
+        place_of(arrays, steps, 3, b, q, h)[0],
+    )
+
+
+@inner
 def seen_from(seen_N2, first):
     """The address in seen_N2 of row ``first``; 0: every row sees all keys."""
     return address(seen_N2) + first * 16 if seen_N2.size > 0 else 0
@@ -67,9 +85,9 @@ def seen_from(seen_N2, first):
 def mask_of(mask, b, h):
     """The mask of a sentence's rows of the heads from h on, as masks.py has it.
 
-    mask  an array of bytes or an empty one, and bytes from batch to batch, head to head, row to row, key to key; a table
-          of blocks or an empty one, its steps from batch to batch and head to head, queries and keys of a block, blocks
-          of keys; a function
+    mask  an array of bytes or an empty one, and its steps from batch to batch, head to head, row to row, key to key; a
+          table of blocks or an empty one, its steps from batch to batch and head to head, queries and keys of a block,
+          blocks of keys; a function
     """
     seen, batch, head, row, key, table, table_batch, table_head, block_queries, block_keys, columns, function = mask
     array = address(seen) + b * batch + h * head if seen.size > 0 else 0
@@ -128,10 +146,11 @@ def attend_share(arrays, steps, starts, shape, seen, mask, form, outputs, share,
                     place_of(arrays, steps, 1, b, k, g),
                     place_of(arrays, steps, 2, b, k, g),
                     place_of(arrays, steps, 3, b, q, h),
-                    (queries, keys, width, value_width, queries * group <= FEW),
+                    ahead_of(arrays, steps, starts, heads, key_heads, b, g),
+                    (queries, keys, width, value_width, queries * group <= FEW and is_dot(form[12])),
                     (first, count),
                     (ranges, sinks),
-                    score_form_of(form, b, h),
+                    (*score_form_of(form, b, h), form[12], head_factors(form[12], form[13], b, h)),
                     mask_of(mask, b, h),
                     outputs_of(outputs, b, q, h),
                     places,

@@ -35,7 +35,7 @@ from fastattn.position_bias import PositionBias
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import make_scratch_parts, take_part
 from fastattn.simd.rows import copy_floats, make_add_rows, make_dot_rows, prefetch_row_far
-from fastattn.simd.softmax import cap_row, exponentials, make_row_maxima
+from fastattn.simd.softmax import cap_row, make_exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.vector import (
     SIZE,
@@ -54,7 +54,7 @@ VECTORS = 4 if TARGET.rows * TARGET.vectors > TOGETHER * 4 else 2  # of each sum
 VALUE_KEYS = 8  # 8 rows of 4 KiB: they stay in L1 while all heads are processed
 GRAIN = 1 << 17  # products that justify another thread: 10 to 30 us, against 2 to 15 to launch it
 
-row_maximum = make_row_maxima(1)
+row_maximum, exponentials = make_row_maxima(1), make_exponentials(1)
 dot_rows, dot_rows_together = make_dot_rows(1), make_dot_rows(TOGETHER)
 add_rows, add_rows_together = make_add_rows(1, 4), make_add_rows(TOGETHER, VECTORS)
 
@@ -145,7 +145,8 @@ def take_softmax(score, keys, softcap, biases, head, top, total):
     store_scalar(np.float32(-np.inf), top)
     row_maximum(score, 0, whole * 4, top)
     store(splat(np.float32(0)), total)
-    exponentials(score, whole * 4, softmax_shift(load_scalar(top)), total)
+    store_scalar(softmax_shift(load_scalar(top)), top)
+    exponentials(score, 0, whole * 4, top, total)
 
 
 @inner

@@ -5,10 +5,10 @@ A tile is ROWS query rows by up to KEYS keys. Addresses are in bytes.
 
 import numpy as np
 
-from fastattn.kernels.attention.scores import multiply_row, softmax_shift
+from fastattn.kernels.attention.scores import multiply_row
 from fastattn.runtime.jit import inner
 from fastattn.simd.rows import prefetch_row, transpose, transpose_first
-from fastattn.simd.softmax import exponentials, make_row_maxima
+from fastattn.simd.softmax import make_exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import make_tile
 from fastattn.simd.vector import SIZE, exp2, lane, load, load_first, load_scalar, splat, store, store_scalar
@@ -22,7 +22,9 @@ KEYS = 256
 score_tile = make_tile(ROWS, VECTORS)
 half_score_tile = make_tile(ROWS, 1)  # for the last keys if they fit
 value_tile = make_tile(ROWS, VECTORS, accumulate=True)
+TOGETHER = ROWS if ROWS * 2 + 8 <= TARGET.registers else 1  # rows whose exponentials are taken at once
 row_maxima, row_maximum = make_row_maxima(ROWS), make_row_maxima(1)
+exponentials, exponentials_of_one = make_exponentials(TOGETHER), make_exponentials(1)
 
 
 def whole_columns(width):
@@ -102,7 +104,15 @@ def take_exponentials(score, size, count, new_tops, top, total, sums, columns):
                 shrink = lane(exp2(splat(before - now)))
                 multiply_row(total + n * SIZE, shrink, total + n * SIZE, LANES)
                 multiply_row(sums + n * columns * 4, shrink, sums + n * columns * 4, columns)
-        exponentials(score + n * KEYS * 4, size, softmax_shift(now), total + n * SIZE)
+        if now == np.float32(-np.inf):
+            store_scalar(np.float32(0), new_tops + n * 4)  # from here on it is what is subtracted
+    if count == ROWS:
+        for n in range(0, ROWS, TOGETHER):
+            row = score + n * KEYS * 4
+            exponentials(row, KEYS * 4, size, new_tops + n * 4, total + n * SIZE)
+    else:
+        for n in range(count):
+            exponentials_of_one(score + n * KEYS * 4, 0, size, new_tops + n * 4, total + n * SIZE)
 
 
 @inner

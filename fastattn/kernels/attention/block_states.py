@@ -1,0 +1,63 @@
+"""How many of the keys of each block of queries and keys a mask function shows: none, some or all."""
+
+import numpy as np
+from numba import prange
+
+from fastattn.functions import tile_state, write_seen
+from fastattn.kernels.attention.masks import ALL, NONE, SOME
+from fastattn.runtime.jit import inner, kernel
+from fastattn.simd.bytes import fill_bytes, load_byte
+from fastattn.simd.target import LANES
+
+PIECE = 256  # keys that are asked about at once
+
+
+@inner
+def state_of_row(function, b, h, t, first, stop, seen):
+    """The state of query t and the keys from ``first`` to ``stop``, piece by piece until it is mixed."""
+    found = found_none = 0
+    for s in range(first, stop, PIECE):
+        count = min(PIECE, stop - s)
+        fill_bytes(1, seen, count)
+        write_seen(function, seen, b, h, t, s, count)
+        for k in range(count):
+            found |= load_byte(seen + k)
+            found_none |= 1 - load_byte(seen + k)
+        if found and found_none:
+            return SOME
+    return ALL if found else NONE
+
+
+@inner
+def state_of_block(function, b, h, queries, keys, seen):
+    """The state of queries and keys, each (first, stop)."""
+    state = tile_state(function, b, h, queries[0], queries[1] - 1, keys[0], keys[1] - 1)
+    if state != SOME:
+        return state
+    for t in range(queries[0], queries[1]):
+        row = state_of_row(function, b, h, t, keys[0], keys[1], seen)
+        if row == SOME or (t > queries[0] and row != state):
+            return SOME
+        state = row
+    return state
+
+
+@kernel
+def _states(function, queries, keys, block_queries, block_keys, states_BHTS, scratch_NP):
+    B, H, rows, columns = states_BHTS.shape
+    for n in prange(0, B * H * rows):
+        b, h, t = n // (H * rows), n // rows % H, n % rows
+        first, stop = t * block_queries, min((t + 1) * block_queries, queries)
+        seen = scratch_NP.ctypes.data + n * scratch_NP.shape[1]
+        for s in range(columns):
+            span = s * block_keys, min((s + 1) * block_keys, keys)
+            states_BHTS[b, h, t, s] = state_of_block(function, b, h, (first, stop), span, seen)
+
+
+def block_states(function: object, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:
+    """states_BHTS uint8 of the blocks (queries, keys) of masks [B, H, T, S]; ``function`` is a compiled mask_mod."""
+    B, H, T, S = shape
+    rows, columns = -(-T // block[0]), -(-S // block[1])
+    states_BHTS = np.empty((B, H, rows, columns), np.uint8)
+    _states(function, T, S, *block, states_BHTS, np.empty((B * H * rows, PIECE + LANES), np.uint8))
+    return states_BHTS

@@ -1,0 +1,138 @@
+"""Hard attention's most probable key of each query (Xu 2015), in one pass over the keys: no weights, no values.
+
+Tiles of scores, products or additive, as in blocks.py and additive.py; of each row the greatest score and its key are
+kept. Addresses are in bytes.
+"""
+
+import numpy as np
+from numba import prange
+
+from fastattn.kernels.attention.additive import far_heads
+from fastattn.kernels.attention.additive_tile import add_keys, exponentiate, exponentiate_keys, vector_factors
+from fastattn.kernels.attention.ranges import finish_row_scores, seen_by_block, seen_by_rows, seen_here
+from fastattn.kernels.attention.scores import aligned, multiply_row, strides
+from fastattn.kernels.attention.tiles import KEYS, ROWS, multiply_keys, pack_keys, row_maxima, whole_columns
+from fastattn.runtime.jit import inner, kernel
+from fastattn.runtime.parts import make_scratch_parts, take_part
+from fastattn.simd.target import LANES
+from fastattn.simd.vector import LOG2_E, address, load_scalar, store_integer, store_scalar
+
+LIMIT = 128 // ROWS * ROWS  # rows of a task: its packed keys are made for it alone
+
+
+@inner
+def _keep_best(row, front, s, top, new_top, place):
+    """Where a row's greatest score has grown, keep it, and the number of the first key that has it."""
+    now = load_scalar(new_top)
+    if now > load_scalar(top):
+        store_scalar(now, top)
+        at = front
+        while load_scalar(row + at * 4) != now:
+            at += 1
+        store_integer(s + at, place)
+
+
+@inner
+def _choose_tile(i, s, here, count, width, seen, head, bias, best, places):
+    """The greatest scores so far of a tile's rows, with the packed keys from key s on."""
+    keys, scores, rows, tops, new_tops = places
+    front, stop = seen_by_rows(seen, i, count, s, here)
+    if front >= stop:
+        return
+    whole = (stop + LANES - 1) // LANES * LANES
+    if head[0] != 0:
+        add_keys(rows + i * width * 4, keys, width, front, stop, scores, head[0], head[1])
+    else:
+        multiply_keys(rows + i * width * 4, keys, width, front, stop, scores)
+    for n in range(ROWS):
+        span = seen_here(seen, i + n, count, s, here, front)
+        line = bias[0] + min(i + n, count - 1) * bias[1] if bias[0] != 0 else 0
+        finish_row_scores(scores + n * KEYS * 4, span, (front, whole), s, (line, bias[2]))
+        store_scalar(load_scalar(tops + (i + n) * 4), new_tops + n * 4)
+    row_maxima(scores + front * 4, KEYS * 4, (whole - front) * 4, new_tops)
+    for n in range(min(ROWS, count - i)):
+        row, mine = scores + n * KEYS * 4, tops + (i + n) * 4
+        _keep_best(row, front, s, mine, new_tops + n * 4, best + (i + n) * 8)
+
+
+@inner
+def _choose_block(query, key, count, width, seen, head, bias, best, places):
+    """The best key of ``count`` rows of one sentence and head; others as in additive.py.
+
+    head  (address of ``vector_factors``, or 0: products; whether exponentials; factor of queries for products)
+    best  the address of the rows' keys, int64, written where a row sees any
+    """
+    keys, _, rows, tops, _ = places
+    padded = (count + ROWS - 1) // ROWS * ROWS
+    for i in range(padded):
+        multiply_row(query[0] + min(i, count - 1) * query[1], head[2], rows + i * width * 4, width)
+        store_scalar(np.float32(-np.inf), tops + i * 4)
+    if head[1]:
+        exponentiate(rows, padded * width)
+    least, last = seen_by_block(seen, count)
+    for s in range(least // KEYS * KEYS, last, KEYS):
+        here = min(KEYS, last - s)
+        pack_keys(key[0] + s * key[1], key[1], here, width, keys)
+        if head[1]:
+            exponentiate_keys(keys, here, width)
+        for i in range(0, count, ROWS):
+            _choose_tile(i, s, here, count, width, seen, head, bias, best, places)
+
+
+@kernel
+def _choose(rows, seen_BT2, factors_HE, exponential_BH, factor, bias_BHTS, scratch_PN, best_BHT):
+    """All blocks, dealt to the parts in turn; see best_keys."""
+    query_BTHK, key_BSGK = rows
+    B, T, H, K = query_BTHK.shape
+    S, G = key_BSGK.shape[1:3]
+    blocks, panel = (T + LIMIT - 1) // LIMIT, (len(scratch_PN[0]) - LIMIT * (K + 1) - ROWS * (KEYS + 1) - 16) * 4
+    batch, head, row, step = strides(bias_BHTS)
+    for part in prange(0, len(scratch_PN)):
+        keys, _, _ = take_part(scratch_PN, part, 0)
+        keys = aligned(keys)
+        scores = keys + panel
+        queries = scores + ROWS * KEYS * 4
+        tops = queries + LIMIT * K * 4
+        places = keys, scores, queries, tops, tops + LIMIT * 4
+        for task in range(part, B * H * blocks, len(scratch_PN)):
+            b, h, t = task // (H * blocks), task // blocks % H, task % blocks * LIMIT
+            bias = address(bias_BHTS) + (b * batch + h * head + t * row) * 4 if bias_BHTS.size > 0 else 0
+            additive = address(factors_HE) + h * (K + 1) * 4 if factors_HE.size > 0 else 0
+            _choose_block(
+                (address(query_BTHK) + ((b * T + t) * H + h) * K * 4, H * K * 4),
+                (address(key_BSGK) + (b * S * G + h // (H // G)) * K * 4, G * K * 4),
+                min(LIMIT, T - t), K, address(seen_BT2) + (b * T + t) * 16,
+                (additive, additive != 0 and exponential_BH[b, h] != 0, factor), (bias, row * 4, step),
+                address(best_BHT) + ((b * H + h) * T + t) * 8, places,
+            )  # fmt: skip
+
+
+_NO_BIAS, _NO_VECTOR = np.empty((0, 0, 0, 0), np.float32), np.empty((0, 0), np.float32)
+
+
+def best_keys(
+    query_BTHK: np.ndarray,
+    key_BSGK: np.ndarray,
+    *,
+    seen_BT2: np.ndarray,
+    factor: float = 1.0,
+    vector_HK: np.ndarray | None = None,
+    bias_BHTS: np.ndarray | None = None,
+) -> np.ndarray:
+    """The key of each query's greatest score, int64 (B, H, T), the first of equal ones; -1 where it sees none.
+
+    Scores are factor q . k, or, with a vector, v . tanh(q + k); plus the bias. NaN is never the greatest.
+    seen_BT2, bias_BHTS  as in ``additive_attention``. Nothing is checked here.
+    """
+    B, T, H, K = query_BTHK.shape
+    best_BHT = np.full((B, H, T), -1, np.int64)
+    size = KEYS * whole_columns(K) + LIMIT * (K + 1) + ROWS * (KEYS + 1) + 16
+    scratch_PN = make_scratch_parts(max(B * H * -(-T // LIMIT), 1), size, dtype=np.float32)
+    factors_HE = _NO_VECTOR if vector_HK is None else vector_factors(vector_HK)
+    if vector_HK is None:
+        near_BH, factor = np.zeros((B, H), np.uint8), factor * LOG2_E
+    else:
+        near_BH, factor = (~far_heads(query_BTHK, key_BSGK, seen_BT2)).astype(np.uint8), 1.0
+    bias_BHTS = _NO_BIAS if bias_BHTS is None else bias_BHTS
+    _choose((query_BTHK, key_BSGK), seen_BT2, factors_HE, near_BH, np.float32(factor), bias_BHTS, scratch_PN, best_BHT)
+    return best_BHT

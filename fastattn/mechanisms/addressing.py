@@ -1,0 +1,92 @@
+"""How a Neural Turing Machine chooses places of its memory (Graves 2014, section 3.3), for all heads at once.
+
+Weights are (B, H, N) over N places of a memory (B, N, M). The four steps are functions of their own; ``address`` takes
+them in order. Numbers of the heads, such as strengths, are (B, H).
+"""
+
+import numpy as np
+
+from fastattn.errors import InputError
+from fastattn.functional import attention
+from fastattn.kernels.directions import directions
+from fastattn.mechanisms.arrays import check_float32, check_shape
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def _heads_numbers(name: str, numbers: np.ndarray, shape: tuple[int, ...], low: float, high: float) -> np.ndarray:
+    numbers = check_float32(name, numbers, "(B, H)")
+    check_shape(name, numbers, shape, "one a head")
+    if not ((numbers >= low) & (numbers <= high)).all():
+        bound = f"{low:g} or more" if high == np.inf else f"{low:g} to {high:g}"
+        raise InputError(f"{name}: expected {bound}")
+    return numbers
+
+
+def content_weights(key: np.ndarray, memory: np.ndarray, strength: np.ndarray) -> np.ndarray:
+    """softmax(strength cos(key, memory)) over the places (equations 5 and 6): (B, H, N).
+
+    key (B, H, M), memory (B, N, M), strength (B, H), each at least 0
+    """
+    key, memory = check_float32("key", key, "(B, H, M)"), check_float32("memory", memory, "(B, N, M)")
+    (B, H, M), N = key.shape, memory.shape[1]
+    if memory.shape[0] != B or memory.shape[2] != M or 0 in (H, M, N):
+        raise InputError(f"memory: expected places of width {M} for a batch of {B}, got shape {memory.shape}")
+    strength = _heads_numbers("strength", strength, (B, H), 0, LARGEST)
+    # a head is a query here: all read the same memory
+    query_BHM = directions(key) * strength[..., None]
+    memory_BN1M, nothing = directions(memory)[:, :, None], np.zeros((B, N, 1, 1), np.float32)
+    _, weights_B1HN = attention(query_BHM[:, :, None], memory_BN1M, nothing, scale=1.0, return_weights=True)
+    return weights_B1HN[:, 0]
+
+
+def interpolate(weights: np.ndarray, previous: np.ndarray, gate: np.ndarray) -> np.ndarray:
+    """gate weights + (1 - gate) previous (equation 7): (B, H, N); gate (B, H), 0 to 1."""
+    weights, previous = check_float32("weights", weights, "(B, H, N)"), check_float32("previous", previous, "(B, H, N)")
+    check_shape("previous", previous, weights.shape, "as the weights have")
+    gate_BH1 = _heads_numbers("gate", gate, weights.shape[:2], 0, 1)[..., None]
+    return gate_BH1 * weights + (1 - gate_BH1) * previous
+
+
+def shift(weights: np.ndarray, shifts: np.ndarray) -> np.ndarray:
+    """The circular convolution sum over j of w(j) s(i - j) (equation 8): (B, H, N).
+
+    shifts (B, H, J), J odd and at most N: the shares of shifts by -(J // 2) to J // 2 places
+    """
+    weights, shifts = check_float32("weights", weights, "(B, H, N)"), check_float32("shifts", shifts, "(B, H, J)")
+    N, J = weights.shape[2], shifts.shape[2]
+    if shifts.shape[:2] != weights.shape[:2] or J % 2 == 0 or J > N:
+        raise InputError(
+            f"shifts: expected {weights.shape[:2]} times an odd number up to {N}, got shape {shifts.shape}"
+        )
+    half = J // 2
+    around = np.concatenate([weights[..., N - half :], weights, weights[..., :half]], axis=-1)
+    moved = np.zeros_like(weights)
+    for j in range(J):  # by j - half places: from as many before
+        moved += shifts[..., j : j + 1] * around[..., J - 1 - j : J - 1 - j + N]
+    return moved
+
+
+def sharpen(weights: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+    """w**exponent / sum of w**exponent (equation 9): (B, H, N); exponent (B, H), at least 1. Zeros stay zeros."""
+    weights = check_float32("weights", weights, "(B, H, N)")
+    exponent_BH1 = _heads_numbers("exponent", exponent, weights.shape[:2], 1, LARGEST)[..., None]
+    most = weights.max(axis=-1, keepdims=True, initial=0)
+    # relative to the greatest, whose power is 1: no exponent makes all of them zero
+    powers = (weights / np.where(most > 0, most, 1)) ** exponent_BH1
+    return powers / np.maximum(powers.sum(axis=-1, keepdims=True), np.finfo(np.float32).tiny)
+
+
+def address(
+    key: np.ndarray,
+    memory: np.ndarray,
+    previous: np.ndarray,
+    *,
+    strength: np.ndarray,
+    gate: np.ndarray,
+    shifts: np.ndarray,
+    exponent: np.ndarray,
+) -> np.ndarray:
+    """The weights (B, H, N) of a head's next step: by content, interpolated with the last, shifted, sharpened."""
+    chosen = content_weights(key, memory, strength)
+    return sharpen(shift(interpolate(chosen, previous, gate), shifts), exponent)

@@ -1,0 +1,86 @@
+"""Checks of the arrays that mechanisms are given, and linear projections of them. Axes: B T H K, as everywhere."""
+
+import math
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import InputError, described
+from fastattn.kernels.matmul import linear
+from fastattn.kernels.packing import pack_linear
+
+
+def check_float32(name: str, array: Any, *shapes: str) -> np.ndarray:
+    """The array, C-contiguous; InputError unless it is of float32 and has as many axes as one of ``shapes``.
+
+    shapes  what a message calls them, such as "(B, T, K)".
+    """
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+        got = str(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
+        raise InputError(f"{name}: expected a NumPy array of float32, got {got}")
+    if array.ndim not in {shape.count(",") + (shape[-2] != ",") for shape in shapes}:
+        raise InputError(f"{name}: expected {' or '.join(shapes)}, got shape {array.shape}")
+    return np.require(array, requirements=("C", "W"))  # others would need a kernel compiled for them
+
+
+def check_shape(name: str, array: np.ndarray, shape: tuple[int, ...], reason: str) -> None:
+    if array.shape != shape:
+        raise InputError(f"{name}: expected shape {shape}, {reason}, got {array.shape}")
+
+
+def check_number(name: str, value: Any, least: float = -math.inf) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InputError(f"{name}: expected a finite number, got {described(value)}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number) or number < least:
+        bound = "" if least == -math.inf else f" of at least {least:g}"
+        raise InputError(f"{name}: expected a finite number{bound}, got {described(value)}")
+    return number
+
+
+def check_integers(name: str, values: Any, shape: tuple[int, ...], low: int, high: int) -> np.ndarray:
+    """``values``, broadcast to ``shape``, as int64, C-contiguous; InputError unless all are ``low`` to ``high``."""
+    try:
+        array = np.asarray(values)
+    except ValueError:  # lists of different lengths
+        raise InputError(f"{name}: expected integers of shape {shape}, got nested lists") from None
+    if array.size == 0 and not isinstance(values, np.ndarray):
+        array = array.astype(np.int64)  # an empty list is of float64
+    if array.dtype.kind not in "iu" or array.shape not in ((), shape):
+        raise InputError(f"{name}: expected integers of shape {shape}, got {array.dtype} of shape {array.shape}")
+    if array.size and not low <= int(array.min()) <= int(array.max()) <= high:
+        raise InputError(f"{name}: expected {low} to {high}, got {int(array.min())} to {int(array.max())}")
+    return np.array(np.broadcast_to(array.astype(np.int64), shape), order="C")
+
+
+def per_head(name: str, array: Any, heads: int, *axes: str) -> np.ndarray:
+    """A parameter that all heads share, ``axes``, or of each head, (H, *axes), as the latter."""
+    shared = f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"
+    array = check_float32(name, array, shared, f"(H, {', '.join(axes)})")
+    if array.ndim == len(axes):
+        return np.repeat(array[None], heads, axis=0)
+    if len(array) != heads:
+        raise InputError(f"{name}: expected one for each of {heads} heads, got {len(array)}")
+    return array
+
+
+def project(x_BTHK: np.ndarray, name: str, weight: Any, activation: str = "none") -> np.ndarray:
+    """activation(W x) of each head: (B, T, H, D), for W of (D, K), which all heads share, or (H, D, K)."""
+    B, T, H, K = x_BTHK.shape
+    weight = check_float32(name, weight, "(D, K)", "(H, D, K)")
+    if weight.shape[-1] != K or 0 in weight.shape:
+        raise InputError(f"{name}: expected a last axis of {K}, the width that it multiplies, got shape {weight.shape}")
+    D = weight.shape[-2]
+    if weight.ndim == 2:
+        return linear(x_BTHK.reshape(B * T * H, K), pack_linear(weight), activation).reshape(B, T, H, D)
+    if len(weight) != H:
+        raise InputError(f"{name}: expected one for each of {H} heads, got {len(weight)}")
+    projected_BTHD = np.empty((B, T, H, D), np.float32)
+    for h in range(H):
+        rows_NK = np.ascontiguousarray(x_BTHK[:, :, h]).reshape(B * T, K)
+        projected_BTHD[:, :, h] = linear(rows_NK, pack_linear(weight[h]), activation).reshape(B, T, D)
+    return projected_BTHD

@@ -1,0 +1,96 @@
+"""``attend``: a score, what is seen, a normalizer, combined in any way."""
+
+from contextlib import nullcontext
+from typing import Literal, overload
+
+import numpy as np
+
+from fastattn.errors import InputError, check_bool
+from fastattn.mechanisms.normalizers import Hard, Normalizer, Pointer, Saliency, Soft
+from fastattn.mechanisms.scores import ScaledDot, Score
+from fastattn.mechanisms.seen import Everything, Limit, LocalPredictive, Seen, Sentences
+from fastattn.mechanisms.softmax import best_places, checked_inputs, soft_attention
+from fastattn.runtime.threads import use_threads
+
+_SCALED_DOT, _EVERYTHING, _SOFT = ScaledDot(), Everything(), Soft()
+
+
+@overload
+def attend(
+    query: np.ndarray,
+    key: np.ndarray | None,
+    value: np.ndarray | None,
+    *,
+    score: Score = ...,
+    seen: Seen | tuple[Seen, ...] = ...,
+    normalizer: Normalizer = ...,
+    return_weights: Literal[False] = ...,
+    threads: int | None = ...,
+) -> np.ndarray: ...
+
+
+@overload
+def attend(
+    query: np.ndarray,
+    key: np.ndarray | None,
+    value: np.ndarray | None,
+    *,
+    score: Score = ...,
+    seen: Seen | tuple[Seen, ...] = ...,
+    normalizer: Normalizer = ...,
+    return_weights: Literal[True],
+    threads: int | None = ...,
+) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+def attend(
+    query: np.ndarray,
+    key: np.ndarray | None,
+    value: np.ndarray | None,
+    *,
+    score: Score = _SCALED_DOT,
+    seen: Seen | tuple[Seen, ...] = _EVERYTHING,
+    normalizer: Normalizer = _SOFT,
+    return_weights: bool = False,
+    threads: int | None = None,
+) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    """Attention of any kind: normalizer(score(query, key) of what is seen) of the values.
+
+    query is (B, T, K), key (B, S, K), value (B, S, V): sentences, positions, width; float32. With heads they are
+    (B, T, H, K), (B, S, G, K) and (B, S, G, V); G divides H, and each key head serves H / G query heads in a row.
+    score       how well a query and a key agree: see ``fastattn.mechanisms.scores``
+    seen        which keys a query sees: see ``fastattn.mechanisms.seen``; of several in a tuple, what all show
+    normalizer  what becomes of the softmax: see ``fastattn.mechanisms.normalizers``
+    threads     the most to use; None: those of ``use_threads``, else all that the process may use
+    Returns what the normalizer says, or with ``return_weights`` a tuple of that and the weights, (B, H, T, S), or
+    (B, T, S) without heads. A query that sees no key yields zeros. InputError for arguments that do not fit.
+    """
+    for name, given, kinds in (
+        ("score", score, Score),
+        ("normalizer", normalizer, Normalizer),
+        *(
+            ("seen", part, Limit | LocalPredictive | Sentences)
+            for part in (seen if isinstance(seen, tuple) else (seen,))
+        ),
+    ):
+        if not isinstance(given, kinds):
+            known = ", ".join(kind.__name__ for kind in kinds.__args__)
+            raise InputError(f"{name}: expected one of {known}, got {type(given).__name__}")
+    parts = seen if isinstance(seen, tuple) else (seen,)
+    wanted = check_bool("return_weights", return_weights)
+    if value is None and not isinstance(normalizer, Pointer | Saliency):
+        raise InputError("value: expected a NumPy array of float32; only Pointer and Saliency do without")
+    inputs = checked_inputs(query, key, value, score)
+    with nullcontext() if threads is None else use_threads(threads):
+        place_BHT = None
+        if isinstance(normalizer, Hard) and normalizer.seed is None:
+            place_BHT = best_places(inputs, score, parts)
+        if isinstance(normalizer, Hard) and place_BHT is not None:
+            result, weights_BHTS = normalizer.take(inputs, place_BHT, wanted)
+        else:
+            out, weights_BHTS = soft_attention(inputs, score, parts, wanted or normalizer.wants_weights())
+            result, weights_BHTS = normalizer.finish(inputs, out, weights_BHTS)
+    if not wanted:
+        return result
+    assert weights_BHTS is not None
+    return result, weights_BHTS[:, 0] if inputs.headless else weights_BHTS

@@ -1,0 +1,132 @@
+"""Graph attention networks: a layer over a graph's neighbours, and two levels of it for graphs with kinds of edges."""
+
+from collections.abc import Sequence
+from typing import Literal, overload
+
+import numpy as np
+
+from fastattn.errors import InputError, check_bool
+from fastattn.kernels.graph import graph_attention as attend_neighbours
+from fastattn.kernels.matmul import linear
+from fastattn.kernels.packing import pack_linear
+from fastattn.mechanisms.arrays import check_float32
+from fastattn.mechanisms.scores import Graph
+from fastattn.mechanisms.seen import Neighbours
+
+
+@overload
+def graph_attention(
+    features: np.ndarray,
+    weight: np.ndarray,
+    vector: np.ndarray,
+    neighbours: Neighbours,
+    *,
+    average: bool = ...,
+    slope: float = ...,
+    return_weights: Literal[False] = ...,
+) -> np.ndarray: ...
+
+
+@overload
+def graph_attention(
+    features: np.ndarray,
+    weight: np.ndarray,
+    vector: np.ndarray,
+    neighbours: Neighbours,
+    *,
+    average: bool = ...,
+    slope: float = ...,
+    return_weights: Literal[True],
+) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+def graph_attention(
+    features: np.ndarray,
+    weight: np.ndarray,
+    vector: np.ndarray,
+    neighbours: Neighbours,
+    *,
+    average: bool = False,
+    slope: float = 0.2,
+    return_weights: bool = False,
+) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    """A graph attention layer without its activation (Velickovic 2018, equations 1 to 6): float32 (N, H V).
+
+    Node i becomes the sum over its neighbours j of softmax(LeakyReLU(a . [W h_i; W h_j])) W h_j, of each head. A
+    neighbour that is listed twice counts twice.
+    features  h (N, F);  weight  W of each head (H, V, F);  vector  a (H, 2 V)
+    average   heads are averaged, (N, V), not concatenated
+    slope     of the LeakyReLU below zero
+    return_weights  also the weight of each of the neighbours' indices, (E, H)
+    """
+    features = check_float32("features", features, "(N, F)")
+    weight = check_float32("weight", weight, "(H, V, F)")
+    (N, F), (H, V) = features.shape, weight.shape[:2]
+    if weight.shape[2] != F or 0 in weight.shape:
+        raise InputError(f"weight: expected a last axis of {F}, the features' width, got shape {weight.shape}")
+    if not isinstance(neighbours, Neighbours):
+        raise InputError(f"neighbours: expected a Neighbours, got {type(neighbours).__name__}")
+    starts_N1, indices_E = neighbours.checked(N, N)
+    projected_NHV = linear(features, pack_linear(weight.reshape(H * V, F))).reshape(N, H, V)
+    target_BNH, source_BNH, factor = Graph(vector, slope).terms(projected_NHV[None], projected_NHV[None])
+    terms = np.ascontiguousarray(target_BNH[0]), np.ascontiguousarray(source_BNH[0])
+    weights_EH = np.empty((len(indices_E), H), np.float32) if check_bool("return_weights", return_weights) else None
+    out_NHV = attend_neighbours(projected_NHV, starts_N1, indices_E, terms=terms, factor=factor, weights_EH=weights_EH)
+    out = out_NHV.mean(axis=1) if check_bool("average", average) else out_NHV.reshape(N, H * V)
+    return out if weights_EH is None else (out, weights_EH)
+
+
+def semantic_attention(
+    features: np.ndarray, weight: np.ndarray, bias: np.ndarray, vector: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of P features of each node, weighted by what the kinds are worth (Wang 2019, equations 7 to 9).
+
+    A kind's score is the mean over nodes of q . tanh(W z + b); the weights are the softmax over the kinds.
+    features  z (P, N, D);  weight  W (Q, D);  bias  b (Q,);  vector  q (Q,)
+    Returns (N, D) and the weights, (P,).
+    """
+    features, weight = check_float32("features", features, "(P, N, D)"), check_float32("weight", weight, "(Q, D)")
+    bias, vector = check_float32("bias", bias, "(Q,)"), check_float32("vector", vector, "(Q,)")
+    P, N, D = features.shape
+    Q = len(weight)
+    if weight.shape[1] != D or 0 in (P, N, D, Q):
+        raise InputError(f"weight: expected a last axis of {D}, the features' width, got shape {weight.shape}")
+    if bias.shape != (Q,) or vector.shape != (Q,):
+        raise InputError(
+            f"bias and vector: expected {Q} numbers, a row of weight each, got {len(bias)} and {len(vector)}"
+        )
+    hidden_NQ = linear(features.reshape(P * N, D), pack_linear(weight, bias), "tanh")
+    scores_P = linear(hidden_NQ, pack_linear(vector[None])).reshape(P, N).mean(axis=1, dtype=np.float64)
+    weights_P = np.exp(scores_P - scores_P.max())
+    weights_P = (weights_P / weights_P.sum()).astype(np.float32)
+    return np.einsum("p,pnd->nd", weights_P, features), weights_P
+
+
+def heterogeneous_attention(
+    features: np.ndarray,
+    weight: np.ndarray,
+    vectors: np.ndarray,
+    metapaths: Sequence[Neighbours],
+    semantic_weight: np.ndarray,
+    semantic_bias: np.ndarray,
+    semantic_vector: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Attention of two levels over a graph's meta-paths (HAN, Wang 2019, section 4): (N, H V), and their weights (P,).
+
+    For each meta-path, which says who are neighbours, a graph attention with heads of its own vector, and the ELU; then
+    ``semantic_attention`` over the meta-paths.
+    features  h (N, F);  weight  (H, V, F), all meta-paths share it;  vectors  (P, H, 2 V)
+    """
+    vectors = check_float32("vectors", vectors, "(P, H, 2 V)")
+    if len(vectors) != len(metapaths) or not len(vectors):
+        raise InputError(
+            f"vectors: expected one for each of {len(metapaths)} meta-paths, at least one, got {len(vectors)}"
+        )
+    found = [graph_attention(features, weight, vector, path) for vector, path in zip(vectors, metapaths)]
+    return semantic_attention(np.stack([_elu(x) for x in found]), semantic_weight, semantic_bias, semantic_vector)
+
+
+def _elu(x: np.ndarray) -> np.ndarray:
+    """x, or e**x - 1 below zero (Clevert 2016), as 2 t / (1 - t) of t = tanh(x / 2): no digit is lost near zero."""
+    half = np.tanh(np.minimum(x, 0) * np.float32(0.5))
+    return np.maximum(x, 0) + 2 * half / (1 - half)

@@ -1,0 +1,121 @@
+"""From scores to a result: what becomes of the softmax. Each is a small frozen object, ``attend``'s ``normalizer``."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from fastattn.errors import InputError, check_count
+from fastattn.mechanisms.arrays import check_integers
+from fastattn.mechanisms.softmax import NOWHERE, UNKNOWN, Inputs
+
+Result = tuple[np.ndarray, np.ndarray | None]
+
+
+@dataclass(frozen=True)
+class Soft:
+    """The sum of the values, each times its weight (Bahdanau 2015, equation 5): (B, T, H, V)."""
+
+    def wants_weights(self) -> bool:
+        return False
+
+    def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
+        return out_BTHV[:, :, 0] if inputs.headless else out_BTHV, weights_BHTS
+
+
+@dataclass(frozen=True)
+class Hard:
+    """The value of one key (Xu 2015, section 4.1): (B, T, H, V); the weights become 1 there and 0 elsewhere.
+
+    seed  an integer: the key is drawn by its weight, the same for the same seed and shape; None: the most probable,
+          the first of them
+    A query that sees no key yields zeros.
+    """
+
+    seed: int | None = None
+
+    def wants_weights(self) -> bool:
+        return True
+
+    def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
+        assert weights_BHTS is not None
+        B, H, T, S = weights_BHTS.shape
+        place_BHT = np.full((B, H, T), NOWHERE)
+        if S and self.seed is None:
+            place_BHT = weights_BHTS.argmax(axis=3)
+        elif S:
+            seed = int(check_integers("seed", self.seed, (), 0, np.iinfo(np.int64).max))
+            shares_BHT = np.random.default_rng(seed).random((B, H, T))
+            for b, h in np.ndindex(B, H):
+                place_BHT[b, h] = _drawn(weights_BHTS[b, h], shares_BHT[b, h])
+        if S:
+            weight_BHT = np.take_along_axis(weights_BHTS, place_BHT[..., None], axis=3)[..., 0]
+            place_BHT = np.where(weight_BHT == 0, NOWHERE, np.where(np.isnan(weight_BHT), UNKNOWN, place_BHT))
+        return self.take(inputs, place_BHT, True)
+
+    def take(self, inputs: Inputs, place_BHT: np.ndarray, wanted: bool) -> Result:
+        """The values of these keys, and the weights where they are wanted; NaN where it is unknown which."""
+        value_BSGV = inputs.value_BSGV
+        (B, H, T), (S, G) = place_BHT.shape, value_BSGV.shape[1:3]
+        factor_BHT = np.where(place_BHT == UNKNOWN, np.float32(np.nan), (place_BHT >= 0).astype(np.float32))
+        key_BHT = np.maximum(place_BHT, 0)
+        out_BTHV = np.zeros((B, T, H, value_BSGV.shape[3]), np.float32)
+        for b, h in np.ndindex(B, H if S else 0):
+            chosen_TV = value_BSGV[b, key_BHT[b, h], h // (H // G)]
+            out_BTHV[b, :, h] = np.where(factor_BHT[b, h, :, None] == 0, 0, chosen_TV * factor_BHT[b, h, :, None])
+        weights_BHTS = None
+        if wanted:
+            weights_BHTS = np.zeros((B, H, T, S), np.float32)
+            if S:
+                np.put_along_axis(weights_BHTS, key_BHT[..., None], factor_BHT[..., None], axis=3)
+        return Soft().finish(inputs, out_BTHV, weights_BHTS)
+
+
+def _drawn(weights_TS: np.ndarray, shares_T: np.ndarray) -> np.ndarray:
+    """For each row the first key up to which the weights add up to more than its share of them."""
+    sums_TS = np.cumsum(weights_TS, axis=1, dtype=np.float64)
+    totals_T = sums_TS[:, -1]
+    bounds_T = np.minimum(shares_T * totals_T, np.nextafter(totals_T, 0))
+    return np.minimum((sums_TS <= bounds_T[:, None]).sum(axis=1), weights_TS.shape[1] - 1)
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """The weights: (B, H, T, S), or (B, T, S) without heads; values may be None (Vinyals 2015, equation 3)."""
+
+    def wants_weights(self) -> bool:
+        return True
+
+    def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
+        assert weights_BHTS is not None
+        return weights_BHTS[:, 0] if inputs.headless else weights_BHTS, weights_BHTS
+
+
+@dataclass(frozen=True)
+class Saliency:
+    """Each query's weights as a map of the input, averaged over heads (Xu 2015, figure 2): (B, T, *grid).
+
+    grid  the axes of the input whose places the keys are, such as (rows, columns); their product is S. None: (S,)
+    Values may be None.
+    """
+
+    grid: tuple[int, ...] | None = None
+
+    def wants_weights(self) -> bool:
+        return True
+
+    def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
+        assert weights_BHTS is not None
+        B, _, T, S = weights_BHTS.shape
+        if not isinstance(self.grid, tuple | list | type(None)):
+            raise InputError(f"grid: expected a tuple of axes, got {type(self.grid).__name__}")
+        grid = (S,) if self.grid is None else tuple(check_count("grid", axis) for axis in self.grid)
+        places = 1
+        for axis in grid:
+            places *= axis
+        if places != S:
+            raise InputError(f"grid: expected axes whose product is {S}, the number of keys, got {grid}")
+        return weights_BHTS.mean(axis=1).reshape(B, T, *grid), weights_BHTS
+
+
+Normalizer: TypeAlias = Soft | Hard | Pointer | Saliency

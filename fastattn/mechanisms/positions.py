@@ -1,0 +1,171 @@
+"""Positions: vectors that are added to or put beside the inputs, rotations of queries and keys, biases of scores."""
+
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import InputError, check_bool, check_count
+from fastattn.kernels.rotary import rotate
+from fastattn.layers.attention_positions import alibi_slopes as slopes_of
+from fastattn.layers.attention_positions import relative_buckets
+from fastattn.mechanisms.arrays import check_float32, check_integers, check_number
+
+MAX_POSITIONS, MAX_HEADS, MAX_WIDTH, MAX_NUMBERS = 1 << 24, 1 << 16, 1 << 20, 1 << 32
+
+
+def _positions(positions: Any, low: int = 0) -> np.ndarray:
+    """Positions 0, 1, ... of that count, or those given, as int64 of one axis."""
+    if np.ndim(positions) == 0:
+        count = int(check_integers("positions", positions, (), 0, MAX_POSITIONS))
+        return np.arange(count)
+    if np.ndim(positions) != 1:
+        raise InputError(f"positions: expected a count or one axis of them, got shape {np.shape(positions)}")
+    return check_integers("positions", positions, np.shape(positions), low, 1 << 40)
+
+
+def _angles(positions: np.ndarray, width: int, base: float) -> np.ndarray:
+    """[P, width / 2]: position times base**(-2 i / width), float64."""
+    return positions[:, None] * check_number("base", base, 1e-30) ** (-np.arange(0, width, 2) / width)
+
+
+def _even(name: str, width: Any) -> int:
+    width = check_count(name, width)
+    if width % 2 or width > MAX_WIDTH:
+        raise InputError(f"{name}: expected an even number of at most {MAX_WIDTH}, got {width}")
+    return width
+
+
+def sinusoids(positions: Any, width: int, *, interleaved: bool = True, base: float = 10000.0) -> np.ndarray:
+    """Sinusoidal positions (Vaswani 2017, section 3.5): float32 (P, width).
+
+    positions    how many, from 0 on, or integers [P]
+    interleaved  sine and cosine of a frequency side by side, as in the paper; else all sines, then all cosines, as in
+                 its authors' code
+    """
+    width, places_P = _even("width", width), _positions(positions, -(1 << 40))
+    if len(places_P) * width > MAX_NUMBERS:
+        raise InputError(f"positions: expected at most 2**32 numbers, got {len(places_P)} times {width}")
+    angle_PK = _angles(places_P, width, base)
+    both = np.sin(angle_PK), np.cos(angle_PK)
+    if check_bool("interleaved", interleaved):
+        return np.stack(both, axis=-1).reshape(len(angle_PK), 2 * angle_PK.shape[1]).astype(np.float32)
+    return np.concatenate(both, axis=-1).astype(np.float32)
+
+
+def learned(table: np.ndarray, positions: Any) -> np.ndarray:
+    """Rows of a learned table (L, D): those of the first positions, as many as ``positions`` says, or integers [P]."""
+    table = check_float32("table", table, "(L, D)")
+    places = _positions(positions)
+    if len(places) and int(places.max()) >= len(table):
+        raise InputError(f"positions: expected 0 to {len(table) - 1}, the table's, got {int(places.max())}")
+    return table[places]
+
+
+def add_positions(x: np.ndarray, positions_TD: np.ndarray) -> np.ndarray:
+    """x (B, T, D) plus a vector for each position, (T, D)."""
+    x, positions_TD = _matched(x, positions_TD)
+    if x.shape[2] != positions_TD.shape[1]:
+        raise InputError(f"positions: expected a width of {x.shape[2]} as x has, got {positions_TD.shape[1]}")
+    return x + positions_TD
+
+
+def concatenate_positions(x: np.ndarray, positions_TE: np.ndarray) -> np.ndarray:
+    """x (B, T, D) with a vector (T, E) for each position behind it: (B, T, D + E)."""
+    x, positions_TE = _matched(x, positions_TE)
+    return np.concatenate([x, np.broadcast_to(positions_TE, (len(x), *positions_TE.shape))], axis=2)
+
+
+def _matched(x: np.ndarray, positions_TD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    x, positions_TD = check_float32("x", x, "(B, T, D)"), check_float32("positions", positions_TD, "(T, D)")
+    if x.shape[1] != len(positions_TD):
+        raise InputError(f"positions: expected {x.shape[1]}, one for each of x's, got {len(positions_TD)}")
+    return x, positions_TD
+
+
+def rotary(
+    x: np.ndarray, positions: Any = None, *, width: int | None = None, interleaved: bool = False, base: float = 10000.0
+) -> np.ndarray:
+    """Queries or keys (B, T, H, K), or (B, T, K), with pairs turned by angles that grow with the position (Su 2021).
+
+    positions    integers [T]; None: 0, 1, ...
+    width        how many first values of a head turn, an even number; None: all K
+    interleaved  pairs are neighbours, as in the paper; else value k and k + width / 2, as in GPT-NeoX and Llama
+    """
+    x = check_float32("x", x, "(B, T, K)", "(B, T, H, K)")
+    B, T, K = x.shape[0], x.shape[1], x.shape[-1]
+    turned = _even("width", K if width is None else width)
+    if turned > K:
+        raise InputError(f"width: expected at most {K}, the head's width, got {turned}")
+    places_T = np.arange(T) if positions is None else _positions(positions, -(1 << 40))
+    if len(places_T) != T:
+        raise InputError(f"positions: expected {T}, one for each of x's, got {len(places_T)}")
+    angle_TK = _angles(places_T, turned, base)
+    rows_NE = x.reshape(B * T, -1).copy()
+    rows_N = np.tile(np.arange(T, dtype=np.int32), B)
+    tables = np.cos(angle_TK).astype(np.float32), np.sin(angle_TK).astype(np.float32)
+    rotate(rows_NE, rows_N, *tables, 0, rows_NE.shape[1] // K if K else 0, K, check_bool("interleaved", interleaved))
+    return rows_NE.reshape(x.shape)
+
+
+def alibi_slopes(heads: int) -> np.ndarray:
+    """ALiBi's slopes of any number of heads (Press 2022, section 3): float32 (H,)."""
+    heads = check_count("heads", heads)
+    if heads > MAX_HEADS:
+        raise InputError(f"heads: expected at most {MAX_HEADS}, got {heads}")
+    return slopes_of(heads).astype(np.float32)
+
+
+def alibi_bias(heads: int, queries: int, keys: int, *, offset: int = 0, symmetric: bool = False) -> np.ndarray:
+    """ALiBi (Press 2022): slope[h] (s - t - offset), a bias of scores, float32 (H, T, S).
+
+    symmetric  -slope[h] |s - t - offset| instead, for keys on both sides
+    """
+    distance_L = _distances(queries, keys, offset)
+    if check_bool("symmetric", symmetric):
+        distance_L = -np.abs(distance_L)
+    return _by_distance(alibi_slopes(heads)[:, None] * distance_L.astype(np.float32), queries, keys)
+
+
+def t5_bias(
+    table: np.ndarray,
+    queries: int,
+    keys: int,
+    *,
+    bidirectional: bool = True,
+    max_distance: int = 128,
+    offset: int = 0,
+) -> np.ndarray:
+    """T5's relative positions (Raffel 2020, section 2.1): a bias of scores, float32 (H, T, S).
+
+    table          learned, (buckets, H): half of the buckets are exact distances, the others ever wider ones
+    bidirectional  whether half of the buckets are for keys to come
+    max_distance   from which all are in the last bucket
+    """
+    table = check_float32("table", table, "(buckets, H)")
+    least = 4 if check_bool("bidirectional", bidirectional) else 2
+    buckets, exact = len(table), len(table) // least
+    max_distance = check_count("max_distance", max_distance)
+    if exact < 1 or max_distance <= exact:
+        raise InputError(
+            f"table: expected {least} buckets or more, fewer exact ones than {max_distance}, got {buckets}"
+        )
+    bucket_L = relative_buckets(_distances(queries, keys, offset), buckets, max_distance, bidirectional)
+    return _by_distance(np.ascontiguousarray(table[bucket_L].T), queries, keys)
+
+
+def _distances(queries: int, keys: int, offset: int) -> np.ndarray:
+    """Key position less query position, each that there is, from that of the last query and the first key on."""
+    for name, count in (("queries", queries), ("keys", keys)):
+        check_integers(name, count, (), 0, MAX_POSITIONS)
+    if queries * keys > MAX_NUMBERS:
+        raise InputError(f"queries: expected at most 2**32 pairs with the keys, got {queries} times {keys}")
+    offset = int(check_integers("offset", offset, (), -(1 << 40), 1 << 40))
+    return np.arange(1 - queries, max(keys, 1)) - offset
+
+
+def _by_distance(bias_HL: np.ndarray, queries: int, keys: int) -> np.ndarray:
+    """(H, T, S) of a bias for each of ``_distances``: each query's row is the last one's, moved."""
+    if queries == 0 or keys == 0:
+        return np.empty((len(bias_HL), queries, keys), np.float32)
+    windows_HTS = np.lib.stride_tricks.sliding_window_view(bias_HL, keys, axis=1)[:, ::-1]
+    return np.ascontiguousarray(windows_HTS)

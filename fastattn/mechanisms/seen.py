@@ -1,0 +1,269 @@
+"""Which keys a query sees. Each is a small frozen object that ``attend`` takes as ``seen``, or several in a tuple.
+
+Of several, a key is seen that all of them show. Query t of a sentence is its t-th; places count from 0.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fastattn.errors import InputError, check_count
+from fastattn.mechanisms.arrays import check_integers, check_number, per_head, project
+
+FAR = 1 << 40  # beyond any array's positions
+
+
+@dataclass(frozen=True)
+class View:
+    """What the queries of a call see, as numbers of kernels; None: no such limit.
+
+    lengths_B  keys at or past it are padding
+    causal     keys s <= t + offset
+    window     (left, right): keys t + offset - left <= s <= t + offset + right
+    mask       broadcasts to (B, H, T, S); True is seen
+    headless   whether the caller's arrays have no axis of heads
+    """
+
+    shape: tuple[int, int, int, int]  # B, H, T, S
+    headless: bool = False
+    lengths_B: np.ndarray | None = None
+    causal: bool = False
+    offset_B: np.ndarray | None = None
+    window: tuple[int, int] | None = None
+    mask: np.ndarray | None = None
+
+    def four_axes(self, array: np.ndarray) -> np.ndarray:
+        """An array that broadcasts to the caller's weights, (B, T, S) or (B, H, T, S), with all four axes."""
+        if self.headless and array.ndim == 3:
+            return array[:, None]
+        return array.reshape((1,) * (4 - array.ndim) + array.shape) if array.ndim < 4 else array
+
+    def ranges(self) -> np.ndarray:
+        """[B, T, 2] int64: the first key and the stop of what a query sees, the mask aside."""
+        B, _, T, S = self.shape
+        place_BT = np.arange(T) + (0 if self.offset_B is None else self.offset_B[:, None])
+        place_BT = np.broadcast_to(place_BT, (B, T))
+        first, stop = np.zeros((B, T), np.int64), np.full((B, T), S, np.int64)
+        if self.lengths_B is not None:
+            stop = np.minimum(stop, self.lengths_B[:, None])
+        if self.causal:
+            stop = np.minimum(stop, place_BT + 1)
+        if self.window is not None:
+            first = np.maximum(first, place_BT - self.window[0])
+            stop = np.minimum(stop, place_BT + self.window[1] + 1)
+        stop = np.maximum(stop, 0)
+        return np.stack([np.minimum(first, stop), stop], axis=-1)
+
+    def whole_mask(self) -> np.ndarray:
+        """Everything that hides keys, as one mask that broadcasts to (B, H, T, S)."""
+        ranges_BT2, places_S = self.ranges()[:, None], np.arange(self.shape[3])
+        mask = (places_S >= ranges_BT2[..., :1]) & (places_S < ranges_BT2[..., 1:])
+        return mask if self.mask is None else mask & self.mask
+
+
+@dataclass(frozen=True)
+class Everything:
+    """All keys: global attention (Luong 2015, section 3.1)."""
+
+    def limit(self, view: View) -> View:
+        return view
+
+
+@dataclass(frozen=True)
+class Padded:
+    """The first keys of each sentence, the others are padding.
+
+    lengths  an integer for all sentences or one each, 0 to S
+    """
+
+    lengths: Any
+
+    def limit(self, view: View) -> View:
+        lengths_B = check_integers("lengths", self.lengths, view.shape[:1], 0, view.shape[3])
+        return replace(view, lengths_B=_lesser(view.lengths_B, lengths_B))
+
+
+def _lesser(one: np.ndarray | None, other: np.ndarray) -> np.ndarray:
+    return other if one is None else np.minimum(one, other)
+
+
+@dataclass(frozen=True)
+class Causal:
+    """Keys s <= t + offset: none of those to come (Vaswani 2017, section 3.2.3).
+
+    offset  an integer, or one a sentence: how many keys come before the first query's own
+    """
+
+    offset: Any = 0
+
+    def limit(self, view: View) -> View:
+        if view.causal:
+            raise InputError("seen: expected one Causal, got two")
+        offset_B = check_integers("offset", self.offset, view.shape[:1], -FAR, FAR)
+        return replace(view, causal=True, offset_B=offset_B)
+
+
+@dataclass(frozen=True)
+class Restricted:
+    """``size`` keys around place t, from t - size // 2 on: O(r n d) for a size of r (Vaswani 2017, section 4)."""
+
+    size: int
+
+    def limit(self, view: View) -> View:
+        size = min(check_count("size", self.size), FAR)
+        return _narrowed(view, size // 2, (size - 1) // 2)
+
+
+@dataclass(frozen=True)
+class LocalMonotonic:
+    """Keys t - distance to t + distance: local-m (Luong 2015, section 3.2)."""
+
+    distance: int
+
+    def limit(self, view: View) -> View:
+        distance = int(check_integers("distance", self.distance, (), 0, FAR))
+        return _narrowed(view, distance, distance)
+
+
+def _narrowed(view: View, left: int, right: int) -> View:
+    if view.window is not None:
+        left, right = min(left, view.window[0]), min(right, view.window[1])
+    return replace(view, window=(left, right))
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """Any mask: bool, broadcast to (B, H, T, S), or (B, T, S) where queries have no heads; True is seen."""
+
+    mask: np.ndarray
+
+    def limit(self, view: View) -> View:
+        mask = self.mask
+        if not isinstance(mask, np.ndarray) or mask.dtype != bool:
+            got = str(mask.dtype) if isinstance(mask, np.ndarray) else type(mask).__name__
+            raise InputError(f"mask: expected a NumPy array of bool, got {got}")
+        mask = view.four_axes(mask)
+        if mask.ndim != 4 or any(axis not in (1, size) for axis, size in zip(mask.shape, view.shape)):
+            raise InputError(f"mask: expected a shape that broadcasts to {view.shape}, got {self.mask.shape}")
+        return replace(view, mask=mask if view.mask is None else view.mask & mask)
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The neighbours of a graph's nodes: node t sees keys indices[starts[t]:starts[t + 1]] (CSR).
+
+    starts   integers [T + 1], from 0 to the number of indices, none less than the one before
+    indices  integers, 0 to S - 1
+    """
+
+    starts: Any
+    indices: Any
+
+    @classmethod
+    def from_edges(cls, edges: Any, nodes: int, self_loops: bool = True) -> "Neighbours":
+        """Of an undirected graph's edges, pairs of node numbers; ``self_loops``: each node is its own neighbour too."""
+        nodes = check_count("nodes", nodes)
+        shape = np.shape(edges) if len(edges) else (0, 2)
+        if len(shape) != 2 or shape[1] != 2:
+            raise InputError(f"edges: expected pairs of nodes, got shape {shape}")
+        pairs_E2 = check_integers(
+            "edges", np.reshape(edges, shape) if shape[0] else np.empty(shape, int), shape, 0, nodes - 1
+        )
+        pairs = [pairs_E2, pairs_E2[:, ::-1]]
+        if self_loops:
+            pairs.append(np.repeat(np.arange(nodes)[:, None], 2, axis=1))
+        pairs_E2 = np.unique(np.concatenate(pairs), axis=0)
+        starts = np.searchsorted(pairs_E2[:, 0], np.arange(nodes + 1))
+        return cls(starts, np.ascontiguousarray(pairs_E2[:, 1]))
+
+    def checked(self, nodes: int, keys: int) -> tuple[np.ndarray, np.ndarray]:
+        """(starts, indices), int64; InputError unless they are a graph of so many nodes and keys."""
+        indices_E = check_integers("indices", self.indices, np.shape(self.indices), 0, keys - 1)
+        if indices_E.ndim != 1:
+            raise InputError(f"indices: expected one axis, got shape {indices_E.shape}")
+        starts_N1 = check_integers("starts", self.starts, (nodes + 1,), 0, len(indices_E))
+        if starts_N1[0] != 0 or starts_N1[-1] != len(indices_E) or (np.diff(starts_N1) < 0).any():
+            raise InputError(f"starts: expected to rise from 0 to {len(indices_E)}, the number of indices")
+        return starts_N1, indices_E
+
+    def limit(self, view: View) -> View:
+        _, _, T, S = view.shape
+        starts_N1, indices_E = self.checked(T, S)
+        mask_TS = np.zeros((T, S), bool)
+        mask_TS[np.repeat(np.arange(T), np.diff(starts_N1)), indices_E] = True
+        if np.count_nonzero(mask_TS) < len(indices_E):
+            raise InputError("indices: expected each neighbour once, beside this score or other parts of what is seen")
+        return Mask(mask_TS).limit(view)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalPredictive:
+    """Keys within ``distance`` D of a place p that the query tells: local-p (Luong 2015, equations 9 and 10).
+
+    p = S sigmoid(v . tanh(W q)), S the sentence's number of keys. After the softmax over the window its weights are
+    multiplied by exp(-(s - p)**2 / (2 sigma**2)), sigma = D / 2.
+    weight  W (D', K), or (H, D', K);  vector  v (D',), or (H, D')
+    """
+
+    weight: np.ndarray
+    vector: np.ndarray
+    distance: float
+
+    def places(self, query_BTHK: np.ndarray, view: View) -> np.ndarray:
+        """p, float32 (B, T, H)."""
+        B, H, _, S = view.shape
+        hidden_BTHD = project(query_BTHK, "weight", self.weight, "tanh")
+        vector_HD = per_head("vector", self.vector, H, "D")
+        if vector_HD.shape[1] != hidden_BTHD.shape[3]:
+            raise InputError(
+                f"vector: expected {hidden_BTHD.shape[3]} numbers, a row of weight each, got {vector_HD.shape[1]}"
+            )
+        share_BTH = project(hidden_BTHD, "vector", np.ascontiguousarray(vector_HD[:, None]), "sigmoid")[..., 0]
+        lengths_B = np.full(B, S) if view.lengths_B is None else view.lengths_B
+        return share_BTH * lengths_B[:, None, None].astype(np.float32)
+
+    def windows(self, places_BTH: np.ndarray, view: View) -> np.ndarray:
+        """[B, T, H, 2] int64: the first key within the distance and the stop, of what the view's ranges show."""
+        distance = min(check_number("distance", self.distance, 0), float(FAR))
+        known = np.isfinite(places_BTH)
+        places = np.where(known, places_BTH, 0).astype(np.float64)
+        first, stop = np.ceil(places - distance).astype(np.int64), np.floor(places + distance).astype(np.int64) + 1
+        ranges_BT2 = view.ranges()[:, :, None]
+        # an unknown place shows the first key, whose weight is NaN then
+        stop = np.minimum(np.where(known, stop, 1), ranges_BT2[..., 1])
+        first = np.minimum(np.maximum(first, ranges_BT2[..., 0]), stop)
+        return np.stack([first, stop], axis=-1)
+
+    def spread(self) -> float:
+        """1 / (2 sigma**2), a float32 for any distance: at 0 only a key at the place itself has a weight."""
+        return 2.0 / min(max(float(self.distance), 1e-15), 1e15) ** 2
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Sentences that lie end to end in one row of queries and keys (B is 1): each sees its own keys only.
+
+    query_starts, key_starts  integers [sentences + 1], from 0 to T and to S; key_starts None: those of the queries
+    """
+
+    query_starts: Any
+    key_starts: Any = None
+
+    def spans(self, queries: int, keys: int) -> list[tuple[slice, slice]]:
+        """The queries and the keys of each sentence."""
+        key_starts: Sequence[int] = self.query_starts if self.key_starts is None else self.key_starts
+        both = []
+        for name, starts, rows in (("query_starts", self.query_starts, queries), ("key_starts", key_starts, keys)):
+            starts = check_integers(name, starts, np.shape(starts), 0, rows)
+            if starts.ndim != 1 or not len(starts) or starts[0] or starts[-1] != rows or (np.diff(starts) < 0).any():
+                raise InputError(f"{name}: expected to rise from 0 to {rows}")
+            both.append([slice(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:])])
+        if len(both[0]) != len(both[1]):
+            raise InputError(f"key_starts: expected {len(both[0])} sentences, as in query_starts, got {len(both[1])}")
+        return list(zip(*both))
+
+
+Limit: TypeAlias = Everything | Padded | Causal | Restricted | LocalMonotonic | Mask | Neighbours
+Seen: TypeAlias = Limit | LocalPredictive | Sentences

@@ -1,0 +1,255 @@
+"""The softmax over the scores of what is seen, and the weighted sum: which kernel computes it for which parts.
+
+Scores that are products go to ``fastattn.attention``; additive ones, a graph's neighbours and predicted places have a
+kernel each. Other combinations are made of these: neighbours become a mask, a predicted place's window too.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fastattn.attention_float64 import LARGE, is_extreme
+from fastattn.errors import InputError
+from fastattn.functional import MAX_HEAD_WIDTH, attention
+from fastattn.kernels.attention.additive import additive_attention
+from fastattn.kernels.attention.choose import best_keys
+from fastattn.kernels.graph import graph_attention
+from fastattn.kernels.local import local_attention
+from fastattn.mechanisms.arrays import check_float32
+from fastattn.mechanisms.scores import Additive, Graph, Location, Product, Score
+from fastattn.mechanisms.seen import LocalPredictive, Neighbours, Seen, Sentences, View
+
+Result = tuple[np.ndarray, np.ndarray | None]  # out (B, T, H, V); weights (B, H, T, S) if wanted
+NOWHERE, UNKNOWN = -1, -2  # instead of a key: of a query that sees none, or whose scores are NaN
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Queries (B, T, H, K), keys (B, S, G, K) and values (B, S, G, V); headless: whether the caller's had no heads."""
+
+    query_BTHK: np.ndarray
+    key_BSGK: np.ndarray
+    value_BSGV: np.ndarray
+    headless: bool = False
+
+    def view(self) -> View:
+        B, T, H, _ = self.query_BTHK.shape
+        return View((B, H, T, self.key_BSGK.shape[1]), self.headless)
+
+    def part(self, queries: slice, keys: slice) -> "Inputs":
+        key_BSGK, value_BSGV = (np.ascontiguousarray(x[:, keys]) for x in (self.key_BSGK, self.value_BSGV))
+        return replace(
+            self,
+            query_BTHK=np.ascontiguousarray(self.query_BTHK[:, queries]),
+            key_BSGK=key_BSGK,
+            value_BSGV=value_BSGV,
+        )
+
+
+def checked_inputs(query: np.ndarray, key: np.ndarray | None, value: np.ndarray | None, score: Score) -> Inputs:
+    """The arrays of ``attend`` with four axes; InputError where they do not fit."""
+    arrays = {"query": query, "key": key, "value": value}
+    given = {
+        name: check_float32(name, array, "(B, T, K)", "(B, T, H, K)")
+        for name, array in arrays.items()
+        if array is not None or name == "query"
+    }
+    headless = given["query"].ndim == 3
+    for name, array in given.items():
+        if (array.ndim == 3) != headless:
+            raise InputError(f"{name}: expected {given['query'].ndim} axes as in the query, got shape {array.shape}")
+        given[name] = array[:, :, None] if headless else array
+    B, _, H, K = given["query"].shape
+    if H == 0 or K == 0:
+        raise InputError(f"query: expected a head and a width of at least one, got shape {query.shape}")
+    if key is None and not isinstance(score, Location):
+        raise InputError("key: expected a NumPy array of float32; only Location does without")
+    shape = next((given[name].shape[:3] for name in ("key", "value") if name in given), None)
+    if shape is None:
+        assert isinstance(score, Location)
+        shape = B, np.shape(score.weight)[-2] if np.ndim(score.weight) > 1 else 0, H
+    if shape[0] != B or shape[2] == 0 or H % shape[2]:
+        raise InputError(
+            f"key: expected batch {B} and a number of heads that divides {H}, got {shape[0]} and {shape[2]}"
+        )
+    for name, array in given.items():
+        if array.shape[3] > MAX_HEAD_WIDTH:
+            raise InputError(f"{name}: expected a width of at most {MAX_HEAD_WIDTH}, got {array.shape[3]}")
+    key_BSGK = given.get("key", np.empty((*shape, 0), np.float32))
+    value_BSGV = given.get("value", np.zeros((*shape, 1), np.float32))
+    if value_BSGV.shape[:3] != shape or value_BSGV.shape[3] == 0:
+        raise InputError(f"value: expected {shape} as the key has, and a width, got {value_BSGV.shape}")
+    return Inputs(given["query"], key_BSGK, value_BSGV, headless)
+
+
+def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], want: bool) -> Result:
+    """Outputs, and weights where ``want`` says so."""
+    sentences = [part for part in seen if isinstance(part, Sentences)]
+    if sentences:
+        rest = tuple(part for part in seen if part is not sentences[0])
+        return _each_sentence(inputs, score, sentences[0], rest, want)
+    places = [part for part in seen if isinstance(part, LocalPredictive)]
+    if len(places) > 1:
+        raise InputError("seen: expected one LocalPredictive, got several")
+    if len(seen) == 1 and isinstance(seen[0], Neighbours) and not isinstance(score, Additive):
+        found = _neighbours(inputs, score, seen[0], want)
+        if found is not None:
+            return found
+    view = inputs.view()
+    for part in seen:
+        if not isinstance(part, LocalPredictive):
+            view = part.limit(view)  # type: ignore[union-attr]
+    if places:
+        return _around_places(inputs, score, places[0], view, want)
+    return _in_view(inputs, score, view, want)
+
+
+def best_places(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> np.ndarray | None:
+    """The most probable key of each query, (B, H, T), or NOWHERE or UNKNOWN; None: only the weights tell."""
+    if any(isinstance(part, LocalPredictive | Sentences) for part in seen):
+        return None
+    view = inputs.view()
+    for part in seen:
+        view = part.limit(view)  # type: ignore[union-attr]
+    bias, options = None, dict[str, Any]()
+    if isinstance(score, Additive):
+        query_BTHK, key_BSGK, options["vector_HK"] = score.project(inputs.query_BTHK, inputs.key_BSGK)
+    else:
+        query_BTHK, key_BSGK, scale, softcap, bias = score.product(inputs.query_BTHK, inputs.key_BSGK)
+        bias = None if bias is None else checked_bias(bias, view)
+        # a cap alone changes no order; numbers that float32 barely holds are for the softmax
+        if (
+            bias is not None
+            and (softcap != 0 or bias.max(initial=0) > LARGE)
+            or is_extreme(scale, 0, query_BTHK, key_BSGK)
+        ):
+            return None
+        options["factor"] = np.float32(scale)
+    if view.mask is not None:
+        bias = np.ascontiguousarray(_hiding(view.mask, bias))
+    place_BHT = best_keys(query_BTHK, key_BSGK, seen_BT2=view.ranges(), bias_BHTS=bias, **options)
+    sees_BHT = np.broadcast_to(view.whole_mask().any(axis=-1), place_BHT.shape)
+    place_BHT = np.where((place_BHT < 0) & sees_BHT, UNKNOWN, place_BHT)
+    return None if bias is not None and (place_BHT == UNKNOWN).any() else place_BHT
+
+
+def _in_view(inputs: Inputs, score: Score, view: View, want: bool) -> Result:
+    if isinstance(score, Additive):
+        return _additive(inputs, score, view, want)
+    return _products(score.product(inputs.query_BTHK, inputs.key_BSGK), inputs.value_BSGV, view, want)
+
+
+def _products(product: Product, value_BSGV: np.ndarray, view: View, want: bool) -> Result:
+    """By the kernel of dot products."""
+    bias = None if product.bias is None else checked_bias(product.bias, view)
+    hidden = view.mask is not None or view.window is not None
+    if hidden:
+        # to be given to ``attention`` as its mask and window, when it takes them
+        bias = _hiding(view.whole_mask(), bias)
+    options: dict[str, Any] = {"scale": product.scale, "softcap": product.softcap, "bias": bias}
+    if not hidden:
+        options |= {"lengths": view.lengths_B, "causal": view.causal, "offset": view.offset_B}
+    arrays = product.query_BTHK, product.key_BSGK, value_BSGV
+    if want:
+        return attention(*arrays, **options, return_weights=True)
+    return attention(*arrays, **options), None
+
+
+def checked_bias(bias: np.ndarray, view: View) -> np.ndarray:
+    """A score's bias with four axes; InputError unless it broadcasts to (B, H, T, S)."""
+    given, bias = bias, view.four_axes(check_float32("bias", bias, "(S,)", "(T, S)", "(H, T, S)", "(B, H, T, S)"))
+    if any(axis not in (1, size) for axis, size in zip(bias.shape, view.shape)):
+        raise InputError(f"bias: expected a shape that broadcasts to {view.shape}, got {given.shape}")
+    return bias
+
+
+def _hiding(mask: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    """A bias that is -inf where the mask is False."""
+    return np.where(mask, np.float32(0) if bias is None else bias, np.float32(-np.inf))
+
+
+def _additive(inputs: Inputs, score: Additive, view: View, want: bool) -> Result:
+    query_BTHD, key_BSGD, vector_HD = score.project(inputs.query_BTHK, inputs.key_BSGK)
+    value_BSGV = inputs.value_BSGV
+    if key_BSGD.shape[2] != value_BSGV.shape[2]:
+        value_BSGV = np.repeat(value_BSGV, key_BSGD.shape[2] // value_BSGV.shape[2], axis=2)
+    weights_BHTS = np.empty(view.shape, np.float32) if want else None
+    # the mask is to be given as such, when this score is one of the kernel of dot products
+    bias = None if view.mask is None else np.ascontiguousarray(_hiding(view.mask, None))
+    arrays = query_BTHD, key_BSGD, value_BSGV, vector_HD
+    out = additive_attention(*arrays, seen_BT2=view.ranges(), bias_BHTS=bias, weights_BHTS=weights_BHTS)
+    return out, weights_BHTS
+
+
+def _neighbours(inputs: Inputs, score: Score, neighbours: Neighbours, want: bool) -> Result | None:
+    """By the kernel of graphs; None for scores that it does not compute."""
+    view = inputs.view()
+    B, H, T, S = view.shape
+    starts_N1, indices_E = neighbours.checked(T, S)
+    value_BSHV = np.repeat(inputs.value_BSGV, H // inputs.value_BSGV.shape[2], axis=2)
+    if isinstance(score, Graph):
+        target, source, factor = score.terms(inputs.query_BTHK, inputs.key_BSGK)
+    else:
+        product = score.product(inputs.query_BTHK, inputs.key_BSGK)  # type: ignore[union-attr]
+        if product.softcap != 0 or product.bias is not None:
+            return None
+        target, factor = product.query_BTHK, product.scale
+        source = np.repeat(product.key_BSGK, H // product.key_BSGK.shape[2], axis=2)
+    out_BTHV = np.empty((B, T, H, value_BSHV.shape[3]), np.float32)
+    weights_BHTS = np.zeros(view.shape, np.float32) if want else None
+    weights_EH = np.empty((len(indices_E), H), np.float32) if want else None
+    nodes_E = np.repeat(np.arange(T), np.diff(starts_N1))
+    for b in range(B):
+        pair = np.ascontiguousarray(target[b]), np.ascontiguousarray(source[b])
+        terms, dots = (pair, None) if isinstance(score, Graph) else (None, pair)
+        out_BTHV[b] = graph_attention(
+            value_BSHV[b], starts_N1, indices_E, terms=terms, dots=dots, factor=factor, weights_EH=weights_EH
+        )
+        if weights_BHTS is not None and weights_EH is not None:
+            np.add.at(weights_BHTS[b].transpose(1, 2, 0), (nodes_E, indices_E), weights_EH)
+    return out_BTHV, weights_BHTS
+
+
+def _around_places(inputs: Inputs, score: Score, places: LocalPredictive, view: View, want: bool) -> Result:
+    """By the kernel of windows, or by its formula from the weights of another score."""
+    centre_BTH = places.places(inputs.query_BTHK, view)
+    windows_BTH2 = places.windows(centre_BTH, view)
+    product = None if isinstance(score, Additive) else score.product(inputs.query_BTHK, inputs.key_BSGK)
+    if product is not None and product.softcap == 0 and product.bias is None and view.mask is None:
+        weights_BHTS = np.empty(view.shape, np.float32) if want else None
+        arrays = product.query_BTHK, product.key_BSGK, inputs.value_BSGV, centre_BTH, windows_BTH2
+        out = local_attention(*arrays, scale=product.scale, spread=places.spread(), weights_BHTS=weights_BHTS)
+        return out, weights_BHTS
+    B, H, T, S = view.shape
+    first, stop = (windows_BTH2[..., n].transpose(0, 2, 1)[..., None] for n in (0, 1))
+    inside = (np.arange(S) >= first) & (np.arange(S) < stop)
+    mask = inside if view.mask is None else inside & view.mask
+    _, weights_BHTS = _in_view(inputs, score, replace(view, mask=mask), True)
+    assert weights_BHTS is not None
+    distance_BHTS = np.arange(S, dtype=np.float32) - centre_BTH.transpose(0, 2, 1)[..., None]
+    weights_BHTS *= np.exp(-np.square(distance_BHTS) * np.float32(places.spread()))
+    return weighted_sum(weights_BHTS, inputs.value_BSGV), weights_BHTS if want else None
+
+
+def weighted_sum(weights_BHTS: np.ndarray, value_BSGV: np.ndarray) -> np.ndarray:
+    """(B, T, H, V): each query's values, weighted."""
+    B, H, T, S = weights_BHTS.shape
+    G, V = value_BSGV.shape[2:]
+    sums = weights_BHTS.reshape(B, G, H // G, T, S) @ value_BSGV.transpose(0, 2, 1, 3)[:, :, None]
+    return np.ascontiguousarray(sums.reshape(B, H, T, V).transpose(0, 2, 1, 3))
+
+
+def _each_sentence(inputs: Inputs, score: Score, sentences: Sentences, rest: tuple[Seen, ...], want: bool) -> Result:
+    """Sentence by sentence; to be one call of ``attention_ragged``, when there is one."""
+    B, H, T, S = inputs.view().shape
+    if B != 1:
+        raise InputError(f"query: expected a batch of 1, in which the sentences lie end to end, got {B}")
+    out_BTHV = np.empty((B, T, H, inputs.value_BSGV.shape[3]), np.float32)
+    weights_BHTS = np.zeros((B, H, T, S), np.float32) if want else None
+    for queries, keys in sentences.spans(T, S):
+        out, weights = soft_attention(inputs.part(queries, keys), score, rest, want)
+        out_BTHV[:, queries] = out
+        if weights_BHTS is not None and weights is not None:
+            weights_BHTS[:, :, queries, keys] = weights
+    return out_BTHV, weights_BHTS

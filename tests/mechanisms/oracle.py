@@ -1,0 +1,50 @@
+"""Agreement with a formula in float64: as near as twice the same formula's error in float32, and a floor."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fastattn.reference.mechanisms import results
+from tests.kernels.cases import FLOOR
+
+
+def normal(seed: int, *shape: int, size: float = 1.0) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal(shape) * size).astype(np.float32)
+
+
+def inputs(B=2, T=5, S=9, H=3, G=None, K=7, V=6, size=1.0):
+    """Query, key and value of heads."""
+    G = G or H
+    return normal(1, B, T, H, K, size=size), normal(2, B, S, G, K, size=size), normal(3, B, S, G, V)
+
+
+def cast(value: Any, dtype: type) -> Any:
+    """float32 arrays, alone or in tuples, in another dtype."""
+    if isinstance(value, tuple | list):
+        return tuple(cast(v, dtype) for v in value)
+    return value.astype(dtype) if isinstance(value, np.ndarray) and value.dtype == np.float32 else value
+
+
+def check(got: np.ndarray, formula: Callable[..., np.ndarray], *arguments: Any) -> None:
+    """Assert that ``got`` is what ``formula`` says, whose arguments are arrays of float32 and anything else."""
+    assert got.dtype == np.float32
+    with np.errstate(all="ignore"):
+        expected = formula(*cast(arguments, np.float64))
+        naive = formula(*cast(arguments, np.float32))
+    assert got.shape == expected.shape
+    if got.size:
+        off = np.abs(naive - expected).max()
+        allowed = 2 * (off if np.isfinite(off) else 0) + FLOOR * max(np.abs(expected).max(), 1)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=allowed)
+
+
+def check_attention(got, score, arrays, parameters=(), mask=True) -> None:
+    """``got`` is (out, weights): of a score's formula on query and key, with a mask, and the values."""
+    query, key, value = (np.repeat(x, arrays[0].shape[2] // x.shape[2], axis=2) for x in arrays)
+
+    def weights(query, key, *parameters):
+        return results.weights(score(query, key, *parameters), mask)
+
+    check(got[1], weights, query, key, *parameters)
+    check(got[0], lambda q, k, v, *p: results.soft(weights(q, k, *p), v), query, key, value, *parameters)

@@ -1,0 +1,100 @@
+"""A Neural Turing Machine's four steps against the paper's sums, alone and together."""
+
+import numpy as np
+import pytest
+
+from fastattn.errors import InputError
+from fastattn.mechanisms import address, content_weights, interpolate, sharpen, shift
+from fastattn.reference.mechanisms import addressing
+from tests.mechanisms.oracle import check, normal
+
+SIZES = [(1, 1, 1, 1), (2, 3, 11, 5), (1, 4, 128, 20)]
+
+
+def shares(seed, *shape):
+    """Random numbers that add up to 1 along the last axis."""
+    numbers = np.random.default_rng(seed).random(shape) + 0.01
+    return (numbers / numbers.sum(axis=-1, keepdims=True)).astype(np.float32)
+
+
+def between(seed, low, high, *shape):
+    return np.random.default_rng(seed).uniform(low, high, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_each_step_and_all_of_them(size):
+    B, H, N, M = size
+    key, memory, previous = normal(1, B, H, M), normal(2, B, N, M), shares(3, B, H, N)
+    strength, gate, exponent = between(4, 0, 9, B, H), between(5, 0, 1, B, H), between(6, 1, 5, B, H)
+    shifts = shares(7, B, H, min(N, 5))
+    check(content_weights(key, memory, strength), addressing.content_weights, key, memory, strength)
+    check(interpolate(shares(8, B, H, N), previous, gate), addressing.interpolate, shares(8, B, H, N), previous, gate)
+    check(shift(previous, shifts), addressing.shift, previous, shifts)
+    check(sharpen(previous, exponent), addressing.sharpen, previous, exponent)
+    got = address(key, memory, previous, strength=strength, gate=gate, shifts=shifts, exponent=exponent)
+    check(got, addressing.address, key, memory, previous, strength, gate, shifts, exponent)
+    np.testing.assert_allclose(got.sum(axis=-1), 1, rtol=1e-5)
+
+
+def test_a_whole_shift_moves_every_place_around_the_end():
+    weights = np.eye(1, 5, 4, dtype=np.float32)[None]
+    forward = np.array([[[0, 0, 1]]], np.float32)
+    assert shift(weights, forward).tolist() == [[[1, 0, 0, 0, 0]]]
+    assert shift(weights, forward[..., ::-1].copy()).tolist() == [[[0, 0, 0, 1, 0]]]
+
+
+def test_a_closed_gate_keeps_the_last_weights_and_an_open_one_forgets_them():
+    weights, previous = shares(1, 1, 2, 9), shares(2, 1, 2, 9)
+    out = interpolate(weights, previous, np.array([[0, 1]], np.float32))
+    np.testing.assert_array_equal(out[0, 0], previous[0, 0])
+    np.testing.assert_array_equal(out[0, 1], weights[0, 1])
+
+
+@pytest.mark.parametrize("exponent", [1.0, 30.0, 1e4, 1e30])
+def test_the_sharpest_of_exponents_leaves_the_greatest(exponent):
+    weights = np.array([[[0.3, 0.3001, 0.2, 0.1999, 0]]], np.float32)
+    out = sharpen(weights, np.array([[exponent]], np.float32))
+    check(out, lambda w: addressing.sharpen(w / w.max(), np.array([[exponent]])), weights)
+    assert out[0, 0, 4] == 0
+
+
+def test_extreme_contents():
+    memory = normal(1, 1, 9, 4, size=1e30)
+    key = np.concatenate([memory[:, :1] * np.float32(1e-38), np.zeros((1, 1, 4), np.float32)], axis=1)
+    weights = content_weights(key, memory, np.array([[1e6, 1e6]], np.float32))
+    assert weights[0, 0, 0] > 0.999
+    np.testing.assert_allclose(weights[0, 1], 1 / 9, rtol=1e-6)
+
+
+GOOD = {
+    "key": normal(1, 2, 3, 4),
+    "memory": normal(2, 2, 6, 4),
+    "previous": shares(3, 2, 3, 6),
+    "strength": np.ones((2, 3), np.float32),
+    "gate": np.ones((2, 3), np.float32),
+    "shifts": shares(4, 2, 3, 3),
+    "exponent": np.ones((2, 3), np.float32),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("key", normal(1, 2, 3, 5), "memory: expected places of width 5"),
+        ("memory", normal(1, 1, 6, 4), "memory: expected places"),
+        ("memory", normal(1, 2, 6, 4).astype(float), "memory: expected a NumPy array of float32, got float64"),
+        ("previous", shares(3, 2, 3, 5), r"previous: expected shape \(2, 3, 6\)"),
+        ("strength", -np.ones((2, 3), np.float32), "strength: expected 0 to"),
+        ("strength", np.ones((2, 2), np.float32), r"strength: expected shape \(2, 3\)"),
+        ("gate", np.full((2, 3), 1.5, np.float32), "gate: expected 0 to 1"),
+        ("gate", np.full((2, 3), np.nan, np.float32), "gate: expected 0 to 1"),
+        ("shifts", shares(4, 2, 3, 2), "shifts: expected .* an odd number up to 6"),
+        ("shifts", shares(4, 2, 3, 7), "shifts: expected .* an odd number up to 6"),
+        ("shifts", shares(4, 2, 3, 0), "shifts: expected .* an odd number up to 6"),
+        ("exponent", np.full((2, 3), 0.5, np.float32), "exponent: expected 1 to"),
+    ],
+)
+def test_what_does_not_fit(name, value, message):
+    with pytest.raises(InputError, match=message) as error:
+        address(**{**GOOD, name: value})
+    assert "\n" not in str(error.value)

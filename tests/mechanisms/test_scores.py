@@ -1,0 +1,232 @@
+"""Each score against its formula in float64, at awkward sizes; what holds for all of them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastattn
+from fastattn.kernels.attention.additive import LIMIT
+from fastattn.kernels.attention.tiles import COLUMNS, KEYS, ROWS
+from fastattn.kernels.directions import directions
+from fastattn.mechanisms import (
+    Additive,
+    Content,
+    Dot,
+    General,
+    Graph,
+    Location,
+    Padded,
+    ScaledDot,
+    alibi_bias,
+    attend,
+    t5_bias,
+)
+from fastattn.reference.mechanisms import scores
+from tests.mechanisms.oracle import check_attention, inputs, normal
+
+SIZES = [
+    {"B": 1, "T": 1, "S": 1, "H": 1, "K": 1, "V": 1},
+    {},
+    {"H": 4, "G": 2},
+    {"T": ROWS + 1, "S": COLUMNS + 1, "K": 33, "V": 17},
+    {"B": 1, "T": 2 * ROWS - 1, "S": KEYS + 3, "H": 2, "K": 16, "V": COLUMNS},
+    {"T": 0},
+    {"S": 0},
+    {"B": 0},
+]
+
+
+def sizes_of(arrays):
+    (_, T, H, K), S = arrays[0].shape, arrays[1].shape[1]
+    return T, S, H, K
+
+
+def made(name, arrays, D=11):
+    """(score, its formula, the formula's parameters) for these arrays."""
+    T, S, H, K = sizes_of(arrays)
+    if name == "dot":
+        return Dot(), scores.dot, ()
+    if name == "scaled dot":
+        return ScaledDot(), scores.scaled_dot, ()
+    if name == "alibi":
+        bias = alibi_bias(H, T, S)
+        return ScaledDot(bias=bias), scores.scaled_dot, (None, 0.0, bias)
+    if name == "t5":
+        bias = t5_bias(normal(4, 8, H), T, S, max_distance=20)
+        return ScaledDot(0.3, bias=bias), scores.scaled_dot, (0.3, 0.0, bias)
+    if name == "softcap":
+        return ScaledDot(2.0, softcap=1.5), scores.scaled_dot, (2.0, 1.5)
+    if name == "content":
+        return Content(3.5), scores.content, (3.5,)
+    if name == "general":
+        weight = normal(4, K, K, size=K**-0.5)
+        return General(weight), scores.general, (np.repeat(weight[None], H, axis=0),)
+    if name == "general, each head's":
+        weight = normal(4, H, K, K, size=K**-0.5)
+        return General(weight), scores.general, (weight,)
+    if name == "additive":
+        W, U, v = normal(4, D, K), normal(5, D, K), normal(6, D)
+        return Additive(W, U, v), scores.additive, tuple(np.repeat(x[None], H, axis=0) for x in (W, U, v))
+    if name == "additive, each head's":
+        parameters = normal(4, H, D, K), normal(5, H, D, K), normal(6, H, D), normal(7, H, D)
+        return Additive(*parameters), scores.additive, parameters
+    assert name == "graph"
+    vector = normal(4, H, 2 * K)
+    return Graph(vector, 0.1), scores.graph, (vector, 0.1)
+
+
+NAMES = (
+    "dot", "scaled dot", "alibi", "t5", "softcap", "content", "general", "general, each head's", "additive",
+    "additive, each head's", "graph",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_agrees_with_its_formula(name, size):
+    arrays = inputs(**size)
+    score, formula, parameters = made(name, arrays)
+    got = attend(*arrays, score=score, return_weights=True)
+    check_attention(got, formula, arrays, parameters)
+    np.testing.assert_array_equal(attend(*arrays, score=score), got[0])
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_location_needs_no_keys(size):
+    query, _, value = arrays = inputs(**size)
+    T, S, H, K = sizes_of(arrays)
+    if value.shape[2] != H:
+        value = np.repeat(value, 2, axis=2)
+    for weight in (normal(4, S + 2, K), normal(4, H, S, K)):
+        score = Location(weight)
+        got = attend(query, None, value, score=score, return_weights=True)
+        every = np.broadcast_to(weight, (H, *weight.shape[-2:]))
+        check_attention(got, lambda q, k, w: scores.location(q, w, S), (query, value, value), (every,))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_heads_it_is_one_head(name):
+    arrays = inputs(H=1)
+    score, _, _ = made(name, arrays)
+    out, weights = attend(*arrays, score=score, return_weights=True)
+    plain, plain_weights = attend(*(x[:, :, 0] for x in arrays), score=score, return_weights=True)
+    np.testing.assert_array_equal(plain, out[:, :, 0])
+    np.testing.assert_array_equal(plain_weights, weights[:, 0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_key_is_taken_as_it_is(name):
+    query, key, value = arrays = inputs(S=1)
+    score, _, _ = made(name, arrays)
+    np.testing.assert_allclose(attend(*arrays, score=score), np.repeat(value, query.shape[1], axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"alibi", "t5"}))
+def test_keys_in_another_order_with_their_values(name):
+    query, key, value = arrays = inputs(S=2 * COLUMNS + 3)
+    score, _, _ = made(name, arrays)
+    order = np.random.default_rng(0).permutation(key.shape[1])
+    one, other = attend(*arrays, score=score), attend(query, key[:, order], value[:, order], score=score)
+    np.testing.assert_allclose(other, one, atol=3e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_changes_no_bit(name):
+    query, key, value = arrays = inputs(S=KEYS + 9, T=4)
+    lengths = np.array([KEYS + 9, 5])
+    score, _, _ = made(name, arrays)
+    out = attend(*arrays, score=score, seen=Padded(lengths))
+    key[1, 5:], value[1, 5:] = 1e30, -7
+    np.testing.assert_array_equal(attend(*arrays, score=score, seen=Padded(lengths)), out)
+    alone, _, _ = made(name, (query[1:], key[1:, :5], value))
+    few = attend(query[1:], key[1:, :5], value[1:, :5], score=alone)
+    np.testing.assert_allclose(few, out[1:], atol=2e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_threads_and_company_change_no_bit(name):
+    arrays = inputs(B=3, T=LIMIT + 5, S=40)
+    score, _, _ = made(name, arrays)
+    out = attend(*arrays, score=score, threads=1)
+    np.testing.assert_array_equal(attend(*arrays, score=score, threads=2), out)
+    np.testing.assert_array_equal(attend(*(x[1:2] for x in arrays), score=score), out[1:2])
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-3, 6.0, 1e4, 1e18])
+@pytest.mark.parametrize("name", ["dot", "content", "general", "additive", "additive, each head's", "graph"])
+def test_inputs_of_any_size(name, size):
+    arrays = inputs(T=ROWS + 2, S=COLUMNS + 5, size=size)
+    score, formula, parameters = made(name, arrays)
+    check_attention(attend(*arrays, score=score, return_weights=True), formula, arrays, parameters)
+
+
+def test_directions_of_any_float32():
+    x = np.array([[3, 4], [3e38, 3e38], [1e-45, 0], [6e-42, -8e-42], [1e-30, 1e-45], [0, 0]], np.float32)
+    expected = [[0.6, 0.8], [0.5**0.5, 0.5**0.5], [1, 0], [0.6, -0.8], [1, 1e-15], [0, 0]]
+    np.testing.assert_allclose(directions(x), expected, rtol=2e-3, atol=1e-6)
+    np.testing.assert_allclose(directions(x[:2]), expected[:2], rtol=2e-7)
+    assert np.isnan(directions(np.array([[np.nan, 1], [1, np.inf]], np.float32))).all()
+    wide = normal(1, 70, 4 * COLUMNS + 3)
+    lengths = np.linalg.norm(wide.astype(np.float64), axis=1, keepdims=True)
+    np.testing.assert_allclose(directions(wide), wide / lengths, rtol=1e-6)
+    assert directions(np.empty((0, 3), np.float32)).shape == (0, 3)
+
+
+@pytest.mark.parametrize("slope", [-0.5, 0.0, 1.0, 1.5])
+def test_a_leaky_relu_of_any_slope(slope):
+    arrays, vector = inputs(), normal(4, 3, 14)
+    got = attend(*arrays, score=Graph(vector, slope), return_weights=True)
+    check_attention(got, scores.graph, arrays, (vector, slope))
+
+
+def additive_of_sums(a, b, vector):
+    """Additive attention whose projections are these numbers, (T,) and (S,), by an identity of width 1."""
+    one = np.ones((1, 1), np.float32)
+    query, key = (np.array(x, np.float32)[None, :, None] for x in (a, b))
+    value = normal(3, 1, len(b), 3)
+    parameters = one, one, np.array([vector], np.float32)
+    got = attend(query, key, value, score=Additive(*parameters), return_weights=True)
+    arrays = tuple(x[:, :, None] for x in (query, key, value))
+    got = got[0][:, :, None], got[1][:, None]
+    check_attention(got, scores.additive, arrays, tuple(p[None] for p in parameters))
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ([-44, -36, -35, -34.9, 0, 35, 35.1, 44, 50], [0.5, -0.5, 0]),
+        ([100, -100, 3e38, -3e38], [-35, 35, 1, 0]),
+        ([100, -100, 60, -60], [-100, 100, -99.5, 99.5, -60.25, 59, 0]),
+        ([20, -20], [-20.5, 20.5, 20, -20, 0]),
+        ([0.0, 1e-7, -1e-7, 1e-20], [0.0, 1e-7, -1e-7, -1e-20]),
+        (np.linspace(-12, 12, 97), np.linspace(-12, 12, 97)),
+    ],
+)
+def test_the_tanh_of_sums_of_any_size(a, b):
+    """Where exponentials of both parts would overflow, or are cut, tanh is as right."""
+    additive_of_sums(a, b, 3.0)
+
+
+def test_a_query_that_is_no_number_stays_alone():
+    query, key, value = inputs(B=1, T=12, H=1)
+    W, U, v = normal(4, 10, 7), normal(5, 10, 7), normal(6, 10)
+    for number in (np.nan, np.inf):
+        query[0, 3] = number
+        out = attend(query, key, value, score=Additive(W, U, v))[0, :, 0]
+        assert np.isfinite(np.delete(out, 3, axis=0)).all()
+        assert np.isnan(out[3]).all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(D=st.integers(1, 70), T=st.integers(1, 20), S=st.integers(1, 40), data=st.data())
+def test_additive_of_any_shape(D, T, S, data):
+    arrays = inputs(B=1, T=T, S=S, H=2, K=3)
+    score, formula, parameters = made("additive, each head's", arrays, D)
+    seen = Padded(data.draw(st.integers(0, S)))
+    mask = np.arange(S) < seen.lengths
+    check_attention(attend(*arrays, score=score, seen=seen, return_weights=True), formula, arrays, parameters, mask)
+
+
+def test_the_scores_are_public():
+    assert fastattn.mechanisms.attend is attend

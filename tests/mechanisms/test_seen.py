@@ -1,0 +1,188 @@
+"""What each mask shows, alone and together, for scores of each kernel."""
+
+import numpy as np
+import pytest
+
+from fastattn.kernels.attention.additive import LIMIT
+from fastattn.kernels.attention.tiles import KEYS
+from fastattn.mechanisms import (
+    Additive,
+    Causal,
+    Everything,
+    Graph,
+    LocalMonotonic,
+    LocalPredictive,
+    Mask,
+    Neighbours,
+    Padded,
+    Restricted,
+    ScaledDot,
+    Sentences,
+    attend,
+)
+from fastattn.reference.mechanisms import results, scores, seen
+from tests.mechanisms.oracle import check, check_attention, inputs, normal
+
+T, S = 13, 40
+LENGTHS = np.array([31, 0])
+ANY = np.random.default_rng(5).random((2, 3, T, S)) < 0.3
+STARTS, INDICES = np.array([0, 3, 3, 4, *[4] * (T - 3)]), np.array([0, 39, 7, 12])
+GRAPH = Neighbours(STARTS, INDICES)
+CASES = {
+    "everything": (Everything(), True),
+    "padded": (Padded(LENGTHS), seen.padded(LENGTHS, S)),
+    "padded alike": (Padded(7), seen.padded(np.array([7, 7]), S)),
+    "causal": (Causal(), seen.causal(T, S)),
+    "causal, later": (Causal([9, -3]), seen.causal(T, S, (9, -3))),
+    "restricted": (Restricted(5), seen.restricted(T, S, 5)),
+    "restricted, even": (Restricted(4), seen.restricted(T, S, 4)),
+    "restricted to one": (Restricted(1), seen.restricted(T, S, 1)),
+    "wider than all": (Restricted(2**70), True),
+    "local-m": (LocalMonotonic(3), seen.local_monotonic(T, S, 3)),
+    "mask": (Mask(ANY), ANY),
+    "mask of keys": (Mask(ANY[0, 0, 0]), ANY[0, 0, 0]),
+    "nothing": (Mask(np.zeros((1, 1), bool)), np.zeros((1, 1), bool)),
+    "neighbours": (GRAPH, seen.neighbours(STARTS, INDICES, S)),
+    "several": (
+        (Padded(LENGTHS), Causal(4), LocalMonotonic(9), Mask(ANY)),
+        seen.padded(LENGTHS, S) & seen.causal(T, S, (4,)) & seen.restricted(T + 4, S, 19)[4:] & ANY,
+    ),
+    "neighbours to come": ((GRAPH, Causal()), seen.neighbours(STARTS, INDICES, S) & seen.causal(T, S)),
+    "paddings": ((Padded(20), Padded([30, 10])), seen.padded(np.array([20, 10]), S)),
+}
+ADDITIVE = normal(4, 3, 8, 7), normal(5, 3, 8, 7), normal(6, 3, 8)
+SCORES = {
+    "dot": (ScaledDot(), scores.scaled_dot, ()),
+    "capped": (ScaledDot(softcap=2.0), scores.scaled_dot, (None, 2.0)),
+    "additive": (Additive(*ADDITIVE), scores.additive, ADDITIVE),
+    "graph": (Graph(normal(4, 3, 14)), scores.graph, (normal(4, 3, 14),)),
+}
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_its_formula(name, score):
+    arrays, (given, mask), (mine, formula, parameters) = inputs(T=T, S=S), CASES[name], SCORES[score]
+    got = attend(*arrays, score=mine, seen=given, return_weights=True)
+    check_attention(got, formula, arrays, parameters, mask)
+    assert (got[1][~np.broadcast_to(mask, got[1].shape)] == 0).all()
+    blind = ~np.broadcast_to(mask, got[1].shape).any(axis=-1).transpose(0, 2, 1)
+    assert (got[0][blind] == 0).all()
+    np.testing.assert_array_equal(attend(*arrays, score=mine, seen=given), got[0])
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_bands_across_blocks_of_keys_and_of_queries(score):
+    arrays = inputs(B=1, T=LIMIT + 9, S=KEYS + 60, H=3, K=7)
+    mine, formula, parameters = SCORES[score]
+    given = Causal(150), LocalMonotonic(40)
+    mask = seen.causal(LIMIT + 9, KEYS + 60, (150,)) & (
+        np.abs(np.arange(KEYS + 60) - np.arange(LIMIT + 9)[:, None] - 150) <= 40
+    )
+    check_attention(attend(*arrays, score=mine, seen=given, return_weights=True), formula, arrays, parameters, mask)
+
+
+def test_a_mask_and_a_bias_of_arrays_without_heads():
+    arrays = tuple(x[:, :, 0] for x in inputs(T=T, S=S))
+    bias, mask = normal(7, 2, T, S), ANY[:, 0]
+    out, weights = attend(*arrays, score=ScaledDot(bias=bias), seen=Mask(mask), return_weights=True)
+    heads = tuple(x[:, :, None] for x in arrays)
+    check_attention(
+        (out[:, :, None], weights[:, None]),
+        scores.scaled_dot,
+        heads,
+        (None, 0.0, bias[:, None]),
+        mask[:, None],
+    )
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("rest", [(), (Causal(),)], ids=["alone", "causal"])
+def test_sentences_end_to_end(score, rest):
+    query_starts, key_starts = [0, 4, 4, T], [0, 0, 17, S]
+    arrays = inputs(B=1, T=T, S=S)
+    mine, formula, parameters = SCORES[score]
+    got = attend(*arrays, score=mine, seen=(Sentences(query_starts, key_starts), *rest), return_weights=True)
+    mask = seen.sentences(query_starts, key_starts)
+    if rest:
+        mask = mask & np.concatenate([np.zeros((4, S), bool), np.arange(S) - 17 <= np.arange(T - 4)[:, None]])
+    check_attention(got, formula, arrays, parameters, mask)
+
+
+def test_sentences_have_their_own_bits():
+    query, key, value = inputs(B=1, T=30, S=30)
+    starts = [0, 11, 30]
+    out = attend(query, key, value, seen=Sentences(starts))
+    np.testing.assert_array_equal(out[:, :11], attend(query[:, :11], key[:, :11], value[:, :11]))
+
+
+def test_neighbours_of_edges():
+    graph = Neighbours.from_edges([(0, 2), (2, 1), (0, 2)], 4)
+    assert graph.starts.tolist() == [0, 2, 4, 7, 8] and graph.indices.tolist() == [0, 2, 1, 2, 0, 1, 2, 3]
+    alone = Neighbours.from_edges([(0, 2)], 3, self_loops=False)
+    assert alone.starts.tolist() == [0, 1, 1, 2] and alone.indices.tolist() == [2, 0]
+    assert Neighbours.from_edges([], 2, self_loops=False).starts.tolist() == [0, 0, 0]
+
+
+PLACES = normal(4, 3, 8, 7), normal(5, 3, 8)
+
+
+def predicted(query, lengths, distance):
+    """(places, mask, factors) in float64 for the mask; no window ends at a key to within rounding."""
+    places = seen.predicted_places(query.astype(np.float64), *(x.astype(np.float64) for x in PLACES), lengths)
+    near = np.abs(np.abs(np.arange(S) - places.transpose(0, 2, 1)[..., None]) - distance)
+    assert near[lengths > 0].min() > 1e-4
+    return seen.local_predictive(places, S, distance)
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("more", ["", "padded", "causal", "mask"])
+@pytest.mark.parametrize("distance", [0.8, 3, 100.5])
+def test_local_predictive(score, more, distance):
+    query, key, value = arrays = inputs(T=T, S=S)
+    mine, formula, parameters = SCORES[score]
+    lengths = LENGTHS if more == "padded" else np.array([S, S])
+    extra, mask = {
+        "": ((), True),
+        "padded": ((Padded(LENGTHS),), seen.padded(LENGTHS, S)),
+        "causal": ((Causal(9),), seen.causal(T, S, (9,))),
+        "mask": ((Mask(ANY),), ANY),
+    }[more]
+    mask = mask & predicted(query, lengths, distance)
+    given = (LocalPredictive(*PLACES, distance), *extra)
+    out, weights = attend(*arrays, score=mine, seen=given, return_weights=True)
+
+    def weighed(query, key, weight, vector, *parameters):
+        places = seen.predicted_places(query, weight, vector, lengths)
+        factors = seen.gaussian(places, S, distance)
+        return results.weights(formula(query, key, *parameters), mask) * factors
+
+    check(weights, weighed, query, key, *PLACES, *parameters)
+    check(out, lambda q, k, v, *p: results.soft(weighed(q, k, *p), v), query, key, value, *PLACES, *parameters)
+    np.testing.assert_array_equal(attend(*arrays, score=mine, seen=given), out)
+
+
+@pytest.mark.parametrize("distance", [0, 1e-300, 1e300])
+def test_distances_of_any_size(distance):
+    query, key, value = inputs(B=1, T=3, S=8, H=1)
+    zero = np.zeros((1, 7), np.float32), np.zeros(1, np.float32)  # p = S / 2
+    out = attend(query, key, value, seen=LocalPredictive(*zero, distance))
+    expected = attend(query, key, value) if distance > 1 else np.repeat(value[:, 4:5], 3, axis=1)
+    np.testing.assert_allclose(out, expected, atol=2e-6)
+
+
+def test_a_place_that_is_no_number_says_so():
+    query, key, value = inputs(T=T, S=S)
+    query[0, 2, 1] = np.nan
+    out = attend(query, key, value, seen=LocalPredictive(*PLACES, 3))
+    assert np.isnan(out[0, 2, 1]).all()
+    out[0, 2, 1] = 0
+    assert np.isfinite(out).all()
+
+
+def test_windows_on_any_threads_and_in_any_company():
+    arrays = inputs(B=3, T=50, S=60)
+    given = LocalPredictive(*PLACES, 4)
+    out = attend(*arrays, seen=given, threads=1)
+    np.testing.assert_array_equal(attend(*arrays, seen=given, threads=2), out)
+    np.testing.assert_array_equal(attend(*(x[1:2] for x in arrays), seen=given), out[1:2])

@@ -1,0 +1,96 @@
+"""Attention and its neighbours against the ONNX project's own node tests, at that suite's tolerances."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tests import ROOT
+
+pytest.importorskip("onnx", minversion="1.23", reason="onnx, which has the cases, comes with the test extra")
+
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from tests.onnx_operators.cases import Case, collect
+from tests.onnx_operators.modifiers import translate
+from tests.onnx_operators.operators import OPERATORS
+
+CASES = list(collect())
+# The number of cases in onnx 1.23: a suite of fewer tests would pass by having lost them.
+COUNTS = {
+    "Attention": 93,
+    "FlexAttention": 11,
+    "Gelu": 4,
+    "LayerNormalization": 19,
+    "RMSNormalization": 19,
+    "RotaryEmbedding": 8,
+    "Softmax": 7,
+}
+TWO_BFLOAT16_STEPS = 2.0**-6  # the suite's own allowance for that type
+
+
+# Until functions of users are compiled into attention.
+WAITING = pytest.mark.xfail(raises=NotImplementedError, strict=True)
+NODES = [pytest.param(c, id=c.name, marks=[WAITING] * ("score_mod" in c.node.attributes)) for c in CASES]
+
+
+@pytest.mark.parametrize("case", NODES)
+def test_node(case: Case):
+    outputs = OPERATORS[case.node.operator](case.node)
+    wanted = [output for index, output in enumerate(outputs) if case.node.wants(index)]
+    assert len(wanted) == len(case.expected)
+    for output, expected in zip(wanted, case.expected):
+        assert output.shape == expected.shape and output.dtype == expected.dtype
+        rtol = case.rtol
+        if output.dtype.name == "bfloat16":
+            rtol = max(rtol, TWO_BFLOAT16_STEPS)
+            output, expected = output.astype(np.float32), expected.astype(np.float32)
+        np.testing.assert_allclose(output, expected, rtol=rtol, atol=case.atol)
+
+
+def test_every_case_is_there():
+    counts = Counter(case.node.operator for case in CASES)
+    assert all(counts[operator] >= count for operator, count in COUNTS.items()), counts
+
+
+MODIFIERS = {
+    f"{case.name} {name}": graph
+    for case in CASES
+    for name, graph in case.node.attributes.items()
+    if isinstance(graph, onnx.GraphProto)
+}
+
+
+@pytest.mark.parametrize("name", MODIFIERS)
+def test_a_modifier_as_a_function_is_the_graph(name: str):
+    """By itself: a softmax forgets what is added to all scores, and small ones are hardly capped."""
+    graph, scores = MODIFIERS[name], np.random.default_rng(0).normal(0, 20, (2, 3, 4, 5)).astype(np.float32)
+    (expected,) = ReferenceEvaluator(graph, opsets={"": 23}).run(None, {graph.input[0].name: scores})
+    modify = translate(graph, scores.shape)
+    got = [modify(score, *place) for place, score in np.ndenumerate(scores)]
+    np.testing.assert_allclose(np.reshape(got, scores.shape), expected, rtol=1e-6)
+    assert not np.array_equal(expected, scores)
+
+
+def test_a_modifier_over_several_scores_is_refused():
+    tensors = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, list("BHTS")) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Softmax", ["x"], ["y"])], "g", tensors[:1], tensors[1:])
+    with pytest.raises(NotImplementedError, match="Softmax of scores"):
+        translate(graph, (1, 1, 2, 3))
+
+
+def test_every_modifier_is_there():
+    assert len(MODIFIERS) >= 5
+
+
+def test_what_the_documents_say_of_onnx_is_in_its_schema():
+    text = (ROOT / "docs" / "coming-from-attention.md").read_text(encoding="utf-8").partition("\nAlike")[0]
+    cells = [line.split("|")[6] for line in text.splitlines() if line.startswith("|")]
+    named = {name for cell in cells[2:] for name in re.findall(r"`(\w+)", cell)}
+    schema = onnx.defs.get_schema("Attention", 25)
+    formal = {parameter.name for parameter in (*schema.inputs, *schema.outputs)}
+    everything = formal | set(schema.attributes)
+    assert named <= everything
+    assert everything - named == {"Q", "K", "V", "Y", "past_value", "present_key", "present_value"}
