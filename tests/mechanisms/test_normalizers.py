@@ -161,6 +161,17 @@ def test_a_map_of_the_input():
     np.testing.assert_array_equal(weights.mean(axis=1), flat)
 
 
+@pytest.mark.parametrize("rest", [(), (Causal(),)], ids=["alone", "causal"])
+def test_a_hard_choice_in_sentences_end_to_end(rest):
+    query, key, value = inputs(B=1, T=6, S=9)
+    given = (Sentences([0, 2, 2, 6], [0, 4, 7, 9]), *rest)
+    weights = attend(query, key, None, seen=given, normalizer=Pointer())
+    for score in (ScaledDot(), ScaledDot(softcap=30.0, bias=np.zeros(1, np.float32))):  # by the kernel, by the weights
+        out, hard = attend(query, key, value, score=score, seen=given, normalizer=Hard(), return_weights=True)
+        np.testing.assert_array_equal(hard.argmax(axis=-1), weights.argmax(axis=-1))
+        np.testing.assert_array_equal(results.soft(hard, value), out)
+
+
 def test_a_pointer_into_sentences_end_to_end():
     query, key, _ = inputs(B=1, T=6, S=9)
     weights = attend(query, key, None, seen=Sentences([0, 2, 6], [0, 4, 9]), normalizer=Pointer())
