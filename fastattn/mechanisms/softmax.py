@@ -108,8 +108,12 @@ def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], want: b
 
 def best_places(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> np.ndarray | None:
     """The most probable key of each query, (B, H, T), or NOWHERE or UNKNOWN; None: only the weights tell."""
-    if any(isinstance(part, LocalPredictive | Sentences) for part in seen):
+    if any(isinstance(part, LocalPredictive) for part in seen):
         return None
+    sentences = [part for part in seen if isinstance(part, Sentences)]
+    if sentences:
+        rest = tuple(part for part in seen if part is not sentences[0])
+        return _best_of_each_sentence(inputs, score, sentences[0], rest)
     view = inputs.view()
     for part in seen:
         view = part.limit(view)  # type: ignore[union-attr]
@@ -119,12 +123,9 @@ def best_places(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> np.ndar
     else:
         query_BTHK, key_BSGK, scale, softcap, bias = score.product(inputs.query_BTHK, inputs.key_BSGK)
         bias = None if bias is None else checked_bias(bias, view)
-        # a cap alone changes no order; numbers that float32 barely holds are for the softmax
-        if (
-            bias is not None
-            and (softcap != 0 or bias.max(initial=0) > LARGE)
-            or is_extreme(scale, 0, query_BTHK, key_BSGK)
-        ):
+        # a cap alone changes no order
+        unclear = bias is not None and (softcap != 0 or bias.max(initial=0) > LARGE)
+        if unclear or is_extreme(scale, 0, query_BTHK, key_BSGK):
             return None
         options["factor"] = np.float32(scale)
     if view.mask is not None:
@@ -233,11 +234,30 @@ def weighted_sum(weights_BHTS: np.ndarray, value_BSGV: np.ndarray) -> np.ndarray
     return np.ascontiguousarray(sums.reshape(B, H, T, V).transpose(0, 2, 1, 3))
 
 
+def _best_of_each_sentence(
+    inputs: Inputs, score: Score, sentences: Sentences, rest: tuple[Seen, ...]
+) -> np.ndarray | None:
+    B, H, T, S = inputs.view().shape
+    if B != 1:
+        raise InputError(one_row_of_sentences(B))
+    place_BHT = np.empty((B, H, T), np.int64)
+    for queries, keys in sentences.spans(T, S):
+        found = best_places(inputs.part(queries, keys), score, rest)
+        if found is None:
+            return None
+        place_BHT[:, :, queries] = np.where(found >= 0, found + keys.start, found)
+    return place_BHT
+
+
+def one_row_of_sentences(batch: int) -> str:
+    return f"query: expected a batch of 1, in which the sentences lie end to end, got {batch}"
+
+
 def _each_sentence(inputs: Inputs, score: Score, sentences: Sentences, rest: tuple[Seen, ...], want: bool) -> Result:
     """Sentence by sentence; to be one call of ``attention_ragged``, when there is one."""
     B, H, T, S = inputs.view().shape
     if B != 1:
-        raise InputError(f"query: expected a batch of 1, in which the sentences lie end to end, got {B}")
+        raise InputError(one_row_of_sentences(B))
     out_BTHV = np.empty((B, T, H, inputs.value_BSGV.shape[3]), np.float32)
     weights_BHTS = np.zeros((B, H, T, S), np.float32) if want else None
     for queries, keys in sentences.spans(T, S):
