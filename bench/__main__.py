@@ -4,6 +4,9 @@
     python -m bench --list                    the parts
     python -m bench report RESULTS.json       write RESULTS.md and the plots from earlier results
     python -m bench mechanisms [DOCUMENT]     every attention mechanism against plain NumPy; into a document's table
+    python -m bench growth [DOCUMENT]         attention's time and memory over the positions; into a document's table
+                                              and pictures/growth.svg beside the document
+    python -m bench gallery [FOLDER]          the pictures of docs/attention.md (default docs/pictures)
 
 Engines alternate in one process; figures are medians, ratios are of medians in one run. Peak arithmetic and memory
 bandwidth are measured in the same process. Progress goes to stderr, the tables to stdout. The exit status is 1 if a
@@ -44,11 +47,13 @@ def main() -> int:
         return 0
     if options.parts[:1] == ["report"]:
         return _report(parser, options)
-    if options.parts[:1] == ["mechanisms"]:
-        return _mechanisms(parser, options)
+    if options.parts[:1] in (["mechanisms"], ["growth"]):
+        return _into_document(parser, options)
+    if options.parts[:1] == ["gallery"]:
+        return _gallery(parser, options)
     unknown = [name for name in options.parts if name not in PARTS]
     if unknown:
-        parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}, mechanisms and report")
+        parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}, mechanisms, growth, gallery, report")
     if options.data is not None and not (options.data / "flores-dev").is_dir():
         parser.error(f"--data should name a folder that holds flores-dev, got {options.data}")
     return _run(options)
@@ -82,15 +87,29 @@ def _run(options: argparse.Namespace) -> int:
     return int(bool(results["failures"]))
 
 
-def _mechanisms(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    from bench.mechanisms import run
+def _into_document(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    from bench import growth, mechanisms
     from fastattn.runtime.threads import thread_limit
 
-    if len(options.parts) > 2 or not all(Path(name).is_file() for name in options.parts[1:]):
-        parser.error("mechanisms takes one document at most, a file that is there")
+    name = options.parts[0]
+    if len(options.parts) > 2 or not all(Path(path).is_file() for path in options.parts[1:]):
+        parser.error(f"{name} takes one document at most, a file that is there")
     size = "toy" if options.toy else "quick" if options.quick else "full"
+    document = Path(options.parts[1]) if options.parts[1:] else None
     threads = options.threads[-1] if options.threads else thread_limit()
-    return run(size, threads, options.only, Path(options.parts[1]) if options.parts[1:] else None)
+    if name == "growth":
+        return growth.run(size, threads, document)
+    return mechanisms.run(size, threads, options.only, document)
+
+
+def _gallery(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    from bench import gallery
+
+    if len(options.parts) > 2:
+        parser.error("gallery takes one folder at most")
+    folder = Path(options.parts[1]) if options.parts[1:] else ROOT / "docs" / "pictures"
+    print(f"written: {len(gallery.write(folder))} pictures in {folder}")
+    return 0
 
 
 def _report(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:

@@ -7,7 +7,6 @@ differ by more than rounding, the run fails.
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -16,11 +15,10 @@ import numpy as np
 
 from bench.machine import describe, processors
 from bench.operations.table import normal
-from bench.timing import alternate, library_threads
-from fastattn import mechanisms, use_threads
+from bench.timing import alternate, limited_to
+from fastattn import mechanisms
 from fastattn.mechanisms import attend
 from fastattn.reference.mechanisms import addressing, graph, results, scores, seen
-from fastattn.runtime.threads import thread_limit
 
 ROUNDS, SECONDS = 7, 4.0
 PLACE = re.compile(r"(?<=<!-- cost: written by python -m bench mechanisms -->\n).*?(?=<!-- end of cost -->)", re.DOTALL)
@@ -208,9 +206,7 @@ def cases(sizes: Sizes) -> Iterator[Case]:
 def measure(size: str, threads: int, only: str = "") -> tuple[str, bool]:
     """(the table in Markdown, whether all results agree)."""
     rows, agree = [], True
-    # all threads are what NumPy's library takes by itself
-    limited = nullcontext() if threads == thread_limit() else library_threads(threads)
-    with limited, use_threads(threads):
+    with limited_to(threads):
         for case in cases(SIZES[size]):
             if only not in case.name:
                 continue

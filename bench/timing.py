@@ -63,6 +63,16 @@ def sample(
 
 
 @contextlib.contextmanager
+def limited_to(threads: int) -> Iterator[None]:
+    """fastattn and the libraries on so many threads; all that there are is what these take by themselves."""
+    from fastattn.runtime.threads import thread_limit, use_threads  # not before what measures imports
+
+    limited = contextlib.nullcontext() if threads == thread_limit() else library_threads(threads)
+    with limited, use_threads(threads):
+        yield
+
+
+@contextlib.contextmanager
 def library_threads(count: int) -> Iterator[None]:
     """Limit NumPy's BLAS, OpenMP and PyTorch, if installed, to ``count`` threads; tokenizers to one or all."""
     import threadpoolctl

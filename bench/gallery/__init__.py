@@ -1,0 +1,18 @@
+"""The pictures of docs/attention.md, made by the mechanisms themselves: ``python -m bench gallery [FOLDER]``."""
+
+from pathlib import Path
+
+from bench.gallery import masks, weights
+
+PICTURES = {**weights.PICTURES, **masks.PICTURES}
+
+
+def write(folder: Path) -> list[Path]:
+    """Write each as NAME.svg; their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for name, draw in PICTURES.items():
+        path = folder / f"{name}.svg"
+        path.write_text(draw(), encoding="utf-8", newline="\n")
+        made.append(path)
+    return made

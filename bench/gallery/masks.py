@@ -1,0 +1,152 @@
+"""Pictures of what is seen: where the weights are not 0; and of graphs."""
+
+from typing import Any
+
+import numpy as np
+
+from bench.gallery.drawing import graph_picture, seen_picture, weights_picture
+from bench.gallery.example import WIDTH, even, normal
+from bench.gallery.weights import weights_of
+from bench.svg import Panel, plot
+from fastattn import attention
+from fastattn import mechanisms as m
+from fastattn.mechanisms import attend
+
+N = 10  # positions
+EDGES = [(0, 1), (0, 2), (0, 3), (1, 2), (3, 4), (4, 5), (5, 6), (6, 7), (7, 4)]
+NODES = 8
+
+
+def seen_weights(seen: m.seen.Seen | tuple[m.seen.Seen, ...], T: int = N, S: int = N) -> np.ndarray:
+    return weights_of(*even(T, S), seen=seen)
+
+
+def one(seen: m.seen.Seen) -> str:
+    return seen_picture([("", seen_weights(seen))])
+
+
+def padded() -> str:
+    """A batch of two."""
+    query, key = (np.concatenate([x, x]) for x in even(6, 8))
+    _, weights = attend(query, key, key, seen=m.Padded([8, 5]), return_weights=True)
+    return seen_picture([("length 8", weights[0]), ("length 5", weights[1])])
+
+
+def causal() -> str:
+    panels = [("offset 0", seen_weights(m.Causal(), 6, 6)), ("offset 4", seen_weights(m.Causal(offset=4), 6, 10))]
+    return seen_picture(panels)
+
+
+def sentences() -> str:
+    starts = [0, 3, 7, 12]
+    panels = [
+        ("sentences", seen_weights(m.Sentences(starts), 12, 12)),
+        ("and causal", seen_weights((m.Sentences(starts), m.Causal()), 12, 12)),
+    ]
+    return seen_picture(panels)
+
+
+def local_predictive() -> str:
+    """Queries whose windows' middles go from the first keys to the last."""
+    query, key = np.linspace(-1.2, 1.2, N, dtype=np.float32).reshape(1, N, 1), np.zeros((1, 20, 1), np.float32)
+    seen = m.LocalPredictive(np.float32([[1]]), np.float32([3]), distance=4)
+    return weights_picture(weights_of(query, key, seen=seen), list(range(N)), list(range(20)))
+
+
+def any_mask() -> str:
+    """A chessboard of 2 x 2, say."""
+    t, s = np.mgrid[:N, :N]
+    return one(m.Mask((t // 2 + s // 2) % 2 == 0))
+
+
+def graph_network() -> str:
+    """What node 0 takes from its neighbours, in each head."""
+    near = m.Neighbours.from_edges(EDGES, NODES)
+    features, weight, vector = normal(13, NODES, 6), normal(14, 3, 4, 6) / 2, normal(15, 3, 8) / 2
+    _, weights_EH = m.graph_attention(features, weight, vector, near, return_weights=True)
+    first = slice(*near.starts[:2])
+    panels = [
+        (f"head {h}", EDGES, dict(zip(near.indices[first].tolist(), weights_EH[first, h].tolist()))) for h in range(3)
+    ]
+    return graph_picture(panels, [str(n) for n in range(NODES)])
+
+
+def heterogeneous() -> str:
+    """What node 0 takes along each of two meta-paths, and what these are worth."""
+    kinds = [EDGES, [(0, 4), (0, 6), (2, 5), (1, 7), (3, 6)]]
+    paths = [m.Neighbours.from_edges(edges, NODES) for edges in kinds]
+    features, weight, vectors = normal(13, NODES, 6), normal(16, 1, 4, 6) / 2, normal(17, 2, 1, 8) / 2
+    semantic = normal(18, 5, 4), np.zeros(5, np.float32), normal(19, 5)
+    _, worth = m.heterogeneous_attention(features, weight, vectors, paths, *semantic)
+    panels = []
+    for p, (edges, near, vector) in enumerate(zip(kinds, paths, vectors)):
+        _, weights_EH = m.graph_attention(features, weight, vector, near, return_weights=True)
+        first = slice(*near.starts[:2])
+        own = dict(zip(near.indices[first].tolist(), weights_EH[first, 0].tolist()))
+        panels.append((f"meta-path {p}: weight {worth[p]:.2f}", edges, own))
+    return graph_picture(panels, [str(n) for n in range(NODES)])
+
+
+def complexity() -> str:
+    """The formulas of the table: layers of width 512, 64 positions around, kernels of 3."""
+    d, r, k = 512, 64, 3
+    n = [float(2**power) for power in range(6, 16)]
+    operations = {
+        "self-attention": [(x, x * x * d / 1e9) for x in n],
+        "restricted": [(x, r * x * d / 1e9) for x in n],
+        "recurrent": [(x, x * d * d / 1e9) for x in n],
+        "convolution": [(x, k * x * d * d / 1e9) for x in n],
+    }
+    paths = {
+        "self-attention": [(x, 1.0) for x in n],
+        "restricted": [(x, max(x / r, 1.0)) for x in n],
+        "recurrent": [(x, x) for x in n],
+        "convolution": [(x, float(np.log(x) / np.log(k))) for x in n],
+    }
+    left = Panel(f"d = {d}, r = {r}, k = {k}", "n", "billions of operations", operations, log_y=True)
+    return plot([left, Panel("", "n", "longest path", paths, log_y=True)])
+
+
+def functions() -> str:
+    """Masks as functions of positions, and a window with sinks, in ``fastattn.attention`` itself."""
+    document, prefix = np.repeat([0, 1, 2], [4, 3, 5]), 4
+    query, key = (x[:, :, None] for x in even(12, 12))
+
+    def same_document(b, h, t, s):
+        return (document[t] == document[s]) & (s <= t)
+
+    def prefix_first(b, h, t, s):
+        return (s < prefix) | (s <= t)
+
+    def weights(**options: Any) -> np.ndarray:
+        return attention(query, key, key, return_weights=True, **options)[1][0, 0]
+
+    panels = [
+        ("documents", weights(mask_mod=same_document)),
+        ("prefix", weights(mask_mod=prefix_first)),
+        ("window, 2 sinks", weights(causal=True, window=(2, 0), sinks=2)),
+    ]
+    return seen_picture(panels)
+
+
+def neighbours() -> str:
+    near = m.Neighbours.from_edges(EDGES, NODES)
+    query, key = (np.ascontiguousarray(x) for x in even(NODES, NODES))
+    return seen_picture([("", weights_of(query, key, seen=near))])
+
+
+PICTURES = {
+    "global": lambda: one(m.Everything()),
+    "padded": padded,
+    "causal": causal,
+    "restricted": lambda: one(m.Restricted(3)),
+    "local-m": lambda: one(m.LocalMonotonic(2)),
+    "local-p": local_predictive,
+    "sentences": sentences,
+    "neighbours": neighbours,
+    "any-mask": any_mask,
+    "functions": functions,
+    "gat": graph_network,
+    "han": heterogeneous,
+    "complexity": complexity,
+}

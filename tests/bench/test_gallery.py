@@ -1,0 +1,79 @@
+"""The pictures of docs/attention.md: each is there, well formed, and what the mechanisms make now."""
+
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+
+from bench import gallery
+from tests import ROOT
+
+FOLDER = ROOT / "docs" / "pictures"
+TEXT = (ROOT / "docs" / "attention.md").read_text(encoding="utf-8")
+SHOWN = re.findall(r"!\[[^]\n]+\]\(pictures/([\w-]+)\.svg\)", TEXT)
+COLOUR, NUMBER = re.compile(r"#[0-9a-f]{6}\b"), re.compile(r"\d+(?:\.\d+)?")
+
+
+def parts(svg):
+    """(its text without colours and numbers, the colours, the numbers)."""
+    colours = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in COLOUR.findall(svg)]
+    rest = COLOUR.sub("#", svg)
+    return NUMBER.sub("0", rest), np.array(colours), np.array(NUMBER.findall(rest), float)
+
+
+def same(one, other):
+    """Whether two pictures are alike; sums that differ in the last digits may change a colour by a little."""
+    (text, colours, numbers), (text2, colours2, numbers2) = parts(one), parts(other)
+    return (
+        text == text2
+        and colours.shape == colours2.shape
+        and numbers.shape == numbers2.shape
+        and np.abs(colours - colours2).max(initial=0) <= 8
+        and np.abs(numbers - numbers2).max(initial=0) <= 0.11
+    )
+
+
+def test_every_picture_is_shown_and_every_one_shown_is_there():
+    assert set(SHOWN) == {*gallery.PICTURES, "growth"} and len(SHOWN) == len(set(SHOWN))
+    assert {path.name for path in FOLDER.iterdir()} == {f"{name}.svg" for name in SHOWN}
+
+
+@pytest.mark.parametrize("name", gallery.PICTURES)
+def test_a_picture_is_what_is_made_now(name):
+    stored = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+    made = gallery.PICTURES[name]()
+    assert same(made, stored), f"python -m bench gallery makes another {name}.svg"
+    assert made == gallery.PICTURES[name]()
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_picture_is_small_and_well_formed(name):
+    path = FOLDER / f"{name}.svg"
+    root = xml.etree.ElementTree.parse(path).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg" and len(list(root.iter())) > 10
+    assert path.stat().st_size < 40_000
+
+
+def test_a_changed_picture_is_seen():
+    stored = (FOLDER / "scaled-dot.svg").read_text(encoding="utf-8")
+    assert same(stored, stored)
+    assert not same(stored, stored.replace("Berlin", "Paris"))
+    assert not same(stored, stored.replace("0.9", "0.7"))
+    assert not same(stored, (FOLDER / "dot.svg").read_text(encoding="utf-8"))
+    assert not same(stored, (FOLDER / "additive.svg").read_text(encoding="utf-8"))
+    cell = re.findall(r"<rect[^>]*/>", stored)[20]
+    assert not same(stored, stored.replace(cell, ""))
+
+
+def test_the_command(tmp_path):
+    def command(*arguments):
+        call = [sys.executable, "-m", "bench", "gallery", *arguments]
+        return subprocess.run(call, cwd=ROOT, capture_output=True, encoding="utf-8")
+
+    done = command(str(tmp_path / "new" / "folder"))
+    assert done.returncode == 0, done.stderr
+    assert {path.stem for path in (tmp_path / "new" / "folder").iterdir()} == set(gallery.PICTURES)
+    assert command("a", "b").returncode == 2
