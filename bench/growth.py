@@ -85,7 +85,8 @@ def picture(rows: list[Row]) -> str:
     time: Series = {name: [(float(n), times[name] * 1e3) for n, times, _ in rows] for name in (OURS, NEAR, PLAIN)}
     # below a tenth of a megabyte the system's pages are counted, not the arrays
     memory: Series = {
-        name: [(float(n), max(grown[name] / 1e6, 0.1)) for n, _, grown in rows if name in grown] for name in (OURS, PLAIN)
+        name: [(float(n), max(grown[name] / 1e6, 0.1)) for n, _, grown in rows if name in grown]
+        for name in (OURS, PLAIN)
     }
     first, last = rows[0][0], rows[-1][0]
     slopes: Series = {

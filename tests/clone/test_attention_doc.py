@@ -1,47 +1,72 @@
-"""What docs/attention.md shows runs, and has the shapes that it says; every mechanism is in it."""
+"""What docs/attention.md shows runs, and has the shapes that it says; every mechanism is in it, with a picture."""
 
+import ast
+import linecache
 import re
 
 import numpy as np
+import pytest
 
+from bench import growth
 from bench.mechanisms import PLACE
 from fastattn import mechanisms
 from tests import ROOT
 
 TEXT = (ROOT / "docs" / "attention.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+GALLERY = TEXT.partition("\n## Scores\n")[2]
 SHAPED = re.compile(r"^(\w+)(?:, \w+)* = .*# (\([\d, ]+\))$", re.MULTILINE)
 
 
-def test_every_block_runs_and_has_the_shapes_it_says():
-    names: dict = {}
+def run(block: str, file: str, names: dict) -> int:
+    """Run a block, statement by statement, as if it were a file; the number of shapes that it says, all checked."""
+    linecache.cache[file] = len(block), None, block.splitlines(keepends=True), file
     shaped = 0
-    for block in BLOCKS:
-        for line in re.split(r"\n(?=\S)", block):
-            exec(line, names)  # noqa: S102  our own words
-            for name, shape in SHAPED.findall(line):
-                assert str(names[name].shape) == shape, line
-                assert names[name].dtype == np.float32 and np.isfinite(names[name]).all(), line
-                shaped += 1
-    assert shaped >= 40
+    for statement in ast.parse(block).body:
+        exec(compile(ast.Module([statement], []), file, "exec"), names)  # noqa: S102  our own words
+        for name, shape in SHAPED.findall("\n".join(block.splitlines()[statement.lineno - 1 : statement.end_lineno])):
+            assert str(names[name].shape) == shape, ast.unparse(statement)
+            assert names[name].dtype == np.float32 and np.isfinite(names[name]).all(), ast.unparse(statement)
+            shaped += 1
+    return shaped
+
+
+@pytest.fixture(scope="module")
+def names():
+    """The names that there are when all has run."""
+    names: dict = {}
+    shaped = sum(run(block, f"attention.md block {n}", names) for n, block in enumerate(BLOCKS))
+    assert shaped >= 55
+    return names
+
+
+def test_every_block_runs_and_has_the_shapes_it_says(names):
+    assert names["svg"].startswith("<svg ") and "BlockMask(7 x 7" in repr(names["blocks"])
 
 
 def test_every_mechanism_is_shown():
     code = "\n".join(BLOCKS)
-    steps = {"content_weights", "interpolate", "shift", "sharpen", "semantic_attention", "alibi_slopes"}
+    steps = {"content_weights", "interpolate", "shift", "sharpen", "semantic_attention"}
     for name in set(mechanisms.__all__) - steps:
         assert re.search(rf"\b{name}\b", code), name
 
 
+def test_every_function_of_attention_is_shown():
+    code = "\n".join(BLOCKS)
+    of_attention = ("attention", "attention_ragged", "BlockMask", "and_masks", "or_masks", "explain_function")
+    for name in (*of_attention, "plot_attention"):
+        assert re.search(rf"\b{name}\b", code), name
+
+
 def test_examples_are_short():
-    assert all(len(block.splitlines()) <= 7 for block in BLOCKS[1:])
+    assert all(len(block.splitlines()) <= 8 for block in BLOCKS[1:])
+    assert all(len(line) <= 120 for line in TEXT.splitlines())
 
 
-def test_every_mechanism_has_a_place_for_its_picture():
-    sections = re.findall(r"^### .*\n\n(.*)", TEXT, re.MULTILINE)
-    mark = re.compile(r"<!-- picture: pictures/[\w-]+\.svg -->|!\[.*\]\(pictures/[\w-]+\.svg\)")
-    pictures = [mark.fullmatch(line) for line in sections]
-    assert all(pictures) and len(set(sections)) == len(sections)
+def test_every_mechanism_has_a_picture():
+    sections = re.findall(r"^### .*\n\n(.*)", GALLERY, re.MULTILINE)
+    pictures = [re.fullmatch(r"!\[.+\]\(pictures/[\w-]+\.svg\)", line) for line in sections]
+    assert all(pictures) and len(set(sections)) == len(sections) > 25
 
 
 def test_links_lead_somewhere():
@@ -49,7 +74,9 @@ def test_links_lead_somewhere():
     titles = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in found}
     for anchor in re.findall(r"\]\(#([\w-]+)\)", TEXT):
         assert anchor in titles
+    for path in re.findall(r"\]\(([\w./-]+)\)", TEXT):
+        assert (ROOT / "docs" / path).is_file(), path
 
 
-def test_the_benchmark_finds_its_place():
-    assert PLACE.search(TEXT)
+def test_the_benchmarks_find_their_places():
+    assert PLACE.search(TEXT) and growth.PLACE.search(TEXT)
