@@ -331,6 +331,18 @@ class Emitter:
         numerator = self.multiply(x, self.polynomial(square, TANH_ODD))
         return self.divide(numerator, self.polynomial(square, TANH_EVEN))
 
+    def tanh_by_exponential(self, x):
+        """tanh(x), absolute error below 1.5e-7 and next to none where it is near 1, at which ``tanh`` is 3e-7 off.
+
+        (1 - t) / (1 + t) of the magnitude, with t = e**-2x. NaN stays.
+        """
+        t = self.exp2(self.multiply(self.absolute(x), self.constant(-2.8853900817779268)))
+        one = self.constant(1.0)
+        magnitude = self.divide(self.subtract(one, t), self.add(one, t))
+        sign = self.builder.and_(self.builder.bitcast(x, self.integers), self.integer(-0x80000000))
+        bits = self.builder.or_(self.builder.bitcast(magnitude, self.integers), sign)
+        return self.builder.bitcast(bits, self.vector)
+
 
 # (2**f - 1) / f on |f| <= 1/2, minimax in relative error (9e-8), highest power first.
 EXP2 = (1.3264727e-3, 9.6715129e-3, 5.55073375e-2, 2.40222421e-1, 6.93146978e-1)
