@@ -9,9 +9,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from bench.attention_cases import Arrays
 
 
-def flex(
-    arrays: Arrays, score_mod: Callable | None = None, mask_mod: Callable | None = None
-) -> Callable[[], Any]:
+def flex(arrays: Arrays, score_mod: Callable | None = None, mask_mod: Callable | None = None) -> Callable[[], Any]:
     """A call of FlexAttention, compiled when first called, for as many threads as PyTorch has now."""
     query, key, value = map(torch.from_numpy, arrays)
     torch.compiler.reset()

@@ -113,6 +113,7 @@ def _compiled(arrays: Any, form: Form) -> Callable:
     call = flex(arrays, **{form.kind: function})
     try:
         call()
-    except Exception as error:  # noqa: BLE001  of the compiler that PyTorch looks for, or of what it cannot compile
-        raise Absent(f"FlexAttention does not compile here: {str(error).strip().splitlines()[0]}") from error
+    except Exception as error:  # there is no C++ compiler, or it takes a form that it cannot compile
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise Absent(f"FlexAttention does not compile here: {reason}") from error
     return call

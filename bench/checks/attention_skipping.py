@@ -48,7 +48,7 @@ def skipping(data: Data) -> tuple[bool, str]:
         times = timed(calls, threads, seconds=12.0)
         for name, seconds in list(times.items())[1:]:
             wanted = CAUSAL_SHARE if name == "causal" else WINDOW_SHARE
-            remark = milliseconds({name: seconds, "full": times["full"]})
+            remark = milliseconds({"it": seconds, "full": times["full"]})
             findings.at_most(f"{plural(threads)}, {name}:", seconds / times["full"], "of the full time", wanted, remark)
     return findings.verdict
 
