@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bench.machine import describe, processors
 from bench.operations.table import normal
 from bench.timing import alternate, library_threads
 from fastattn import mechanisms, use_threads
@@ -223,9 +224,16 @@ def measure(size: str, threads: int, only: str = "") -> tuple[str, bool]:
             mine, other = (f"{seconds * 1e3:.2f}" for seconds in times.values())
             rows.append(f"| {case.name} | {case.size} | {mine} | {other} | {ratio:.1f} |")
             print(rows[-1], file=sys.stderr, flush=True)
-    head = "| mechanism | queries x keys | fastattn, ms | NumPy, ms | times faster |\n| --- | --- | --- | --- | --- |\n"
-    noun = "thread" if threads == 1 else "threads"
-    return f"Float32, {threads} {noun}, medians of alternating runs:\n\n{head}" + "\n".join(rows) + "\n", agree
+    head = (
+        "| mechanism | queries x keys | fastattn, ms | NumPy, ms | times as fast |\n| --- | --- | --- | --- | --- |\n"
+    )
+    about = describe()
+    machine, versions = about["machine"], about["versions"]
+    lines = (
+        f"{machine['cpu']} ({machine['compiled_for']}, {machine['tile']} tiles), {threads} of {processors()} cores,",
+        f"numpy {versions['numpy']} with {versions['BLAS']}; float32, medians of alternating runs:",
+    )
+    return "\n".join((*lines, "", head)) + "\n".join(rows) + "\n", agree
 
 
 def run(size: str, threads: int, only: str, document: Path | None) -> int:

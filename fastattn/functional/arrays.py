@@ -49,7 +49,7 @@ class Problem:
         for x in arrays:
             batch, row, head = x.strides[:3]
             steps += [0, 0 if self.ragged else batch - x.shape[1] * row, head, row]
-        firsts = [writeable(x[0, 0, 0, :1]) for x in arrays]
+        firsts = [writeable(x[0, 0, :1]) for x in arrays]
         if firsts[0].dtype == np.float16:
             firsts = [first.view(np.int16) for first in firsts]
         return Laid(tuple(firsts), tuple(steps), self.starts)

@@ -230,7 +230,8 @@ def _attend(problem: Problem, options: _Options) -> np.ndarray | tuple[np.ndarra
     weights = np.zeros((B, H, T, S), np.float32) if check_bool("return_weights", options.return_weights) else None
     logs = _empty_logs(problem) if check_bool("return_logsumexp", options.return_logsumexp) else None
 
-    additive, plain = DOT, score_function is NO_FUNCTION and mask_function is NO_FUNCTION
+    additive: tuple[Any, np.ndarray] = DOT
+    plain = score_function is NO_FUNCTION and mask_function is NO_FUNCTION
     if options.additive_vector is not None:
         additive, plain, scale = _additive(problem, options.additive_vector, seen_N2), False, 1 / LOG2_E
     extreme = plain and is_extreme(scale, softcap, problem.query, problem.key)
@@ -242,7 +243,9 @@ def _attend(problem: Problem, options: _Options) -> np.ndarray | tuple[np.ndarra
         seen = (NO_RANGES if seen_N2 is None else seen_N2), sinks
         with nullcontext() if options.threads is None else use_threads(options.threads):
             masks = _kernel_mask(mask, blocks, mask_function)
-            invalid = attend_laid(problem.laid(), heads, seen, masks, form, _outputs(problem, weights, logs))
+            outputs = _outputs(problem, weights, logs)
+            N = int(problem.starts[0][-1])
+            invalid = int(attend_laid(problem.laid(), N, heads, seen, masks, form, outputs).sum())
     else:
         problem.out[...] = 0
         if logs is not None:

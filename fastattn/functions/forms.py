@@ -112,7 +112,8 @@ def handle_class(digest: str, forms: Forms, places: tuple[int, ...], size: int) 
     """For functions of this content; ``size`` in bytes, a multiple of 8, is that of their captured values."""
     if digest not in _classes:
         content = {"_numba_type_": Function(digest, forms, places)}
-        _classes[digest] = type("Handle", (Handle, ctypes.c_int64 * max(size // 8, 1)), content)
+        made = type("Handle", (Handle, ctypes.c_int64 * max(size // 8, 1)), content)
+        _classes.setdefault(digest, made)  # another thread may have been quicker
     return _classes[digest]
 
 

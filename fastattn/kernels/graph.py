@@ -159,7 +159,6 @@ def graph_attention(
     # as much to do in each part as its nodes have neighbours, and each node a little
     costs_N1 = starts_N1 + np.arange(N + 1)
     bounds_P1 = np.searchsorted(costs_N1, costs_N1[-1] * np.arange(parts + 1) // parts)
-    bounds_P1[-1] = N
     scratch_PN = np.empty((parts, degree * H if weights_EH is None else 0), np.float32)
     terms, dots = terms or (_NONE_2, _NONE_2), dots or (_NONE_3, _NONE_3)
     kept = _NONE_2 if weights_EH is None else weights_EH

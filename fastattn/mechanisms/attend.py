@@ -1,14 +1,14 @@
 """``attend``: a score, what is seen, a normalizer, combined in any way."""
 
 from contextlib import nullcontext
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from fastattn.errors import InputError, check_bool
 from fastattn.mechanisms.normalizers import Hard, Normalizer, Pointer, Saliency, Soft
 from fastattn.mechanisms.scores import ScaledDot, Score
-from fastattn.mechanisms.seen import Everything, Limit, LocalPredictive, Seen, Sentences
+from fastattn.mechanisms.seen import Everything, Seen
 from fastattn.mechanisms.softmax import best_places, checked_inputs, soft_attention
 from fastattn.runtime.threads import use_threads
 
@@ -65,18 +65,11 @@ def attend(
     Returns what the normalizer says, or with ``return_weights`` a tuple of that and the weights, (B, H, T, S), or
     (B, T, S) without heads. A query that sees no key yields zeros. InputError for arguments that do not fit.
     """
-    for name, given, kinds in (
-        ("score", score, Score),
-        ("normalizer", normalizer, Normalizer),
-        *(
-            ("seen", part, Limit | LocalPredictive | Sentences)
-            for part in (seen if isinstance(seen, tuple) else (seen,))
-        ),
-    ):
-        if not isinstance(given, kinds):
-            known = ", ".join(kind.__name__ for kind in kinds.__args__)
-            raise InputError(f"{name}: expected one of {known}, got {type(given).__name__}")
     parts = seen if isinstance(seen, tuple) else (seen,)
+    _check_kind("score", score, Score)
+    _check_kind("normalizer", normalizer, Normalizer)
+    for part in parts:
+        _check_kind("seen", part, Seen)
     wanted = check_bool("return_weights", return_weights)
     if value is None and not isinstance(normalizer, Pointer | Saliency):
         raise InputError("value: expected a NumPy array of float32; only Pointer and Saliency do without")
@@ -94,3 +87,9 @@ def attend(
         return result
     assert weights_BHTS is not None
     return result, weights_BHTS[:, 0] if inputs.headless else weights_BHTS
+
+
+def _check_kind(name: str, given: Any, kinds: Any) -> None:
+    if not isinstance(given, kinds):
+        known = ", ".join(kind.__name__ for kind in kinds.__args__)
+        raise InputError(f"{name}: expected one of {known}, got {type(given).__name__}")

@@ -74,8 +74,7 @@ class Hard:
 def _drawn(weights_TS: np.ndarray, shares_T: np.ndarray) -> np.ndarray:
     """For each row the first key up to which the weights add up to more than its share of them."""
     sums_TS = np.cumsum(weights_TS, axis=1, dtype=np.float64)
-    totals_T = sums_TS[:, -1]
-    bounds_T = np.minimum(shares_T * totals_T, np.nextafter(totals_T, 0))
+    bounds_T = shares_T * sums_TS[:, -1]  # below the total, as shares are below 1
     return np.minimum((sums_TS <= bounds_T[:, None]).sum(axis=1), weights_TS.shape[1] - 1)
 
 

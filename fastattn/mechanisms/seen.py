@@ -40,6 +40,11 @@ class View:
             return array[:, None]
         return array.reshape((1,) * (4 - array.ndim) + array.shape) if array.ndim < 4 else array
 
+    def options(self) -> dict[str, Any]:
+        """As ``fastattn.attention`` takes it."""
+        options = {"lengths": self.lengths_B, "causal": self.causal, "window": self.window, "mask": self.mask}
+        return options | ({"offset": self.offset_B} if self.causal or self.window is not None else {})
+
     def ranges(self) -> np.ndarray:
         """[B, T, 2] int64: the first key and the stop of what a query sees, the mask aside."""
         B, _, T, S = self.shape

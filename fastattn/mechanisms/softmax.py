@@ -1,7 +1,8 @@
 """The softmax over the scores of what is seen, and the weighted sum: which kernel computes it for which parts.
 
-Scores that are products go to ``fastattn.attention``; additive ones, a graph's neighbours and predicted places have a
-kernel each. Other combinations are made of these: neighbours become a mask, a predicted place's window too.
+Scores that are products or additive go to the kernel of ``fastattn.attention``; a graph's neighbours and predicted
+places have a kernel each. Other combinations are made of these: neighbours become a mask, and so does a predicted
+place's window.
 """
 
 from dataclasses import dataclass, replace
@@ -11,8 +12,8 @@ import numpy as np
 
 from fastattn.attention_float64 import LARGE, is_extreme
 from fastattn.errors import InputError
-from fastattn.functional import MAX_HEAD_WIDTH, attention
-from fastattn.kernels.attention.additive import additive_attention
+from fastattn.functional import additive_attention, attention
+from fastattn.functional.arrays import MAX_HEAD_WIDTH
 from fastattn.kernels.attention.choose import best_keys
 from fastattn.kernels.graph import graph_attention
 from fastattn.kernels.local import local_attention
@@ -107,8 +108,12 @@ def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], want: b
 
 def best_places(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> np.ndarray | None:
     """The most probable key of each query, (B, H, T), or NOWHERE or UNKNOWN; None: only the weights tell."""
-    if any(isinstance(part, LocalPredictive | Sentences) for part in seen):
+    if any(isinstance(part, LocalPredictive) for part in seen):
         return None
+    sentences = [part for part in seen if isinstance(part, Sentences)]
+    if sentences:
+        rest = tuple(part for part in seen if part is not sentences[0])
+        return _best_of_each_sentence(inputs, score, sentences[0], rest)
     view = inputs.view()
     for part in seen:
         view = part.limit(view)  # type: ignore[union-attr]
@@ -118,12 +123,9 @@ def best_places(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> np.ndar
     else:
         query_BTHK, key_BSGK, scale, softcap, bias = score.product(inputs.query_BTHK, inputs.key_BSGK)
         bias = None if bias is None else checked_bias(bias, view)
-        # a cap alone changes no order; numbers that float32 barely holds are for the softmax
-        if (
-            bias is not None
-            and (softcap != 0 or bias.max(initial=0) > LARGE)
-            or is_extreme(scale, 0, query_BTHK, key_BSGK)
-        ):
+        # a cap alone changes no order
+        unclear = bias is not None and (softcap != 0 or bias.max(initial=0) > LARGE)
+        if unclear or is_extreme(scale, 0, query_BTHK, key_BSGK):
             return None
         options["factor"] = np.float32(scale)
     if view.mask is not None:
@@ -143,17 +145,13 @@ def _in_view(inputs: Inputs, score: Score, view: View, want: bool) -> Result:
 def _products(product: Product, value_BSGV: np.ndarray, view: View, want: bool) -> Result:
     """By the kernel of dot products."""
     bias = None if product.bias is None else checked_bias(product.bias, view)
-    hidden = view.mask is not None or view.window is not None
-    if hidden:
-        # to be given to ``attention`` as its mask and window, when it takes them
-        bias = _hiding(view.whole_mask(), bias)
-    options: dict[str, Any] = {"scale": product.scale, "softcap": product.softcap, "bias": bias}
-    if not hidden:
-        options |= {"lengths": view.lengths_B, "causal": view.causal, "offset": view.offset_B}
     arrays = product.query_BTHK, product.key_BSGK, value_BSGV
-    if want:
-        return attention(*arrays, **options, return_weights=True)
-    return attention(*arrays, **options), None
+    options = {"scale": product.scale, "softcap": product.softcap, "bias": bias, **view.options()}
+    return _with_weights(attention(*arrays, **options, return_weights=want))
+
+
+def _with_weights(result: np.ndarray | tuple[np.ndarray, ...]) -> Result:
+    return (result[0], result[1]) if isinstance(result, tuple) else (result, None)
 
 
 def checked_bias(bias: np.ndarray, view: View) -> np.ndarray:
@@ -174,12 +172,8 @@ def _additive(inputs: Inputs, score: Additive, view: View, want: bool) -> Result
     value_BSGV = inputs.value_BSGV
     if key_BSGD.shape[2] != value_BSGV.shape[2]:
         value_BSGV = np.repeat(value_BSGV, key_BSGD.shape[2] // value_BSGV.shape[2], axis=2)
-    weights_BHTS = np.empty(view.shape, np.float32) if want else None
-    # the mask is to be given as such, when this score is one of the kernel of dot products
-    bias = None if view.mask is None else np.ascontiguousarray(_hiding(view.mask, None))
     arrays = query_BTHD, key_BSGD, value_BSGV, vector_HD
-    out = additive_attention(*arrays, seen_BT2=view.ranges(), bias_BHTS=bias, weights_BHTS=weights_BHTS)
-    return out, weights_BHTS
+    return _with_weights(additive_attention(*arrays, **view.options(), return_weights=want))
 
 
 def _neighbours(inputs: Inputs, score: Score, neighbours: Neighbours, want: bool) -> Result | None:
@@ -240,11 +234,30 @@ def weighted_sum(weights_BHTS: np.ndarray, value_BSGV: np.ndarray) -> np.ndarray
     return np.ascontiguousarray(sums.reshape(B, H, T, V).transpose(0, 2, 1, 3))
 
 
+def _best_of_each_sentence(
+    inputs: Inputs, score: Score, sentences: Sentences, rest: tuple[Seen, ...]
+) -> np.ndarray | None:
+    B, H, T, S = inputs.view().shape
+    if B != 1:
+        raise InputError(one_row_of_sentences(B))
+    place_BHT = np.empty((B, H, T), np.int64)
+    for queries, keys in sentences.spans(T, S):
+        found = best_places(inputs.part(queries, keys), score, rest)
+        if found is None:
+            return None
+        place_BHT[:, :, queries] = np.where(found >= 0, found + keys.start, found)
+    return place_BHT
+
+
+def one_row_of_sentences(batch: int) -> str:
+    return f"query: expected a batch of 1, in which the sentences lie end to end, got {batch}"
+
+
 def _each_sentence(inputs: Inputs, score: Score, sentences: Sentences, rest: tuple[Seen, ...], want: bool) -> Result:
     """Sentence by sentence; to be one call of ``attention_ragged``, when there is one."""
     B, H, T, S = inputs.view().shape
     if B != 1:
-        raise InputError(f"query: expected a batch of 1, in which the sentences lie end to end, got {B}")
+        raise InputError(one_row_of_sentences(B))
     out_BTHV = np.empty((B, T, H, inputs.value_BSGV.shape[3]), np.float32)
     weights_BHTS = np.zeros((B, H, T, S), np.float32) if want else None
     for queries, keys in sentences.spans(T, S):

@@ -173,6 +173,7 @@ def _subtract_run(builder, kinds, values):
 
 
 _MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
+_FAR = 2**62  # beyond it no position is
 
 
 def _compare_run(symbol: str) -> Callable:
@@ -186,12 +187,12 @@ def _compare_run(symbol: str) -> Callable:
         a, way = Arithmetic(builder, True), symbol
         if kinds[1] in RUNS:
             kinds, values, way = kinds[::-1], values[::-1], _MIRRORED[symbol]
-        ends = values[0], _int64(builder, values[1], kinds[1])
-        if kinds[0] == RAMP:
-            ends = ends[::-1]
-        else:  # first - n < scalar where n > first - scalar
-            way = _MIRRORED[way]
-        distance = a.call("llvm.ssub.sat.i64", I64, *ends)
+        # of a scalar that is the same for a whole row, this is computed once
+        scalar = clip(builder, _int64(builder, values[1], kinds[1]), I64(-_FAR), I64(_FAR))
+        ends = scalar, values[0]
+        if kinds[0] == FALL:  # first - n < scalar where n > first - scalar
+            ends, way = ends[::-1], _MIRRORED[way]
+        distance = builder.sub(*ends)
         distance = builder.trunc(clip(builder, distance, I64(-1), I64(LANES)), I32)
         return builder.icmp_signed(way, a.count(), a.spread(distance))
 

@@ -213,7 +213,14 @@ def tables_turned(b, h, t, s):
 
 
 def far(b, h, t, s):
-    return t - 2**40 < s + 2**41 and s - 2**62 - 2**62 < 0 and s != 2**33 and -(2**50) < t - s
+    return (
+        t - 2**40 < s + 2**41
+        and s - 2**61 < 0
+        and s < 2**63 - 1
+        and t - s > -(2**63)
+        and s != 2**33
+        and -(2**50) < t - s
+    )
 
 
 def beyond(b, h, t, s):

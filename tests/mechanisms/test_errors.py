@@ -103,6 +103,10 @@ BAD = {
     "places' distance": ({"seen": LocalPredictive(W, V, -1.0)}, "distance: expected a finite number of at least 0"),
     "two places": ({"seen": (PLACES, PLACES)}, "seen: expected one LocalPredictive"),
     "sentences of a batch": ({"seen": Sentences([0, 5], [0, 9])}, "query: expected a batch of 1"),
+    "a hard choice in sentences of a batch": (
+        {"seen": Sentences([0, 5], [0, 9]), "normalizer": Hard()},
+        "query: expected a batch of 1",
+    ),
     "a seed": ({"normalizer": Hard(seed=-1)}, "seed: expected 0 to"),
     "a seed of floats": ({"normalizer": Hard(seed=1.5)}, "seed: expected integers"),
     "a grid": ({"normalizer": Saliency((2, 4))}, "grid: expected axes whose product is 9"),

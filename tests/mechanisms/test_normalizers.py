@@ -81,6 +81,22 @@ def test_a_hard_choice_among_biases_of_any_size(least):
         np.testing.assert_array_equal(out[b, t, h], value[b, places[b, h, t], h])
 
 
+def test_a_hard_choice_between_biases_that_float32_barely_holds():
+    query, key, value = inputs()
+    bias = np.linspace(2.5e38, 3.3e38, 9, dtype=np.float32)
+    np.testing.assert_array_equal(
+        attend(query, key, value, score=ScaledDot(bias=bias), normalizer=Hard()), np.repeat(value[:, 8:], 5, axis=1)
+    )
+
+
+def test_a_cap_and_a_bias_choose_together():
+    query, value = np.ones((1, 1, 1), np.float32), normal(1, 1, 2, 3)
+    key = np.array([[[10], [5]]], np.float32)
+    for bias, chosen in ((0.5, 1), (0.0, 0)):
+        score = ScaledDot(softcap=1.0, bias=np.array([0, bias], np.float32))
+        assert (attend(query, key, value, score=score, normalizer=Hard())[0, 0] == value[0, chosen]).all()
+
+
 @pytest.mark.parametrize("scale", [3e38, 1e-40, -1.0])
 def test_a_hard_choice_by_a_scale_of_any_size(scale):
     query, key, value = inputs()
@@ -159,6 +175,17 @@ def test_a_map_of_the_input():
     flat, weights = attend(query, key, value, normalizer=Saliency(), return_weights=True)
     np.testing.assert_array_equal(flat.reshape(maps.shape), maps)
     np.testing.assert_array_equal(weights.mean(axis=1), flat)
+
+
+@pytest.mark.parametrize("rest", [(), (Causal(),)], ids=["alone", "causal"])
+def test_a_hard_choice_in_sentences_end_to_end(rest):
+    query, key, value = inputs(B=1, T=6, S=9)
+    given = (Sentences([0, 2, 2, 6], [0, 4, 7, 9]), *rest)
+    weights = attend(query, key, None, seen=given, normalizer=Pointer())
+    for score in (ScaledDot(), ScaledDot(softcap=30.0, bias=np.zeros(1, np.float32))):  # by the kernel, by the weights
+        out, hard = attend(query, key, value, score=score, seen=given, normalizer=Hard(), return_weights=True)
+        np.testing.assert_array_equal(hard.argmax(axis=-1), weights.argmax(axis=-1))
+        np.testing.assert_array_equal(results.soft(hard, value), out)
 
 
 def test_a_pointer_into_sentences_end_to_end():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastattn
-from fastattn.kernels.attention.additive import LIMIT
+from fastattn.kernels.attention.choose import LIMIT
 from fastattn.kernels.attention.tiles import COLUMNS, KEYS, ROWS
 from fastattn.kernels.directions import directions
 from fastattn.mechanisms import (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastattn.kernels.attention.additive import LIMIT
+from fastattn.kernels.attention.choose import LIMIT
 from fastattn.kernels.attention.tiles import KEYS
 from fastattn.mechanisms import (
     Additive,

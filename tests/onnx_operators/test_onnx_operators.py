@@ -31,9 +31,7 @@ COUNTS = {
 TWO_BFLOAT16_STEPS = 2.0**-6  # the suite's own allowance for that type
 
 
-# Until functions of users are compiled into attention.
-WAITING = pytest.mark.xfail(raises=NotImplementedError, strict=True)
-NODES = [pytest.param(c, id=c.name, marks=[WAITING] * ("score_mod" in c.node.attributes)) for c in CASES]
+NODES = [pytest.param(case, id=case.name) for case in CASES]
 
 
 @pytest.mark.parametrize("case", NODES)

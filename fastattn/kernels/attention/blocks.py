@@ -141,6 +141,13 @@ def start_rows(table, query, sentence, block, seen, form, head, places):
 
 
 @inner
+def is_changed(form):
+    """Whether a score is more than a product."""
+    biases = form[4]
+    return form[1] != np.float32(0) or biases[0] != 0 or biases[4] != 0 or biases[5] != 0 or any_function(form[3])
+
+
+@inner
 def finish_scores(tile, s, here, span, queries, block, form, mask, masked, outputs, sinks, places):
     """Turn a tile's products into scores: cap, apply the function, add biases, hide what a row does not see, keep
     wanted weights.
@@ -152,9 +159,9 @@ def finish_scores(tile, s, here, span, queries, block, form, mask, masked, outpu
     scores, ranges, seen = places[2], places[6], places[9]
     front, end, whole = span
     softcap, function, biases = form[1], form[3], form[4]
+    changed = is_changed(form)
     weights, weight_head, weight_row = outputs[:3]
     capped = softcap != np.float32(0)
-    changed = capped or biases[0] != 0 or biases[4] != 0 or biases[5] != 0 or any_function(function)
     for n in range(tile[0], tile[1]):
         row = scores + (n - tile[0]) * KEYS * 4
         stop = max(min(seen_here(ranges, n, s, here, sinks)[1], end), 0)
@@ -186,12 +193,19 @@ def keep_scores(row, line, first, stop):
 
 
 @inner
-def attend_tile(table, tile, s, here, key, value, sentence, block, form, mask, masked, outputs, sinks, places):
-    """Attention of a tile's rows over ``here`` keys and values from s on: adds to their sums and totals."""
+def attend_tile(
+    table, tile, s, here, key, value, sentence, block, form, mask, masked, whole_form, outputs, sinks, places
+):
+    """Attention of a tile's rows over ``here`` keys and values from s on: adds to their sums and totals.
+
+    whole_form  whether all rows see all keys, and products are scores as they are
+    """
     keys, values, scores, totals, sums, rows, ranges, tops, new_tops, seen, indices, _ = places
-    front, stop = seen_by_tile(ranges, tile, s, here, sinks)
-    if front >= stop:
-        return
+    front, stop = 0, here
+    if not whole_form:
+        front, stop = seen_by_tile(ranges, tile, s, here, sinks)
+        if front >= stop:
+            return
     queries, _, width, value_width, few = sentence
     front -= front % COLUMNS
     if masked:
@@ -205,8 +219,9 @@ def attend_tile(table, tile, s, here, key, value, sentence, block, form, mask, m
         multiply_keys_of_few(table, rows + i * width * 4, count, key, s, width, (front, stop), scores)
     else:
         score_keys(form[5], form[6], rows + i * width * 4, keys, width, front, stop, scores)
-    span = front, stop, whole
-    finish_scores(tile, s, here, span, queries, block, form, mask, masked, outputs, sinks, places)
+    if not whole_form or stop < whole:
+        span = front, stop, whole
+        finish_scores(tile, s, here, span, queries, block, form, mask, masked, outputs, sinks, places)
     line, size, mine = scores + front * 4, (whole - front) * 4, sums + i * columns * 4
     for n in range(count):
         store_scalar(load_scalar(tops + (i + n) * 4), new_tops + n * 4)
@@ -299,6 +314,7 @@ def attend_block(table, query, key, value, out, ahead, sentence, block, seen, fo
         store(splat(np.float32(0)), places[4] + k * 4)
     if masked and outputs[0] != 0:
         clear_weights(sentence, block, outputs, sinks, places[6])
+    whole_form = not (masked or ranges != 0 or outputs[0] != 0 or is_changed(form))
     if few:
         write_indices(places[10])
     for s in range(0, last, KEYS):
@@ -309,7 +325,23 @@ def attend_block(table, query, key, value, out, ahead, sentence, block, seen, fo
             continue
         if few:
             tile = 0, block[1]
-            attend_tile(table, tile, s, here, key, value, sentence, block, form, mask, masked, outputs, sinks, places)
+            attend_tile(
+                table,
+                tile,
+                s,
+                here,
+                key,
+                value,
+                sentence,
+                block,
+                form,
+                mask,
+                masked,
+                whole_form,
+                outputs,
+                sinks,
+                places,
+            )
             continue
         packed_key, packed_row = widened(table, key[0] + s * key[1], key[1], here, width, places[11])
         pack_keys(packed_key, packed_row, here, width, places[0])
@@ -320,5 +352,21 @@ def attend_block(table, query, key, value, out, ahead, sentence, block, seen, fo
             if s + KEYS >= last:
                 prefetch_ahead(i, ahead, query, key, value, out, sentence, padded)
             tile = i, i + ROWS
-            attend_tile(table, tile, s, here, key, value, sentence, block, form, mask, masked, outputs, sinks, places)
+            attend_tile(
+                table,
+                tile,
+                s,
+                here,
+                key,
+                value,
+                sentence,
+                block,
+                form,
+                mask,
+                masked,
+                whole_form,
+                outputs,
+                sinks,
+                places,
+            )
     return finish_block(table, out, sentence, block, outputs, sinks, places)

@@ -1,16 +1,22 @@
 """Hard attention's most probable key of each query (Xu 2015), in one pass over the keys: no weights, no values.
 
-Tiles of scores, products or additive, as in blocks.py and additive.py; of each row the greatest score and its key are
+Tiles of scores, products or additive, as in blocks.py; of each row the greatest score and its key are
 kept. Addresses are in bytes.
 """
 
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.attention.additive import far_heads
-from fastattn.kernels.attention.additive_tile import add_keys, exponentiate, exponentiate_keys, vector_factors
+from fastattn.kernels.attention.additive_tile import (
+    add_keys,
+    exponentiate,
+    exponentiate_keys,
+    far_heads,
+    vector_factors,
+)
+from fastattn.kernels.attention.memory import NO_ARRAY, NO_STEPS, steps_of
 from fastattn.kernels.attention.ranges import finish_row_scores, seen_by_block, seen_by_rows, seen_here
-from fastattn.kernels.attention.scores import aligned, multiply_row, strides
+from fastattn.kernels.attention.scores import aligned, multiply_row
 from fastattn.kernels.attention.tiles import KEYS, ROWS, multiply_keys, pack_keys, row_maxima, whole_columns
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import make_scratch_parts, take_part
@@ -57,7 +63,7 @@ def _choose_tile(i, s, here, count, width, seen, head, bias, best, places):
 
 @inner
 def _choose_block(query, key, count, width, seen, head, bias, best, places):
-    """The best key of ``count`` rows of one sentence and head; others as in additive.py.
+    """The best key of ``count`` rows of one sentence and head;
 
     head  (address of ``vector_factors``, or 0: products; whether exponentials; factor of queries for products)
     best  the address of the rows' keys, int64, written where a row sees any
@@ -80,13 +86,13 @@ def _choose_block(query, key, count, width, seen, head, bias, best, places):
 
 
 @kernel
-def _choose(rows, seen_BT2, factors_HE, exponential_BH, factor, bias_BHTS, scratch_PN, best_BHT):
+def _choose(rows, seen_BT2, factors_HE, exponential_BH, factor, bias, steps, scratch_PN, best_BHT):
     """All blocks, dealt to the parts in turn; see best_keys."""
     query_BTHK, key_BSGK = rows
     B, T, H, K = query_BTHK.shape
     S, G = key_BSGK.shape[1:3]
     blocks, panel = (T + LIMIT - 1) // LIMIT, (len(scratch_PN[0]) - LIMIT * (K + 1) - ROWS * (KEYS + 1) - 16) * 4
-    batch, head, row, step = strides(bias_BHTS)
+    batch, head, row, step = steps
     for part in prange(0, len(scratch_PN)):
         keys, _, _ = take_part(scratch_PN, part, 0)
         keys = aligned(keys)
@@ -96,18 +102,18 @@ def _choose(rows, seen_BT2, factors_HE, exponential_BH, factor, bias_BHTS, scrat
         places = keys, scores, queries, tops, tops + LIMIT * 4
         for task in range(part, B * H * blocks, len(scratch_PN)):
             b, h, t = task // (H * blocks), task // blocks % H, task % blocks * LIMIT
-            bias = address(bias_BHTS) + (b * batch + h * head + t * row) * 4 if bias_BHTS.size > 0 else 0
+            place = address(bias) + b * batch + h * head + t * row if bias.size > 0 else 0
             additive = address(factors_HE) + h * (K + 1) * 4 if factors_HE.size > 0 else 0
             _choose_block(
                 (address(query_BTHK) + ((b * T + t) * H + h) * K * 4, H * K * 4),
                 (address(key_BSGK) + (b * S * G + h // (H // G)) * K * 4, G * K * 4),
                 min(LIMIT, T - t), K, address(seen_BT2) + (b * T + t) * 16,
-                (additive, additive != 0 and exponential_BH[b, h] != 0, factor), (bias, row * 4, step),
+                (additive, additive != 0 and exponential_BH[b, h] != 0, factor), (place, row, step),
                 address(best_BHT) + ((b * H + h) * T + t) * 8, places,
             )  # fmt: skip
 
 
-_NO_BIAS, _NO_VECTOR = np.empty((0, 0, 0, 0), np.float32), np.empty((0, 0), np.float32)
+_NO_VECTOR = np.empty((0, 0), np.float32)
 
 
 def best_keys(
@@ -122,7 +128,7 @@ def best_keys(
     """The key of each query's greatest score, int64 (B, H, T), the first of equal ones; -1 where it sees none.
 
     Scores are factor q . k, or, with a vector, v . tanh(q + k); plus the bias. NaN is never the greatest.
-    seen_BT2, bias_BHTS  as in ``additive_attention``. Nothing is checked here.
+    seen_BT2  the first key and the stop of each query;  bias_BHTS  as attention has it. Nothing is checked here.
     """
     B, T, H, K = query_BTHK.shape
     best_BHT = np.full((B, H, T), -1, np.int64)
@@ -132,7 +138,10 @@ def best_keys(
     if vector_HK is None:
         near_BH, factor = np.zeros((B, H), np.uint8), factor * LOG2_E
     else:
-        near_BH, factor = (~far_heads(query_BTHK, key_BSGK, seen_BT2)).astype(np.uint8), 1.0
-    bias_BHTS = _NO_BIAS if bias_BHTS is None else bias_BHTS
-    _choose((query_BTHK, key_BSGK), seen_BT2, factors_HE, near_BH, np.float32(factor), bias_BHTS, scratch_PN, best_BHT)
+        lasts_B = seen_BT2[:, :, 1].max(axis=1, initial=0)
+        pairs = zip(query_BTHK, key_BSGK, lasts_B)
+        near_BH, factor = np.array([~far_heads(q, k[:last]) for q, k, last in pairs], np.uint8).reshape(B, H), 1.0
+    bias, steps = (NO_ARRAY, NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
+    arrays = query_BTHK, key_BSGK
+    _choose(arrays, seen_BT2, factors_HE, near_BH, np.float32(factor), bias, steps, scratch_PN, best_BHT)
     return best_BHT

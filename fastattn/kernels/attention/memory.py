@@ -9,7 +9,8 @@ NO_ARRAY = np.empty(0, np.float32)
 
 
 class Laid(NamedTuple):
-    """Arrays of queries, keys, values and results where they lie, as the kernel ``attend`` takes them."""
+    """Queries, keys, values and results where they lie, as the kernel ``attend`` takes them: arrays with two axes, for
+    their addresses and their type; see there."""
 
     arrays: tuple[np.ndarray, ...]
     steps: tuple[int, ...]  # four of each array, see the kernel

@@ -42,12 +42,12 @@ def finish_row_scores(row, seen, span, s, bias):
     """Add a row's bias to its scores, and hide what it does not see.
 
     seen  (begin, stop) among the packed keys;  span  those of the tile's scores, in whole vectors
-    s     the first packed key;  bias  (address of the row, distance of keys in floats: 0 or 1); address 0: none
+    s     the first packed key;  bias  (address of the row, distance of keys in bytes: 0 or 4); address 0: none
     """
     begin, stop = seen
     front, whole = span
     if bias[0] != 0 and begin < stop:
-        add_bias(row + front * 4, bias[0] + (s + front) * 4 * bias[1], bias[1], stop - front)
+        add_bias(row + front * 4, bias[0] + (s + front) * bias[1], bias[1], stop - front)
     if stop < whole:
         hide_from(row, max(stop, front), whole)
     if begin > front:

@@ -64,8 +64,10 @@ def place_of(arrays, steps, n, b, row, head):
 @inner
 def ahead_of(arrays, steps, starts, heads, key_heads, b, g):
     """The addresses of the first rows of the head AHEAD key heads later, or of the last one."""
-    later, last = b * key_heads + g + AHEAD, (len(starts[0]) - 1) * key_heads - 1
-    b, g = divmod(min(later, last), key_heads)
+    g += AHEAD
+    while g >= key_heads and b + 1 < len(starts[0]) - 1:
+        b, g = b + 1, g - key_heads
+    g = min(g, key_heads - 1)
     q, k, h = starts[0][b], starts[1][b], g * (heads // key_heads)
     return (
         place_of(arrays, steps, 0, b, q, h)[0],
@@ -225,16 +227,16 @@ NO_MASK = _NO_BYTES, 0, 0, 0, 0, _NO_BYTES, 0, 0, 1, 1, 0, NO_FUNCTION
 NO_OUTPUTS = np.empty((0, 0, 0, 0), np.float32), np.empty(0, np.float32), 0, 0, 0
 
 
-def attend_laid(laid: Laid, heads: Heads, seen: tuple, mask: tuple, form: tuple, outputs: tuple) -> int:
-    """The kernel ``attend`` on the caller's threads; returns how many rows that see a key have no softmax."""
+def attend_laid(laid: Laid, N: int, heads: Heads, seen: tuple, mask: tuple, form: tuple, outputs: tuple) -> np.ndarray:
+    """The kernel ``attend`` of N queries on the caller's threads; its invalid_P."""
     H, G, width, value_width = heads[:4]
     value_width = value_width or width
     parts = current_threads()
-    limit = block_rows(int(laid.starts[0][-1]), H, G, width, parts)
+    limit = block_rows(N, H, G, width, parts)
     floats = scratch_size(limit, width, value_width, laid.arrays[0].itemsize < 4)
     scratch_PN, invalid_P = np.empty((parts, floats), np.float32), np.empty(parts, np.int64)
     attend(*laid, (H, G, width, value_width, limit), seen, mask, form, outputs, scratch_PN, invalid_P)
-    return int(invalid_P.sum())
+    return invalid_P
 
 
 def attention(
@@ -262,18 +264,20 @@ def attention(
     weights_BHTS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
     A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
     """
-    H, G, width, value_width = heads[:4]
-    value_width = value_width or width
-    out_NF = np.empty((len(query_NE), H * value_width), np.float32)
-    arrays = query_NE, key_ME, value_ME, out_NF
-    columns = heads.query_column, heads.key_column, heads.value_column, 0
-    widths = width, width, value_width, value_width
-    steps = [step for x, c, w in zip(arrays, columns, widths) for step in (4 * c, 0, 4 * w, 4 * x.shape[1])]
-    laid = Laid(tuple([x.reshape(-1) for x in arrays]), tuple(steps), (query_starts_B1, key_starts_B1))
+    H, width, value_width = heads.query_heads, heads.width, heads.value_width or heads.width
+    N = len(query_NE)
+    out_NF = np.empty((N, H * value_width), np.float32)
+    steps = (
+        4 * heads.query_column, 0, 4 * width, query_NE.strides[0],
+        4 * heads.key_column, 0, 4 * width, key_ME.strides[0],
+        4 * heads.value_column, 0, 4 * value_width, value_ME.strides[0],
+        0, 0, 4 * value_width, out_NF.strides[0],
+    )  # fmt: skip
+    laid = Laid((query_NE, key_ME, value_ME, out_NF), steps, (query_starts_B1, key_starts_B1))
     outputs = NO_OUTPUTS
     if weights_BHTS is not None:
         weights_BHTS.fill(0)
         outputs = weights_BHTS, *NO_OUTPUTS[1:]
     seen = (NO_RANGES if seen_N2 is None else seen_N2), sinks
-    attend_laid(laid, heads, seen, NO_MASK, score_form(heads, bias_BHTS, position_bias), outputs)
+    attend_laid(laid, N, heads, seen, NO_MASK, score_form(heads, bias_BHTS, position_bias), outputs)
     return out_NF
