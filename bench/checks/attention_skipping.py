@@ -21,8 +21,8 @@ def within(b: int, h: int, t: int, s: int) -> bool:
 
 
 def around(b: int, h: int, t: int, s: int) -> bool:
-    """Keys on both sides, as window=(WINDOW, WINDOW)."""
-    return (s - t <= WINDOW) & (t - s <= WINDOW)
+    """Keys on both sides, as window=(WINDOW // 2, WINDOW // 2)."""
+    return (s - t <= WINDOW // 2) & (t - s <= WINDOW // 2)
 
 
 @check(
@@ -34,7 +34,7 @@ def skipping(data: Data) -> tuple[bool, str]:
     arrays, length = inputs(SHAPE), SHAPE[2]
     attend = partial(ours, arrays)
     calls = {"full": attend(), "causal": attend(causal=True)}
-    for name, window, function in (("window", (WINDOW, 0), within), ("both sides", (WINDOW, WINDOW), around)):
+    for name, window, function in (("window", (WINDOW, 0), within), ("both sides", (WINDOW // 2, WINDOW // 2), around)):
         t_T1, s_S = np.arange(length)[:, None], np.arange(length)
         blocks = {
             "mask": BlockMask.from_mask(np.asarray(function(0, 0, t_T1, s_S))),
