@@ -106,6 +106,18 @@ def bandwidth(threads: int, share: float = 1.0, runs: int = 5) -> float:
     return data.nbytes / min(once(lambda: _read(data, totals)) for _ in range(runs))
 
 
+def reader(arrays: list[np.ndarray], threads: int) -> Callable[[], None]:
+    """A call in which ``threads`` threads together read arrays once, as ``bandwidth`` does; threads x 32 bytes fit."""
+    words = [np.ravel(array).view(np.int64) for array in arrays]
+    totals = np.zeros(threads, np.int64)
+
+    def read() -> None:
+        for part in words:
+            _read(part, totals)
+
+    return read
+
+
 def last_cache_bytes() -> int:
     """The size of the last-level cache; 0 if the system does not report it."""
     sizes = [_bytes(path.read_text()) for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]

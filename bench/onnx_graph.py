@@ -33,9 +33,9 @@ class Graph:
         self._nodes.append(helper.make_node(operator, list(inputs), [name], domain=domain, **attributes))
         return name
 
-    def model(self, output: str) -> bytes:
+    def model(self, output: str, opset: int = 20) -> bytes:
         """The graph that computes ``output``, as an .onnx file."""
         out = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
         graph = helper.make_graph(self._nodes, "graph", self._inputs, [out], self._weights)
-        imports = [helper.make_opsetid("", 20), helper.make_opsetid(MICROSOFT, 1)]
+        imports = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
         return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()

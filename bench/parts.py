@@ -12,6 +12,7 @@ ENGINES = {
 }
 IN_INT8 = {"encode": ("fastattn", "CTranslate2", "ONNX Runtime"), "translate": ENGINES["translate"]}
 PRECISIONS = ("float32", "bfloat16", "int8")
+MEMORY_LENGTHS = (1024, 2048, 4096, 8192)  # positions at which attention's memory is measured
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,17 @@ def _extremes(base: Request, counts: list[int]) -> list[Request]:
 
 def _resources(base: Request, counts: list[int]) -> list[Request]:
     engines = {"attention": ENGINES["attention"]} if base.size == "toy" else ENGINES
-    items = [(f"{task} {engine}", "float32") for task, names in engines.items() for engine in names]
+    lengths = {"full": MEMORY_LENGTHS, "quick": MEMORY_LENGTHS[-1:], "toy": (64, 256)}[base.size]
+    items = [
+        (f"{task} {engine}" + more, "float32")
+        for task, names in engines.items()
+        for engine in names
+        for more in ([f" {length}" for length in lengths] if task == "attention" else [""])
+    ]
     if base.size != "toy":
         items += [(f"{task} {engine}", "int8") for task, names in IN_INT8.items() for engine in names]
     if base.size == "quick":
-        items = [(item, precision) for item, precision in items if item.endswith("fastattn")]
+        items = [(item, precision) for item, precision in items if item.split()[1] == "fastattn"]
     return [replace(base, threads=1, item=item, precision=precision) for item, precision in items]
 
 

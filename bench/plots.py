@@ -1,9 +1,10 @@
-"""The plots of the results: speed over threads, attention's speed over the number of positions, the roofline."""
+"""The plots of the results: speed over threads, attention's speed and memory over positions, the roofline."""
 
 import re
 from typing import Any
 
 from bench.case import OURS
+from bench.resources import bytes_a_position
 from bench.svg import Panel, plot
 
 Run = dict[str, Any]
@@ -67,6 +68,24 @@ def roofline_plot(runs: list[Run]) -> str | None:
     counts = sorted({run["threads"] for run in kernels if run["precision"] != "float32"})
     panels = [_roofline([run for run in kernels if run["threads"] == count]) for count in counts]
     return plot(panels) if panels else None
+
+
+PAGE = 4096  # bytes; what takes no page more is shown as one
+
+
+def memory_plot(runs: list[Run]) -> str | None:
+    """What attention of one head takes beyond inputs and result, over the number of positions."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    for run in runs:
+        if run["part"] == "resources" and run.get("length") and run.get("extra") is not None:
+            point = float(run["length"]), max(run["extra"], PAGE) / 1e6
+            series.setdefault(run["item"].split()[1], []).append(point)
+    lengths = sorted({x for line in series.values() for x, _ in line})
+    if len(lengths) < 2:
+        return None
+    operands = [(x, x * bytes_a_position() / 1e6) for x in lengths]
+    title = "attention (1, 1, n, 64), extra memory"
+    return plot([Panel(title, "n", "MB", series, {"inputs and result": operands}, log_y=True)])
 
 
 def _roofline(runs: list[Run]) -> Panel:

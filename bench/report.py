@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.case import OURS
-from bench.plots import lengths_plot, roofline_plot, threads_plot
+from bench.plots import lengths_plot, memory_plot, roofline_plot, threads_plot
 
 Run = dict[str, Any]
 
@@ -29,7 +29,12 @@ are at the quickest of several settings. Results of all sides are compared befor
 
 def write(results: dict[str, Any], folder: Path) -> None:
     """Write RESULTS.md and the plots into ``folder``."""
-    plots = {"threads.svg": threads_plot, "lengths.svg": lengths_plot, "roofline.svg": roofline_plot}
+    plots = {
+        "threads.svg": threads_plot,
+        "lengths.svg": lengths_plot,
+        "roofline.svg": roofline_plot,
+        "memory.svg": memory_plot,
+    }
     drawn = {name: draw(results["runs"]) for name, draw in plots.items()}
     for name, svg in drawn.items():
         if svg is None:
@@ -57,6 +62,8 @@ def markdown(results: dict[str, Any], plots: Iterable[str] = ()) -> str:
             if part == "kernels" and "roofline.svg" in plots:
                 lines += ["![operations a second over operations a byte](roofline.svg)", ""]
     lines += _resources([run for run in results["runs"] if run["part"] == "resources"])
+    if "memory.svg" in plots:
+        lines += ["![memory of attention over the number of positions](memory.svg)", ""]
     lines += _compiling([run for run in results["runs"] if run["part"] == "compiling"])
     if "threads.svg" in plots:
         lines += ["## Threads", "", "![speed over threads](threads.svg)", ""]
@@ -173,9 +180,10 @@ def _resources(runs: list[Run]) -> list[str]:
         lines += _table(["", "", "import", "load", "first text", "peak resident", "float32 weights"], rows)
     absent = [f"- {run['item']}: {run['absent']}" for run in runs if "absent" in run]
     lines += [*absent, ""] if absent else []
-    extra = [[run["item"].split(" ", 1)[1], _megabytes(run["extra"])] for run in runs if run.get("extra") is not None]
+    length = max((run["length"] for run in runs if "length" in run), default=0)
+    known = [run for run in runs if run.get("extra") is not None and run["length"] == length]
+    extra = [[run["item"].split()[1], _megabytes(run["extra"])] for run in known]
     if extra:
-        length = next(run["length"] for run in runs if "length" in run)
         lines += [f"Memory that attention (1, 1, {length}, 64) takes beyond its result, one thread.", ""]
         lines += _table(["", "extra memory"], extra)
     return lines

@@ -14,6 +14,8 @@ from typing import Any
 from bench.memory import extra_resident, resident
 from bench.request import Request
 
+HEAD_WIDTH = 64  # of the attention whose memory is measured
+
 # The imports of an engine's user.
 IMPORTS = {
     ("encode", "fastattn"): ("fastattn.encoder",),
@@ -26,13 +28,12 @@ IMPORTS = {
 
 
 def resources(request: Request) -> Any:
-    """``request.item`` is "encode ENGINE", "translate ENGINE" or "attention ENGINE"."""
+    """``request.item`` is "encode ENGINE", "translate ENGINE" or "attention ENGINE LENGTH"."""
     task, engine = request.item.split(" ", 1)
-    return (
-        attention_memory(engine, request.choose(8192, 8192, 256))
-        if task == "attention"
-        else start(request, task, engine)
-    )
+    if task == "attention":
+        engine, length = engine.rsplit(" ", 1)
+        return attention_memory(engine, int(length))
+    return start(request, task, engine)
 
 
 def start(request: Request, task: str, engine: str) -> Any:
@@ -100,13 +101,26 @@ def _weight_bytes(folder: Path) -> int:
 
 def attention_memory(engine: str, length: int) -> Any:
     """The process's growth during attention over ``length`` positions of one head, without the result."""
+    small, large = (_attention_call(engine, size) for size in (64, length))
+    if not callable(large):
+        return {"absent": large}
+    small()  # compiles the kernels, starts the threads
+    extra = extra_resident(large)
+    return {"length": length, "extra": None if extra is None else max(0, extra - length * HEAD_WIDTH * 4)}
+
+
+def bytes_a_position() -> int:
+    """Of the query, key, value and result whose attention is measured."""
+    return 4 * HEAD_WIDTH * 4
+
+
+def _attention_call(engine: str, length: int) -> Any:
+    """A call, or why there is none."""
+    if engine == "fastattn":
+        from bench.attention_cases import inputs, ours
+
+        return ours(inputs((1, 1, length, HEAD_WIDTH)))
     from bench.kernel_cases import attention
 
-    small, large = attention(1, 1, 64, 64), attention(1, 1, length, 64)
-    if large.sides[engine].absent:
-        return {"absent": large.sides[engine].absent}
-    for call in small.sides[engine].calls.values():
-        call()  # compiles the kernels, starts the threads
-    (call,) = large.sides[engine].calls.values()
-    extra = extra_resident(call)
-    return {"length": length, "extra": None if extra is None else max(0, extra - length * 64 * 4)}
+    side = attention(1, 1, length, HEAD_WIDTH).sides[engine]
+    return side.absent or next(iter(side.calls.values()))

@@ -82,6 +82,11 @@ class Findings:
 # The modules register their checks.
 from bench.checks import (  # noqa: E402, F401
     attention,
+    attention_accuracy,
+    attention_functions,
+    attention_reference,
+    attention_skipping,
+    attention_speed,
     bergamot,
     callers,
     encoding,

@@ -39,6 +39,6 @@ def _ratios(cases: list[tuple[tuple[int, int, int, int], bool, float]], peer: st
 def memory(data: Data) -> tuple[bool, str]:
     findings = Findings()
     for threads in THREADS:
-        found = in_child(request(data, "resources", threads, item="attention fastattn"))
+        found = in_child(request(data, "resources", threads, item="attention fastattn 8192"))
         findings.at_most(plural(threads), found["extra"] / 1e6, "MB", 4 * threads)
     return findings.verdict

@@ -2,6 +2,7 @@
 
 import dataclasses
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from bench.case import OURS, Case, run_case
 from bench.checks import Data
 from bench.orchestra import run_child
 from bench.request import Request
-from bench.timing import library_threads
+from bench.timing import alternate, library_threads
 from fastattn.cache_folder import cache_root
 from fastattn.kernels import use_threads
 from fastattn.weights.download import catalog
@@ -65,3 +66,15 @@ def compare(case: Case, threads: int, rounds: int = 9, seconds: float = 10.0) ->
         side["ratio"] = side["seconds"] / sides[OURS]["seconds"]
         side["rate"] = f"{case.work / side['seconds']:,.0f} {case.unit}"
     return sides
+
+
+def timed(
+    calls: dict[str, Callable[[], object]], threads: int, rounds: int = 9, seconds: float = 4.0
+) -> dict[str, float]:
+    """Median seconds of each call, in alternation, all limited to ``threads``."""
+    with use_threads(threads), library_threads(threads):
+        return alternate(calls, rounds, seconds, pause(threads))
+
+
+def milliseconds(times: dict[str, float]) -> str:
+    return ", ".join(f"{name} {1e3 * seconds:.4g} ms" for name, seconds in times.items())

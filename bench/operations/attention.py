@@ -227,6 +227,7 @@ TABLE = {
             equal_lengths(1, 12, 2048, 64, scaling=True),
             equal_lengths(1, 12, 2048, 64, causal=True),
             equal_lengths(32, 12, 128, 32),
+            equal_lengths(64, 8, 32, 64),
         ],
         toy=[equal_lengths(1, 2, 16, 8, scaling=True)],
     ),

@@ -10,6 +10,7 @@ import numpy as np
 from fastattn.errors import InputError
 
 LARGEST = np.iinfo(np.int64).max
+FAR = 1 << 60  # beyond any array; sums of two are int64 still
 Integers: TypeAlias = int | np.integer | Sequence[int] | np.ndarray
 
 
@@ -64,7 +65,7 @@ def window_sides(window: Any) -> tuple[int | None, int | None]:
     ]
     if len(sides) != 2 or not all(fits):
         raise InputError(f"window: expected (left, right), each an integer from 0 on or None, got {window!r}")
-    left, right = (None if side is None else min(int(side), LARGEST // 4) for side in sides)
+    left, right = (None if side is None else min(int(side), FAR) for side in sides)
     return left, right
 
 
@@ -77,28 +78,3 @@ def broadcastable(name: str, array: Any, kind: type, shape: tuple[int, ...]) -> 
     if len(full) != 4 or any(axis not in (1, size) for axis, size in zip(full, shape)):
         raise InputError(f"{name}: expected a shape that broadcasts to {shape}, got {array.shape}")
     return array.reshape(full) if array.ndim < 4 else array
-
-
-def ranges(
-    starts_B1: np.ndarray,
-    lengths_B: np.ndarray,
-    offset_B: np.ndarray,
-    causal: bool,
-    window: tuple[int | None, int | None],
-) -> np.ndarray:
-    """seen_N2 int64: the first key that each query sees and its stop, within its sentence."""
-    counts_B = np.diff(starts_B1)
-    stop_N = np.repeat(lengths_B, counts_B)
-    begin_N = np.zeros_like(stop_N)
-    left, right = window
-    if causal or left is not None or right is not None:
-        # an offset beyond the queries and keys hides or shows everything
-        bounded_B = np.clip(offset_B, -counts_B - (right or 0) - 1, lengths_B + (left or 0) + 1)
-        at_N = np.arange(int(starts_B1[-1])) - np.repeat(starts_B1[:-1] - bounded_B, counts_B)
-        if causal:
-            stop_N = np.minimum(stop_N, at_N + 1)
-        if right is not None:
-            stop_N = np.minimum(stop_N, at_N + right + 1)
-        if left is not None:
-            begin_N = np.maximum(at_N - left, 0)
-    return np.stack([begin_N, stop_N], axis=1)

@@ -20,7 +20,7 @@ from fastattn.heads import Heads
 from fastattn.kernels.attention.additive_tile import far_heads, vector_factors
 from fastattn.kernels.attention.memory import steps_of
 from fastattn.kernels.attention.scores import DOT, score_form
-from fastattn.kernels.attention.sentences import NO_MASK, NO_OUTPUTS, NO_RANGES, attend_laid
+from fastattn.kernels.attention.sentences import NO_MASK, NO_OUTPUTS, NO_RANGES, attend_laid, seen_around
 from fastattn.runtime.threads import use_threads
 from fastattn.simd.vector import LOG2_E
 
@@ -291,7 +291,17 @@ def _ranges(problem: Problem, options: _Options) -> np.ndarray | None:
     offset_B = arguments.integers("offset", offset, B)
     if not causal and window == (None, None) and options.lengths is None:
         return None
-    return arguments.ranges(problem.starts[0], lengths_B, offset_B, causal, window)
+    left, right = window
+    if causal:
+        right = 0 if right is None else min(right, 0)
+    return seen_around(
+        problem.starts[0],
+        np.ascontiguousarray(lengths_B),
+        # an offset beyond the queries and keys hides or shows everything
+        np.clip(offset_B, -arguments.FAR, arguments.FAR),
+        -1 if left is None else left,
+        -1 if right is None else right,
+    )
 
 
 def _sinks(sinks: Any, H: int, S: int) -> tuple[int, np.ndarray | None]:

@@ -52,7 +52,7 @@ def cap_row(typing_context, x, size, cap):
         def body(offset, none):
             place = emitter.builder.add(x, offset)
             value = emitter.load(place)
-            capped = emitter.multiply(most, emitter.tanh(emitter.multiply(value, inverse)))
+            capped = emitter.multiply(most, emitter.accurate_tanh(emitter.multiply(value, inverse)))
             emitter.store(emitter.fma(value, zero, capped), place)
             return none
 

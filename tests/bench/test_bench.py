@@ -15,7 +15,7 @@ from fastattn.simd.target import TARGET
 from fastattn.simd.tile import PRECISIONS
 from tests import ROOT
 
-PLOTS = ("lengths.svg", "roofline.svg", "threads.svg")
+PLOTS = ("lengths.svg", "memory.svg", "roofline.svg", "threads.svg")
 FILES = {"RESULTS.md", "results.json", *PLOTS}
 
 

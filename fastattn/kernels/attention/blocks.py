@@ -45,7 +45,6 @@ from fastattn.kernels.attention.scores import (
     softmax_shift,
 )
 from fastattn.kernels.attention.tiles import (
-    COLUMNS,
     KEYS,
     ROWS,
     columns_of,
@@ -194,20 +193,20 @@ def keep_scores(row, line, first, stop):
 
 @inner
 def attend_tile(
-    table, tile, s, here, key, value, sentence, block, form, mask, masked, whole_form, outputs, sinks, places
+    table, tile, s, here, key, value, sentence, block, form, mask, masked, ranged, finishing, outputs, sinks, places
 ):
     """Attention of a tile's rows over ``here`` keys and values from s on: adds to their sums and totals.
 
-    whole_form  whether all rows see all keys, and products are scores as they are
+    ranged     whether there are rows that do not see all keys
+    finishing  whether more than that is done to the products
     """
     keys, values, scores, totals, sums, rows, ranges, tops, new_tops, seen, indices, _ = places
-    front, stop = 0, here
-    if not whole_form:
-        front, stop = seen_by_tile(ranges, tile, s, here, sinks)
+    front, stop, every = 0, here, True
+    if ranged:
+        front, stop, every = seen_by_tile(ranges, tile, s, here, sinks)
         if front >= stop:
             return
     queries, _, width, value_width, few = sentence
-    front -= front % COLUMNS
     if masked:
         front, stop, masked = mask_tile(mask, tile, block, queries, s, front, stop, seen)
         if front >= stop:
@@ -219,7 +218,7 @@ def attend_tile(
         multiply_keys_of_few(table, rows + i * width * 4, count, key, s, width, (front, stop), scores)
     else:
         score_keys(form[5], form[6], rows + i * width * 4, keys, width, front, stop, scores)
-    if not whole_form or stop < whole:
+    if finishing or not every or stop < whole:
         span = front, stop, whole
         finish_scores(tile, s, here, span, queries, block, form, mask, masked, outputs, sinks, places)
     line, size, mine = scores + front * 4, (whole - front) * 4, sums + i * columns * 4
@@ -314,7 +313,7 @@ def attend_block(table, query, key, value, out, ahead, sentence, block, seen, fo
         store(splat(np.float32(0)), places[4] + k * 4)
     if masked and outputs[0] != 0:
         clear_weights(sentence, block, outputs, sinks, places[6])
-    whole_form = not (masked or ranges != 0 or outputs[0] != 0 or is_changed(form))
+    ranged, finishing = ranges != 0, masked or outputs[0] != 0 or is_changed(form)
     if few:
         write_indices(places[10])
     for s in range(0, last, KEYS):
@@ -337,7 +336,8 @@ def attend_block(table, query, key, value, out, ahead, sentence, block, seen, fo
                 form,
                 mask,
                 masked,
-                whole_form,
+                ranged,
+                finishing,
                 outputs,
                 sinks,
                 places,
@@ -364,7 +364,8 @@ def attend_block(table, query, key, value, out, ahead, sentence, block, seen, fo
                 form,
                 mask,
                 masked,
-                whole_form,
+                ranged,
+                finishing,
                 outputs,
                 sinks,
                 places,

@@ -39,13 +39,19 @@ def seen_here(ranges, n, s, here, sinks):
 
 @inner
 def seen_by_tile(ranges, tile, s, here, sinks):
-    """(begin, stop) of what any row of a tile sees among ``here`` keys from s on; tile: (first row, stop)."""
-    front, stop = here, 0
+    """(begin, stop) of what any row of a tile sees among ``here`` keys from s on, begin a whole panel's, and whether each
+    row sees all of it.
+
+    tile  (first row, stop)
+    """
+    front, stop, last_front, first_stop = here, 0, 0, here
     for n in range(tile[0], tile[1]):
         begin, end = seen_here(ranges, n, s, here, sinks)
         if begin < end:
             front, stop = min(front, begin), max(stop, end)
-    return front, stop
+        last_front, first_stop = max(last_front, load_integer(ranges + n * 16) - s), min(first_stop, end)
+    front -= front % COLUMNS
+    return front, stop, last_front <= front and first_stop >= stop
 
 
 @inner

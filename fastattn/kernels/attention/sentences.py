@@ -221,6 +221,29 @@ def seen_keys(
     return seen_N2
 
 
+@kernel
+def _see_around(query_starts_B1, lengths_B, offset_B, before, after, seen_N2):
+    for _ in prange(0, 1):
+        for b in range(len(query_starts_B1) - 1):
+            length = lengths_B[b]
+            for n in range(query_starts_B1[b], query_starts_B1[b + 1]):
+                at = n - query_starts_B1[b] + offset_B[b]
+                seen_N2[n, 0] = max(at - before, 0) if before >= 0 else 0
+                seen_N2[n, 1] = min(at + after + 1, length) if after >= 0 else length
+
+
+def seen_around(
+    query_starts_B1: np.ndarray, lengths_B: np.ndarray, offset_B: np.ndarray, before: int, after: int
+) -> np.ndarray:
+    """seen_N2 as of ``seen_keys``: query t sees keys t + offset - before to t + offset + after; below 0: no bound.
+
+    All are int64, whose sums must be so as well.
+    """
+    seen_N2 = np.empty((int(query_starts_B1[-1]), 2), np.int64)
+    _see_around(query_starts_B1, lengths_B, offset_B, before, after, seen_N2)
+    return seen_N2
+
+
 _NO_OFFSET, NO_RANGES = np.zeros(1, np.int64), np.empty((0, 2), np.int64)
 _NO_BYTES = np.empty(0, np.uint8)
 NO_MASK = _NO_BYTES, 0, 0, 0, 0, _NO_BYTES, 0, 0, 1, 1, 0, NO_FUNCTION
