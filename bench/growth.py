@@ -67,8 +67,8 @@ def table(rows: list[Row], threads: int) -> str:
     machine, versions = about["machine"], about["versions"]
     head = (
         f"{machine['cpu']} ({machine['compiled_for']}, {machine['tile']} tiles), {threads} of {processors()} cores,\n"
-        f"numpy {versions['numpy']} with {versions['BLAS']}; float32, one head of {WIDTH}, medians of alternating runs;\n"
-        "memory is by how much the process grows:\n\n"
+        f"numpy {versions['numpy']} with {versions['BLAS']}; one head of {WIDTH} in float32,\n"
+        "medians of alternating runs; memory is by how much the process grows:\n\n"
         f"| n | {OURS}, ms | {NEAR}, ms | {PLAIN}, ms | {OURS}, MB | {PLAIN}, MB |\n"
         "| --- | --- | --- | --- | --- | --- |\n"
     )

@@ -1,10 +1,11 @@
 """The pictures of docs/attention.md, made by the mechanisms themselves: ``python -m bench gallery [FOLDER]``."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from bench.gallery import masks, weights
 
-PICTURES = {**weights.PICTURES, **masks.PICTURES}
+PICTURES: dict[str, Callable[[], str]] = {**weights.PICTURES, **masks.PICTURES}
 
 
 def write(folder: Path) -> list[Path]:

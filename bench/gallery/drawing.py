@@ -1,4 +1,4 @@
-"""The drawings of the gallery as SVG, a few KB each: weights, what is seen, matrices, graphs; for light and dark pages."""
+"""The drawings of the gallery as SVG: weights, what is seen, matrices, graphs; for light pages and dark ones."""
 
 import math
 import re

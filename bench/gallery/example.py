@@ -15,7 +15,7 @@ def normal(seed: int, *shape: int) -> np.ndarray:
 
 
 def words(places: list[int], seed: int, noise: float = 0.6) -> tuple[np.ndarray, np.ndarray]:
-    """(queries (1, T, K), keys (1, S, K)): a random vector for each key, and for each query that of its place, blurred."""
+    """(queries (1, T, K), keys (1, S, K)): random keys, and for each query the key of its place, blurred."""
     key_SK = normal(seed, max(places) + 1, WIDTH)
     query_TK = key_SK[places] + np.float32(noise) * normal(seed + 100, len(places), WIDTH)
     return query_TK[None], key_SK[None]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bench.gallery.drawing import graph_picture, seen_picture, weights_picture
-from bench.gallery.example import WIDTH, even, normal
+from bench.gallery.example import even, normal
 from bench.gallery.weights import weights_of
 from bench.svg import Panel, plot
 from fastattn import attention

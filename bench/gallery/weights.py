@@ -1,6 +1,7 @@
 """Pictures of scores, normalizers, and what is around attention: weights that the mechanisms return."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -10,14 +11,14 @@ from fastattn import mechanisms as m
 from fastattn.mechanisms import attend
 
 
-def weights_of(query: np.ndarray, key: np.ndarray | None, length: int | None = None, **options: object) -> np.ndarray:
+def weights_of(query: np.ndarray, key: np.ndarray | None, length: int | None = None, **options: Any) -> np.ndarray:
     """The weights of the first sentence, (T, S) or (H, T, S); the values do not matter."""
     heads = (query.shape[2],) if query.ndim == 4 else ()
     value = np.zeros((1, length or (key if key is not None else query).shape[1], *heads, 1), np.float32)
-    return attend(query, key, value, return_weights=True, **options)[1][0]  # type: ignore[call-overload]
+    return attend(query, key, value, return_weights=True, **options)[1][0]
 
 
-def translated(**options: object) -> str:
+def translated(**options: Any) -> str:
     return weights_picture(weights_of(*translation(), **options), TARGET, SOURCE)
 
 
