@@ -124,7 +124,7 @@ def attention(
     out      an array for the result
     threads  the most to use; None: those of ``use_threads``, else all that the process may use
     InputError for arguments that do not fit. Scores are not stored, except as weights (Dao 2023). A query that sees no
-    key yields zeros. docs/coming-from.md has the names of other libraries.
+    key yields zeros. docs/coming-from-attention.md has the names of other libraries.
     """
     options = _Options(
         lengths, causal, offset, window, bias, mask, scale, softcap, sinks, score_mod, mask_mod, block_mask,
