@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fastattn.errors import FastattnError
     from fastattn.functional.attention import attention, attention_ragged
     from fastattn.functional.block_mask import BlockMask
+    from fastattn.functional.cache import KVCache
     from fastattn.plot import AttentionPlot, plot_attention
     from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
     from fastattn.runtime.threads import set_threading, use_threads
@@ -27,6 +28,7 @@ __all__ = [
     "Encoder",
     "ExecutionStats",
     "FastattnError",
+    "KVCache",
     "Score",
     "Step",
     "TokenTranslation",
@@ -52,6 +54,7 @@ _HOMES = {
     "Translation": ("fastattn.results", "Translation"),
     "Translator": ("fastattn.translator", "Translator"),
     "BlockMask": ("fastattn.functional", "BlockMask"),
+    "KVCache": ("fastattn.functional", "KVCache"),
     "attention": ("fastattn.functional", "attention"),
     "attention_ragged": ("fastattn.functional", "attention_ragged"),
     "plot_attention": ("fastattn.plot", "plot_attention"),

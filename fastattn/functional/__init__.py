@@ -2,5 +2,6 @@
 
 from fastattn.functional.attention import attention, attention_ragged
 from fastattn.functional.block_mask import BlockMask
+from fastattn.functional.cache import KVCache
 
-__all__ = ["BlockMask", "attention", "attention_ragged"]
+__all__ = ["BlockMask", "KVCache", "attention", "attention_ragged"]
