@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fastattn.functional.attention import attention, attention_ragged
     from fastattn.functional.block_mask import BlockMask
     from fastattn.functional.cache import KVCache
+    from fastattn.functional.multi_head import MultiHeadAttention, ProjectionWeights, multi_head_attention
     from fastattn.plot import AttentionPlot, plot_attention
     from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
     from fastattn.runtime.threads import set_threading, use_threads
@@ -29,6 +30,8 @@ __all__ = [
     "ExecutionStats",
     "FastattnError",
     "KVCache",
+    "MultiHeadAttention",
+    "ProjectionWeights",
     "Score",
     "Step",
     "TokenTranslation",
@@ -37,6 +40,7 @@ __all__ = [
     "__version__",
     "attention",
     "attention_ragged",
+    "multi_head_attention",
     "plot_attention",
     "set_threading",
     "use_threads",
@@ -55,8 +59,11 @@ _HOMES = {
     "Translator": ("fastattn.translator", "Translator"),
     "BlockMask": ("fastattn.functional", "BlockMask"),
     "KVCache": ("fastattn.functional", "KVCache"),
+    "MultiHeadAttention": ("fastattn.functional", "MultiHeadAttention"),
+    "ProjectionWeights": ("fastattn.functional", "ProjectionWeights"),
     "attention": ("fastattn.functional", "attention"),
     "attention_ragged": ("fastattn.functional", "attention_ragged"),
+    "multi_head_attention": ("fastattn.functional", "multi_head_attention"),
     "plot_attention": ("fastattn.plot", "plot_attention"),
     "set_threading": ("fastattn.runtime.threads", "set_threading"),
     "use_threads": ("fastattn.runtime.threads", "use_threads"),

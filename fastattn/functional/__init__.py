@@ -3,5 +3,14 @@
 from fastattn.functional.attention import attention, attention_ragged
 from fastattn.functional.block_mask import BlockMask
 from fastattn.functional.cache import KVCache
+from fastattn.functional.multi_head import MultiHeadAttention, ProjectionWeights, multi_head_attention
 
-__all__ = ["BlockMask", "KVCache", "attention", "attention_ragged"]
+__all__ = [
+    "BlockMask",
+    "KVCache",
+    "MultiHeadAttention",
+    "ProjectionWeights",
+    "attention",
+    "attention_ragged",
+    "multi_head_attention",
+]

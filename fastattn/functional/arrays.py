@@ -161,6 +161,11 @@ def as_float32(array: np.ndarray) -> np.ndarray:
     return as_floats(array.view(np.uint16))
 
 
+def contiguous(array: np.ndarray) -> np.ndarray:
+    """The array, C-contiguous, aligned and writeable as kernels take it; a copy where it must be."""
+    return writeable(np.require(array, requirements=["C", "A"]))
+
+
 def _check_type(name: str, array: Any, query: Any) -> None:
     check_floats(name, array)
     if array.dtype != query.dtype:

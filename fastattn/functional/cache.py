@@ -1,10 +1,12 @@
 """Keys and values of positions decoded so far, to which new queries attend: fastattn.KVCache."""
 
+from __future__ import annotations
+
 import weakref
 from collections.abc import Sequence
 from contextlib import nullcontext
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from fastattn.attention_float64 import LARGE
 from fastattn.errors import InputError, OutOfMemoryError, check_bool, check_count, described
 from fastattn.functional import arguments
 from fastattn.functional.arguments import Integers
-from fastattn.functional.arrays import MAX_HEAD_WIDTH, as_float32, check_floats
+from fastattn.functional.arrays import MAX_HEAD_WIDTH, as_float32, check_floats, contiguous
 from fastattn.functional.extremes import mend_steps
 from fastattn.heads import Heads
 from fastattn.rounding import bfloat16_bits
@@ -21,10 +23,24 @@ from fastattn.row_pool import RowPool
 from fastattn.runtime.threads import use_threads
 from fastattn.simd.target import TARGET
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 FIRST_POSITIONS = 32  # columns of a history; they double
 MAX_POSITIONS = 1 << 30  # of all sequences: rows have int32 numbers
 MAX_HEADS = 1 << 16
 TABLES = {"float32": np.float32, "bfloat16": np.uint16, "float16": np.int16 if TARGET.float16 else np.float32}
+
+
+class StepOptions(TypedDict, total=False):
+    """The options of ``KVCache.attend``; see there."""
+
+    lengths: Integers | None
+    window: tuple[int | None, int | None] | None
+    bias: np.ndarray | None
+    scale: float | None
+    softcap: float
+    threads: int | None
 
 
 class KVCache:
@@ -110,6 +126,16 @@ class KVCache:
         self._rows_BS[b_N, self._lengths_B[b_N] + t_N] = rows_N
         self._lengths_B = longer_B
 
+    @overload
+    def attend(
+        self, query: np.ndarray, *, return_weights: Literal[False] = ..., **options: Unpack[StepOptions]
+    ) -> np.ndarray: ...
+
+    @overload
+    def attend(
+        self, query: np.ndarray, *, return_weights: bool = ..., **options: Unpack[StepOptions]
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]: ...
+
     def attend(
         self,
         query: np.ndarray,
@@ -173,14 +199,14 @@ class KVCache:
             # what float32 cannot hold is computed in float64
             held = scale if abs(scale) < LARGE else 1.0, softcap if softcap < LARGE else 0.0
             out = kernels.attention_step(
-                np.ascontiguousarray(query).reshape(B * T, H * K),
+                contiguous(query).reshape(B * T, H * K),
                 self._store.table,
                 self._store.table,
                 np.ascontiguousarray(self._rows_BS[:, :S]),
-                np.ascontiguousarray(seen_N2[:, 1]),
+                seen_N2[:, 1].copy(),
                 Heads(H, G, K, V, value_column=G * K, scale=held[0], softcap=held[1]),
                 rows_N=np.repeat(np.arange(B), T),
-                firsts_N=np.ascontiguousarray(seen_N2[:, 0]) if seen_N2[:, 0].any() else None,
+                firsts_N=seen_N2[:, 0].copy(),
                 bias_NHS=None if bias is None else _by_query(bias, B, T),
                 weights_NHS=weights_NHS,
             ).reshape(B, T, H, V)
@@ -195,8 +221,8 @@ class KVCache:
             order_B = self._order(order)
             self._rows_BS, self._lengths_B = self._rows_BS[order_B], self._lengths_B[order_B]
 
-    def fork(self, order: int | Sequence[int] | np.ndarray | None = None) -> "KVCache":
-        """A new cache of the sequence or sequences of these numbers, or all: it shares their positions and grows apart."""
+    def fork(self, order: int | Sequence[int] | np.ndarray | None = None) -> KVCache:
+        """A new cache of the sequences of these numbers, or of one, or all: it shares their positions, and grows apart."""
         with self._store.lock:
             if order is None:
                 order = np.arange(len(self))
