@@ -222,7 +222,7 @@ class KVCache:
             self._rows_BS, self._lengths_B = self._rows_BS[order_B], self._lengths_B[order_B]
 
     def fork(self, order: int | Sequence[int] | np.ndarray | None = None) -> KVCache:
-        """A new cache of the sequences of these numbers, or of one, or all: it shares their positions, and grows apart."""
+        """A new cache of the sequences of these numbers, one or all: it shares their positions, and grows apart."""
         with self._store.lock:
             if order is None:
                 order = np.arange(len(self))
