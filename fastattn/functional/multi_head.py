@@ -74,7 +74,7 @@ class MultiHeadAttention:
         misshapen or of options that are not supported: add_bias_kv, keys and values of different widths.
         """
         if isinstance(state, (str, Path)):
-            state = read_state(Path(state))
+            state = read_state(Path(state), prefix)
         if not isinstance(state, Mapping):
             raise InputError(f"state: expected a mapping or a path, got {type(state).__name__}")
         return cls(ProjectionWeights(**projection_weights(state, prefix)), heads, precision)

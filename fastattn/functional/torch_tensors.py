@@ -14,18 +14,19 @@ SEPARATE = {part: f"{part[0]}_proj_weight" for part in PARTS}  # where keys or v
 KNOWN = {"in_proj_weight", *SEPARATE.values(), "in_proj_bias", "out_proj.weight", "out_proj.bias"}
 
 
-def read_state(path: Path) -> dict[str, Any]:
-    """The tensors of a .safetensors file, or of one that torch.save wrote, float32 by name."""
+def read_state(path: Path, prefix: str) -> dict[str, np.ndarray]:
+    """The tensors with this prefix of a .safetensors file, or of one that torch.save wrote, float32 by name."""
     from fastattn.weights.containers import pytorch, safetensors
     from fastattn.weights.folder import Directory
 
     container = safetensors if path.suffix == ".safetensors" else pytorch
-    return container.read_tensors(Directory(path.parent), path.name)
+    tensors = container.read_tensors(Directory(path.parent), path.name)
+    return {name: tensor.float32() for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def projection_weights(state: Mapping[str, Any], prefix: str) -> dict[str, np.ndarray]:
     """The fields of ProjectionWeights that the tensors with this prefix have."""
-    found = {name[len(prefix) :]: value for name, value in state.items() if name.startswith(prefix)}
+    found = {name[len(prefix) :]: value for name, value in state.items() if str(name).startswith(prefix)}
     if {"bias_k", "bias_v"} & set(found):
         raise InputError(f"state: {prefix}bias_k and bias_v, of add_bias_kv=True, are not supported")
     unknown = sorted(set(found) - KNOWN)
@@ -55,9 +56,7 @@ def _thirds(name: str, array: np.ndarray, axes: int, end: str) -> dict[str, np.n
 
 
 def _float32(name: str, value: Any) -> np.ndarray:
-    """A tensor of a file, an array, or a tensor of torch's that NumPy can read, as float32."""
-    if hasattr(value, "float32"):
-        return value.float32()
+    """An array, or a tensor of torch's that NumPy can read, as float32."""
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:  # a tensor with a gradient, or bfloat16
