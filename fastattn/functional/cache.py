@@ -96,10 +96,16 @@ class KVCache:
 
         lengths  integers [B]: of sequence b only the first lengths[b] are added, perhaps none; the rest is padding
         """
-        G, K, V = self._shape
         check_floats("key", key)
         check_floats("value", value)
-        B, T = len(self), key.shape[1] if key.ndim == 4 else 0
+        with self._store.lock:
+            rows_BTE = self._joined(key, value)
+            self._append(rows_BTE, self._counts(lengths, rows_BTE.shape[1]))
+
+    def _joined(self, key: np.ndarray, value: np.ndarray) -> np.ndarray:
+        """Rows of keys, then values, float32; InputError for shapes that do not fit."""
+        (G, K, V), B = self._shape, len(self)
+        T = key.shape[1] if key.ndim == 4 else 0
         for name, array, shape in (("key", key, (B, T, G, K)), ("value", value, (B, T, G, V))):
             if array.shape != shape:
                 expected = str(shape) if key.ndim == 4 else f"({B}, positions, {G}, {shape[3]})"
@@ -110,8 +116,7 @@ class KVCache:
         if self._dtype == "float16" and not TARGET.float16:
             with np.errstate(over="ignore"):
                 rows_BTE = rows_BTE.astype(np.float16).astype(np.float32)
-        with self._store.lock:
-            self._append(rows_BTE, self._counts(lengths, T))
+        return rows_BTE
 
     def _append(self, rows_BTE: np.ndarray, counts_B: np.ndarray) -> None:
         B, T, E = rows_BTE.shape
@@ -160,18 +165,13 @@ class KVCache:
         other sequences and however many threads. For a first chunk of many positions ``attention`` is faster.
         """
         check_floats("query", query)
-        G, K, _ = self._shape
-        if query.ndim != 4 or len(query) != len(self) or query.shape[3] != K:
-            raise InputError(f"query: expected shape ({len(self)}, positions, heads, {K}), got {query.shape}")
-        if not query.shape[2] or query.shape[2] % G:
-            raise InputError(f"query: expected heads that the {G} of keys divide, got {query.shape[2]}")
-        scale = K**-0.5 if scale is None else arguments.number("scale", scale)
-        softcap = arguments.number("softcap", softcap)
+        softcap, (left, _) = arguments.number("softcap", softcap), arguments.window_sides(window)
         if softcap < 0:
             raise InputError(f"softcap: expected a number above 0, or 0 for none, got {softcap}")
-        left, _ = arguments.window_sides(window)
+        scale = self._shape[1] ** -0.5 if scale is None else arguments.number("scale", scale)
         wants_weights = check_bool("return_weights", return_weights)
         with self._store.lock, nullcontext() if threads is None else use_threads(threads):
+            self._check_query(query)
             seen_N2 = self._seen(self._counts(lengths, query.shape[1]), query.shape[1], left)
             out, weights = self._attend(as_float32(query), seen_N2, bias, scale, softcap, wants_weights)
         if query.dtype == np.float16:
@@ -180,6 +180,13 @@ class KVCache:
         elif query.dtype != np.float32:
             out = bfloat16_bits(out).view(query.dtype)
         return out if weights is None else (out, weights)
+
+    def _check_query(self, query: np.ndarray) -> None:
+        G, K, _ = self._shape
+        if query.ndim != 4 or len(query) != len(self) or query.shape[3] != K:
+            raise InputError(f"query: expected shape ({len(self)}, positions, heads, {K}), got {query.shape}")
+        if not query.shape[2] or query.shape[2] % G:
+            raise InputError(f"query: expected heads that the {G} of keys divide, got {query.shape[2]}")
 
     def _attend(
         self,
@@ -232,6 +239,12 @@ class KVCache:
             forked._rows_BS, forked._lengths_B = self._rows_BS[order_B], self._lengths_B[order_B]
             self._store.caches.add(forked)
             return forked
+
+    def __copy__(self) -> KVCache:
+        return self.fork()
+
+    def __deepcopy__(self, memo: dict) -> KVCache:
+        return self.fork()
 
     def truncate(self, lengths: Integers) -> None:
         """Drop all but the first positions of each sequence, an integer or integers [B]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -60,7 +61,7 @@ class MultiHeadAttention:
     @classmethod
     def from_torch(
         cls,
-        state: Mapping[str, Any] | str | Path,
+        state: Mapping[str, Any] | str | os.PathLike[str],
         heads: int,
         prefix: str = "",
         precision: str = "float32",
@@ -73,7 +74,9 @@ class MultiHeadAttention:
         ``~mask[:, None, None]``, its boolean ``attn_mask`` hides where True. InputError for tensors that are missing,
         misshapen or of options that are not supported: add_bias_kv, keys and values of different widths.
         """
-        if isinstance(state, (str, Path)):
+        if not isinstance(prefix, str):
+            raise InputError(f"prefix: expected the beginning of names, got {type(prefix).__name__}")
+        if isinstance(state, (str, os.PathLike)):
             state = read_state(Path(state), prefix)
         if not isinstance(state, Mapping):
             raise InputError(f"state: expected a mapping or a path, got {type(state).__name__}")

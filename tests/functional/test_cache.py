@@ -1,5 +1,6 @@
 """fastattn.KVCache against the formula over whole sequences, and sequences shared against copies by hand."""
 
+import copy
 import gc
 from concurrent.futures import ThreadPoolExecutor
 
@@ -276,6 +277,19 @@ def test_rows_are_used_again():
         gc.collect()
         cache.truncate([0, 0])
     assert len(cache._store.table) == rows
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_is_a_fork(copied):
+    query, key, value = arrays(T=5)
+    cache = fastattn.KVCache(2, G, K, V)
+    cache.append(key, value)
+    other, expected = copied(cache), cache.attend(query)
+    cache.truncate(0)
+    for _ in range(8):  # rows are looked for, and none of the copy's taken
+        cache.append(-key, -value)
+        cache.truncate(0)
+    np.testing.assert_array_equal(other.attend(query), expected)
 
 
 def test_beams_write_one_row_each():

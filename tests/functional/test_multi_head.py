@@ -225,6 +225,7 @@ def changed(**arrays):
         (changed(in_proj_bias=["a", "b"]), {}, "state: expected in_proj_bias of float32, .* got <U1"),
         (changed(in_proj_bias=np.zeros(36, int)), {}, "state: expected in_proj_bias of float32, .* got int64"),
         (changed(), {"heads": 5}, "heads: expected a number that divides the 12 columns of queries, got 5"),
+        (changed(), {"prefix": None}, "prefix: expected the beginning of names, got NoneType"),
         (changed(), {"heads": 0}, "heads must be at least 1, got 0"),
         (changed(), {"heads": 2.0}, "heads must be a whole number, got 2.0"),
         (changed(), {"precision": "intgemm"}, "precision: expected float32, bfloat16, int8, got 'intgemm'"),
