@@ -15,7 +15,7 @@ Reached on one Zen 4 core (AVX-512) at (128 rows, 30 keys, 8 heads of 64): 53 GF
 51 -> 53, 16 -> 26  rows of the cache aligned to cache lines, an odd number of lines apart: see tables.py
 258 -> 160 us a call in zh-en's steps of 48 rows, greedy, keys and values uncached: those of the next rows prefetched.
 37 -> 24 ms a call, 22 -> 11 in bfloat16 (32 rows, 4,096 keys, one thread): long rows prefetch their own later keys.
-No gain: prefetching the next head's memory, or a short row's later keys.
+No gain: prefetching the next head's memory, all heads of a key at once, or a short row's later keys.
 """
 
 import numpy as np
