@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from fastattn.errors import FastattnError
     from fastattn.functional.attention import attention, attention_ragged
     from fastattn.functional.block_mask import BlockMask
+    from fastattn.functional.cache import KVCache
+    from fastattn.functional.multi_head import MultiHeadAttention, ProjectionWeights, multi_head_attention
     from fastattn.functions import and_masks, explain_function, or_masks
     from fastattn.plot import AttentionPlot, plot_attention
     from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
@@ -29,6 +31,9 @@ __all__ = [
     "Encoder",
     "ExecutionStats",
     "FastattnError",
+    "KVCache",
+    "MultiHeadAttention",
+    "ProjectionWeights",
     "Score",
     "Step",
     "TokenTranslation",
@@ -40,6 +45,7 @@ __all__ = [
     "attention_ragged",
     "explain_function",
     "mechanisms",
+    "multi_head_attention",
     "or_masks",
     "plot_attention",
     "set_threading",
@@ -53,6 +59,9 @@ _HOMES = {
     "Encoder": ("fastattn.encoder", "Encoder"),
     "ExecutionStats": ("fastattn.results", "ExecutionStats"),
     "FastattnError": ("fastattn.errors", "FastattnError"),
+    "KVCache": ("fastattn.functional", "KVCache"),
+    "MultiHeadAttention": ("fastattn.functional", "MultiHeadAttention"),
+    "ProjectionWeights": ("fastattn.functional", "ProjectionWeights"),
     "Score": ("fastattn.results", "Score"),
     "Step": ("fastattn.decoding.options", "Step"),
     "TokenTranslation": ("fastattn.results", "TokenTranslation"),
@@ -63,6 +72,7 @@ _HOMES = {
     "attention_ragged": ("fastattn.functional", "attention_ragged"),
     "explain_function": ("fastattn.functions", "explain_function"),
     "mechanisms": ("fastattn.mechanisms", ""),
+    "multi_head_attention": ("fastattn.functional", "multi_head_attention"),
     "or_masks": ("fastattn.functions", "or_masks"),
     "plot_attention": ("fastattn.plot", "plot_attention"),
     "set_threading": ("fastattn.runtime.threads", "set_threading"),

@@ -18,12 +18,17 @@ ORDINARY = 1e4
 CHUNK = 1 << 20  # scores at a time
 
 
+def is_ordinary(scale: float, softcap: float) -> bool:
+    """Whether float32 holds both, and the scores they lead to but for huge queries and keys."""
+    return (softcap == 0 or 1 / LARGE < softcap < LARGE) and (scale == 0 or 1 / LARGE < abs(scale) < ORDINARY)
+
+
 def is_extreme(scale: float, softcap: float, query: np.ndarray, key: np.ndarray) -> bool:
     """Whether float32 cannot hold the scale, the scores that it may lead to, the softcap or its inverse."""
+    if is_ordinary(scale, softcap):
+        return False
     if softcap != 0 and not 1 / LARGE < softcap < LARGE:
         return True
-    if scale == 0 or 1 / LARGE < abs(scale) < ORDINARY:
-        return False
     arrays = [np.abs(as_floats(array)) for array in (query, key)]
     query_most, key_most = (float(np.fmax.reduce(array, axis=None, initial=0)) for array in arrays)
     return not 1 / LARGE < abs(scale) < LARGE or abs(scale) * query_most * key_most * query.shape[-1] > LARGE

@@ -42,6 +42,14 @@ def bfloat16_bits(values: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded).astype(np.uint16)
 
 
+def float16_bits(values: np.ndarray) -> np.ndarray:
+    """int16 of the same shape: float32 rounded to the nearest float16, infinity beyond its range."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float16).view(np.int16)
+
+
 def as_floats(values: np.ndarray) -> np.ndarray:
-    """uint16, the bits of bfloat16, as float32; anything else as it is."""
+    """uint16, the bits of bfloat16, and int16, those of float16, as float32; anything else as it is."""
+    if values.dtype == np.int16:
+        return values.view(np.float16).astype(np.float32)
     return (values.astype(np.uint32) << 16).view(np.float32) if values.dtype == np.uint16 else values

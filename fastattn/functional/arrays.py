@@ -8,6 +8,7 @@ import numpy as np
 
 from fastattn.errors import InputError
 from fastattn.kernels.attention.memory import Laid, writeable
+from fastattn.rounding import as_floats
 from fastattn.simd.target import TARGET
 
 MAX_HEAD_WIDTH = 4096
@@ -143,13 +144,30 @@ def _problem(arrays: list, starts: tuple, is_ragged: bool, returned: np.ndarray,
     return Problem(query, key, value, out, returned, starts, is_ragged)
 
 
-def _check_type(name: str, array: Any, query: Any) -> None:
+def check_floats(name: str, array: Any) -> None:
+    """InputError unless it is an array of one of the types that attention takes."""
     is_array = isinstance(array, np.ndarray)
     if not is_array or not (array.dtype in (np.float32, np.float16, np.uint16) or array.dtype.name == "bfloat16"):
         got = str(array.dtype) if is_array else type(array).__name__
         raise InputError(
             f"{name}: expected a NumPy array of float32, float16 or bfloat16 (or its bits, uint16), got {got}"
         )
+
+
+def as_float32(array: np.ndarray) -> np.ndarray:
+    """The numbers of an array of such a type."""
+    if array.dtype in (np.float32, np.float16):
+        return array.astype(np.float32, copy=False)
+    return as_floats(array.view(np.uint16))
+
+
+def contiguous(array: np.ndarray) -> np.ndarray:
+    """The array, C-contiguous, aligned and writeable as kernels take it; a copy where it must be."""
+    return writeable(np.require(array, requirements=["C", "A"]))
+
+
+def _check_type(name: str, array: Any, query: Any) -> None:
+    check_floats(name, array)
     if array.dtype != query.dtype:
         raise InputError(f"{name}: expected the query's type {query.dtype}, got {array.dtype}")
 

@@ -1,4 +1,4 @@
-"""Writes rows of keys and values to the key-value cache's tables, as they are or rounded to bfloat16.
+"""Writes rows of keys and values to the key-value cache's tables, as they are or rounded to bfloat16 or float16.
 
 Half the bytes take half the time of a step's attention, which is bound by reading them.
 """
@@ -7,7 +7,7 @@ import numpy as np
 from numba import prange, types
 
 from fastattn.runtime.jit import inner, inner_by_type, kernel
-from fastattn.simd.narrow import nearest_bfloat16, store_first_bfloat16
+from fastattn.simd.narrow import nearest_bfloat16, store_first_bfloat16, store_first_float16
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import load_part, splat, store_part
@@ -27,9 +27,16 @@ def round_floats(values, target, width):
         store_first_bfloat16(value, target + d * 2, min(LANES, width - d))
 
 
+@inner
+def round_to_float16(values, target, width):
+    for d in range(0, width, LANES):
+        value = load_part(values + d * 4, width - d, splat(np.float32(0)))
+        store_first_float16(value, target + d * 2, min(LANES, width - d))
+
+
 @inner_by_type(write_row)
 def _write_row(table, values, target, width):
-    write = round_floats if table.dtype == types.uint16 else copy_floats
+    write = {types.uint16: round_floats, types.int16: round_to_float16}.get(table.dtype, copy_floats)
 
     def run(table, values, target, width):
         write(values, target, width)
@@ -66,7 +73,8 @@ def round_rows(values_NE: np.ndarray, first_column: int) -> None:
 def write_rows(table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int) -> None:
     """Copy row n of the values, from ``first_column`` on, to the start of row rows_N[n] of the table.
 
-    table_ME   written; float32, or uint16, which takes the nearest bfloat16; C-contiguous like values_NE, float32.
+    table_ME   written, C-contiguous like values_NE, float32: float32; uint16, which takes the nearest bfloat16; or, on
+               targets that convert float16, int16, which takes the nearest of these.
     rows_N     int32, inside the table and all different; nothing is checked here.
     """
     _write(table_ME, rows_N, values_NE, first_column)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fastattn import kernels, reference
-from fastattn.decoding.key_value_cache import RowPool
+from fastattn.row_pool import RowPool
 from fastattn.simd.vector import LINE
 
 ROWS = 64

@@ -39,8 +39,8 @@ def seen_here(ranges, n, s, here, sinks):
 
 @inner
 def seen_by_tile(ranges, tile, s, here, sinks):
-    """(begin, stop) of what any row of a tile sees among ``here`` keys from s on, begin a whole panel's, and whether each
-    row sees all of it.
+    """(begin, stop) of what any row of a tile sees among ``here`` keys from s on, begin at a whole panel, and whether
+    each row sees all of it.
 
     tile  (first row, stop)
     """

@@ -14,7 +14,8 @@ Reached on one Zen 4 core (AVX-512) at (128 rows, 30 keys, 8 heads of 64): 53 GF
 15 -> 51  (shared) each key and value read once for four rows
 51 -> 53, 16 -> 26  rows of the cache aligned to cache lines, an odd number of lines apart: see tables.py
 258 -> 160 us a call in zh-en's steps of 48 rows, greedy, keys and values uncached: those of the next rows prefetched.
-No gain: prefetching the next head's or the next keys' memory.
+37 -> 24 ms a call, 22 -> 11 in bfloat16 (32 rows, 4,096 keys, one thread): long rows prefetch their own later keys.
+No gain: prefetching the next head's memory, all heads of a key at once, or a short row's later keys.
 """
 
 import numpy as np
@@ -52,6 +53,8 @@ from fastattn.simd.vector import (
 TOGETHER = 4  # rows processed together over shared keys
 VECTORS = 4 if TARGET.rows * TARGET.vectors > TOGETHER * 4 else 2  # of each sum, in registers
 VALUE_KEYS = 8  # 8 rows of 4 KiB: they stay in L1 while all heads are processed
+LARGE = 1 << 18  # bytes of keys and values that evict much of what was prefetched into L2 before them
+AHEAD = 32  # keys; from 16 to 128 are as good
 GRAIN = 1 << 17  # products that justify another thread: 10 to 30 us, against 2 to 15 to launch it
 
 row_maximum, exponentials = make_row_maxima(1), make_exponentials(1)
@@ -168,6 +171,18 @@ def keys_of(keys, n):
 
 
 @inner
+def ahead_of(keys, index, stop, end, row_bytes):
+    """(address, length) of the list whose rows are prefetched meanwhile, at the same places.
+
+    The next row's list; of a long row, where that would be evicted before it is read, its own a few keys later.
+    """
+    if stop * row_bytes > LARGE:
+        return index + AHEAD * 4, stop - AHEAD
+    ahead, begin, following = keys_of(keys, end) if end < len(keys[3]) else (index, 0, 0)
+    return ahead, following - begin
+
+
+@inner
 def attend_together(table, query, key, value, out, keys, rows, heads, form, weight, scratch):
     """Attention of some heads of a few rows, whose first ``shared`` keys are the same.
 
@@ -193,9 +208,6 @@ def attend_together(table, query, key, value, out, keys, rows, heads, form, weig
         for k in range(first_head * sums_head, last_head * sums_head, SIZE):
             store(splat(np.float32(0)), place + sums + k)
 
-    # the next rows' keys and values are prefetched meanwhile
-    ahead, begin, stop = keys_of(keys, end) if end < len(keys[3]) else (tail, 0, 0)
-    following = ahead, stop - begin
     key_heads, value_heads = (
         (first_head, last_head, group, width, stride),
         (first_head, last_head, group, value_width, stride),
@@ -205,6 +217,7 @@ def attend_together(table, query, key, value, out, keys, rows, heads, form, weig
         together, place = i < 0, scratch + max(i, 0) * slot
         index, begin, stop = keys_of(keys, first + max(i, 0))
         span = (0, shared) if together else (shared, stop - begin)
+        following = ahead_of(keys, index, span[1], end, key[1])
         score_keys(table, together, place + queries, place, slot, key, (index, tail), span, key_heads, following)
     for i in range(end - first):
         place = scratch + i * slot
@@ -217,6 +230,7 @@ def attend_together(table, query, key, value, out, keys, rows, heads, form, weig
         together, place = i < 0, scratch + max(i, 0) * slot
         index, begin, stop = keys_of(keys, first + max(i, 0))
         span = (0, shared) if together else (shared, stop - begin)
+        following = ahead_of(keys, index, span[1], end, key[1])
         add_values(table, together, place, place + sums, slot, value, index, span, value_heads, following)
     for i in range(end - first):
         place = scratch + i * slot
