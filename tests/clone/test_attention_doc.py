@@ -36,7 +36,7 @@ def names():
     """The names that there are when all has run."""
     names: dict = {}
     shaped = sum(run(block, f"attention.md block {n}", names) for n, block in enumerate(BLOCKS))
-    assert shaped >= 55
+    assert shaped >= 58
     return names
 
 
@@ -53,8 +53,9 @@ def test_every_mechanism_is_shown():
 
 def test_every_function_of_attention_is_shown():
     code = "\n".join(BLOCKS)
-    of_attention = ("attention", "attention_ragged", "BlockMask", "and_masks", "or_masks", "explain_function")
-    for name in (*of_attention, "plot_attention"):
+    masks = ("BlockMask", "and_masks", "or_masks", "explain_function")
+    layers = ("KVCache", "MultiHeadAttention", "multi_head_attention", "ProjectionWeights")
+    for name in ("attention", "attention_ragged", *masks, *layers, "plot_attention"):
         assert re.search(rf"\b{name}\b", code), name
 
 
