@@ -42,6 +42,7 @@ def by_head(b, h, t, s):
 
 
 MASKS = [offset_causal, sliding, documents, prefix, by_head]
+SLOW = sliding, by_head  # each function compiles the kernel
 
 
 def as_array(mask_mod, B=2, heads=H, T=T, S=S):
@@ -49,7 +50,10 @@ def as_array(mask_mod, B=2, heads=H, T=T, S=S):
     return np.broadcast_to(np.vectorize(mask_mod, otypes=[bool])(*axes), (B, heads, T, S))
 
 
-@pytest.mark.parametrize("mask_mod", MASKS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "mask_mod",
+    [pytest.param(one, id=one.__name__, marks=[pytest.mark.slow] * (one in SLOW)) for one in MASKS],
+)
 @pytest.mark.parametrize("rows", [T, 1])
 def test_a_mask_as_function_array_and_blocks_has_the_same_bits(mask_mod, rows):
     query, key, value = arrays()
@@ -96,6 +100,11 @@ def test_functions_together():
         mask_mod=fastattn.and_masks(offset_causal, documents),
     )
     np.testing.assert_allclose(got, expected, atol=3e-6)
+
+
+@pytest.mark.slow
+def test_either_of_two_masks():
+    query, key, value = arrays()
     either = attention(query, key, value, mask_mod=fastattn.or_masks(sliding, by_head))
     np.testing.assert_array_equal(either, attention(query, key, value, mask=as_array(sliding) | as_array(by_head)))
 
