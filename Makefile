@@ -34,7 +34,7 @@ demo: setup
 	@BIN=$(BIN) sh examples/demo.sh
 
 test: setup
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/run_suite.py)
 
 slow: setup
 	@$(BIN)/python -m pytest -m slow -rs $(ARGS)
