@@ -1,4 +1,4 @@
-"""``python tests/run_suite.py``: the suite in two processes side by side, since most of its time is compiling, on one core.
+"""``python tests/run_suite.py``: the suite in two processes side by side, since most of its time is spent compiling.
 
 The second one's report is printed when the first has ended. The exit status is that of the first process that failed;
 an interrupt ends both.
