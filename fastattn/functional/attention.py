@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import numpy as np
 
-from fastattn.attention_float64 import Scores, is_extreme
+from fastattn.attention_float64 import Scores, is_extreme, is_large
 from fastattn.errors import InputError, check_bool
 from fastattn.functional import arguments
 from fastattn.functional.arguments import Integers
@@ -234,12 +234,12 @@ def _attend(problem: Problem, options: _Options) -> np.ndarray | tuple[np.ndarra
     plain = score_function is NO_FUNCTION and mask_function is NO_FUNCTION
     if options.additive_vector is not None:
         additive, plain, scale = _additive(problem, options.additive_vector, seen_N2), False, 1 / LOG2_E
-    extreme = plain and is_extreme(scale, softcap, problem.query, problem.key)
+    extreme = plain and (is_large(sinks_H) or is_extreme(scale, softcap, problem.query, problem.key))
     invalid = 0
     if B and T and S:
         # what float32 cannot hold is computed in float64
         heads = Heads(H, G, K, V, scale=1.0 if extreme else scale, softcap=0.0 if extreme else softcap)
-        form = score_form(heads, bias, None, sinks_H, score_function, additive)
+        form = score_form(heads, bias, None, None if extreme else sinks_H, score_function, additive)
         seen = (NO_RANGES if seen_N2 is None else seen_N2), sinks
         with nullcontext() if options.threads is None else use_threads(options.threads):
             masks = _kernel_mask(mask, blocks, mask_function)

@@ -84,11 +84,11 @@ class BlockMask:
         steps = rows * columns * h if b > 1 else 0, rows * columns if h > 1 else 0
         return (self.states_BHTS.reshape(-1), *steps, *self.block, columns)
 
-    def seen(self, b: int, h: int, rows_R: np.ndarray) -> np.ndarray:
-        """Which keys some queries see, by blocks alone, bool [R, keys]."""
+    def seen(self, b: int, h: int, rows_R: np.ndarray, keys: int) -> np.ndarray:
+        """Which of the first keys some queries see, by blocks alone, bool [R, keys]."""
         states_BHTS = self.states_BHTS
         states_TS = states_BHTS[b if len(states_BHTS) > 1 else 0, h if states_BHTS.shape[1] > 1 else 0]
-        return (states_TS[rows_R // self.block[0]] != NONE).repeat(self.block[1], axis=1)[:, : self.keys]
+        return states_TS[rows_R // self.block[0]][:, np.arange(keys) // self.block[1]] != NONE
 
     def fit(self, B: int, H: int, queries: int, keys: int) -> None:
         """InputError unless it is one for arrays of this shape."""

@@ -153,3 +153,15 @@ def test_unfit_sizes_of_blocks_are_told(sizes, message):
     with pytest.raises(InputError) as raised:
         BlockMask.from_function(offset_causal, *sizes)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("seen, same", [(True, lambda b, h, t, s: s >= 0), (False, lambda b, h, t, s: s < 0)])
+def test_blocks_have_the_last_word_where_a_function_is_the_same_everywhere(seen, same):
+    """A tile has blocks in several states: what the function says of all its keys counts for some of them only."""
+    query, key, value = arrays()
+    states = np.array([[0, 2, 1], [1, 0, 2], [2, 1, 0]])
+    shown = np.where(states == 1, seen, states == 2).repeat(64, axis=0)[:T].repeat(128, axis=1)[:, :S]
+    blocks = BlockMask(states, T, S, (64, 128), mask_mod=same)
+    np.testing.assert_array_equal(
+        attention(query, key, value, block_mask=blocks), attention(query, key, value, mask=shown)
+    )
