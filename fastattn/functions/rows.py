@@ -1,4 +1,4 @@
-"""What kernels do with a user's function: change a row of scores, clear the bytes of hidden keys, ask about a whole tile.
+"""What kernels do with a user's function: change a row of scores, clear bytes of hidden keys, ask about a tile.
 
 A function is the handle of ``compile_function``, or NO_FUNCTION, for which nothing is compiled. A row is that of query
 t of head h of sentence b; b, h, t and the first key s are int64. Scores are float32 times log2(e) in memory that may be
