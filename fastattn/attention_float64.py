@@ -23,6 +23,11 @@ def is_ordinary(scale: float, softcap: float) -> bool:
     return (softcap == 0 or 1 / LARGE < softcap < LARGE) and (scale == 0 or 1 / LARGE < abs(scale) < ORDINARY)
 
 
+def is_large(sinks_H: np.ndarray | None) -> bool:
+    """Whether float32 cannot hold learned logits times log2(e)."""
+    return sinks_H is not None and float(np.abs(sinks_H).max()) > LARGE
+
+
 def is_extreme(scale: float, softcap: float, query: np.ndarray, key: np.ndarray) -> bool:
     """Whether float32 cannot hold the scale, the scores that it may lead to, the softcap or its inverse."""
     if is_ordinary(scale, softcap):
@@ -38,7 +43,7 @@ def is_extreme(scale: float, softcap: float, query: np.ndarray, key: np.ndarray)
 class Scores:
     """What is done to products of queries and keys, as in ``attention``: bias and mask broadcast to (B, H, T, S).
 
-    seen_N2  the first key and the stop of each row, or None: all; ``blocks(b, h, rows)`` says more, bool [R, S]
+    seen_N2  the first key and the stop of each row, or None: all; ``blocks(b, h, rows, S)`` says more, bool [R, S]
     """
 
     scale: float
@@ -64,7 +69,7 @@ class Scores:
     ) -> None:
         """Recompute in place the rows of sentence b that overflowed, or ``every`` row; ``rows`` are its own among all.
 
-        Rows with NaN or infinite inputs, but for a bias of -inf, are left as they are.
+        Of those that overflowed, rows of a query or with a seen key that is NaN or infinite are left as they are.
         """
         H, S = query_THK.shape[1], len(key_SGK)
         group = H // key_SGK.shape[1]
@@ -99,18 +104,19 @@ class _Head:
         logs_T: np.ndarray | None,
         every: bool,
     ) -> None:
-        """Recompute those of ``rows_R`` that overflowed, or ``every`` one that sees a key."""
+        """Recompute those of ``rows_R`` that overflowed, or ``every`` one that sees a key or a sink."""
         out_RV = as_floats(out_TV[rows_R])
         wrong_R = np.isnan(out_RV).all(axis=1) | ~out_RV.any(axis=1)
         if weights_TS is not None:  # else values of zero look like it
             wrong_R &= np.isnan(weights_TS[rows_R]).any(axis=1) | ~weights_TS[rows_R].any(axis=1)
-        wrong_R = (wrong_R | every) & np.isfinite(self.query_TK[rows_R]).all(axis=1)
+        wrong_R &= np.isfinite(self.query_TK[rows_R]).all(axis=1)
         hidden_RS = self._hidden(rows_R)
-        kept_R = wrong_R & ~hidden_RS.all(axis=1)
+        wrong_R &= hidden_RS[:, ~np.isfinite(self.key_SK).all(axis=1)].all(axis=1)
+        kept_R = (wrong_R | every) & (~hidden_RS.all(axis=1) | (self.scores.sinks_H is not None))
         rows_R, hidden_RS = rows_R[kept_R], hidden_RS[kept_R]
-        seen_S = ~hidden_RS.all(axis=0)
-        if not len(rows_R) or not np.isfinite(self.key_SK[seen_S]).all():
+        if not len(rows_R):
             return
+        seen_S = ~hidden_RS.all(axis=0)
         weights_RS, logs_R = self._softmax(rows_R, hidden_RS)
         with np.errstate(all="ignore"):
             out_RV = weights_RS[:, seen_S] @ value_SV[seen_S]
@@ -132,7 +138,7 @@ class _Head:
         if scores.mask_BHTS is not None:
             hidden_RS |= ~_part(scores.mask_BHTS, self.b, self.h, rows_R, S)
         if scores.blocks is not None:
-            hidden_RS |= ~scores.blocks(self.b, self.h, rows_R)
+            hidden_RS |= ~scores.blocks(self.b, self.h, rows_R, S)
         if scores.bias_BHTS is not None:
             hidden_RS |= _part(scores.bias_BHTS, self.b, self.h, rows_R, S) == -np.inf
         return hidden_RS
@@ -147,7 +153,7 @@ class _Head:
             if scores.bias_BHTS is not None:
                 scores_RS += _part(scores.bias_BHTS, self.b, self.h, rows_R, scores_RS.shape[1])
             scores_RS[hidden_RS] = -np.inf
-            top_R1 = scores_RS.max(axis=1, keepdims=True)
+            top_R1 = scores_RS.max(axis=1, keepdims=True, initial=-np.inf)
             sink = -np.inf if scores.sinks_H is None else float(scores.sinks_H[self.h])
             top_R1 = np.maximum(top_R1, sink)
             weights_RS = np.exp(scores_RS - top_R1)

@@ -67,9 +67,9 @@ def check_count(name: str, value: Any) -> int:
     try:
         count = operator.index(value)
     except TypeError:
-        raise InputError(f"{name} must be a whole number, got {value!r}") from None
+        raise InputError(f"{name} must be a whole number, got {described(value)}") from None
     if isinstance(value, bool):
-        raise InputError(f"{name} must be a whole number, got {value!r}")
+        raise InputError(f"{name} must be a whole number, got {described(value)}")
     if count < 1:
         raise InputError(f"{name} must be at least 1, got {described(count)}")
     return count
@@ -99,5 +99,7 @@ def described(value: Any) -> str:
     try:
         text = repr(value)
     except ValueError:  # Python does not write out an int of thousands of digits
-        return f"a number of about {value.bit_length() * 3 // 10} digits"
+        if isinstance(value, int):
+            return f"a number of about {value.bit_length() * 3 // 10} digits"
+        return f"a {type(value).__name__} with a number of thousands of digits"
     return text if len(text) <= 100 else f"{text[:100]}..."

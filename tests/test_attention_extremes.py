@@ -5,6 +5,7 @@ import pytest
 
 import fastattn
 from fastattn import attention_float64
+from tests.functional import formula
 from tests.kernels.test_attention import attend, normal
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -125,3 +126,45 @@ def test_values_of_zero_and_hidden_rows_are_left_alone():
     out, weights = fastattn.attention(query, key, np.zeros_like(value), bias=bias, return_weights=True)
     np.testing.assert_array_equal(weights, expected)
     assert not out.any() and not weights[:, :, 2].any()
+
+
+@pytest.mark.parametrize("scale", [1e31, 1.0])
+def test_rows_that_see_no_nan_or_infinite_key_are_as_without_it(scale):
+    """Beside rows that see one, where scores are computed in float64, by their scale or by a bias that overflows."""
+    query, key, value = arrays(9)
+    bias = np.where(np.arange(9) == 1, np.float32(3e38), np.float32(0))
+    expected = fastattn.attention(query, key, value, scale=scale, bias=bias, causal=True)
+    for number in (np.nan, np.inf):
+        key[:, 5] = number
+        out = fastattn.attention(query, key, value, scale=scale, bias=bias, causal=True)
+        np.testing.assert_array_equal(out[:, :5], expected[:, :5])
+
+
+@pytest.mark.filterwarnings("error")
+def test_learned_sinks_of_any_size():
+    sinks = np.array([3e38, -3e38, 1, 2e37], np.float32)
+    logs = fastattn.attention(*arrays(5, 0), sinks=sinks, return_logsumexp=True)[1]
+    np.testing.assert_array_equal(logs, np.broadcast_to(sinks[:, None], (2, 4, 5)))
+    query, key, value = arrays()
+    for bias in (normal(5, 9), np.array([3e38, *[0] * 8], np.float32)):
+        options = {"sinks": sinks, "bias": bias, "lengths": [9, 0]}
+        found = fastattn.attention(query, key, value, **options, return_weights=True, return_logsumexp=True)
+        for one, oracle in zip(found, formula.attend(query, key, value, **options), strict=True):
+            np.testing.assert_allclose(one, oracle, rtol=1e-6, atol=2e-6)
+
+
+def test_blocks_of_a_ragged_batch_are_cut_to_each_sentence():
+    """Where rows see no key, and where they overflow."""
+    query, key, value = (x[0] for x in arrays(12, 14))
+    starts = [0, 5, 12], [0, 3, 14]
+    states = np.random.default_rng(0).integers(0, 2, (1, 4, 4, 6))
+    blocks = fastattn.BlockMask(states, 7, 11, 2)
+    shown = states.astype(bool).repeat(2, axis=2).repeat(2, axis=3)[:, :, :7, :11]
+    for scale in (None, 1e31):
+        out = fastattn.attention_ragged(query, key, value, *starts, block_mask=blocks, scale=scale)
+        for (t, end_t), (s, end_s) in zip(*(zip(one[:-1], one[1:]) for one in starts)):
+            mask = shown[:, :, : end_t - t, : end_s - s]
+            one = fastattn.attention(
+                query[None, t:end_t], key[None, s:end_s], value[None, s:end_s], mask=mask, scale=scale
+            )
+            np.testing.assert_array_equal(out[t:end_t], one[0])

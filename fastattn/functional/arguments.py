@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fastattn.errors import InputError
+from fastattn.errors import InputError, described
 
 LARGEST = np.iinfo(np.int64).max
 FAR = 1 << 60  # beyond any array; sums of two are int64 still
@@ -27,6 +27,11 @@ def number(name: str, value: Any) -> float:
     if not math.isfinite(found):
         raise InputError(f"{name}: expected a finite number, got {found}")
     return found
+
+
+def is_integer(value: Any) -> bool:
+    """Whether it is one of Python's or NumPy's integers; a bool is none."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def integers(name: str, values: Any, count: int) -> np.ndarray:
@@ -59,12 +64,8 @@ def window_sides(window: Any) -> tuple[int | None, int | None]:
     if window is None:
         return None, None
     sides = tuple(window) if isinstance(window, (tuple, list)) else ()
-    fits = [
-        side is None or (isinstance(side, (int, np.integer)) and not isinstance(side, bool) and side >= 0)
-        for side in sides
-    ]
-    if len(sides) != 2 or not all(fits):
-        raise InputError(f"window: expected (left, right), each an integer from 0 on or None, got {window!r}")
+    if len(sides) != 2 or not all(side is None or (is_integer(side) and side >= 0) for side in sides):
+        raise InputError(f"window: expected (left, right), each an integer from 0 on or None, got {described(window)}")
     left, right = (None if side is None else min(int(side), FAR) for side in sides)
     return left, right
 

@@ -1,17 +1,18 @@
 """Queries, keys and values where they lie in memory, for the kernel: dense in two layouts, or ragged."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fastattn.errors import InputError
+from fastattn.errors import InputError, OutOfMemoryError, described
 from fastattn.kernels.attention.memory import Laid, writeable
 from fastattn.rounding import as_floats
 from fastattn.simd.target import TARGET
 
 MAX_HEAD_WIDTH = 4096
+MAX_SENTENCES = 1 << 26  # arrays without queries may have any number, in no memory
 # Layout -> the axes of sentences, positions, heads and head width in it, and their names.
 _LAYOUTS = {
     "BTHK": ((0, 1, 2, 3), "(batch, positions, heads, head width)"),
@@ -74,8 +75,8 @@ class Problem:
 
 def dense(query: Any, key: Any, value: Any, layout: str, out: Any) -> Problem:
     """The problem of arrays [B, T, H, K], or with heads before positions; InputError where they do not fit."""
-    if layout not in _LAYOUTS:
-        raise InputError(f"layout: expected {' or '.join(_LAYOUTS)}, got {layout!r}")
+    if not isinstance(layout, str) or layout not in _LAYOUTS:
+        raise InputError(f"layout: expected {' or '.join(_LAYOUTS)}, got {described(layout)}")
     axes, names = _LAYOUTS[layout]
     given = {"query": query, "key": key, "value": value}
     for name, array in given.items():
@@ -84,6 +85,8 @@ def dense(query: Any, key: Any, value: Any, layout: str, out: Any) -> Problem:
             raise InputError(f"{name}: expected four axes {names}, got shape {array.shape}")
     arrays = [array.transpose(axes) for array in given.values()]
     B, S = arrays[0].shape[0], arrays[1].shape[1]
+    if B > MAX_SENTENCES:
+        raise InputError(f"query: expected a batch of at most {MAX_SENTENCES}, got {B}")
     if arrays[1].shape[0] != B or arrays[1].shape[3] != arrays[0].shape[3]:
         width = arrays[0].shape[3]
         raise InputError(f"key: expected batch {B} and head width {width} as in the query, got shape {key.shape}")
@@ -115,7 +118,10 @@ def ragged(query: Any, key: Any, value: Any, query_starts: Any, key_starts: Any,
 
 
 def _starts(name: str, starts: Any, rows: int) -> np.ndarray:
-    array = np.asarray(starts)
+    try:
+        array = np.asarray(starts)
+    except ValueError:  # lists of different lengths
+        raise InputError(f"{name}: expected integers, one more than sentences, got nested lists") from None
     if array.ndim != 1 or not len(array) or not np.issubdtype(array.dtype, np.integer):
         raise InputError(
             f"{name}: expected integers, one more than sentences, got {array.dtype} of shape {array.shape}"
@@ -140,8 +146,16 @@ def _problem(arrays: list, starts: tuple, is_ragged: bool, returned: np.ndarray,
     if out.dtype not in (np.float32, np.float16):
         out = out.view(np.uint16)
     elif out.dtype != query.dtype:
-        out = np.empty(out.shape, np.float32)
+        out = new_array("a result", out.shape, np.float32)
     return Problem(query, key, value, out, returned, starts, is_ragged)
+
+
+def new_array(name: str, shape: Sequence[int], dtype: Any, make: Callable = np.empty) -> np.ndarray:
+    """An array of a shape that may be far greater than its inputs, which may be broadcast; or OutOfMemoryError."""
+    try:
+        return make(shape, dtype)
+    except (MemoryError, ValueError):  # ValueError: more than there are addresses
+        raise OutOfMemoryError(f"not enough memory for {name} of shape {tuple(shape)}") from None
 
 
 def check_floats(name: str, array: Any) -> None:
@@ -175,7 +189,7 @@ def _check_type(name: str, array: Any, query: Any) -> None:
 def _result(out: Any, shape: list[int], given: dict[str, np.ndarray]) -> np.ndarray:
     dtype = given["query"].dtype
     if out is None:
-        return np.empty(shape, dtype)
+        return new_array("a result", shape, dtype)
     if not isinstance(out, np.ndarray) or out.dtype != dtype or out.shape != tuple(shape):
         got = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
         raise InputError(f"out: expected an array of {dtype} {tuple(shape)}, got {got}")
@@ -191,8 +205,10 @@ def _usable(array: np.ndarray) -> np.ndarray:
     """The array with adjacent numbers along its last axis, of a type that the kernel knows; a copy where it must be."""
     if array.dtype not in (np.float32, np.float16):
         array = array.view(np.uint16)
-    if array.dtype == np.float16 and not TARGET.float16:
-        array = array.astype(np.float32)
-    if (array.shape[-1] > 1 and array.strides[-1] != array.itemsize) or not array.flags.aligned:
-        array = array.copy()
-    return array
+    dtype = np.float32 if array.dtype == np.float16 and not TARGET.float16 else array.dtype
+    adjacent = array.shape[-1] == 1 or array.strides[-1] == array.itemsize
+    if adjacent and array.flags.aligned and dtype == array.dtype:
+        return array
+    copy = new_array("a copy", array.shape, dtype)
+    copy[...] = array
+    return copy

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import numpy as np
 
-from fastattn.attention_float64 import Scores, is_extreme
-from fastattn.errors import InputError, check_bool
+from fastattn.attention_float64 import Scores, is_extreme, is_large
+from fastattn.errors import InputError, check_bool, check_count, described
 from fastattn.functional import arguments
 from fastattn.functional.arguments import Integers
-from fastattn.functional.arrays import Problem, dense, ragged
+from fastattn.functional.arrays import Problem, dense, new_array, ragged
 from fastattn.functional.block_mask import BlockMask
 from fastattn.functions import NO_FUNCTION, compile_function
 from fastattn.heads import Heads
@@ -175,12 +175,9 @@ def attention_ragged(
     likewise keys; starts are integers [B + 1], from 0 to all rows. Options as in ``attention``, without layout: B, T
     and S are sentences and the most queries and keys of one, positions count from its start, logsumexp is (N, H).
     """
-    known = {*_Options.__annotations__, "out"}
-    for name in options:
-        if name not in known:
-            raise TypeError(f"attention_ragged() got an unexpected keyword argument {name!r}")
     out = options.pop("out", None)
-    return _attend(ragged(query, key, value, query_starts, key_starts, out), _Options(**options))
+    known = _known("attention_ragged", options, set(_Options.__annotations__))
+    return _attend(ragged(query, key, value, query_starts, key_starts, out), known)
 
 
 def additive_attention(
@@ -191,8 +188,20 @@ def additive_attention(
     vector  v, float32 (H, D); query is (B, T, H, D), key (B, S, G, D), float32
     No array of queries by keys by D is made. The other options are those of ``attention``, but for scale.
     """
-    problem = dense(query, key, value, options.pop("layout", "BTHK"), options.pop("out", None))
-    return _attend(problem, _Options(**options, additive_vector=vector))
+    layout, out = options.pop("layout", "BTHK"), options.pop("out", None)
+    known = _known("additive_attention", options, set(_Options.__annotations__) - {"scale"})
+    problem = dense(query, key, value, layout, out)
+    _check_vector(vector, query, problem)
+    return _attend(problem, known, vector)
+
+
+def _check_vector(vector: Any, query: np.ndarray, problem: Problem) -> None:
+    shape = problem.query.shape[2:]
+    if not isinstance(vector, np.ndarray) or vector.dtype != np.float32 or vector.shape != shape:
+        got = f"{vector.dtype} {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
+        raise InputError(f"vector: expected an array of float32 {shape}, got {got}")
+    if query.dtype != np.float32:
+        raise InputError(f"query: expected float32 for additive attention, got {query.dtype}")
 
 
 @dataclass(frozen=True)
@@ -212,34 +221,46 @@ class _Options:
     return_weights: bool = False
     return_logsumexp: bool = False
     threads: int | None = None
-    additive_vector: np.ndarray | None = None
 
 
-def _attend(problem: Problem, options: _Options) -> np.ndarray | tuple[np.ndarray, ...]:
+def _known(function: str, options: dict[str, Any], names: set[str]) -> _Options:
+    for name in options:
+        if name not in names:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+    return _Options(**options)
+
+
+def _attend(
+    problem: Problem, options: _Options, vector_HD: np.ndarray | None = None
+) -> np.ndarray | tuple[np.ndarray, ...]:
     B, H, T, S = problem.shape
     G, K, V = problem.key.shape[2], problem.query.shape[3], problem.value.shape[3]
     scale = K**-0.5 if options.scale is None else arguments.number("scale", options.scale)
     softcap = arguments.number("softcap", options.softcap)
     if softcap < 0:
         raise InputError(f"softcap: expected a number above 0, or 0 for none, got {softcap}")
+    if options.threads is not None:
+        check_count("threads", options.threads)
     seen_N2 = _ranges(problem, options)
     sinks, sinks_H = _sinks(options.sinks, H, S)
     bias = None if options.bias is None else arguments.broadcastable("bias", options.bias, np.float32, (B, H, T, S))
     mask, blocks = _masks(options, (B, H, T, S))
     score_function, mask_function = _functions(options, blocks)
-    weights = np.zeros((B, H, T, S), np.float32) if check_bool("return_weights", options.return_weights) else None
+    weights = None
+    if check_bool("return_weights", options.return_weights):
+        weights = new_array("weights", (B, H, T, S), np.float32, np.zeros)
     logs = _empty_logs(problem) if check_bool("return_logsumexp", options.return_logsumexp) else None
 
     additive: tuple[Any, np.ndarray] = DOT
     plain = score_function is NO_FUNCTION and mask_function is NO_FUNCTION
-    if options.additive_vector is not None:
-        additive, plain, scale = _additive(problem, options.additive_vector, seen_N2), False, 1 / LOG2_E
-    extreme = plain and is_extreme(scale, softcap, problem.query, problem.key)
+    if vector_HD is not None:
+        additive, plain, scale = _additive(problem, vector_HD, seen_N2), False, 1 / LOG2_E
+    extreme = plain and (is_large(sinks_H) or is_extreme(scale, softcap, problem.query, problem.key))
     invalid = 0
     if B and T and S:
         # what float32 cannot hold is computed in float64
         heads = Heads(H, G, K, V, scale=1.0 if extreme else scale, softcap=0.0 if extreme else softcap)
-        form = score_form(heads, bias, None, sinks_H, score_function, additive)
+        form = score_form(heads, bias, None, None if extreme else sinks_H, score_function, additive)
         seen = (NO_RANGES if seen_N2 is None else seen_N2), sinks
         with nullcontext() if options.threads is None else use_threads(options.threads):
             masks = _kernel_mask(mask, blocks, mask_function)
@@ -279,14 +300,14 @@ def _ranges(problem: Problem, options: _Options) -> np.ndarray | None:
         lengths_B = arguments.integers("lengths", options.lengths, B)
         if ((lengths_B < 0) | (lengths_B > keys_B)).any():
             most = int(keys_B.max(initial=0))
-            raise InputError(f"lengths: expected 0 to {most}, the number of keys, got {lengths_B.tolist()}")
+            raise InputError(f"lengths: expected 0 to {most}, the number of keys, got {described(lengths_B.tolist())}")
     causal, window = check_bool("causal", options.causal), arguments.window_sides(options.window)
     offset = 0 if options.offset is None else options.offset
     if options.offset is not None and not causal and window == (None, None):
         raise InputError("offset: expected only with causal=True or a window")
     if isinstance(offset, str):
         if offset != "end":
-            raise InputError(f"offset: expected integers or 'end', got {offset!r}")
+            raise InputError(f"offset: expected integers or 'end', got {described(offset)}")
         offset = lengths_B - np.diff(problem.starts[0])
     offset_B = arguments.integers("offset", offset, B)
     if not causal and window == (None, None) and options.lengths is None:
@@ -312,8 +333,8 @@ def _sinks(sinks: Any, H: int, S: int) -> tuple[int, np.ndarray | None]:
         if sinks.shape != (H,) or not np.isfinite(sinks).all():
             raise InputError(f"sinks: expected {H} finite logits, one a head, got shape {sinks.shape}")
         return 0, np.ascontiguousarray(sinks)
-    if isinstance(sinks, (bool, np.bool_)) or not isinstance(sinks, (int, np.integer)) or sinks < 0:
-        got = repr(sinks) if isinstance(sinks, (int, float)) else type(sinks).__name__
+    if not arguments.is_integer(sinks) or sinks < 0:
+        got = described(sinks) if isinstance(sinks, (int, float)) else type(sinks).__name__
         raise InputError(f"sinks: expected a number of keys from 0 on, or float32 logits of {H} heads, got {got}")
     return min(int(sinks), S), None
 
@@ -342,9 +363,9 @@ def _kernel_mask(mask: np.ndarray | None, blocks: BlockMask | None, function: An
 def _functions(options: _Options, blocks: BlockMask | None) -> tuple[Any, Any]:
     """The compiled functions of scores and of the mask."""
     mask_mod = options.mask_mod
-    if blocks is not None and blocks.mask_mod is not None:
+    if blocks is not None:
         if mask_mod is not None and mask_mod is not blocks.mask_mod:
-            raise InputError("mask_mod: expected none beside a block_mask made of another")
+            raise InputError("mask_mod: expected none beside a block_mask, but the one that it was made of")
         mask_mod = blocks.mask_mod
     return _compiled(options.score_mod, "score_mod"), _compiled(mask_mod, "mask_mod")
 

@@ -1,11 +1,13 @@
 """Blocks of queries and keys that a mask leaves empty, in part or whole: what a kernel need not compute or ask."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fastattn.errors import InputError
+from fastattn.errors import InputError, described
+from fastattn.functional.arguments import FAR, is_integer
 from fastattn.functions import compile_function
 from fastattn.kernels.attention.block_states import block_states
 
@@ -23,6 +25,8 @@ class BlockMask:
     block        (queries, keys) of a block
     """
 
+    mask: np.ndarray | None  # says which keys of a block in part are seen, if no function does
+
     def __init__(
         self,
         states: np.ndarray,
@@ -31,9 +35,12 @@ class BlockMask:
         block: tuple[int, int] = (128, 128),
         mask_mod: Callable | None = None,
     ):
-        self.block = _block(block)
-        expected = -(-queries // self.block[0]), -(-keys // self.block[1])
-        states = np.asarray(states)
+        self.queries, self.keys, self.block = _size("queries", queries), _size("keys", keys), _block(block)
+        expected = self._blocks()
+        try:
+            states = np.asarray(states)
+        except ValueError:  # lists of different lengths
+            raise InputError(f"states: expected blocks {expected}, got nested lists") from None
         if states.ndim > 4 or states.shape[-2:] != expected:
             raise InputError(f"states: expected blocks {expected} in the last axes, got shape {states.shape}")
         if states.dtype.kind not in "biu" or (
@@ -41,8 +48,7 @@ class BlockMask:
         ):
             raise InputError("states: expected 0 (none are seen), 1 (some are) or 2 (all are)")
         self.states_BHTS = np.ascontiguousarray(states.reshape((1,) * (4 - states.ndim) + states.shape), np.uint8)
-        self.queries, self.keys, self.mask_mod = queries, keys, mask_mod
-        self.mask: np.ndarray | None = None
+        self.mask_mod, self.mask = mask_mod, None
 
     @classmethod
     def from_mask(cls, mask: np.ndarray, block: tuple[int, int] | int = 128) -> "BlockMask":
@@ -67,13 +73,10 @@ class BlockMask:
         It is asked about every query and key, unless it is made of comparisons of positions alone; after that only in
         blocks that are seen in part.
         """
-        sizes = {"B": B, "H": H, "queries": queries, "keys": keys}
-        for name, size in sizes.items():
-            if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
-                raise InputError(f"{name}: expected a number from 0 on, got {size!r}")
-        sides = _block(block)
-        if B * H * -(-queries // sides[0]) * -(-keys // sides[1]) > MAX_BLOCKS:
-            raise InputError(f"block: expected one so large that there are at most {MAX_BLOCKS} blocks, got {block!r}")
+        B, H = _size("B", B), _size("H", H)
+        queries, keys, sides = _size("queries", queries), _size("keys", keys), _block(block)
+        if math.prod(max(n, 1) for n in (B, H, -(-queries // sides[0]), -(-keys // sides[1]))) > MAX_BLOCKS:
+            raise InputError(f"block: expected one so large that there are at most {MAX_BLOCKS} blocks, got {sides}")
         states = block_states(compile_function(mask_mod, "mask_mod"), (B, H, queries, keys), sides)
         return cls(states, queries, keys, sides, mask_mod)
 
@@ -84,14 +87,20 @@ class BlockMask:
         steps = rows * columns * h if b > 1 else 0, rows * columns if h > 1 else 0
         return (self.states_BHTS.reshape(-1), *steps, *self.block, columns)
 
-    def seen(self, b: int, h: int, rows_R: np.ndarray) -> np.ndarray:
-        """Which keys some queries see, by blocks alone, bool [R, keys]."""
+    def seen(self, b: int, h: int, rows_R: np.ndarray, keys: int) -> np.ndarray:
+        """Which of the first keys some queries see, by blocks alone, bool [R, keys]."""
         states_BHTS = self.states_BHTS
         states_TS = states_BHTS[b if len(states_BHTS) > 1 else 0, h if states_BHTS.shape[1] > 1 else 0]
-        return (states_TS[rows_R // self.block[0]] != NONE).repeat(self.block[1], axis=1)[:, : self.keys]
+        return states_TS[rows_R // self.block[0]][:, np.arange(keys) // self.block[1]] != NONE
+
+    def _blocks(self) -> tuple[int, int]:
+        """How many there are of queries and of keys."""
+        return -(-self.queries // self.block[0]), -(-self.keys // self.block[1])
 
     def fit(self, B: int, H: int, queries: int, keys: int) -> None:
         """InputError unless it is one for arrays of this shape."""
+        if self.states_BHTS.shape[2:] != self._blocks():
+            raise InputError("block_mask: expected states, queries, keys and block as they were made, got others")
         b, h = self.states_BHTS.shape[:2]
         if (self.queries, self.keys) != (queries, keys) or b not in (1, B) or h not in (1, H):
             raise InputError(
@@ -101,16 +110,22 @@ class BlockMask:
 
 
 def _block(block: Any) -> tuple[int, int]:
-    sides = (block, block) if isinstance(block, (int, np.integer)) else tuple(block)
-    if len(sides) != 2 or not all(isinstance(s, (int, np.integer)) and 1 <= s <= MAX_BLOCK for s in sides):
-        raise InputError(f"block: expected (queries, keys) from 1 to {MAX_BLOCK}, got {block!r}")
+    sides = tuple(block) if isinstance(block, (tuple, list)) else (block, block)
+    if len(sides) != 2 or not all(is_integer(side) and 1 <= side <= MAX_BLOCK for side in sides):
+        raise InputError(f"block: expected (queries, keys) from 1 to {MAX_BLOCK}, got {described(block)}")
     return int(sides[0]), int(sides[1])
+
+
+def _size(name: str, size: Any) -> int:
+    if not is_integer(size) or not 0 <= size <= FAR:
+        raise InputError(f"{name}: expected a number from 0 to 2**60, got {described(size)}")
+    return int(size)
 
 
 def _states(mask: np.ndarray, block: tuple[int, int]) -> np.ndarray:
     """The states of the blocks of a boolean array."""
-    counts, sizes = mask.astype(np.int64), np.ones(mask.shape[-2:], np.int64)
+    some = every = mask
     for axis, size in zip((-2, -1), block):
         firsts = np.arange(0, mask.shape[axis], size)
-        counts, sizes = np.add.reduceat(counts, firsts, axis), np.add.reduceat(sizes, firsts, axis)
-    return np.where(counts == 0, NONE, np.where(counts == sizes, ALL, SOME)).astype(np.uint8)
+        some, every = np.logical_or.reduceat(some, firsts, axis), np.logical_and.reduceat(every, firsts, axis)
+    return some.astype(np.uint8) + every

@@ -1,8 +1,8 @@
-"""What kernels do with a user's function: change a row of scores, hide keys, ask about a whole tile.
+"""What kernels do with a user's function: change a row of scores, clear bytes of hidden keys, ask about a tile.
 
-A function is the handle of ``compile_function``, or NO_FUNCTION, for which nothing is compiled. A
-row is that of query t of head h of sentence b; b, h, t and the first key s are int64. Scores are float32 times log2(e)
-in memory that may be read and written in whole vectors.
+A function is the handle of ``compile_function``, or NO_FUNCTION, for which nothing is compiled. A row is that of query
+t of head h of sentence b; b, h, t and the first key s are int64. Scores are float32 times log2(e) in memory that may be
+read and written in whole vectors; bytes say which keys are seen.
 """
 
 import math
@@ -13,14 +13,13 @@ from numba import types
 from fastattn.functions.forms import Function, captured_of
 from fastattn.runtime.jit import inner_by_type
 from fastattn.simd.bytes import store_byte
-from fastattn.simd.lanes import any_first, choose, keep_bytes, ramp
+from fastattn.simd.lanes import keep_bytes, ramp
 from fastattn.simd.operations import OPERATIONS
 from fastattn.simd.ranges import make_range, truth_bits
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import LOG2_E, load, load_scalar, splat, store, store_scalar
 
 _LOG2_E, _LN_2 = np.float32(LOG2_E), np.float32(math.log(2))
-_HIDDEN = np.float32(-np.inf)
 _floats, _truths = OPERATIONS["floats_in_lanes"], OPERATIONS["truths_in_lanes"]
 _float, _truth = OPERATIONS["to_float"], OPERATIONS["truth"]
 NO_FUNCTION = 0
@@ -37,19 +36,9 @@ def modify_scores(function, score, b, h, t, s, count):
     raise NotImplementedError("modify_scores is for kernels")
 
 
-def mask_scores(function, score, b, h, t, s, count):
-    """Set the scores to -inf whose keys, of s to s + count - 1, mask_mod(b, h, t, s) hides."""
-    raise NotImplementedError("mask_scores is for kernels")
-
-
 def write_seen(function, target, b, h, t, s, count):
     """Set the bytes at ``target`` to 0 for the hidden ones of the keys s to s + count - 1, and touch no others."""
     raise NotImplementedError("write_seen is for kernels")
-
-
-def any_seen(function, b, h, t, s, count):
-    """Whether mask_mod shows query t any of the keys s to s + count - 1; true for no function."""
-    raise NotImplementedError("any_seen is for kernels")
 
 
 def tile_state(function, b, h, t_first, t_last, s_first, s_last):
@@ -93,31 +82,6 @@ def _modify_by(function, form):
     return in_lanes if form == "lanes" else one_by_one
 
 
-@inner_by_type(mask_scores)
-def _mask_scores(function, score, b, h, t, s, count):
-    if _is_none(function):
-        return lambda function, score, b, h, t, s, count: None
-    return _mask_by(function, function.forms.best()) if isinstance(function, Function) else None
-
-
-def _mask_by(function, form):
-    call = function.forms.compiled
-
-    def in_lanes(function, score, b, h, t, s, count):
-        captured, hidden = captured_of(function), splat(_HIDDEN)
-        for k in range(0, count, LANES):
-            seen = _truths(call(b, h, t, ramp(s + k), *captured))
-            store(choose(seen, load(score + k * 4), hidden), score + k * 4)
-
-    def one_by_one(function, score, b, h, t, s, count):
-        captured = captured_of(function)
-        for k in range(count):
-            if not _truth(call(b, h, t, s + k, *captured)):
-                store_scalar(_HIDDEN, score + k * 4)
-
-    return in_lanes if form == "lanes" else one_by_one
-
-
 @inner_by_type(write_seen)
 def _write_seen(function, target, b, h, t, s, count):
     if _is_none(function):
@@ -138,33 +102,6 @@ def _write_by(function, form):
         for k in range(count):
             if not _truth(call(b, h, t, s + k, *captured)):
                 store_byte(0, target + k)
-
-    return in_lanes if form == "lanes" else one_by_one
-
-
-@inner_by_type(any_seen)
-def _any_seen(function, b, h, t, s, count):
-    if _is_none(function):
-        return lambda function, b, h, t, s, count: True
-    return _any_by(function, function.forms.best()) if isinstance(function, Function) else None
-
-
-def _any_by(function, form):
-    call = function.forms.compiled
-
-    def in_lanes(function, b, h, t, s, count):
-        captured = captured_of(function)
-        for k in range(0, count, LANES):
-            if any_first(_truths(call(b, h, t, ramp(s + k), *captured)), count - k):
-                return True
-        return False
-
-    def one_by_one(function, b, h, t, s, count):
-        captured = captured_of(function)
-        for k in range(count):
-            if _truth(call(b, h, t, s + k, *captured)):
-                return True
-        return False
 
     return in_lanes if form == "lanes" else one_by_one
 

@@ -177,16 +177,6 @@ def clip(builder, value, low, high):
     return builder.select(builder.icmp_signed(">", value, high), high, value)
 
 
-def _all_first(emitter: Emitter, mask, count):
-    """The mask's lanes below ``count``, as one integer."""
-    first = emitter.first_lanes(clip(emitter.builder, count, I64(0), I64(LANES)))
-    return emitter.builder.bitcast(emitter.builder.and_(mask, first), ir.IntType(LANES))
-
-
-def _any_first(emitter: Emitter, mask, count):
-    return emitter.builder.icmp_unsigned("!=", _all_first(emitter, mask, count), ir.IntType(LANES)(0))
-
-
 def _keep_bytes(emitter: Emitter, mask, address, left):
     builder, kind = emitter.builder, ir.VectorType(_BYTE, LANES)
     pointer, zero = emitter.pointer(address, kind), ir.Constant(kind, [0] * LANES)
@@ -210,13 +200,3 @@ keep_bytes = make_intrinsic(
     "Set bytes to 0 where the mask is false: LANES of them, or the first ``left``; no others are touched.",
 )
 ramp = make_intrinsic("ramp", RAMP, (types.int64,), lambda emitter, start: start, "The positions from one on.")
-choose = make_intrinsic(
-    "choose",
-    VECTOR,
-    (MASK, VECTOR, VECTOR),
-    lambda emitter, mask, a, b: emitter.builder.select(mask, a, b),
-    "a where the mask is true, b elsewhere.",
-)
-any_first = make_intrinsic(
-    "any_first", types.boolean, (MASK, types.int64), _any_first, "Whether any of the first ``count`` lanes is true."
-)

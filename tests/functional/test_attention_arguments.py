@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastattn
-from fastattn.errors import InputError
+from fastattn.errors import InputError, OutOfMemoryError
+from fastattn.functional import additive_attention
 from fastattn.kernels.attention.sentences import attend as attend_kernel
 from fastattn.kernels.attention.tiles import KEYS, ROWS
 from fastattn.rounding import as_floats, bfloat16_bits
@@ -240,7 +241,13 @@ X = np.zeros((2, 3, 4, 8), np.float32)
     [
         ({"layout": "BSHD"}, "layout: expected BTHK or BHTK, got 'BSHD'"),
         ({"key": X.astype(np.float16)}, "key: expected the query's type float32, got float16"),
+        ({"layout": ["BTHK"]}, "layout: expected BTHK or BHTK, got ['BTHK']"),
         ({"window": 3}, "window: expected (left, right)"),
+        ({"window": (-(10**5000), 0)}, "or None, got a tuple with a number of thousands of digits"),
+        ({"lengths": np.full(2, 9)}, "lengths: expected 0 to 3, the number of keys, got [9, 9]"),
+        ({"threads": np.ones((9, 9))}, "threads must be a whole number, got array([[1., 1."),
+        ({"query": X[:0], "key": X[:0], "value": X[:0], "threads": 0}, "threads must be at least 1, got 0"),
+        ({"sinks": -(10**5000)}, "logits of 4 heads, got a number of about 4983 digits"),
         ({"window": (-1, 0)}, "window: expected (left, right), each an integer from 0 on or None, got (-1, 0)"),
         ({"offset": "start", "causal": True}, "offset: expected integers or 'end', got 'start'"),
         ({"mask": np.ones((3, 3), np.float32)}, "mask: expected a NumPy array of bool, got float32"),
@@ -260,7 +267,60 @@ X = np.zeros((2, 3, 4, 8), np.float32)
 def test_unfit_arguments_are_told(change, message):
     with pytest.raises(InputError) as raised:
         fastattn.attention(**{"query": X, "key": X, "value": X, **change})
-    assert message in str(raised.value) and "\n" not in str(raised.value)
+    assert message in str(raised.value) and "\n" not in str(raised.value) and len(str(raised.value)) < 300
+
+
+def broadcast(*shape):
+    return np.broadcast_to(np.float32(1), shape)
+
+
+@pytest.mark.parametrize(
+    "query, key, options, message",
+    [
+        ((1 << 10, 1 << 30, 1, 8), (1 << 10, 1, 1, 8), {}, "not enough memory for a result of shape (1024, 1073741824"),
+        ((1, 1, 1, 8), (1, 1 << 50, 1, 8), {}, "not enough memory for a copy of shape (1, 1125899906842624, 1, 8)"),
+        ((1, 1 << 20, 1 << 9, 1), (1, 1 << 40, 1, 1), {"return_weights": True}, "not enough memory for weights of"),
+    ],
+)
+def test_arrays_of_more_than_all_memory_are_told(query, key, options, message):
+    """Broadcast arrays take none themselves."""
+    with pytest.raises(OutOfMemoryError) as raised:
+        fastattn.attention(broadcast(*query), broadcast(*key), broadcast(*key), **options)
+    assert message in str(raised.value)
+
+
+def test_a_batch_without_queries_may_not_be_of_any_size():
+    empty = np.empty((1 << 40, 0, 1, 8), np.float32)
+    with pytest.raises(InputError, match="query: expected a batch of at most 67108864, got 1099511627776"):
+        fastattn.attention(empty, empty, empty)
+
+
+V = np.ones((4, 8), np.float32)
+
+
+@pytest.mark.parametrize(
+    "query, vector, message",
+    [
+        (X, V[:1, :1], "vector: expected an array of float32 (4, 8), got float32 (1, 1)"),
+        (X, V.astype(np.float64), "vector: expected an array of float32 (4, 8), got float64 (4, 8)"),
+        (X, 3, "vector: expected an array of float32 (4, 8), got int"),
+        (X.astype(np.float16), V, "query: expected float32 for additive attention, got float16"),
+    ],
+)
+def test_unfit_vectors_of_additive_attention_are_told(query, vector, message):
+    with pytest.raises(InputError) as raised:
+        additive_attention(query, query, query, vector)
+    assert message in str(raised.value)
+
+
+def test_unknown_options_are_told():
+    rows = X.reshape(6, 4, 8), X.reshape(6, 4, 8), X.reshape(6, 4, 8), [0, 6], [0, 6]
+    for name in ("layout", "additive_vector", "vector_HD"):
+        with pytest.raises(TypeError, match=rf"attention_ragged\(\) got an unexpected keyword argument '{name}'"):
+            fastattn.attention_ragged(*rows, **{name: V})
+    for name in ("scale", "additive_vector", "colour"):
+        with pytest.raises(TypeError, match=rf"additive_attention\(\) got an unexpected keyword argument '{name}'"):
+            additive_attention(X, X, X, V, **{name: 1.0})
 
 
 @pytest.mark.parametrize(
@@ -271,6 +331,7 @@ def test_unfit_arguments_are_told(change, message):
         (([0, 6], [0, 3, 6]), "key_starts: expected 2 numbers, as query_starts has, got 3"),
         (([0.0, 6.0], [0, 6]), "query_starts: expected integers"),
         (([], [0, 6]), "query_starts: expected integers"),
+        (([[0], [1, 6]], [0, 6]), "query_starts: expected integers, one more than sentences, got nested lists"),
     ],
 )
 def test_unfit_starts_are_told(starts, message):

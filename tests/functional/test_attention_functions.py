@@ -146,19 +146,74 @@ def test_a_ragged_batch_counts_positions_within_its_sentences():
 def test_a_second_mask_beside_a_block_mask_is_refused():
     query, key, value = arrays()
     blocks = BlockMask.from_function(offset_causal, 1, 1, T, S)
-    with pytest.raises(InputError, match="mask_mod: expected none beside a block_mask made of another"):
-        attention(query, key, value, block_mask=blocks, mask_mod=sliding)
+    for one in (blocks, BlockMask.from_mask(np.ones((T, S), bool)), BlockMask(np.ones((2, 3), int), T, S)):
+        with pytest.raises(
+            InputError, match="mask_mod: expected none beside a block_mask, but the one that it was made"
+        ):
+            attention(query, key, value, block_mask=one, mask_mod=sliding)
+    attention(query, key, value, block_mask=blocks, mask_mod=offset_causal)
 
 
 @pytest.mark.parametrize(
     "sizes, message",
     [
-        ((1, 1, -1, 3), "queries: expected a number from 0 on, got -1"),
-        ((1, 1.5, 3, 3), "H: expected a number from 0 on, got 1.5"),
+        ((1, 1, -1, 3), "queries: expected a number from 0 to 2**60, got -1"),
+        ((1, 1.5, 3, 3), "H: expected a number from 0 to 2**60, got 1.5"),
         ((1 << 20, 1 << 20, 3, 3), "block: expected one so large that there are at most"),
+        ((np.int64(1 << 40), np.int64(1 << 40), 3, 3), "block: expected one so large that there are at most"),
+        ((0, 1, 1 << 50, 1), "block: expected one so large that there are at most"),
+        ((0, 1, 1 << 70, 1), "queries: expected a number from 0 to 2**60, got 1180591620717411303424"),
     ],
 )
 def test_unfit_sizes_of_blocks_are_told(sizes, message):
     with pytest.raises(InputError) as raised:
         BlockMask.from_function(offset_causal, *sizes)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("seen, same", [(True, lambda b, h, t, s: s >= 0), (False, lambda b, h, t, s: s < 0)])
+def test_blocks_have_the_last_word_where_a_function_is_the_same_everywhere(seen, same):
+    """A tile has blocks in several states: what the function says of all its keys counts for some of them only."""
+    query, key, value = arrays()
+    states = np.array([[0, 2, 1], [1, 0, 2], [2, 1, 0]])
+    shown = np.where(states == 1, seen, states == 2).repeat(64, axis=0)[:T].repeat(128, axis=1)[:, :S]
+    blocks = BlockMask(states, T, S, (64, 128), mask_mod=same)
+    np.testing.assert_array_equal(
+        attention(query, key, value, block_mask=blocks), attention(query, key, value, mask=shown)
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((np.ones((1, 1), int), 3, 3, 2.5), "block: expected (queries, keys) from 1 to 1048576, got 2.5"),
+        ((np.ones((1, 1), int), 3, 3, (True, 3)), "block: expected (queries, keys) from 1 to 1048576, got (True, 3)"),
+        ((np.ones((1, 1), int), "3", 3), "queries: expected a number from 0 to 2**60, got '3'"),
+        ((np.ones((1, 1), int), 3, 3.0), "keys: expected a number from 0 to 2**60, got 3.0"),
+        (([[1], [1, 2]], 3, 3), "states: expected blocks (1, 1), got nested lists"),
+        ((np.ones((1, 2), int), 3, 3), "states: expected blocks (1, 1) in the last axes, got shape (1, 2)"),
+        ((np.full((1, 1), 3), 3, 3), "states: expected 0 (none are seen), 1 (some are) or 2 (all are)"),
+    ],
+)
+def test_unfit_blocks_are_told(arguments, message):
+    with pytest.raises(InputError) as raised:
+        BlockMask(*arguments)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "change", [{"block": (1, 1)}, {"queries": 2 * T}, {"states_BHTS": np.ones((1, 1, 1, 1), np.uint8)}]
+)
+def test_blocks_that_were_changed_are_told(change):
+    blocks = BlockMask(np.ones((2, 3), int), T, S)
+    for name, value in change.items():
+        setattr(blocks, name, value)
+    query, key, value = arrays(T=blocks.queries)
+    with pytest.raises(InputError, match="block_mask: expected states, queries, keys and block as they were made"):
+        attention(query, key, value, block_mask=blocks)
+
+
+def test_rows_of_blocks_take_no_memory_each():
+    """But a piece of scratch for each thread."""
+    blocks = BlockMask.from_function(lambda b, h, t, s: s <= t, 1, 1, 1 << 28, 1, block=(1, 1))
+    assert (blocks.states_BHTS == 2).all()

@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 from numba import prange
 
-from fastattn.functions import any_seen, compile_function, mask_scores, modify_scores, tile_state, write_seen
+from fastattn.functions import compile_function, modify_scores, tile_state, write_seen
 from fastattn.functions.forms import Forms, handle_class
 from fastattn.runtime.jit import kernel
 from fastattn.simd.target import LANES
@@ -15,16 +15,6 @@ from fastattn.simd.vector import LOG2_E, address
 def apply_rows(function, score_TS, b, h, first, count):
     for t in prange(0, score_TS.shape[0]):
         modify_scores(function, address(score_TS) + t * score_TS.shape[1] * 4, b, h, t, first, count)
-
-
-def mask_rows(function, score_TS, b, h, first, count):
-    for t in prange(0, score_TS.shape[0]):
-        mask_scores(function, address(score_TS) + t * score_TS.shape[1] * 4, b, h, t, first, count)
-
-
-def ask_rows(function, seen_T, b, h, first, count):
-    for t in prange(0, seen_T.shape[0]):
-        seen_T[t] = any_seen(function, b, h, t, first, count)
 
 
 def ask_tiles(function, state_TS, b, h, rows, columns):
@@ -39,7 +29,7 @@ def keep_rows(function, seen_TS, b, h, first, count):
         write_seen(function, address(seen_TS) + t * seen_TS.shape[1], b, h, t, first, count)
 
 
-APPLY, MASK, ASK, TILES, KEEP = map(kernel, (apply_rows, mask_rows, ask_rows, ask_tiles, keep_rows))
+APPLY, TILES, KEEP = map(kernel, (apply_rows, ask_tiles, keep_rows))
 
 
 def handle_of(function, kind, form="best"):
@@ -74,26 +64,11 @@ def modified(function, score_TS, b=0, h=0, first=0, form="best"):
 
 
 def seen(function, T, S, b=0, h=0, first=0, form="best"):
-    """mask_mod as bool [T, S], by the kernel."""
-    row_TS = padded(np.zeros((T, S), np.float32))
-    MASK(handle_of(function, "mask_mod", form), row_TS, b, h, first, S)
-    assert np.isin(row_TS[:, :S], (0, -np.inf)).all()
-    return row_TS[:, :S] == 0
-
-
-def kept_bytes(function, T, S, b=0, h=0, first=0, form="best"):
     """mask_mod as bool [T, S], by the bytes that it sets to 0; no others are touched."""
     seen_TS = np.full((T, S + 5), 3, np.uint8)
     KEEP(handle_of(function, "mask_mod", form), seen_TS, b, h, first, S)
     assert (seen_TS[:, S:] == 3).all() and np.isin(seen_TS, (0, 3)).all()
     return seen_TS[:, :S] == 3
-
-
-def anywhere(function, T, count, b=0, h=0, first=0, form="best"):
-    """Whether each query sees any key, bool [T]."""
-    seen_T = np.empty(T, bool)
-    ASK(handle_of(function, "mask_mod", form), seen_T, b, h, first, count)
-    return seen_T
 
 
 def states_of(function, shape, tile, b=0, h=0):

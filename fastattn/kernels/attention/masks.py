@@ -16,6 +16,7 @@ from fastattn.simd.bytes import copy_bytes, fill_bytes, load_byte, make_any_byte
 from fastattn.simd.vector import load_integer
 
 NONE, SOME, ALL = 0, 1, 2  # the state of a block, and of a tile: how many of its keys its queries see
+MIXED = 3  # the state of a tile of blocks in several states
 
 any_column = make_any_byte(ROWS, COLUMNS)
 
@@ -68,20 +69,22 @@ def is_masked(mask):
 
 @inner
 def state_of_blocks(mask, head, t, first, stop):
-    """The state of query t and the keys from ``first`` to ``stop``."""
+    """The state of query t and the keys from ``first`` to ``stop`` by blocks alone."""
     _, _, _, _, table, table_head, block_queries, block_keys, columns, _, _, _ = mask
     row = table + head * table_head + t // block_queries * columns
-    some, every = 0, 1
-    for c in range(first // block_keys, (stop - 1) // block_keys + 1):
-        state = load_byte(row + c)
-        some |= state
-        every &= state >> 1
-    return ALL if every else SOME if some else NONE
+    state = load_byte(row + first // block_keys)
+    for c in range(first // block_keys + 1, (stop - 1) // block_keys + 1):
+        if load_byte(row + c) != state:
+            return MIXED
+    return state
 
 
 @inner
 def state_of_tile(mask, tile, block, queries, first, stop):
-    """The state of a tile's rows and the keys from ``first`` to ``stop`` by blocks and function; see also the bytes."""
+    """The state of a tile's rows and the keys from ``first`` to ``stop`` by blocks and function; see also the bytes.
+
+    The function says nothing about blocks that are not SOME, so nothing about MIXED ones together.
+    """
     _, _, _, _, table, _, block_queries, _, _, b, h, function = mask
     head, t = place_of_row(block, tile[0], queries)
     last_head, last = place_of_row(block, tile[1] - 1, queries)
@@ -92,7 +95,7 @@ def state_of_tile(mask, tile, block, queries, first, stop):
             other_head, other = place_of_row(block, n, queries)
             if other_head != head or other // block_queries != t // block_queries:
                 if state_of_blocks(mask, other_head, other, first, stop) != state:
-                    state = SOME
+                    state = MIXED
     if state == SOME and head == last_head and any_function(function):
         return tile_state(function, b, h + head, t, last, first, stop - 1)
     return state
