@@ -67,16 +67,15 @@ def is_masked(mask):
 
 
 @inner
-def state_of_blocks(mask, head, t, first, stop):
-    """The state of query t and the keys from ``first`` to ``stop``."""
+def states_of_blocks(mask, head, t, first, stop):
+    """The least and the greatest state of query t's blocks of the keys from ``first`` to ``stop``."""
     _, _, _, _, table, table_head, block_queries, block_keys, columns, _, _, _ = mask
     row = table + head * table_head + t // block_queries * columns
-    some, every = 0, 1
+    least, greatest = ALL, NONE
     for c in range(first // block_keys, (stop - 1) // block_keys + 1):
         state = load_byte(row + c)
-        some |= state
-        every &= state >> 1
-    return ALL if every else SOME if some else NONE
+        least, greatest = min(least, state), max(greatest, state)
+    return least, greatest
 
 
 @inner
@@ -85,17 +84,22 @@ def state_of_tile(mask, tile, block, queries, first, stop):
     _, _, _, _, table, _, block_queries, _, _, b, h, function = mask
     head, t = place_of_row(block, tile[0], queries)
     last_head, last = place_of_row(block, tile[1] - 1, queries)
-    state = SOME if any_function(function) else ALL
+    least = greatest = SOME if any_function(function) else ALL
     if table != 0:
-        state = state_of_blocks(mask, head, t, first, stop)
+        least, greatest = states_of_blocks(mask, head, t, first, stop)
         for n in range(tile[0] + 1, tile[1]):
             other_head, other = place_of_row(block, n, queries)
             if other_head != head or other // block_queries != t // block_queries:
-                if state_of_blocks(mask, other_head, other, first, stop) != state:
-                    state = SOME
-    if state == SOME and head == last_head and any_function(function):
-        return tile_state(function, b, h + head, t, last, first, stop - 1)
-    return state
+                one, another = states_of_blocks(mask, other_head, other, first, stop)
+                least, greatest = min(least, one), max(greatest, another)
+    if least == greatest != SOME:
+        return least
+    if head == last_head and any_function(function):
+        # the function speaks for blocks of SOME only: beside others it tells where it agrees with them
+        state = tile_state(function, b, h + head, t, last, first, stop - 1)
+        if (state == NONE and greatest == SOME) or (state == ALL and least == SOME):
+            return state
+    return SOME
 
 
 @inner
