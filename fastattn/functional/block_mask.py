@@ -72,7 +72,7 @@ class BlockMask:
             if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
                 raise InputError(f"{name}: expected a number from 0 on, got {size!r}")
         sides = _block(block)
-        if B * H * -(-queries // sides[0]) * -(-keys // sides[1]) > MAX_BLOCKS:
+        if B * H * -(-queries // sides[0]) * max(-(-keys // sides[1]), 1) > MAX_BLOCKS:
             raise InputError(f"block: expected one so large that there are at most {MAX_BLOCKS} blocks, got {block!r}")
         states = block_states(compile_function(mask_mod, "mask_mod"), (B, H, queries, keys), sides)
         return cls(states, queries, keys, sides, mask_mod)

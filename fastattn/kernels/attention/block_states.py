@@ -6,6 +6,7 @@ from numba import prange
 from fastattn.functions import tile_state, write_seen
 from fastattn.kernels.attention.masks import ALL, NONE, SOME
 from fastattn.runtime.jit import inner, kernel
+from fastattn.runtime.parts import make_scratch_parts, take_part
 from fastattn.simd.bytes import fill_bytes, load_byte
 from fastattn.simd.target import LANES
 
@@ -43,15 +44,16 @@ def state_of_block(function, b, h, queries, keys, seen):
 
 
 @kernel
-def _states(function, queries, keys, block_queries, block_keys, states_BHTS, scratch_NP):
+def _states(function, queries, keys, block_queries, block_keys, states_BHTS, scratch_PN):
     B, H, rows, columns = states_BHTS.shape
-    for n in prange(0, B * H * rows):
-        b, h, t = n // (H * rows), n // rows % H, n % rows
-        first, stop = t * block_queries, min((t + 1) * block_queries, queries)
-        seen = scratch_NP.ctypes.data + n * scratch_NP.shape[1]
-        for s in range(columns):
-            span = s * block_keys, min((s + 1) * block_keys, keys)
-            states_BHTS[b, h, t, s] = state_of_block(function, b, h, (first, stop), span, seen)
+    for part in prange(0, len(scratch_PN)):
+        seen, _, _ = take_part(scratch_PN, part, 0)
+        for n in range(part, B * H * rows, len(scratch_PN)):
+            b, h, t = n // (H * rows), n // rows % H, n % rows
+            first, stop = t * block_queries, min((t + 1) * block_queries, queries)
+            for s in range(columns):
+                span = s * block_keys, min((s + 1) * block_keys, keys)
+                states_BHTS[b, h, t, s] = state_of_block(function, b, h, (first, stop), span, seen)
 
 
 def block_states(function: object, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:
@@ -59,5 +61,5 @@ def block_states(function: object, shape: tuple[int, int, int, int], block: tupl
     B, H, T, S = shape
     rows, columns = -(-T // block[0]), -(-S // block[1])
     states_BHTS = np.empty((B, H, rows, columns), np.uint8)
-    _states(function, T, S, *block, states_BHTS, np.empty((B * H * rows, PIECE + LANES), np.uint8))
+    _states(function, T, S, *block, states_BHTS, make_scratch_parts(max(B * H * rows, 1), PIECE + LANES))
     return states_BHTS
