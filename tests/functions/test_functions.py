@@ -316,6 +316,17 @@ def test_captured_values_that_change_count_at_the_next_call():
     assert len(kinds) == 2
 
 
+def test_a_power_that_is_written_out_is_a_whole_number():
+    table = np.arange(3, dtype=np.float32)
+    found = modified(lambda score, b, h, t, s: score * 0 + table[2**40] + (-3) ** 3 + (2**30 + 1 == 1073741825), SCORES)
+    assert (found == 2 - 27 + 1).all()
+
+    def within(b, h, t, s):
+        return s < 2**20 + 1
+
+    assert (states_of(within, (2, 2), (4, 4)) == 2).all(), "known of whole tiles"
+
+
 def test_an_empty_array_has_no_length():
     nothing, none_at_all = np.zeros(0, np.float32), np.zeros((3, 0), np.int64)
     for form in ("best", "scalar"):
