@@ -30,8 +30,11 @@ def plain(value: Any) -> Any:
     return inside if isinstance(inside, FunctionType) else value
 
 
+ABSENT = LookupError, AttributeError, ValueError
+
+
 def follow(function: FunctionType, path: Path) -> Any:
-    """The value at a path now; LookupError, AttributeError or ValueError where there is none."""
+    """The value at a path now; one of ABSENT where there is none."""
     value: Any = function
     for kind, key in path:
         if kind == "attribute":
@@ -49,6 +52,14 @@ def follow(function: FunctionType, path: Path) -> Any:
         else:
             value = builtins.__dict__[key]
     return value
+
+
+def value_of(function: FunctionType, captured: Captured) -> Any:
+    """The captured value now; InputError where the variable is gone."""
+    try:
+        return follow(function, captured.path)
+    except ABSENT:
+        raise InputError(f"{captured.place}: the name {captured.name} is not defined") from None
 
 
 # A form of a captured value -> how struct packs it.
@@ -97,7 +108,7 @@ def _array_of(value: tuple | list) -> Any:
 def _as_table(array: np.ndarray) -> np.ndarray | None:
     """C-contiguous, of float32, int32, int64 or bool: the array itself where it is that, so that changes in it count.
 
-    Of an empty array one zero is left to be read.
+    Of an empty array all axes become empty, and one zero is there to be read.
     """
     if array.dtype in _NAMES and array.size and array.flags.c_contiguous and array.flags.aligned:
         return array
@@ -111,7 +122,7 @@ def _as_table(array: np.ndarray) -> np.ndarray | None:
     else:
         return None
     if not array.size:
-        return np.zeros((1,) * array.ndim, wanted)
+        return np.zeros((1,) * array.ndim, wanted)[(slice(0),) * array.ndim]
     if wanted == np.float32 and size > 4:
         with np.errstate(over="ignore"):
             return np.require(array, wanted, ["C", "A"])

@@ -70,6 +70,9 @@ class Expressions:
         if isinstance(node, ast.Constant):
             return self.constant(node)
         if isinstance(node, ast.BinOp):
+            written = written_power(node)
+            if written is not None:
+                return written
             return self.binary(node, node.op, self.value(node.left), self.value(node.right), node.right)
         if isinstance(node, ast.UnaryOp):
             if isinstance(node.op, ast.UAdd):
@@ -264,6 +267,17 @@ def number_of(node: ast.expr) -> float | None:
     if isinstance(number, bool) or not isinstance(number, (int, float)) or number > 1e300:
         return None
     return number if inside is node else -number
+
+
+def written_power(node: ast.BinOp) -> ast.expr | None:
+    """2**20 and the like as the whole number that it is, where it has 64 bits."""
+    base, exponent = number_of(node.left), number_of(node.right)
+    if not isinstance(node.op, ast.Pow) or not isinstance(base, int) or not isinstance(exponent, int):
+        return None
+    if not 0 <= exponent < 64 or abs(base**exponent) >= 2**63:
+        return None
+    constant = ast.Constant(abs(base**exponent))
+    return ast.UnaryOp(ast.USub(), constant) if base**exponent < 0 else constant
 
 
 _WORDS = {"Expr": "statement without effect", "JoinedStr": "string", "FunctionDef": "function inside it"}

@@ -24,7 +24,7 @@ from fastattn.runtime.jit import inner
 from fastattn.simd.emit import F32, I64
 from fastattn.simd.lanes import RAMP
 from fastattn.simd.operations import FAILURES, OPERATIONS, name_of, result_of
-from fastattn.simd.ranges import IN_RANGES, RANGE
+from fastattn.simd.ranges import RANGE, TRUTH
 from fastattn.simd.tables import Table, extent, look_up
 from fastattn.simd.vector import VECTOR
 
@@ -69,7 +69,10 @@ class Forms:
         except errors.NumbaError as error:
             return _reason(self.rewritten, error)
         result = self.compiled.overloads[kinds].signature.return_type
-        fits = result_of("truth" if self.kind == "mask_mod" else "to_float", result) or result in IN_RANGES
+        if parameters[-1] == RANGE:
+            fits = result in (TRUTH, types.boolean)
+        else:
+            fits = result_of("truth" if self.kind == "mask_mod" else "to_float", result)
         return "" if fits else f"{self.rewritten.place}: it returns {name_of(result)}"
 
     def best(self) -> str:

@@ -16,7 +16,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from fastattn.errors import InputError
-from fastattn.functions.captured import follow, form_of, packing_of, plain, words_of
+from fastattn.functions.captured import ABSENT, follow, form_of, packing_of, plain, value_of, words_of
 from fastattn.functions.expressions import Parts
 from fastattn.functions.forms import Forms, Handle, handle_class, type_of
 from fastattn.functions.rewrite import Rewritten
@@ -45,14 +45,14 @@ class Plan:
             return all(plain(follow(function, path)).__code__ is code for path, code in self.parts.functions) and all(
                 follow(function, path) is value for path, value in self.parts.constants
             )
-        except (LookupError, AttributeError, ValueError):
+        except ABSENT:
             return False
 
     def bind(self, function: FunctionType) -> Handle:
         """InputError if a captured value is of no kind that can be passed."""
         values, names = [], []
         for captured in self.rewritten.captured:
-            name, value = form_of(captured, follow(function, captured.path))
+            name, value = form_of(captured, value_of(function, captured))
             names.append(name)
             values.append(value)
         made, packing = self.typed(tuple(names))
@@ -141,7 +141,7 @@ def explain_function(function: Any) -> str:
     python = python_function(function, kind)
     with _said_of(kind):
         plan = plan_of(python, kind)
-        names = (form_of(captured, follow(python, captured.path))[0] for captured in plan.rewritten.captured)
+        names = (form_of(captured, value_of(python, captured))[0] for captured in plan.rewritten.captured)
         forms = plan.forms(tuple(names))
     return "vectorised" if forms.best() == "lanes" else f"scalar: {forms.why_not('lanes')}"
 

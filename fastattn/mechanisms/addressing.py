@@ -8,6 +8,7 @@ import numpy as np
 
 from fastattn.errors import InputError
 from fastattn.functional import attention
+from fastattn.functional.arrays import MAX_HEAD_WIDTH
 from fastattn.kernels.directions import directions
 from fastattn.mechanisms.arrays import check_float32, check_shape
 
@@ -32,6 +33,8 @@ def content_weights(key: np.ndarray, memory: np.ndarray, strength: np.ndarray) -
     (B, H, M), N = key.shape, memory.shape[1]
     if memory.shape[0] != B or memory.shape[2] != M or 0 in (H, M, N):
         raise InputError(f"memory: expected places of width {M} for a batch of {B}, got shape {memory.shape}")
+    if M > MAX_HEAD_WIDTH:
+        raise InputError(f"key: expected a width of at most {MAX_HEAD_WIDTH}, got {M}")
     strength = _heads_numbers("strength", strength, (B, H), 0, LARGEST)
     # a head is a query here: all read the same memory
     query_BHM = directions(key) * strength[..., None]

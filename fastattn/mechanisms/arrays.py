@@ -57,6 +57,13 @@ def check_integers(name: str, values: Any, shape: tuple[int, ...], low: int, hig
     return np.array(np.broadcast_to(array.astype(np.int64), shape), order="C")
 
 
+def shape_of(name: str, values: Any) -> tuple[int, ...]:
+    try:
+        return np.shape(values)
+    except ValueError:
+        raise InputError(f"{name}: expected integers, got lists of different lengths") from None
+
+
 def per_head(name: str, array: Any, heads: int, *axes: str) -> np.ndarray:
     """A parameter that all heads share, ``axes``, or of each head, (H, *axes), as the latter."""
     shared = f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"

@@ -118,6 +118,8 @@ def heterogeneous_attention(
     features  h (N, F);  weight  (H, V, F), all meta-paths share it;  vectors  (P, H, 2 V)
     """
     vectors = check_float32("vectors", vectors, "(P, H, 2 V)")
+    if not isinstance(metapaths, Sequence):
+        raise InputError(f"metapaths: expected a list of Neighbours, got {type(metapaths).__name__}")
     if len(vectors) != len(metapaths) or not len(vectors):
         raise InputError(
             f"vectors: expected one for each of {len(metapaths)} meta-paths, at least one, got {len(vectors)}"

@@ -1,5 +1,6 @@
 """Positions: vectors that are added to or put beside the inputs, rotations of queries and keys, biases of scores."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,19 +9,20 @@ from fastattn.errors import InputError, check_bool, check_count
 from fastattn.kernels.rotary import rotate
 from fastattn.layers.attention_positions import alibi_slopes as slopes_of
 from fastattn.layers.attention_positions import relative_buckets
-from fastattn.mechanisms.arrays import check_float32, check_integers, check_number
+from fastattn.mechanisms.arrays import check_float32, check_integers, check_number, shape_of
 
 MAX_POSITIONS, MAX_HEADS, MAX_WIDTH, MAX_NUMBERS = 1 << 24, 1 << 16, 1 << 20, 1 << 32
 
 
 def _positions(positions: Any, low: int = 0) -> np.ndarray:
     """Positions 0, 1, ... of that count, or those given, as int64 of one axis."""
-    if np.ndim(positions) == 0:
+    shape = shape_of("positions", positions)
+    if shape == ():
         count = int(check_integers("positions", positions, (), 0, MAX_POSITIONS))
         return np.arange(count)
-    if np.ndim(positions) != 1:
-        raise InputError(f"positions: expected a count or one axis of them, got shape {np.shape(positions)}")
-    return check_integers("positions", positions, np.shape(positions), low, 1 << 40)
+    if len(shape) != 1:
+        raise InputError(f"positions: expected a count or one axis of them, got shape {shape}")
+    return check_integers("positions", positions, shape, low, 1 << 40)
 
 
 def _angles(positions: np.ndarray, width: int, base: float) -> np.ndarray:
@@ -100,10 +102,10 @@ def rotary(
     if len(places_T) != T:
         raise InputError(f"positions: expected {T}, one for each of x's, got {len(places_T)}")
     angle_TK = _angles(places_T, turned, base)
-    rows_NE = x.reshape(B * T, -1).copy()
+    rows_NE = x.reshape(B * T, math.prod(x.shape[2:])).copy()
     rows_N = np.tile(np.arange(T, dtype=np.int32), B)
     tables = np.cos(angle_TK).astype(np.float32), np.sin(angle_TK).astype(np.float32)
-    rotate(rows_NE, rows_N, *tables, 0, rows_NE.shape[1] // K if K else 0, K, check_bool("interleaved", interleaved))
+    rotate(rows_NE, rows_N, *tables, 0, rows_NE.shape[1] // K, K, check_bool("interleaved", interleaved))
     return rows_NE.reshape(x.shape)
 
 
@@ -120,10 +122,10 @@ def alibi_bias(heads: int, queries: int, keys: int, *, offset: int = 0, symmetri
 
     symmetric  -slope[h] |s - t - offset| instead, for keys on both sides
     """
-    distance_L = _distances(queries, keys, offset)
+    slopes_H, distance_L = alibi_slopes(heads), _distances(heads, queries, keys, offset)
     if check_bool("symmetric", symmetric):
         distance_L = -np.abs(distance_L)
-    return _by_distance(alibi_slopes(heads)[:, None] * distance_L.astype(np.float32), queries, keys)
+    return _by_distance(slopes_H[:, None] * distance_L.astype(np.float32), int(queries), int(keys))
 
 
 def t5_bias(
@@ -149,18 +151,23 @@ def t5_bias(
         raise InputError(
             f"table: expected {least} buckets or more, fewer exact ones than {max_distance}, got {buckets}"
         )
-    bucket_L = relative_buckets(_distances(queries, keys, offset), buckets, max_distance, bidirectional)
-    return _by_distance(np.ascontiguousarray(table[bucket_L].T), queries, keys)
+    distance_L = _distances(table.shape[1], queries, keys, offset)
+    bucket_L = relative_buckets(distance_L, buckets, max_distance, bidirectional)
+    return _by_distance(np.ascontiguousarray(table[bucket_L].T), int(queries), int(keys))
 
 
-def _distances(queries: int, keys: int, offset: int) -> np.ndarray:
-    """Key position less query position, each that there is, from that of the last query and the first key on."""
-    for name, count in (("queries", queries), ("keys", keys)):
-        check_integers(name, count, (), 0, MAX_POSITIONS)
-    if queries * keys > MAX_NUMBERS:
-        raise InputError(f"queries: expected at most 2**32 pairs with the keys, got {queries} times {keys}")
-    offset = int(check_integers("offset", offset, (), -(1 << 40), 1 << 40))
-    return np.arange(1 - queries, max(keys, 1)) - offset
+def _distances(heads: int, queries: Any, keys: Any, offset: Any) -> np.ndarray:
+    """Key position less query position, each that there is, from that of the last query and the first key on.
+
+    InputError where a bias of so many heads, queries and keys is too large.
+    """
+    T, S = (int(check_integers(name, count, (), 0, MAX_POSITIONS)) for name, count in zip(_SIZES, (queries, keys)))
+    if heads * max(T * S, T + S) > MAX_NUMBERS:
+        raise InputError(f"queries: expected at most 2**32 numbers, got {heads} heads, {T} queries and {S} keys")
+    return np.arange(1 - T, max(S, 1)) - int(check_integers("offset", offset, (), -(1 << 40), 1 << 40))
+
+
+_SIZES = "queries", "keys"
 
 
 def _by_distance(bias_HL: np.ndarray, queries: int, keys: int) -> np.ndarray:

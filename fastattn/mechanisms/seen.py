@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fastattn.errors import InputError, check_count
-from fastattn.mechanisms.arrays import check_integers, check_number, per_head, project
+from fastattn.errors import InputError, check_count, described
+from fastattn.mechanisms.arrays import check_integers, check_number, per_head, project, shape_of
 
 FAR = 1 << 40  # beyond any array's positions
+MAX_NODES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -170,12 +171,13 @@ class Neighbours:
     def from_edges(cls, edges: Any, nodes: int, self_loops: bool = True) -> "Neighbours":
         """Of an undirected graph's edges, pairs of node numbers; ``self_loops``: each node is its own neighbour too."""
         nodes = check_count("nodes", nodes)
-        shape = np.shape(edges) if len(edges) else (0, 2)
-        if len(shape) != 2 or shape[1] != 2:
+        if nodes > MAX_NODES:
+            raise InputError(f"nodes: expected at most {MAX_NODES}, got {described(nodes)}")
+        shape = shape_of("edges", edges)
+        if shape != (0,) and shape[1:] != (2,):
             raise InputError(f"edges: expected pairs of nodes, got shape {shape}")
-        pairs_E2 = check_integers(
-            "edges", np.reshape(edges, shape) if shape[0] else np.empty(shape, int), shape, 0, nodes - 1
-        )
+        pairs_E2 = check_integers("edges", edges if shape[0] else np.empty(shape, int), shape, 0, nodes - 1)
+        pairs_E2 = pairs_E2.reshape(-1, 2)
         pairs = [pairs_E2, pairs_E2[:, ::-1]]
         if self_loops:
             pairs.append(np.repeat(np.arange(nodes)[:, None], 2, axis=1))
@@ -185,7 +187,7 @@ class Neighbours:
 
     def checked(self, nodes: int, keys: int) -> tuple[np.ndarray, np.ndarray]:
         """(starts, indices), int64; InputError unless they are a graph of so many nodes and keys."""
-        indices_E = check_integers("indices", self.indices, np.shape(self.indices), 0, keys - 1)
+        indices_E = check_integers("indices", self.indices, shape_of("indices", self.indices), 0, keys - 1)
         if indices_E.ndim != 1:
             raise InputError(f"indices: expected one axis, got shape {indices_E.shape}")
         starts_N1 = check_integers("starts", self.starts, (nodes + 1,), 0, len(indices_E))
@@ -261,7 +263,7 @@ class Sentences:
         key_starts: Sequence[int] = self.query_starts if self.key_starts is None else self.key_starts
         both = []
         for name, starts, rows in (("query_starts", self.query_starts, queries), ("key_starts", key_starts, keys)):
-            starts = check_integers(name, starts, np.shape(starts), 0, rows)
+            starts = check_integers(name, starts, shape_of(name, starts), 0, rows)
             if starts.ndim != 1 or not len(starts) or starts[0] or starts[-1] != rows or (np.diff(starts) < 0).any():
                 raise InputError(f"{name}: expected to rise from 0 to {rows}")
             both.append([slice(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:])])

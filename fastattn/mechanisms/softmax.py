@@ -230,8 +230,18 @@ def weighted_sum(weights_BHTS: np.ndarray, value_BSGV: np.ndarray) -> np.ndarray
     """(B, T, H, V): each query's values, weighted."""
     B, H, T, S = weights_BHTS.shape
     G, V = value_BSGV.shape[2:]
-    sums = weights_BHTS.reshape(B, G, H // G, T, S) @ value_BSGV.transpose(0, 2, 1, 3)[:, :, None]
-    return np.ascontiguousarray(sums.reshape(B, H, T, V).transpose(0, 2, 1, 3))
+    finite_BSGV = np.isfinite(value_BSGV)
+    held_BGSV = np.where(finite_BSGV, value_BSGV, 0).transpose(0, 2, 1, 3)
+    sums = weights_BHTS.reshape(B, G, H // G, T, S) @ held_BGSV[:, :, None]
+    out_BTHV = np.ascontiguousarray(sums.reshape(B, H, T, V).transpose(0, 2, 1, 3))
+    # a value that is not finite counts for who sees it, and 0 times it is no number
+    for b, s, g in np.argwhere(~finite_BSGV.all(axis=3)):
+        heads = slice(g * (H // G), (g + 1) * (H // G))
+        weight_THI = weights_BHTS[b, heads, :, s].T[..., None]
+        endless_V = np.where(finite_BSGV[b, s, g], 0, value_BSGV[b, s, g])
+        with np.errstate(invalid="ignore"):
+            out_BTHV[b, :, heads] += np.where(weight_THI == 0, 0, weight_THI * endless_V)
+    return out_BTHV
 
 
 def _best_of_each_sentence(

@@ -63,6 +63,22 @@ def exp2(e: Emitter, x):
 
 
 def power(e: Emitter, x, y):
-    """x**y as 2**(y log2 x): a relative error of about 1e-7 times the result's exponent; NaN for x < 0, 1 for y = 0."""
-    value = exp2(e, e.multiply(y, log2(e, x)))
-    return e.builder.select(e.builder.fcmp_ordered("==", y, e.constant(0.0), flags=EXACT), e.constant(1.0), value)
+    """x**y as 2**(y log2 x): a relative error of about 1e-7 times the result's exponent.
+
+    Of x < 0 it has a value for whole y only, else NaN; x**0 and 1**y are 1 for any x and y.
+    """
+    b, zero, one = e.builder, e.constant(0.0), e.constant(1.0)
+    value = exp2(e, e.multiply(y, log2(e, e.absolute(x))))
+    half = e.multiply(y, e.constant(0.5))
+    negative, odd = b.fcmp_ordered("<", x, zero, flags=EXACT), _is_fraction(e, half)
+    value = b.select(b.and_(negative, odd), e.subtract(e.constant(-0.0), value), value)
+    value = b.select(b.and_(negative, _is_fraction(e, y)), e.constant(float("nan")), value)
+    certain = b.or_(
+        b.fcmp_ordered("==", y, zero, flags=EXACT),
+        b.fcmp_ordered("==", x, one, flags=EXACT),
+    )
+    return b.select(certain, one, value)
+
+
+def _is_fraction(e: Emitter, x):
+    return e.builder.fcmp_ordered("!=", x, e.call(f"llvm.floor.v{e.target.lanes}f32", e.vector, x), flags=EXACT)

@@ -28,7 +28,10 @@ ELEMENTS = {
 
 
 class Table(types.Type):
-    """A C-contiguous array of float32, int32, int64 or bool, as its address and shape; no axis is empty."""
+    """A C-contiguous array of float32, int32, int64 or bool, as its address and shape.
+
+    Where an axis is empty, all are, and one element is at the address nevertheless.
+    """
 
     def __init__(self, element: str, ndim: int):
         super().__init__(name=f"{element} table of {ndim}")
@@ -146,8 +149,9 @@ class _LookingUp:
             length = b.trunc(clip(b, length, I64(0), I64(2**31 - 1)), I32)
         n = a.spread(length)
         i = b.select(b.icmp_signed("<", i, a.whole(0)), b.add(i, n), i)
-        i = b.select(b.icmp_signed("<", i, a.whole(0)), a.whole(0), i)
-        return b.select(b.icmp_signed("<", i, n), i, b.sub(n, a.whole(1)))
+        i = b.select(b.icmp_signed("<", i, n), i, b.sub(n, a.whole(1)))
+        # last, for an empty axis, whose index 0 reads the zero that is there instead
+        return b.select(b.icmp_signed("<", i, a.whole(0)), a.whole(0), i)
 
     def _scalar_offset(self, pairs):
         """The number of elements before those of scalar indices, which stand for the first axes."""

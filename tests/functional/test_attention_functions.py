@@ -217,3 +217,31 @@ def test_rows_of_blocks_take_no_memory_each():
     """But a piece of scratch for each thread."""
     blocks = BlockMask.from_function(lambda b, h, t, s: s <= t, 1, 1, 1 << 28, 1, block=(1, 1))
     assert (blocks.states_BHTS == 2).all()
+
+
+@pytest.mark.parametrize("block", [64, (100, 32)])
+@pytest.mark.parametrize("state", [0, 2])
+def test_blocks_that_hide_or_show_more_than_their_function(block, state):
+    query, key, value = arrays(T=S)
+    sides = (block, block) if isinstance(block, int) else block
+    states = np.where(RNG.random((-(-S // sides[0]), -(-S // sides[1]))) < 0.4, state, 1)
+    decided = states.repeat(sides[0], axis=0).repeat(sides[1], axis=1)[:S, :S]
+    mask = np.where(decided == 1, as_array(triangle, 1, 1, S)[0, 0], decided == 2)
+    got = attention(query, key, value, block_mask=BlockMask(states, S, S, block, triangle))
+    np.testing.assert_array_equal(got, attention(query, key, value, mask=mask))
+
+
+def triangle(b, h, t, s):
+    return s <= t
+
+
+@pytest.mark.parametrize(
+    "mask_mod",
+    [lambda b, h, t, s: s % 3, lambda b, h, t, s: 1, lambda b, h, t, s: LENGTHS[1] - s, lambda b, h, t, s: 0.5 * b],
+)
+def test_a_number_as_a_mask_hides_where_it_is_zero(mask_mod):
+    query, key, value = arrays(9, 20)
+    expected = attention(query, key, value, mask=as_array(mask_mod, T=9, S=20))
+    np.testing.assert_array_equal(attention(query, key, value, mask_mod=mask_mod), expected)
+    states = BlockMask.from_function(mask_mod, 2, H, 9, 20, 8).states_BHTS
+    np.testing.assert_array_equal(states, BlockMask.from_mask(as_array(mask_mod, T=9, S=20), 8).states_BHTS)

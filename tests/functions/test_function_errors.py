@@ -4,6 +4,7 @@ import functools
 import math
 import os
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -281,3 +282,25 @@ def test_what_nests_too_deeply_is_told(tmp_path, monkeypatch):
 def test_masks_are_made_of_functions(join):
     with pytest.raises(InputError, match=f"{join.__name__}: expected functions \\(b, h, t, s\\), got a int"):
         join(fastattn.and_masks(), 3)
+
+
+def test_a_variable_that_is_gone_since_the_last_call_is_told(monkeypatch):
+    monkeypatch.setitem(globals(), "FLEETING", 3)
+    module, inside = types.ModuleType("passing"), 5
+    module.length = 4
+
+    def mask(b, h, t, s):
+        return (s < FLEETING) | (s < module.length) | (s < inside)  # noqa: F821
+
+    compile_function(mask, "mask_mod")
+    del module.length
+    with pytest.raises(InputError, match=r"test_function_errors.py:\d+: the name module.length is not defined"):
+        compile_function(mask, "mask_mod")
+    module.length = 4
+    del inside
+    with pytest.raises(InputError, match="the name inside is not defined"):
+        fastattn.explain_function(mask)
+    inside = 5
+    monkeypatch.delitem(globals(), "FLEETING")
+    with pytest.raises(InputError, match="the name FLEETING is not defined"):
+        compile_function(mask, "mask_mod")

@@ -312,6 +312,37 @@ def test_captured_values_that_change_count_at_the_next_call():
     assert len(kinds) == 2
 
 
+def test_a_power_that_is_written_out_is_a_whole_number():
+    table = np.arange(3, dtype=np.float32)
+    found = modified(lambda score, b, h, t, s: score * 0 + table[2**40] + (-3) ** 3 + (2**30 + 1 == 1073741825), SCORES)
+    assert (found == 2 - 27 + 1).all()
+
+    def within(b, h, t, s):
+        return s < 2**20 + 1
+
+    assert (states_of(within, (2, 2), (4, 4)) == 2).all(), "known of whole tiles"
+
+
+def test_an_empty_array_has_no_length():
+    nothing, none_at_all = np.zeros(0, np.float32), np.zeros((3, 0), np.int64)
+    for form in ("best", "scalar"):
+        assert not seen(lambda b, h, t, s: s < len(nothing), 3, 20, form=form).any()
+        assert not seen(lambda b, h, t, s: (s < none_at_all.shape[1]) | (none_at_all[s, t] > 0), 3, 20, form=form).any()
+
+
+@pytest.mark.parametrize("form", ["best", "scalar"])
+def test_powers_of_negative_numbers_are_those_of_python(form):
+    for exponent in (2, 3, -1, -2.0, 3.0, 0.0):
+
+        def raised(score, b, h, t, s, exponent=exponent):
+            return (t - s - 0.5) ** exponent + 1 ** (exponent * (s - t)) + score
+
+        expected = expected_scores(raised, SCORES)
+        np.testing.assert_allclose(modified(raised, SCORES, form=form), expected, rtol=1e-5, atol=1e-4)
+    root = modified(lambda score, b, h, t, s, half=0.5: (t - s) ** half, SCORES, form=form)
+    np.testing.assert_array_equal(np.isnan(root), np.arange(S) > np.arange(T)[:, None])
+
+
 def test_closures_made_in_a_loop_keep_their_own_values():
     made = []
     for width in (1, 4, 9):
