@@ -121,10 +121,10 @@ class _Head:
         with np.errstate(all="ignore"):
             out_RV = weights_RS[:, seen_S] @ value_SV[seen_S]
             out_TV[rows_R] = out_RV if out_TV.dtype != np.uint16 else bfloat16_bits(out_RV.astype(np.float32))
+            if logs_T is not None:
+                logs_T[rows_R] = logs_R
         if weights_TS is not None:
             weights_TS[rows_R] = weights_RS
-        if logs_T is not None:
-            logs_T[rows_R] = logs_R
 
     def _hidden(self, rows_R: np.ndarray) -> np.ndarray:
         """Which keys each of the rows does not see."""
@@ -156,9 +156,10 @@ class _Head:
             top_R1 = scores_RS.max(axis=1, keepdims=True, initial=-np.inf)
             sink = -np.inf if scores.sinks_H is None else float(scores.sinks_H[self.h])
             top_R1 = np.maximum(top_R1, sink)
+            top_R1[np.isneginf(top_R1)] = 0
             weights_RS = np.exp(scores_RS - top_R1)
             total_R1 = weights_RS.sum(axis=1, keepdims=True) + np.exp(sink - top_R1)
-            return weights_RS / total_R1, (top_R1 + np.log(total_R1))[:, 0]
+            return weights_RS / np.where(total_R1 == 0, 1, total_R1), (top_R1 + np.log(total_R1))[:, 0]
 
 
 def _part(array_BHTS: np.ndarray, b: int, h: int, rows_R: np.ndarray, keys: int) -> np.ndarray:
