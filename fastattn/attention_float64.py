@@ -76,7 +76,7 @@ class Scores:
         suspect_TH = every | ~(np.abs(as_floats(out_THV[..., 0])) > 0)  # 0 or NaN
         for h in map(int, np.nonzero(suspect_TH.any(axis=0))[0]):
             head = _Head(self, b, h, rows.start, as_floats(query_THK[:, h]), as_floats(key_SGK[:, h // group]))
-            value_SV, out_TV = as_floats(value_SGV[:, h // group]).astype(np.float64), out_THV[:, h]
+            value_SV, out_TV = as_floats(value_SGV[:, h // group]), out_THV[:, h]
             weights_TS = None if weights_HTS is None else weights_HTS[h, :, :S]
             suspects = np.nonzero(suspect_TH[:, h])[0]
             for rows_R in np.array_split(suspects, 1 + len(suspects) * S // CHUNK):
@@ -109,22 +109,23 @@ class _Head:
         wrong_R = np.isnan(out_RV).all(axis=1) | ~out_RV.any(axis=1)
         if weights_TS is not None:  # else values of zero look like it
             wrong_R &= np.isnan(weights_TS[rows_R]).any(axis=1) | ~weights_TS[rows_R].any(axis=1)
-        wrong_R &= np.isfinite(self.query_TK[rows_R]).all(axis=1)
         hidden_RS = self._hidden(rows_R)
-        wrong_R &= hidden_RS[:, ~np.isfinite(self.key_SK).all(axis=1)].all(axis=1)
         kept_R = (wrong_R | every) & (~hidden_RS.all(axis=1) | (self.scores.sinks_H is not None))
-        rows_R, hidden_RS = rows_R[kept_R], hidden_RS[kept_R]
-        if not len(rows_R):
+        if kept_R.any() and not every:
+            kept_R &= np.isfinite(self.query_TK[rows_R]).all(axis=1)
+            kept_R &= hidden_RS[:, ~np.isfinite(self.key_SK).all(axis=1)].all(axis=1)
+        if not kept_R.any():
             return
+        rows_R, hidden_RS = rows_R[kept_R], hidden_RS[kept_R]
         seen_S = ~hidden_RS.all(axis=0)
         weights_RS, logs_R = self._softmax(rows_R, hidden_RS)
         with np.errstate(all="ignore"):
-            out_RV = weights_RS[:, seen_S] @ value_SV[seen_S]
+            out_RV = weights_RS[:, seen_S] @ value_SV[seen_S].astype(np.float64)
             out_TV[rows_R] = out_RV if out_TV.dtype != np.uint16 else bfloat16_bits(out_RV.astype(np.float32))
+            if logs_T is not None:
+                logs_T[rows_R] = logs_R
         if weights_TS is not None:
             weights_TS[rows_R] = weights_RS
-        if logs_T is not None:
-            logs_T[rows_R] = logs_R
 
     def _hidden(self, rows_R: np.ndarray) -> np.ndarray:
         """Which keys each of the rows does not see."""
@@ -156,9 +157,10 @@ class _Head:
             top_R1 = scores_RS.max(axis=1, keepdims=True, initial=-np.inf)
             sink = -np.inf if scores.sinks_H is None else float(scores.sinks_H[self.h])
             top_R1 = np.maximum(top_R1, sink)
+            top_R1[np.isneginf(top_R1)] = 0
             weights_RS = np.exp(scores_RS - top_R1)
             total_R1 = weights_RS.sum(axis=1, keepdims=True) + np.exp(sink - top_R1)
-            return weights_RS / total_R1, (top_R1 + np.log(total_R1))[:, 0]
+            return weights_RS / np.where(total_R1 == 0, 1, total_R1), (top_R1 + np.log(total_R1))[:, 0]
 
 
 def _part(array_BHTS: np.ndarray, b: int, h: int, rows_R: np.ndarray, keys: int) -> np.ndarray:

@@ -168,3 +168,23 @@ def test_blocks_of_a_ragged_batch_are_cut_to_each_sentence():
                 query[None, t:end_t], key[None, s:end_s], value[None, s:end_s], mask=mask, scale=scale
             )
             np.testing.assert_array_equal(out[t:end_t], one[0])
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_log_that_overflows_is_infinite():
+    query, key, value = (np.ones((1, 1, 1, 4), np.float32) for _ in range(3))
+    for scale, log in ((1e39, np.inf), (-1e39, -np.inf)):
+        _, found = fastattn.attention(query, key, value, scale=scale, return_logsumexp=True)
+        assert found == log
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_of_minus_infinity_are_hidden_keys_at_any_scale():
+    query, key, value = (np.ones((1, 2, 1, 4), np.float32) for _ in range(3))
+    query[0, 1, 0, 0] = -np.inf
+    for scale in (1.0, 1e31):
+        out, weights, log = fastattn.attention(
+            query, key, value, scale=scale, return_weights=True, return_logsumexp=True
+        )
+        assert (out[0, 0] == 1).all() and not out[0, 1].any() and not weights[0, 0, 1].any()
+        assert log[0, 0, 1] == -np.inf

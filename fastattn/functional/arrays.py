@@ -31,7 +31,8 @@ class Problem:
     key: np.ndarray
     value: np.ndarray
     out: np.ndarray
-    returned: np.ndarray  # to the caller, in the caller's layout and type; out is a view of it, or float32 beside it
+    returned: np.ndarray  # to the caller, in the caller's layout and type
+    place: np.ndarray  # the same with the axes of out, which is float32 beside it where no kernel writes its type
     starts: tuple[np.ndarray, np.ndarray]
     ragged: bool
 
@@ -67,9 +68,9 @@ class Problem:
 
     def finish(self) -> np.ndarray:
         """The result, to be returned."""
-        if self.out.dtype != self.returned.dtype and self.returned.dtype == np.float16:
+        if self.out is not self.place:
             with np.errstate(over="ignore"):
-                self.returned[...] = self.out
+                self.place[...] = self.out
         return self.returned
 
 
@@ -142,12 +143,11 @@ def _problem(arrays: list, starts: tuple, is_ragged: bool, returned: np.ndarray,
         if not 1 <= width <= MAX_HEAD_WIDTH:
             raise InputError(f"{name}: expected a head width of 1 to {MAX_HEAD_WIDTH}, got {width}")
     query, key, value = (_usable(array) for array in arrays)
-    out = returned[None] if axes is None else returned.transpose(axes)
-    if out.dtype not in (np.float32, np.float16):
-        out = out.view(np.uint16)
-    elif out.dtype != query.dtype:
-        out = new_array("a result", out.shape, np.float32)
-    return Problem(query, key, value, out, returned, starts, is_ragged)
+    place = returned[None] if axes is None else returned.transpose(axes)
+    if place.dtype not in (np.float32, np.float16):
+        place = place.view(np.uint16)
+    out = place if place.dtype == query.dtype else new_array("a result", place.shape, np.float32)
+    return Problem(query, key, value, out, returned, place, starts, is_ragged)
 
 
 def new_array(name: str, shape: Sequence[int], dtype: Any, make: Callable = np.empty) -> np.ndarray:

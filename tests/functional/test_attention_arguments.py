@@ -1,5 +1,7 @@
 """Each argument of fastattn.attention, and all together, against the formula in float64."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,9 +10,11 @@ from hypothesis import strategies as st
 import fastattn
 from fastattn.errors import InputError, OutOfMemoryError
 from fastattn.functional import additive_attention
+from fastattn.functional import arrays as functional_arrays
 from fastattn.kernels.attention.sentences import attend as attend_kernel
 from fastattn.kernels.attention.tiles import KEYS, ROWS
 from fastattn.rounding import as_floats, bfloat16_bits
+from fastattn.simd.target import TARGET
 from tests.functional.formula import attend
 
 FLOOR = 1e-6
@@ -111,6 +115,21 @@ def test_narrow_numbers(narrow, T):
     assert got.dtype == narrowed[0].dtype
     step = 2.0**-8 if narrow == "bfloat16" else 2.0**-11
     np.testing.assert_allclose(as_floats(got), exact, rtol=1.001 * step, atol=1e-6)
+
+
+@pytest.mark.parametrize("T", [4, 9])
+def test_float16_where_no_instruction_converts_it(monkeypatch, T):
+    given = [x.astype(np.float16) for x in arrays(1, T=T)]
+    expected = fastattn.attention(*given)
+    monkeypatch.setattr(functional_arrays, "TARGET", replace(TARGET, float16=False))
+    np.testing.assert_array_equal(fastattn.attention(*given), expected)
+    turned = fastattn.attention(*(x.swapaxes(1, 2) for x in given), layout="BHTK")
+    np.testing.assert_array_equal(turned.swapaxes(1, 2), expected)
+    out = np.zeros_like(expected)
+    assert fastattn.attention(*given, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+    alone = fastattn.attention_ragged(*(x[0] for x in given), [0, T], [0, 21])
+    np.testing.assert_array_equal(alone, expected[0])
 
 
 def test_bfloat16_of_the_ml_dtypes_package():

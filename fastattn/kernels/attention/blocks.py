@@ -316,6 +316,7 @@ def attend_block(table, query, key, value, out, ahead, sentence, block, seen, fo
     ranged, finishing = ranges != 0, masked or outputs[0] != 0 or is_changed(form)
     if few:
         write_indices(places[10])
+    what = key, value, sentence, block, form, mask, masked, ranged, finishing, outputs, sinks, places
     for s in range(0, last, KEYS):
         here = min(KEYS, last - s)
         if s >= sinks and s + here <= least:
@@ -323,25 +324,7 @@ def attend_block(table, query, key, value, out, ahead, sentence, block, seen, fo
         if masked and state_of_tile(mask, (0, block[1]), block, queries, s, s + here) == NONE:
             continue
         if few:
-            tile = 0, block[1]
-            attend_tile(
-                table,
-                tile,
-                s,
-                here,
-                key,
-                value,
-                sentence,
-                block,
-                form,
-                mask,
-                masked,
-                ranged,
-                finishing,
-                outputs,
-                sinks,
-                places,
-            )
+            attend_tile(table, (0, block[1]), s, here, *what)
             continue
         packed_key, packed_row = widened(table, key[0] + s * key[1], key[1], here, width, places[11])
         pack_keys(packed_key, packed_row, here, width, places[0])
@@ -351,23 +334,5 @@ def attend_block(table, query, key, value, out, ahead, sentence, block, seen, fo
         for i in range(0, padded, ROWS):
             if s + KEYS >= last:
                 prefetch_ahead(i, ahead, query, key, value, out, sentence, padded)
-            tile = i, i + ROWS
-            attend_tile(
-                table,
-                tile,
-                s,
-                here,
-                key,
-                value,
-                sentence,
-                block,
-                form,
-                mask,
-                masked,
-                ranged,
-                finishing,
-                outputs,
-                sinks,
-                places,
-            )
+            attend_tile(table, (i, i + ROWS), s, here, *what)
     return finish_block(table, out, sentence, block, outputs, sinks, places)
