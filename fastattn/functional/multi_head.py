@@ -72,7 +72,8 @@ class MultiHeadAttention:
         prefix  of the names, such as "encoder.layers.0.self_attn."; all tensors with it belong to the attention
         torch returns weights averaged over heads: ``return_weights`` has each head's. Its ``key_padding_mask`` is
         ``~mask[:, None, None]``, its boolean ``attn_mask`` hides where True. InputError for tensors that are missing,
-        misshapen or of options that are not supported: add_bias_kv, keys and values of different widths.
+        misshapen or of options that are not supported: add_bias_kv, keys and values of different widths;
+        CheckpointError for a file that is missing or unsound, of which nothing is run.
         """
         if not isinstance(prefix, str):
             raise InputError(f"prefix: expected the beginning of names, got {type(prefix).__name__}")

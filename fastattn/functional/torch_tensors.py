@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.errors import InputError
+from fastattn.errors import InputError, described
 from fastattn.functional.arrays import as_float32
 
 PARTS = ("query", "key", "value")
@@ -26,7 +26,10 @@ def read_state(path: Path, prefix: str) -> dict[str, np.ndarray]:
 
 def projection_weights(state: Mapping[str, Any], prefix: str) -> dict[str, np.ndarray]:
     """The fields of ProjectionWeights that the tensors with this prefix have."""
-    found = {name[len(prefix) :]: value for name, value in state.items() if str(name).startswith(prefix)}
+    for name in state:
+        if not isinstance(name, str):
+            raise InputError(f"state: expected tensors by name, got one by {described(name)}")
+    found = {name[len(prefix) :]: value for name, value in state.items() if name.startswith(prefix)}
     if {"bias_k", "bias_v"} & set(found):
         raise InputError(f"state: {prefix}bias_k and bias_v, of add_bias_kv=True, are not supported")
     unknown = sorted(set(found) - KNOWN)

@@ -12,14 +12,35 @@ import numpy as np
 
 from fastattn.attention_float64 import LARGE, is_extreme
 from fastattn.errors import InputError
-from fastattn.functional import additive_attention, attention
+from fastattn.functional import additive_attention, attention, attention_ragged
 from fastattn.functional.arrays import MAX_HEAD_WIDTH
 from fastattn.kernels.attention.choose import best_keys
 from fastattn.kernels.graph import graph_attention
 from fastattn.kernels.local import local_attention
 from fastattn.mechanisms.arrays import check_float32
-from fastattn.mechanisms.scores import Additive, Graph, Location, Product, Score
-from fastattn.mechanisms.seen import LocalPredictive, Neighbours, Seen, Sentences, View
+from fastattn.mechanisms.scores import (
+    Additive,
+    Content,
+    Dot,
+    General,
+    Graph,
+    Location,
+    Product,
+    ScaledDot,
+    Score,
+)
+from fastattn.mechanisms.seen import (
+    Causal,
+    Everything,
+    LocalMonotonic,
+    LocalPredictive,
+    Neighbours,
+    Padded,
+    Restricted,
+    Seen,
+    Sentences,
+    View,
+)
 
 Result = tuple[np.ndarray, np.ndarray | None]  # out (B, T, H, V); weights (B, H, T, S) if wanted
 NOWHERE, UNKNOWN = -1, -2  # instead of a key: of a query that sees none, or whose scores are NaN
@@ -263,11 +284,18 @@ def one_row_of_sentences(batch: int) -> str:
     return f"query: expected a batch of 1, in which the sentences lie end to end, got {batch}"
 
 
+_RAGGED = Everything, Padded, Causal, Restricted, LocalMonotonic  # what a ragged batch has options for
+
+
 def _each_sentence(inputs: Inputs, score: Score, sentences: Sentences, rest: tuple[Seen, ...], want: bool) -> Result:
-    """Sentence by sentence; to be one call of ``attention_ragged``, when there is one."""
+    """All sentences by one call of the kernel where it can; else, and for weights, sentence by sentence."""
     B, H, T, S = inputs.view().shape
     if B != 1:
         raise InputError(one_row_of_sentences(B))
+    if isinstance(score, Dot | ScaledDot | Content | General) and not want:
+        product = score.product(inputs.query_BTHK, inputs.key_BSGK)
+        if product.bias is None and all(isinstance(part, _RAGGED) for part in rest):
+            return _ragged(product, inputs, sentences.spans(T, S), rest), None
     out_BTHV = np.empty((B, T, H, inputs.value_BSGV.shape[3]), np.float32)
     weights_BHTS = np.zeros((B, H, T, S), np.float32) if want else None
     for queries, keys in sentences.spans(T, S):
@@ -276,3 +304,16 @@ def _each_sentence(inputs: Inputs, score: Score, sentences: Sentences, rest: tup
         if weights_BHTS is not None and weights is not None:
             weights_BHTS[:, :, queries, keys] = weights
     return out_BTHV, weights_BHTS
+
+
+def _ragged(product: Product, inputs: Inputs, spans: list[tuple[slice, slice]], rest: tuple[Seen, ...]) -> np.ndarray:
+    """(1, T, H, V): sentences that lie end to end, by the kernel of dot products."""
+    starts = ([0, *(span[n].stop for span in spans)] for n in (0, 1))
+    view = inputs.view()
+    for part in rest:
+        view = part.limit(view)  # type: ignore[union-attr]
+    # limits that are the same for all sentences
+    options = {name: value for name, value in view.options().items() if value is not None}
+    options |= {name: int(options[name][0]) for name in ("lengths", "offset") if name in options}
+    arrays = (x[0] for x in (product.query_BTHK, product.key_BSGK, inputs.value_BSGV))
+    return attention_ragged(*arrays, *starts, scale=product.scale, softcap=product.softcap, **options)[None]

@@ -93,7 +93,8 @@ def emit_range(name: str, builder: ir.IRBuilder, kinds: tuple, values: tuple):
         may = r.may(values[0], kinds[0])
         if _is_truth(kinds[1]):
             return r.where_truth(may, r.may(values[1], kinds[1]), r.may(values[2], kinds[2]))
-        return r.pair(*r.where_range(may, r.ends(values[1], kinds[1]), r.ends(values[2], kinds[2])))
+        ends = [r.ends(*pair) for pair in zip(values[1:], kinds[1:])]
+        return r.pair(*r.narrow(r.where_range(may, *ends), ends))
     return r.truths(name, [r.may(*pair) for pair in zip(values, kinds)])
 
 

@@ -217,6 +217,8 @@ def changed(**arrays):
         ({}, {}, "state: expected in_proj_weight, or .* and out_proj.weight, got none of them"),
         (changed(), {"prefix": "x."}, "state: expected in_proj_weight, .* got none of them"),
         (changed(bias_k=np.zeros((1, 1, 12))), {}, "state: bias_k and bias_v, of add_bias_kv=True, are not supported"),
+        ({1: 2}, {}, "state: expected tensors by name, got one by 1"),
+        ({("a",): 2}, {"prefix": "b"}, "state: expected tensors by name, got one by "),
         (changed(extra=1), {}, "state: unknown tensors extra; the prefix should be the attention's own"),
         (changed(q_proj_weight=np.zeros((12, 12))), {}, "state: expected in_proj_weight, or q_proj_weight, .* got in_"),
         (changed(in_proj_weight=np.zeros((35, 12))), {}, r"expected in_proj_weight of the .* got shape \(35, 12\)"),

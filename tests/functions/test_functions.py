@@ -276,6 +276,17 @@ def test_the_state_of_a_tile_is_true_or_unknown(mask, rows, columns):
         assert (found == 0).any(), "where the window ends, whatever the documents"
 
 
+def test_a_tile_is_told_as_its_lanes_are_where_numbers_leave_32_bits():
+    wide = 2**40
+
+    def mask(b, h, t, s):
+        return np.where(s > 100, s, wide) > 2**35
+
+    tiles = seen(mask, 4, 2 * LANES).reshape(1, 4, 2, LANES)
+    states = states_of(mask, (1, 2), (4, LANES))
+    assert ((states == 1) | (states == np.where(tiles.all((1, 3)), 2, 0))).all()
+
+
 def test_no_function_is_none_at_all():
     for none in (0, ()):
         rows = SCORES.copy()

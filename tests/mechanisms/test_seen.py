@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
+from fastattn.errors import InputError
 from fastattn.kernels.attention.choose import LIMIT
 from fastattn.kernels.attention.tiles import KEYS
 from fastattn.mechanisms import (
     Additive,
     Causal,
+    Content,
     Everything,
     Graph,
     LocalMonotonic,
@@ -114,6 +116,34 @@ def test_sentences_have_their_own_bits():
     starts = [0, 11, 30]
     out = attend(query, key, value, seen=Sentences(starts))
     np.testing.assert_array_equal(out[:, :11], attend(query[:, :11], key[:, :11], value[:, :11]))
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [(), (Causal(2),), (Padded(3),), (Restricted(4), Causal(1)), (LocalMonotonic(2),), (Padded(2), Everything())],
+    ids=str,
+)
+@pytest.mark.parametrize("score", [ScaledDot(softcap=3.0), Content(2.0)], ids=["product", "content"])
+def test_sentences_at_once_have_the_bits_of_each_alone(rest, score):
+    query, key, value = inputs(B=1, T=30, S=40)
+    starts, key_starts = [0, 11, 11, 12, 30], [0, 7, 11, 14, 40]
+    given = {"score": score, "seen": (Sentences(starts, key_starts), *rest)}
+    out = attend(query, key, value, **given)
+    for n, (first, stop) in enumerate(zip(starts, starts[1:])):
+        rows, keys = slice(first, stop), slice(key_starts[n], key_starts[n + 1])
+        alone = attend(query[:, rows], key[:, keys], value[:, keys], score=score, seen=rest)
+        np.testing.assert_array_equal(out[:, rows], alone)
+    np.testing.assert_array_equal(attend(query, key, value, **given, return_weights=True)[0], out)
+
+
+def test_a_length_beyond_one_of_the_sentences_is_refused():
+    query, key, value = inputs(B=1, T=30, S=40)
+    with pytest.raises(InputError, match="lengths: expected 0 to"):
+        attend(query, key, value, seen=(Sentences([0, 11, 30], [0, 7, 40]), Padded(8)))
+
+
+def test_no_sentences():
+    assert attend(*(x[:, :0] for x in inputs(B=1, T=1, S=1)), seen=Sentences([0])).shape[1] == 0
 
 
 def test_neighbours_of_edges():
