@@ -302,14 +302,17 @@ def _ranges(problem: Problem, options: _Options) -> np.ndarray | None:
             most = int(keys_B.max(initial=0))
             raise InputError(f"lengths: expected 0 to {most}, the number of keys, got {described(lengths_B.tolist())}")
     causal, window = check_bool("causal", options.causal), arguments.window_sides(options.window)
-    offset = 0 if options.offset is None else options.offset
-    if options.offset is not None and not causal and window == (None, None):
+    offset = options.offset
+    if offset is not None and not causal and window == (None, None):
         raise InputError("offset: expected only with causal=True or a window")
     if isinstance(offset, str):
         if offset != "end":
             raise InputError(f"offset: expected integers or 'end', got {described(offset)}")
         offset = lengths_B - np.diff(problem.starts[0])
-    offset_B = arguments.integers("offset", offset, B)
+    # an offset beyond the queries and keys hides or shows everything
+    offset_B = np.zeros(B, np.int64)
+    if offset is not None:
+        offset_B = np.clip(arguments.integers("offset", offset, B), -arguments.FAR, arguments.FAR)
     if not causal and window == (None, None) and options.lengths is None:
         return None
     left, right = window
@@ -318,8 +321,7 @@ def _ranges(problem: Problem, options: _Options) -> np.ndarray | None:
     return seen_around(
         problem.starts[0],
         np.ascontiguousarray(lengths_B),
-        # an offset beyond the queries and keys hides or shows everything
-        np.clip(offset_B, -arguments.FAR, arguments.FAR),
+        offset_B,
         -1 if left is None else left,
         -1 if right is None else right,
     )

@@ -19,6 +19,8 @@ Reached on one Zen 3 core (AVX2), of 102 GFLOP/s for a tile alone: 78 at (8, 12,
 No gain: prefetching the next keys of a long sentence, blocks of 1024 rows.
 """
 
+from functools import lru_cache
+
 import numpy as np
 from numba import prange
 
@@ -252,14 +254,37 @@ NO_OUTPUTS = np.empty((0, 0, 0, 0), np.float32), np.empty(0, np.float32), 0, 0, 
 
 def attend_laid(laid: Laid, N: int, heads: Heads, seen: tuple, mask: tuple, form: tuple, outputs: tuple) -> np.ndarray:
     """The kernel ``attend`` of N queries on the caller's threads; its invalid_P."""
+    shape, scratch_PN, invalid_P = _shape_and_scratch(N, heads, laid.arrays[0].itemsize < 4)
+    attend(*laid, shape, seen, mask, form, outputs, scratch_PN, invalid_P)
+    return invalid_P
+
+
+def _shape_and_scratch(N: int, heads: Heads, narrow: bool) -> tuple[tuple[int, ...], np.ndarray, np.ndarray]:
+    parts = current_threads()
+    shape, floats = _shape_of(N, heads, narrow, parts)
+    return shape, np.empty((parts, floats), np.float32), np.empty(parts, np.int64)
+
+
+@lru_cache(1024)  # a model's layers, and the steps and sentences of one length, ask for the same
+def _shape_of(N: int, heads: Heads, narrow: bool, parts: int) -> tuple[tuple[int, ...], int]:
+    """(the kernel's shape, floats of a part's scratch)."""
     H, G, width, value_width = heads[:4]
     value_width = value_width or width
-    parts = current_threads()
     limit = block_rows(N, H, G, width, parts)
-    floats = scratch_size(limit, width, value_width, laid.arrays[0].itemsize < 4)
-    scratch_PN, invalid_P = np.empty((parts, floats), np.float32), np.empty(parts, np.int64)
-    attend(*laid, (H, G, width, value_width, limit), seen, mask, form, outputs, scratch_PN, invalid_P)
-    return invalid_P
+    return (H, G, width, value_width, limit), scratch_size(limit, width, value_width, narrow)
+
+
+@lru_cache(256)
+def _steps_of_rows(heads: Heads, query: int, key: int, value: int) -> tuple[int, ...]:
+    """The steps of packed rows, so many floats each, and of their result."""
+    width, value_width = heads.width, heads.value_width or heads.width
+    steps = (
+        heads.query_column, 0, width, query,
+        heads.key_column, 0, width, key,
+        heads.value_column, 0, value_width, value,
+        0, 0, value_width, heads.query_heads * value_width,
+    )  # fmt: skip
+    return tuple(4 * step for step in steps)
 
 
 def attention(
@@ -287,20 +312,16 @@ def attention(
     weights_BHTS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
     A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
     """
-    H, width, value_width = heads.query_heads, heads.width, heads.value_width or heads.width
     N = len(query_NE)
-    out_NF = np.empty((N, H * value_width), np.float32)
-    steps = (
-        4 * heads.query_column, 0, 4 * width, query_NE.strides[0],
-        4 * heads.key_column, 0, 4 * width, key_ME.strides[0],
-        4 * heads.value_column, 0, 4 * value_width, value_ME.strides[0],
-        0, 0, 4 * value_width, out_NF.strides[0],
-    )  # fmt: skip
-    laid = Laid((query_NE, key_ME, value_ME, out_NF), steps, (query_starts_B1, key_starts_B1))
+    out_NF = np.empty((N, heads.query_heads * (heads.value_width or heads.width)), np.float32)
+    steps = _steps_of_rows(heads, query_NE.shape[1], key_ME.shape[1], value_ME.shape[1])
     outputs = NO_OUTPUTS
     if weights_BHTS is not None:
         weights_BHTS.fill(0)
         outputs = weights_BHTS, *NO_OUTPUTS[1:]
     seen = (NO_RANGES if seen_N2 is None else seen_N2), sinks
-    attend_laid(laid, N, heads, seen, NO_MASK, score_form(heads, bias_BHTS, position_bias), outputs)
+    form = score_form(heads, bias_BHTS, position_bias)
+    shape, scratch_PN, invalid_P = _shape_and_scratch(N, heads, False)
+    arrays, starts = (query_NE, key_ME, value_ME, out_NF), (query_starts_B1, key_starts_B1)
+    attend(arrays, steps, starts, shape, seen, NO_MASK, form, outputs, scratch_PN, invalid_P)
     return out_NF
