@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from fastattn.functional.block_mask import BlockMask
     from fastattn.functional.cache import KVCache
     from fastattn.functional.multi_head import MultiHeadAttention, ProjectionWeights, multi_head_attention
-    from fastattn.functions import and_masks, explain_function, or_masks
+    from fastattn.functions.combine import and_masks, or_masks
+    from fastattn.functions.plan import explain_function
     from fastattn.plot import AttentionPlot, plot_attention
     from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
     from fastattn.runtime.threads import set_threading, use_threads
@@ -67,13 +68,13 @@ _HOMES = {
     "TokenTranslation": ("fastattn.results", "TokenTranslation"),
     "Translation": ("fastattn.results", "Translation"),
     "Translator": ("fastattn.translator", "Translator"),
-    "and_masks": ("fastattn.functions", "and_masks"),
+    "and_masks": ("fastattn.functions.combine", "and_masks"),
     "attention": ("fastattn.functional", "attention"),
     "attention_ragged": ("fastattn.functional", "attention_ragged"),
-    "explain_function": ("fastattn.functions", "explain_function"),
+    "explain_function": ("fastattn.functions.plan", "explain_function"),
     "mechanisms": ("fastattn.mechanisms", ""),
     "multi_head_attention": ("fastattn.functional", "multi_head_attention"),
-    "or_masks": ("fastattn.functions", "or_masks"),
+    "or_masks": ("fastattn.functions.combine", "or_masks"),
     "plot_attention": ("fastattn.plot", "plot_attention"),
     "set_threading": ("fastattn.runtime.threads", "set_threading"),
     "use_threads": ("fastattn.runtime.threads", "use_threads"),

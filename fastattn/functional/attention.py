@@ -15,7 +15,7 @@ from fastattn.functional import arguments
 from fastattn.functional.arguments import Integers
 from fastattn.functional.arrays import Problem, dense, new_array, ragged
 from fastattn.functional.block_mask import BlockMask
-from fastattn.functions import NO_FUNCTION, compile_function
+from fastattn.functions.rows import NO_FUNCTION
 from fastattn.heads import Heads
 from fastattn.kernels.attention.additive_tile import far_heads, vector_factors
 from fastattn.kernels.attention.memory import steps_of
@@ -373,7 +373,11 @@ def _functions(options: _Options, blocks: BlockMask | None) -> tuple[Any, Any]:
 
 
 def _compiled(function: Callable | None, kind: str) -> Any:
-    return NO_FUNCTION if function is None else compile_function(function, kind)
+    if function is None:
+        return NO_FUNCTION
+    from fastattn.functions.plan import compile_function
+
+    return compile_function(function, kind)
 
 
 def _empty_logs(problem: Problem) -> np.ndarray:

@@ -8,10 +8,10 @@ import numpy as np
 
 from fastattn.errors import InputError, described
 from fastattn.functional.arguments import FAR, is_integer
-from fastattn.functions import compile_function
+from fastattn.functions.plan import compile_function
+from fastattn.functions.rows import ALL, NONE, SOME
 from fastattn.kernels.attention.block_states import block_states
 
-NONE, SOME, ALL = 0, 1, 2
 MAX_BLOCK = 1 << 20  # queries or keys
 MAX_BLOCKS = 1 << 30
 

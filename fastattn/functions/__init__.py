@@ -6,29 +6,7 @@ outside are read at every call. Floats are float32. Both sides of a choice are c
 beyond an array reads the nearest element, and a whole number divided by 0 is 0. Where keys are computed several at a
 time, whole numbers that depend on the key are int32, and wrap around.
 
-``compile_function`` reads a function's source (source.py), rewrites it without branches (rewrite.py, expressions.py,
-straight.py), and makes a handle whose Numba type (forms.py) names the content; kernels take handles and call what is in
-rows.py.
+``compile_function`` (plan.py) reads a function's source (source.py), rewrites it without branches (rewrite.py,
+expressions.py, straight.py), and makes a handle whose Numba type (forms.py) names the content; kernels take handles and
+call what is in rows.py.
 """
-
-from fastattn.functions.combine import and_masks, or_masks
-from fastattn.functions.plan import compile_function, explain_function
-from fastattn.functions.rows import (
-    NO_FUNCTION,
-    any_function,
-    modify_scores,
-    tile_state,
-    write_seen,
-)
-
-__all__ = [
-    "NO_FUNCTION",
-    "and_masks",
-    "any_function",
-    "compile_function",
-    "explain_function",
-    "modify_scores",
-    "or_masks",
-    "tile_state",
-    "write_seen",
-]

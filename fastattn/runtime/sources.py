@@ -9,14 +9,14 @@ import re
 from pathlib import Path
 
 _IMPORT = re.compile(rb"^[ \t]*(?:from|import) +fastattn(?:\.([\w.]+)| +import +([\w, ]+))", re.MULTILINE)
-ROOT = "kernels"
+ROOTS = "kernels", "functions"  # of users, whose types are named by what rewrites them
 
 
 def kernel_sources(package: Path) -> dict[str, bytes]:
-    """Path below the package -> contents, of every module below ``kernels`` and of what those import, in order."""
+    """Path below the package -> contents, of every module below ROOTS and of what those import, in order."""
     found: dict[str, bytes] = {}
     imported: set[str] = set()
-    waiting = list((package / ROOT).rglob("*.py"))
+    waiting = [path for root in ROOTS for path in (package / root).rglob("*.py")]
     while waiting:
         path = waiting.pop()
         name = path.relative_to(package).as_posix()

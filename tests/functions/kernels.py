@@ -5,8 +5,9 @@ import ctypes
 import numpy as np
 from numba import prange
 
-from fastattn.functions import compile_function, modify_scores, tile_state, write_seen
 from fastattn.functions.forms import Forms, handle_class
+from fastattn.functions.plan import compile_function
+from fastattn.functions.rows import modify_scores, tile_state, write_seen
 from fastattn.runtime.jit import kernel
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import LOG2_E, address

@@ -11,7 +11,7 @@ import pytest
 
 import fastattn
 from fastattn.errors import InputError
-from fastattn.functions import compile_function
+from fastattn.functions.plan import compile_function
 from tests.functions.kernels import expected_seen, modified, seen
 
 TEXT, BIG, COMPLEX, CUBE = "text", 2**70, np.zeros(3, complex), np.zeros((3, 3, 3), np.float32)

@@ -9,7 +9,7 @@ import pytest
 from numba import njit
 
 import fastattn
-from fastattn.functions import compile_function
+from fastattn.functions.plan import compile_function
 from fastattn.simd.target import LANES
 from tests.functions.kernels import (
     expected_scores,

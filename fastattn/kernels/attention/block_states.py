@@ -3,8 +3,7 @@
 import numpy as np
 from numba import prange
 
-from fastattn.functions import tile_state, write_seen
-from fastattn.kernels.attention.masks import ALL, NONE, SOME
+from fastattn.functions.rows import ALL, NONE, SOME, tile_state, write_seen
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import make_scratch_parts, take_part
 from fastattn.simd.bytes import fill_bytes, load_byte

@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from fastattn.functions import any_function, modify_scores
+from fastattn.functions.rows import NONE, any_function, modify_scores
 from fastattn.kernels.attention.few import (
     multiply_keys_of_few,
     multiply_values_of_few,
@@ -25,7 +25,6 @@ from fastattn.kernels.attention.few import (
     write_indices,
 )
 from fastattn.kernels.attention.masks import (
-    NONE,
     is_masked,
     mask_tile,
     place_of_row,

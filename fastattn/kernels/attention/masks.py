@@ -6,17 +6,16 @@ asked. Addresses are in bytes. A block of rows has them as a tuple:
 
 mask  (address of the array's bytes for the block's sentence and first head, 0: none; distances of heads, rows and keys,
       the last 0 or 1; address of the table for that sentence and head, 0: none; its distance of heads; queries and keys
-      of its blocks, number of its columns; sentence; first head; function, () if none)
+      of its blocks, number of its columns; sentence; first head; function)
 """
 
-from fastattn.functions import any_function, tile_state, write_seen
+from fastattn.functions.rows import ALL, NONE, SOME, any_function, tile_state, write_seen
 from fastattn.kernels.attention.tiles import COLUMNS, KEYS, ROWS
 from fastattn.runtime.jit import inner
 from fastattn.simd.bytes import copy_bytes, fill_bytes, load_byte, make_any_byte, store_byte
 from fastattn.simd.vector import load_integer
 
-NONE, SOME, ALL = 0, 1, 2  # the state of a block, and of a tile: how many of its keys its queries see
-MIXED = 3  # the state of a tile of blocks in several states
+MIXED = 3  # the state of a tile, beside NONE, SOME and ALL: of blocks in several of these
 
 any_column = make_any_byte(ROWS, COLUMNS)
 

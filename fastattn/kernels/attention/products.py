@@ -6,7 +6,6 @@ of additive attention's ``vector_factors``: their queries and keys are exponenti
 
 from numba import types
 
-from fastattn.kernels.attention.additive_tile import add_keys, exponentiate, exponentiate_keys
 from fastattn.kernels.attention.tiles import multiply_keys
 from fastattn.runtime.jit import inner_by_type
 from fastattn.simd.vector import address
@@ -50,30 +49,46 @@ def _head_factors(product, flags_BH, b, h):
     return (lambda product, flags_BH, b, h: (0, False)) if isinstance(product, types.Integer) else of_head
 
 
+# The tiles of additive attention are imported where it is: every start imports this.
+
+
 @inner_by_type(prepare_queries)
 def _prepare_queries(product, head, rows, count):
+    if isinstance(product, types.Integer):
+        return lambda product, head, rows, count: None
+    from fastattn.kernels.attention.additive_tile import exponentiate
+
     def run(product, head, rows, count):
         if head[1]:
             exponentiate(rows, count)
 
-    return (lambda product, head, rows, count: None) if isinstance(product, types.Integer) else run
+    return run
 
 
 @inner_by_type(prepare_keys)
 def _prepare_keys(product, head, keys, count, width):
+    if isinstance(product, types.Integer):
+        return lambda product, head, keys, count, width: None
+    from fastattn.kernels.attention.additive_tile import exponentiate_keys
+
     def run(product, head, keys, count, width):
         if head[1]:
             exponentiate_keys(keys, count, width)
 
-    return (lambda product, head, keys, count, width: None) if isinstance(product, types.Integer) else run
+    return run
 
 
 @inner_by_type(score_keys)
 def _score_keys(product, head, query, keys, width, front, stop, score):
-    def multiply(product, head, query, keys, width, front, stop, score):
-        multiply_keys(query, keys, width, front, stop, score)
+    if isinstance(product, types.Integer):
+
+        def multiply(product, head, query, keys, width, front, stop, score):
+            multiply_keys(query, keys, width, front, stop, score)
+
+        return multiply
+    from fastattn.kernels.attention.additive_tile import add_keys
 
     def add(product, head, query, keys, width, front, stop, score):
         add_keys(query, keys, width, front, stop, score, head[0], head[1])
 
-    return multiply if isinstance(product, types.Integer) else add
+    return add

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.functions import NO_FUNCTION
+from fastattn.functions.rows import NO_FUNCTION
 from fastattn.heads import Heads
 from fastattn.kernels.attention.memory import NO_ARRAY, NO_STEPS, steps_of
 from fastattn.position_bias import PositionBias

@@ -24,7 +24,7 @@ from functools import lru_cache
 import numpy as np
 from numba import prange
 
-from fastattn.functions import NO_FUNCTION
+from fastattn.functions.rows import NO_FUNCTION
 from fastattn.heads import Heads
 from fastattn.kernels.attention.blocks import attend_block, cut_scratch, scratch_size
 from fastattn.kernels.attention.few import FEW
