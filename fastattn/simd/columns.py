@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from fastattn.simd.emit import I64, Emitter
-from fastattn.simd.rows import Element, emit_load_transposed, emit_transpose
+from fastattn.simd.rows import Element, emit_transpose
 from fastattn.simd.target import LANES, TARGET
 
 AHEAD = 32  # rows: those so much further on are prefetched
@@ -46,10 +46,7 @@ def make_dot_columns(queries: int):
             places = [in_row(row, offset) for row in rows_at]
             for place in places:
                 emitter.prefetch(builder.add(place, ahead), locality=3)
-            if element.size == 4:
-                columns = emit_load_transposed(emitter, places)
-            else:
-                columns = emit_transpose(emitter, [element.load(emitter, place) for place in places])
+            columns = emit_transpose(emitter, [element.load(emitter, place) for place in places])
             return add(sums, columns, [emitter.load(builder.add(q, offset)) for q in queries_at])
 
         def add_tail(offset, sums):

@@ -78,39 +78,6 @@ def emit_transpose(emitter: Emitter, rows: list) -> list:
     return rows
 
 
-def emit_load_transposed(emitter: Emitter, addresses: list) -> list:
-    """The columns of a square of LANES rows of float32 at these addresses.
-
-    Quarters of rows are loaded into their place of a vector, which takes half of the shuffles of ``emit_transpose``.
-    """
-    builder, quarter, lanes = emitter.builder, ir.VectorType(F32, 4), len(addresses)
-
-    def load(address, offset):
-        value = builder.load(emitter.pointer(builder.add(address, I64(offset)), quarter))
-        value.align = 4
-        return value
-
-    def join(values):
-        while len(values) > 1:
-            order = ir.Constant(ir.VectorType(I32, 2 * values[0].type.count), list(range(2 * values[0].type.count)))
-            values = [builder.shuffle_vector(a, b, order) for a, b in zip(values[::2], values[1::2])]
-        return values[0]
-
-    def mix(a, b, order):
-        """In each quarter the elements of this order, of those of a and b."""
-        chosen = [n + i % 4 + lanes * (i // 4) for n in range(0, lanes, 4) for i in order]
-        return builder.shuffle_vector(a, b, ir.Constant(emitter.integers, chosen))
-
-    columns = []
-    for offset in range(0, 4 * lanes, 16):
-        a, b, c, d = (join([load(address, offset) for address in addresses[i::4]]) for i in range(4))
-        low, high = (mix(a, b, order) for order in ((0, 4, 1, 5), (2, 6, 3, 7)))
-        other_low, other_high = (mix(c, d, order) for order in ((0, 4, 1, 5), (2, 6, 3, 7)))
-        columns += [mix(low, other_low, order) for order in ((0, 1, 4, 5), (2, 3, 6, 7))]
-        columns += [mix(high, other_high, order) for order in ((0, 1, 4, 5), (2, 3, 6, 7))]
-    return columns
-
-
 def emit_lane_sums(emitter: Emitter, rows: list, add):
     """One vector whose lane i is the sum of the lanes of rows[i], in the same order for every i."""
     width = 1
@@ -124,14 +91,15 @@ def _make_transpose(whole: bool):
     def emit(emitter, source, source_row, rows, columns, target, target_row):
         builder = emitter.builder
         last = builder.sub(rows, I64(1))
-        numbers = [builder.select(builder.icmp_signed("<", I64(i), rows), I64(i), last) for i in range(LANES)]
-        addresses = [builder.add(source, builder.mul(source_row, number)) for number in numbers]
-        if whole:
-            transposed = emit_load_transposed(emitter, addresses)
-        else:
-            zero = emitter.constant(0.0)
-            transposed = emit_transpose(emitter, [emitter.load_first(a, columns, zero) for a in addresses])
-        for i, vector in enumerate(transposed):
+        loaded = []
+        for i in range(LANES):
+            row = builder.select(builder.icmp_signed("<", I64(i), rows), I64(i), last)
+            address = builder.add(source, builder.mul(source_row, row))
+            if whole:
+                loaded.append(emitter.load(address))
+            else:
+                loaded.append(emitter.load_first(address, columns, emitter.constant(0.0)))
+        for i, vector in enumerate(emit_transpose(emitter, loaded)):
             emitter.store(vector, builder.add(target, builder.mul(target_row, I64(i))))
 
     @intrinsic

@@ -44,7 +44,7 @@ from fastattn.simd.vector import address
 BLOCK_FLOATS = 512 * 64
 # While one head is computed, the rows of the head this many further on are prefetched: heads are short, and rows of
 # adjacent ones may be far apart, too far for the hardware's prefetcher.
-AHEAD = 3
+AHEAD = 2
 
 
 @inner
