@@ -40,8 +40,9 @@ from fastattn.kernels.attention.scores import (
     add_biases,
     finish_weights,
     hide_between,
-    hide_from,
+    hide_outside,
     softmax_shift,
+    total_of,
 )
 from fastattn.kernels.attention.tiles import (
     KEYS,
@@ -63,14 +64,12 @@ from fastattn.simd.softmax import cap_row
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (
     SIZE,
-    load,
     load_integer,
     load_scalar,
     splat,
     store,
     store_integer,
     store_scalar,
-    sum_lanes,
 )
 
 INTEGERS = 4  # the size in floats of two int64: a row's first key and stop
@@ -173,10 +172,7 @@ def finish_scores(tile, s, here, span, queries, block, form, mask, masked, outpu
             add_biases(row + front * 4, biases, h, t, t, s + front, stop - front)
         if masked:
             hide_unseen(row + front * 4, seen + (n - tile[0]) * KEYS + front, (whole - front) * 4)
-        if stop < whole:
-            hide_from(row, max(stop, front), whole)
-        if first_seen > front:
-            hide_between(row, max(sinks - s, front), min(first_seen, whole))
+        hide_outside(row, first_seen, stop, (front, whole), sinks - s)
         if weights != 0:
             line = weights + h * weight_head + t * weight_row + s * 4
             keep_scores(row, line, front, min(sinks - s, first_seen, stop))
@@ -261,8 +257,7 @@ def finish_block(table, out, sentence, block, outputs, sinks, places):
     columns, invalid = columns_of(width), 0
     h, t = first // queries, first % queries
     for i in range(count):
-        total, top = sum_lanes(load(totals + i * SIZE)), load_scalar(tops + i * 4)
-        inverse = np.float32(0) if total == np.float32(0) else np.float32(1) / total
+        (total, inverse), top = total_of(totals + i * SIZE), load_scalar(tops + i * 4)
         write_row(table, sums + i * columns * 4, inverse, out[0] + h * out[2] + t * out[1], width)
         begin, stop = load_integer(ranges + i * 16), load_integer(ranges + i * 16 + 8)
         invalid += begin < stop and not inverse > np.float32(0)

@@ -1,7 +1,7 @@
 """Hard attention's most probable key of each query (Xu 2015), in one pass over the keys: no weights, no values.
 
-Tiles of scores, products or additive, as in blocks.py; of each row the greatest score and its key are
-kept. Addresses are in bytes.
+Tiles of scores, products or additive, as in blocks.py; of each row the greatest score and its key are kept. Addresses
+are in bytes.
 """
 
 import numpy as np
@@ -14,9 +14,9 @@ from fastattn.kernels.attention.additive_tile import (
     far_heads,
     vector_factors,
 )
+from fastattn.kernels.attention.masks import seen_by_tile, seen_here
 from fastattn.kernels.attention.memory import NO_ARRAY, NO_STEPS, steps_of
-from fastattn.kernels.attention.ranges import finish_row_scores, seen_by_block, seen_by_rows, seen_here
-from fastattn.kernels.attention.scores import aligned, multiply_row
+from fastattn.kernels.attention.scores import add_bias, aligned, hide_outside, multiply_row
 from fastattn.kernels.attention.tiles import KEYS, ROWS, multiply_keys, pack_keys, row_maxima, whole_columns
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import make_scratch_parts, take_part
@@ -42,7 +42,8 @@ def _keep_best(row, front, s, top, new_top, place):
 def _choose_tile(i, s, here, count, width, seen, head, bias, best, places):
     """The greatest scores so far of a tile's rows, with the packed keys from key s on."""
     keys, scores, rows, tops, new_tops = places
-    front, stop = seen_by_rows(seen, i, count, s, here)
+    tile = i, min(i + ROWS, count)
+    front, stop, _ = seen_by_tile(seen, tile, s, here, 0)
     if front >= stop:
         return
     whole = (stop + LANES - 1) // LANES * LANES
@@ -51,23 +52,29 @@ def _choose_tile(i, s, here, count, width, seen, head, bias, best, places):
     else:
         multiply_keys(rows + i * width * 4, keys, width, front, stop, scores)
     for n in range(ROWS):
-        span = seen_here(seen, i + n, count, s, here, front)
-        line = bias[0] + min(i + n, count - 1) * bias[1] if bias[0] != 0 else 0
-        finish_row_scores(scores + n * KEYS * 4, span, (front, whole), s, (line, bias[2]))
         store_scalar(load_scalar(tops + (i + n) * 4), new_tops + n * 4)
+    for n in range(tile[0], tile[1]):
+        row, (begin, end) = scores + (n - i) * KEYS * 4, seen_here(seen, n, s, here, 0)
+        if bias[0] != 0 and begin < end:
+            line = bias[0] + n * bias[1] + (s + front) * bias[2]
+            add_bias(row + front * 4, line, bias[2], end - front)
+        hide_outside(row, begin, end, (front, whole), front)
     row_maxima(scores + front * 4, KEYS * 4, (whole - front) * 4, new_tops)
-    for n in range(min(ROWS, count - i)):
-        row, mine = scores + n * KEYS * 4, tops + (i + n) * 4
-        _keep_best(row, front, s, mine, new_tops + n * 4, best + (i + n) * 8)
+    for n in range(tile[0], tile[1]):
+        row, new_top = scores + (n - i) * KEYS * 4, new_tops + (n - i) * 4
+        _keep_best(row, front, s, tops + n * 4, new_top, best + n * 8)
 
 
 @inner
-def _choose_block(query, key, count, width, seen, head, bias, best, places):
-    """The best key of ``count`` rows of one sentence and head;
+def _choose_block(query, key, sizes, seen, head, bias, best, places):
+    """The best key of some rows of one sentence and head.
 
+    sizes  numbers of rows and of keys, width
+    seen  the address of the rows' ranges
     head  (address of ``vector_factors``, or 0: products; whether exponentials; factor of queries for products)
     best  the address of the rows' keys, int64, written where a row sees any
     """
+    count, every, width = sizes
     keys, _, rows, tops, _ = places
     padded = (count + ROWS - 1) // ROWS * ROWS
     for i in range(padded):
@@ -75,7 +82,7 @@ def _choose_block(query, key, count, width, seen, head, bias, best, places):
         store_scalar(np.float32(-np.inf), tops + i * 4)
     if head[1]:
         exponentiate(rows, padded * width)
-    least, last = seen_by_block(seen, count)
+    least, last, _ = seen_by_tile(seen, (0, count), 0, every, 0)
     for s in range(least // KEYS * KEYS, last, KEYS):
         here = min(KEYS, last - s)
         pack_keys(key[0] + s * key[1], key[1], here, width, keys)
@@ -107,7 +114,7 @@ def _choose(rows, seen_BT2, factors_HE, exponential_BH, factor, bias, steps, scr
             _choose_block(
                 (address(query_BTHK) + ((b * T + t) * H + h) * K * 4, H * K * 4),
                 (address(key_BSGK) + (b * S * G + h // (H // G)) * K * 4, G * K * 4),
-                min(LIMIT, T - t), K, address(seen_BT2) + (b * T + t) * 16,
+                (min(LIMIT, T - t), S, K), address(seen_BT2) + (b * T + t) * 16,
                 (additive, additive != 0 and exponential_BH[b, h] != 0, factor), (place, row, step),
                 address(best_BHT) + ((b * H + h) * T + t) * 8, places,
             )  # fmt: skip

@@ -167,6 +167,16 @@ def hide_between(score, first, stop):
 
 
 @inner
+def hide_outside(score, first_seen, stop, span, sinks):
+    """Set to -inf the scores of a span, (front, whole), from ``stop`` on, and from ``sinks`` to ``first_seen``."""
+    front, whole = span
+    if stop < whole:
+        hide_from(score, max(stop, front), whole)
+    if first_seen > front:
+        hide_between(score, max(sinks, front), min(first_seen, whole))
+
+
+@inner
 def softmax_shift(top):
     """The value subtracted from exponents: the maximum, or 0 for a row that has seen no key."""
     return np.float32(0) if top == np.float32(-np.inf) else top
@@ -184,9 +194,15 @@ def finish_weights(weight, count, shift, inverse):
 
 
 @inner
+def total_of(place):
+    """(the total of a row's lanes, its inverse, 0 for 0)."""
+    total = sum_lanes(load(place))
+    return total, np.float32(0) if total == np.float32(0) else np.float32(1) / total
+
+
+@inner
 def finish_row(sums, total, out, width):
     """out = sums / total, zeros for a total of 0; returns 1 / total, or 0."""
-    everything = sum_lanes(load(total))
-    inverse = np.float32(0) if everything == np.float32(0) else np.float32(1) / everything
+    _, inverse = total_of(total)
     multiply_row(sums, inverse, out, width)
     return inverse
