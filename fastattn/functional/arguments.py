@@ -70,6 +70,12 @@ def window_sides(window: Any) -> tuple[int | None, int | None]:
     return left, right
 
 
+def sides_of(causal: bool, window: tuple[int | None, int | None]) -> tuple[int, int]:
+    """(before, after) as ``seen_around`` takes them."""
+    left, right = window
+    return -1 if left is None else left, 0 if causal else -1 if right is None else right
+
+
 def broadcastable(name: str, array: Any, kind: type, shape: tuple[int, ...]) -> np.ndarray:
     """The array with four axes, each of length one or as in ``shape``."""
     if not isinstance(array, np.ndarray) or array.dtype != kind:

@@ -315,16 +315,8 @@ def _ranges(problem: Problem, options: _Options) -> np.ndarray | None:
         offset_B = np.clip(arguments.integers("offset", offset, B), -arguments.FAR, arguments.FAR)
     if not causal and window == (None, None) and options.lengths is None:
         return None
-    left, right = window
-    if causal:
-        right = 0 if right is None else min(right, 0)
-    return seen_around(
-        problem.starts[0],
-        np.ascontiguousarray(lengths_B),
-        offset_B,
-        -1 if left is None else left,
-        -1 if right is None else right,
-    )
+    lengths_B, sides = np.ascontiguousarray(lengths_B), arguments.sides_of(causal, window)
+    return seen_around(problem.starts[0], lengths_B, offset_B, *sides)
 
 
 def _sinks(sinks: Any, H: int, S: int) -> tuple[int, np.ndarray | None]:

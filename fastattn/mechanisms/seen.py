@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fastattn.errors import InputError, check_count, described
+from fastattn.functional.arguments import sides_of
+from fastattn.kernels.attention.sentences import seen_around
 from fastattn.mechanisms.arrays import check_integers, check_number, per_head, project, shape_of
 
 FAR = 1 << 40  # beyond any array's positions
@@ -49,16 +51,11 @@ class View:
     def ranges(self) -> np.ndarray:
         """[B, T, 2] int64: the first key and the stop of what a query sees, the mask aside."""
         B, _, T, S = self.shape
-        place_BT = np.arange(T) + (0 if self.offset_B is None else self.offset_B[:, None])
-        place_BT = np.broadcast_to(place_BT, (B, T))
-        first, stop = np.zeros((B, T), np.int64), np.full((B, T), S, np.int64)
-        if self.lengths_B is not None:
-            stop = np.minimum(stop, self.lengths_B[:, None])
-        if self.causal:
-            stop = np.minimum(stop, place_BT + 1)
-        if self.window is not None:
-            first = np.maximum(first, place_BT - self.window[0])
-            stop = np.minimum(stop, place_BT + self.window[1] + 1)
+        lengths_B = np.full(B, S) if self.lengths_B is None else self.lengths_B
+        offset_B = np.zeros(B, np.int64) if self.offset_B is None else self.offset_B
+        sides = sides_of(self.causal, self.window or (None, None))
+        seen_BT2 = seen_around(np.arange(B + 1) * T, lengths_B, offset_B, *sides).reshape(B, T, 2)
+        first, stop = seen_BT2[..., 0], seen_BT2[..., 1]
         stop = np.maximum(stop, 0)
         return np.stack([np.minimum(first, stop), stop], axis=-1)
 

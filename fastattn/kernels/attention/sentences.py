@@ -195,14 +195,15 @@ def block_rows(N: int, heads: int, key_heads: int, width: int, parts: int) -> in
 
 
 @kernel
-def _see(query_starts_B1, lengths_B, causal, offset_B, window, seen_N2):
+def _see(query_starts_B1, lengths_B, offset_B, before, after, window, seen_N2):
+    """See seen_keys and seen_around; below 0 there is no bound before or after."""
     for _ in prange(0, 1):  # takes microseconds: not worth several threads
         for b in range(len(query_starts_B1) - 1):
             for n in range(query_starts_B1[b], query_starts_B1[b + 1]):
-                stop = lengths_B[b]
-                if causal:
-                    stop = min(n - query_starts_B1[b] + offset_B[b % len(offset_B)] + 1, stop)
-                seen_N2[n, 0] = max(stop - window, 0) if window > 0 else 0
+                at, stop = n - query_starts_B1[b] + offset_B[b % len(offset_B)], lengths_B[b]
+                if after >= 0:
+                    stop = min(at + after + 1, stop)
+                seen_N2[n, 0] = max(at - before if before >= 0 else stop - window, 0)
                 seen_N2[n, 1] = stop
 
 
@@ -219,19 +220,9 @@ def seen_keys(
     window  number of last keys that remain visible; 0: all
     """
     seen_N2 = np.empty((int(query_starts_B1[-1]), 2), np.int64)
-    _see(query_starts_B1, lengths_B, causal, _NO_OFFSET if offset_B is None else offset_B, window, seen_N2)
+    offset_B = _NO_OFFSET if offset_B is None else offset_B
+    _see(query_starts_B1, lengths_B, offset_B, -1, 0 if causal else -1, window or _ALL, seen_N2)
     return seen_N2
-
-
-@kernel
-def _see_around(query_starts_B1, lengths_B, offset_B, before, after, seen_N2):
-    for _ in prange(0, 1):
-        for b in range(len(query_starts_B1) - 1):
-            length = lengths_B[b]
-            for n in range(query_starts_B1[b], query_starts_B1[b + 1]):
-                at = n - query_starts_B1[b] + offset_B[b]
-                seen_N2[n, 0] = max(at - before, 0) if before >= 0 else 0
-                seen_N2[n, 1] = min(at + after + 1, length) if after >= 0 else length
 
 
 def seen_around(
@@ -242,10 +233,11 @@ def seen_around(
     All are int64, whose sums must be so as well.
     """
     seen_N2 = np.empty((int(query_starts_B1[-1]), 2), np.int64)
-    _see_around(query_starts_B1, lengths_B, offset_B, before, after, seen_N2)
+    _see(query_starts_B1, lengths_B, offset_B, before, after, _ALL, seen_N2)
     return seen_N2
 
 
+_ALL = 1 << 62  # keys of a window without an end
 _NO_OFFSET, NO_RANGES = np.zeros(1, np.int64), np.empty((0, 2), np.int64)
 _NO_BYTES = np.empty(0, np.uint8)
 NO_MASK = _NO_BYTES, 0, 0, 0, 0, _NO_BYTES, 0, 0, 1, 1, 0, NO_FUNCTION
