@@ -11,6 +11,7 @@ import numpy as np
 from fastattn.errors import InputError
 from fastattn.functions.captured import Captured, Path, follow, plain
 from fastattn.functions.known import ARITY, KNOWN
+from fastattn.simd.operations import MOST_EXPONENT
 
 _BINARY = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide", ast.FloorDiv: "floor_divide",
@@ -30,7 +31,6 @@ _SYMBOLS = {
     "Is": "is",
     "IsNot": "is not",
 }
-MOST_EXPONENT = 16  # of power_2 and so on
 
 
 class Parts:

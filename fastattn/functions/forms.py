@@ -14,8 +14,7 @@ from typing import Any
 from numba import types
 from numba.core import errors
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.datamodel import models
-from numba.extending import NativeValue, intrinsic, register_model, typeof_impl, unbox
+from numba.extending import NativeValue, intrinsic, typeof_impl, unbox
 
 from fastattn.errors import InputError
 from fastattn.functions.rewrite import Rewritten
@@ -26,7 +25,7 @@ from fastattn.simd.lanes import RAMP
 from fastattn.simd.operations import FAILURES, OPERATIONS, name_of, result_of
 from fastattn.simd.ranges import RANGE, TRUTH
 from fastattn.simd.tables import Table, extent, look_up
-from fastattn.simd.vector import VECTOR
+from fastattn.simd.vector import VECTOR, register_form
 
 _I = types.int64
 # Kind of function -> the types of its parameters in each form
@@ -133,10 +132,7 @@ def type_of(form: str) -> Any:
     return Table(element, int(ndim))
 
 
-@register_model(Function)
-class _FunctionModel(models.PrimitiveModel):
-    def __init__(self, manager, kind):
-        super().__init__(manager, kind, I64)
+register_form(Function, I64)
 
 
 @unbox(Function)

@@ -67,12 +67,10 @@ class Plan:
         if found is None:
             digest = hashlib.sha256(f"{self.text}\n{names}".encode()).hexdigest()[:24]
             packing, places = packing_of(names)
-            made = handle_class(digest, self.forms(names), tuple(places), packing.size)
+            forms = Forms(self.kind, self.rewritten, tuple(map(type_of, names)))
+            made = handle_class(digest, forms, tuple(places), packing.size)
             found = self.types[names] = made, packing
         return found
-
-    def forms(self, names: tuple[str, ...]) -> Forms:
-        return Forms(self.kind, self.rewritten, tuple(map(type_of, names)))
 
 
 _MOST_PLANS = 8  # of one code
@@ -141,8 +139,7 @@ def explain_function(function: Any) -> str:
     python = python_function(function, kind)
     with _said_of(kind):
         plan = plan_of(python, kind)
-        names = (form_of(captured, value_of(python, captured))[0] for captured in plan.rewritten.captured)
-        forms = plan.forms(tuple(names))
+        forms = plan.bind(python)._numba_type_.forms
     return "vectorised" if forms.best() == "lanes" else f"scalar: {forms.why_not('lanes')}"
 
 

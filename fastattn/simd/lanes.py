@@ -9,12 +9,10 @@ from dataclasses import replace
 
 from llvmlite import ir
 from numba import types
-from numba.core.datamodel import models
-from numba.extending import register_model
 
 from fastattn.simd.emit import EXACT, F32, I32, I64, Emitter
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.vector import VECTOR, make_intrinsic
+from fastattn.simd.vector import VECTOR, make_intrinsic, register_form
 
 I1, _BYTE = ir.IntType(1), ir.IntType(8)
 
@@ -53,17 +51,10 @@ IN_LANES = (VECTOR, INTEGERS, MASK, RAMP, FALL)
 _ONE_LANE = replace(TARGET, lanes=1)
 
 
-def _register(kind, form):
-    @register_model(kind)
-    class Model(models.PrimitiveModel):
-        def __init__(self, manager, instance):
-            super().__init__(manager, instance, form)
-
-
-_register(Integers, ir.VectorType(I32, LANES))
-_register(Mask, ir.VectorType(I1, LANES))
-_register(Ramp, I64)
-_register(Fall, I64)
+register_form(Integers, ir.VectorType(I32, LANES))
+register_form(Mask, ir.VectorType(I1, LANES))
+register_form(Ramp, I64)
+register_form(Fall, I64)
 
 
 def is_float(kind) -> bool:

@@ -6,11 +6,11 @@ Numbers in lanes wrap around beyond 32 bits; a range that leaves them therefore 
 
 from llvmlite import ir
 from numba import types
-from numba.core.datamodel import models
-from numba.extending import intrinsic, register_model
+from numba.extending import intrinsic
 
 from fastattn.simd.emit import I64
 from fastattn.simd.lanes import Arithmetic
+from fastattn.simd.vector import register_form
 
 I1, I8 = ir.IntType(1), ir.IntType(8)
 _LEAST, _MOST = I64(-(2**63)), I64(2**63 - 1)
@@ -36,15 +36,8 @@ IN_RANGES = (RANGE, TRUTH)
 _PAIR = ir.LiteralStructType([I64, I64])
 
 
-def _register(kind, form):
-    @register_model(kind)
-    class Model(models.PrimitiveModel):
-        def __init__(self, manager, instance):
-            super().__init__(manager, instance, form)
-
-
-_register(Range, _PAIR)
-_register(Truth, I8)
+register_form(Range, _PAIR)
+register_form(Truth, I8)
 COMPARISONS = {"less", "less_equal", "greater", "greater_equal", "equal", "not_equal"}
 _NUMBERS = {"add": 2, "subtract": 2, "multiply": 2, "floor_divide": 2, "remainder": 2, "maximum": 2, "minimum": 2}
 _NUMBERS |= {"negative": 1, "absolute": 1, "to_whole": 1}

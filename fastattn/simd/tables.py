@@ -6,16 +6,15 @@ reads what is not the array's, whatever the index.
 
 from llvmlite import ir
 from numba import types
-from numba.core.datamodel import models
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import lower_builtin, register_model
+from numba.extending import lower_builtin
 
 from fastattn.simd.emit import F32, I32, I64
 from fastattn.simd.lanes import FALL, IN_LANES, INTEGERS, MASK, RUNS, Arithmetic, clip, is_truth, is_whole
 from fastattn.simd.operations import FAILURES, name_of
 from fastattn.simd.ranges import IN_RANGES, RANGE, TRUTH, unknown
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import VECTOR
+from fastattn.simd.vector import VECTOR, register_form
 
 I8 = ir.IntType(8)
 # Name of an element's type -> (in memory, bytes, as a scalar, in lanes)
@@ -43,10 +42,7 @@ class Table(types.Type):
         return self.element, self.ndim
 
 
-@register_model(Table)
-class TableModel(models.PrimitiveModel):
-    def __init__(self, manager, kind):
-        super().__init__(manager, kind, ir.ArrayType(I64, 1 + kind.ndim))
+register_form(Table, lambda table: ir.ArrayType(I64, 1 + table.ndim))
 
 
 UNKNOWN = {"int32": RANGE, "int64": RANGE, "bool": TRUTH}  # what is in a table is read for no range

@@ -5,6 +5,7 @@ Addresses are plain integers (``array.ctypes.data`` plus bytes); nothing is chec
 
 import math
 import operator
+from typing import Any
 
 from llvmlite import ir
 from numba import types
@@ -28,10 +29,16 @@ SIZE = LANES * 4  # bytes
 LINE = 64  # bytes of a cache line, on most CPUs
 
 
-@register_model(Vector)
-class VectorModel(models.PrimitiveModel):
-    def __init__(self, manager, kind):
-        super().__init__(manager, kind, ir.VectorType(F32, LANES))
+def register_form(kind: type[types.Type], form: Any) -> None:
+    """Have values of a Numba type be of one LLVM type; ``form`` is that, or says it of the type."""
+
+    @register_model(kind)
+    class Model(models.PrimitiveModel):
+        def __init__(self, manager, instance):
+            super().__init__(manager, instance, form if isinstance(form, ir.Type) else form(instance))
+
+
+register_form(Vector, ir.VectorType(F32, LANES))
 
 
 def _register_operator(function, emit):
