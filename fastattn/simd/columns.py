@@ -3,15 +3,11 @@
 Each sum is in the order of the columns, as in a register tile, so it has the bits of that tile's.
 """
 
-from functools import partial
-
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from fastattn.simd.emit import I64, Emitter
-from fastattn.simd.rows import Element, emit_transpose
-from fastattn.simd.target import LANES, TARGET
+from fastattn.simd.rows import emit_transpose, make_table_routine
+from fastattn.simd.target import LANES
 
 AHEAD = 32  # rows: those so much further on are prefetched
 
@@ -61,18 +57,7 @@ def make_dot_columns(queries: int):
         for q, value in enumerate(emitter.loop(tail, LANES, sums, add_tail)):
             emitter.store(value, builder.add(out, builder.mul(out_row, I64(q))))
 
-    @intrinsic
-    def dot_columns(typing_context, table, query, query_row, rows, row_size, count, width, out, out_row):
-        element = Element(table)
-
-        def generate(context, builder, kind, arguments):
-            name = f"fastattn.dot_columns_{queries}_{element.name}"
-            Emitter(builder, TARGET).call_once(name, arguments[1:], partial(emit_dots, element))
-            return context.get_dummy_value()
-
-        return types.void(table, *[types.intp] * 8), generate
-
-    return dot_columns
+    return make_table_routine(f"dot_columns_{queries}", 8, emit_dots, "See make_dot_columns.")
 
 
 def _splat_lane(emitter: Emitter, vector, lane: int):

@@ -3,15 +3,15 @@
 Addresses are plain integers, in bytes, and nothing is checked, as in vector.py.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from fastattn.simd.emit import F32, I32, I64, Emitter
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.vector import LINE, SIZE, make_intrinsic
+from fastattn.simd.vector import LINE, SIZE, make_intrinsic, make_routine, with_parameters
 
 
 def _copy_floats(emitter: Emitter, source, target, width):
@@ -102,16 +102,8 @@ def _make_transpose(whole: bool):
         for i, vector in enumerate(emit_transpose(emitter, loaded)):
             emitter.store(vector, builder.add(target, builder.mul(target_row, I64(i))))
 
-    @intrinsic
-    def transpose(typing_context, source, source_row, rows, columns, target, target_row):
-        def generate(context, builder, kind, arguments):
-            name = "fastattn.transpose" if whole else "fastattn.transpose_first"
-            Emitter(builder, TARGET).call_once(name, arguments, emit)
-            return context.get_dummy_value()
-
-        return types.void(*[types.intp] * 6), generate
-
-    return transpose
+    name = "transpose" if whole else "transpose_first"
+    return make_routine(name, (types.intp,) * 6, emit, "A square of LANES rows and columns; see below.")
 
 
 # transpose(source, source_row, rows, columns, target, target_row): a square of LANES rows and columns. Only ``rows``
@@ -145,6 +137,25 @@ class Element:
     def _load_narrow(self, emitter: Emitter, address, count=None):
         load = emitter.load_bfloat16 if self.name == "bfloat16" else emitter.load_float16
         return load(address, count)
+
+
+def make_table_routine(name: str, count: int, emit: Callable, documentation: str):
+    """As ``make_routine``, of an array and ``count`` numbers, from ``emit(element, emitter, *values)``.
+
+    element  says how values of the array's type are read; nothing else of the array is used
+    """
+
+    def typer(typing_context, table, *numbers):
+        element = Element(table)
+
+        def generate(context, builder, kind, arguments):
+            called = f"fastattn.{name}_{element.name}"
+            Emitter(builder, TARGET).call_once(called, arguments[1:], partial(emit, element))
+            return context.get_dummy_value()
+
+        return types.void(table, *[types.intp] * count), generate
+
+    return with_parameters(name, 1 + count, typer, documentation)
 
 
 def make_dot_rows(queries: int):
@@ -190,18 +201,7 @@ def make_dot_rows(queries: int):
             place = builder.add(out, builder.mul(out_row, I64(q)))
             builder.store(builder.shuffle_vector(result, result, order), emitter.pointer(place, part)).align = 4
 
-    @intrinsic
-    def dot_rows(typing_context, table, query, query_row, rows, row_size, index, width, out, out_row):
-        element = Element(table)
-
-        def generate(context, builder, kind, arguments):
-            name = f"fastattn.dot_rows_{queries}_{element.name}"
-            Emitter(builder, TARGET).call_once(name, arguments[1:], partial(emit_dots, element))
-            return context.get_dummy_value()
-
-        return types.void(table, *[types.intp] * 8), generate
-
-    return dot_rows
+    return make_table_routine(f"dot_rows_{queries}", 8, emit_dots, "See make_dot_rows.")
 
 
 def make_add_rows(sums: int, vectors: int):
@@ -252,18 +252,7 @@ def make_add_rows(sums: int, vectors: int):
         emitter.loop(first, chunk * 4, [], add_chunk)
         emitter.loop(rest, LANES * 4, [], add_vector)
 
-    @intrinsic
-    def add_rows(typing_context, table, weight, weight_row, rows, row_size, index, count, width, out, out_row):
-        element = Element(table)
-
-        def generate(context, builder, kind, arguments):
-            name = f"fastattn.add_rows_{sums}_{vectors}_{element.name}"
-            Emitter(builder, TARGET).call_once(name, arguments[1:], partial(emit_sums, element))
-            return context.get_dummy_value()
-
-        return types.void(table, *[types.intp] * 9), generate
-
-    return add_rows
+    return make_table_routine(f"add_rows_{sums}_{vectors}", 9, emit_sums, "See make_add_rows.")
 
 
 def emit_row_address(emitter: Emitter, rows, row_size, index, offset):
@@ -274,24 +263,18 @@ def emit_row_address(emitter: Emitter, rows, row_size, index, offset):
     return builder.add(rows, builder.mul(builder.sext(number, I64), row_size))
 
 
-@intrinsic
-def widen_row(typing_context, table, source, target, width):
-    """Write ``width`` values of the type of ``table``, narrow ones, as float32."""
-    element = Element(table)
+def _widen_row(element: Element, emitter: Emitter, source, target, width):
+    builder = emitter.builder
 
-    def emit(emitter, source, target, width):
-        builder = emitter.builder
+    def widen(offset, none):
+        left = builder.sub(width, offset)
+        value = element.load_first(emitter, builder.add(source, builder.mul(offset, I64(element.size))), left)
+        emitter.store_part(value, builder.add(target, builder.mul(offset, I64(4))), left)
+        return none
 
-        def widen(offset, none):
-            left = builder.sub(width, offset)
-            value = element.load_first(emitter, builder.add(source, builder.mul(offset, I64(element.size))), left)
-            emitter.store_part(value, builder.add(target, builder.mul(offset, I64(4))), left)
-            return none
+    emitter.loop(width, LANES, [], widen)
 
-        emitter.loop(width, LANES, [], widen)
 
-    def generate(context, builder, kind, arguments):
-        Emitter(builder, TARGET).call_once(f"fastattn.widen_row_{element.name}", arguments[1:], emit)
-        return context.get_dummy_value()
-
-    return types.void(table, types.intp, types.intp, types.intp), generate
+widen_row = make_table_routine(
+    "widen_row", 3, _widen_row, "Write ``width`` values of the type of the table, narrow ones, as float32."
+)

@@ -1,11 +1,9 @@
 """The loops of a softmax over scores in memory: the soft cap, row maxima, exponentials and their sum."""
 
 from numba import types
-from numba.extending import intrinsic
 
 from fastattn.simd.emit import F32, I64, Emitter
-from fastattn.simd.target import TARGET
-from fastattn.simd.vector import SIZE
+from fastattn.simd.vector import SIZE, make_routine
 
 
 def make_row_maxima(rows: int):
@@ -27,42 +25,33 @@ def make_row_maxima(rows: int):
         for place, value in zip(places, emitter.loop(size, SIZE, before, body), strict=True):
             builder.store(emitter.fold(value, emitter.maximum), place)
 
-    @intrinsic
-    def row_maxima(typing_context, x, x_row, size, top):
-        def generate(context, builder, kind, arguments):
-            Emitter(builder, TARGET).call_once(f"fastattn.row_maxima_{rows}", arguments, emit)
-            return context.get_dummy_value()
-
-        return types.void(*[types.intp] * 4), generate
-
-    return row_maxima
+    return make_routine(f"row_maxima_{rows}", (types.intp,) * 4, emit, "See make_row_maxima.")
 
 
-@intrinsic
-def cap_row(typing_context, x, size, cap):
+def _cap_row(emitter: Emitter, x, size, cap):
+    most, zero = emitter.splat(cap), emitter.constant(0.0)
+    inverse = emitter.divide(emitter.constant(1.0), most)
+
+    def body(offset, none):
+        place = emitter.builder.add(x, offset)
+        value = emitter.load(place)
+        capped = emitter.multiply(most, emitter.accurate_tanh(emitter.multiply(value, inverse)))
+        emitter.store(emitter.fma(value, zero, capped), place)
+        return none
+
+    emitter.loop(size, SIZE, [], body)
+
+
+cap_row = make_routine(
+    "cap_row",
+    (types.intp, types.intp, types.float32),
+    _cap_row,
     """x = cap tanh(x / cap) on ``size`` bytes, whole vectors, at the address x.
 
     NaN if x is NaN or infinite, so that an overflow shows as it does without a cap.
-    """
-
-    def emit(emitter: Emitter, x, size, cap):
-        most, zero = emitter.splat(cap), emitter.constant(0.0)
-        inverse = emitter.divide(emitter.constant(1.0), most)
-
-        def body(offset, none):
-            place = emitter.builder.add(x, offset)
-            value = emitter.load(place)
-            capped = emitter.multiply(most, emitter.accurate_tanh(emitter.multiply(value, inverse)))
-            emitter.store(emitter.fma(value, zero, capped), place)
-            return none
-
-        emitter.loop(size, SIZE, [], body)
-
-    def generate(context, builder, kind, arguments):
-        Emitter(builder, TARGET).call_once("fastattn.cap_row", arguments, emit, rare=True)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.float32), generate
+    """,
+    rare=True,
+)
 
 
 def make_exponentials(rows: int):
@@ -91,12 +80,4 @@ def make_exponentials(rows: int):
         for place, value in zip(totals, sums, strict=True):
             emitter.store(value, place)
 
-    @intrinsic
-    def exponentials(typing_context, x, x_row, size, shift, total):
-        def generate(context, builder, kind, arguments):
-            Emitter(builder, TARGET).call_once(f"fastattn.exponentials_{rows}", arguments, emit)
-            return context.get_dummy_value()
-
-        return types.void(*[types.intp] * 5), generate
-
-    return exponentials
+    return make_routine(f"exponentials_{rows}", (types.intp,) * 5, emit, "See make_exponentials.")

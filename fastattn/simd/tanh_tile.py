@@ -11,10 +11,9 @@ Each p is at least 1, and cut at 2**60, where 2 / p no longer changes a float32:
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from fastattn.simd.emit import I64, Emitter
-from fastattn.simd.target import TARGET
+from fastattn.simd.vector import make_routine
 
 SHARED = 2  # terms of a division
 RUN = 16  # terms that are summed up by themselves: in one long sum more digits are lost
@@ -97,16 +96,8 @@ def make_tanh_tile(rows: int, vectors: int, exponential: bool):
     factors  steps + 1 floats: -2 v, then the sum of v.
     """
 
-    @intrinsic
-    def tile(typing_context, query, query_row, panel, panel_row, steps, factors, out, out_row):
-        def generate(context, builder, kind, arguments):
-            def emit(emitter, *values):
-                _emit_tile(emitter, rows, vectors, exponential, values)
+    def emit(emitter, *values):
+        _emit_tile(emitter, rows, vectors, exponential, values)
 
-            name = f"fastattn.tanh_tile_{rows}_{vectors}_{'exponential' if exponential else 'plain'}"
-            Emitter(builder, TARGET).call_once(name, arguments, emit)
-            return context.get_dummy_value()
-
-        return types.void(*[types.intp] * 8), generate
-
-    return tile
+    name = f"tanh_tile_{rows}_{vectors}_{'exponential' if exponential else 'plain'}"
+    return make_routine(name, (types.intp,) * 8, emit, "See make_tanh_tile.")

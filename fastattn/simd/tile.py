@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 from fastattn.simd.arithmetic import FLOAT32, Arithmetic, arithmetic_for
 from fastattn.simd.emit import I64, Emitter, nested
 from fastattn.simd.target import TARGET, Target
+from fastattn.simd.vector import make_routine
 
 PRECISIONS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8"}
 
@@ -92,19 +93,11 @@ def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False
     c        written (added to if ``accumulate``); rows c_row apart, ``vectors`` vectors each.
     """
 
-    @intrinsic
-    def tile(typing_context, a, a_row, b, b_step, steps, c, c_row):
-        def generate(context, builder, kind, arguments):
-            def emit(emitter, *values):
-                emit_tile(emitter, rows, vectors, accumulate, values)
+    def emit(emitter, *values):
+        emit_tile(emitter, rows, vectors, accumulate, values)
 
-            name = f"fastattn.tile_{rows}_{vectors}_{'sums' if accumulate else 'zero'}"
-            Emitter(builder, TARGET).call_once(name, arguments, emit)
-            return context.get_dummy_value()
-
-        return types.void(*[types.intp] * 7), generate
-
-    return tile
+    name = f"tile_{rows}_{vectors}_{'sums' if accumulate else 'zero'}"
+    return make_routine(name, (types.intp,) * 7, emit, "See make_tile.")
 
 
 def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups: int, vectors: int, arguments) -> None:

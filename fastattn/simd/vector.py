@@ -68,12 +68,25 @@ def make_intrinsic(name, result, parameters, emit, documentation):
 
         return result(*parameters), generate
 
-    # Numba reads the number of parameters from the function itself
-    names = ", ".join(f"a{i}" for i in range(len(parameters)))
+    return with_parameters(name, len(parameters), typer, documentation)
+
+
+def with_parameters(name, count, typer, documentation):
+    """The intrinsic of ``typer(typing_context, *types)``, of so many types; Numba reads the number from a function."""
+    names = ", ".join(f"a{i}" for i in range(count))
     space = {"typer": typer}
     exec(f"def {name}(typing_context{', ' if names else ''}{names}): return typer(typing_context, {names})", space)  # noqa: S102
     space[name].__doc__ = documentation
     return intrinsic(space[name])
+
+
+def make_routine(name, parameters, emit, documentation, rare=False):
+    """``make_intrinsic`` for long code without a result: a kernel calls it as a function, see ``Emitter.call_once``."""
+
+    def call(emitter, *arguments):
+        emitter.call_once(f"fastattn.{name}", arguments, emit, rare=rare)
+
+    return make_intrinsic(name, types.void, parameters, call, documentation)
 
 
 @intrinsic
