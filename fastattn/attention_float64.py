@@ -75,13 +75,22 @@ class Scores:
         group = H // key_SGK.shape[1]
         suspect_TH = every | ~(np.abs(as_floats(out_THV[..., 0])) > 0)  # 0 or NaN
         for h in map(int, np.nonzero(suspect_TH.any(axis=0))[0]):
-            head = _Head(self, b, h, rows.start, as_floats(query_THK[:, h]), as_floats(key_SGK[:, h // group]))
-            value_SV, out_TV = as_floats(value_SGV[:, h // group]), out_THV[:, h]
-            weights_TS = None if weights_HTS is None else weights_HTS[h, :, :S]
+            g = h // group
+            head = _Head(
+                scores=self,
+                b=b,
+                h=h,
+                first=rows.start,
+                query_TK=as_floats(query_THK[:, h]),
+                key_SK=as_floats(key_SGK[:, g]),
+                value_SV=as_floats(value_SGV[:, g]),
+                out_TV=out_THV[:, h],
+                weights_TS=None if weights_HTS is None else weights_HTS[h, :, :S],
+                logs_T=None if logs_HT is None else logs_HT[h],
+            )
             suspects = np.nonzero(suspect_TH[:, h])[0]
             for rows_R in np.array_split(suspects, 1 + len(suspects) * S // CHUNK):
-                lines_T = None if logs_HT is None else logs_HT[h]
-                head.mend(rows_R, value_SV, out_TV, weights_TS, lines_T, every)
+                head.mend(rows_R, every)
 
 
 @dataclass(frozen=True)
@@ -94,21 +103,17 @@ class _Head:
     first: int
     query_TK: np.ndarray
     key_SK: np.ndarray
+    value_SV: np.ndarray
+    out_TV: np.ndarray  # this and the others below are written
+    weights_TS: np.ndarray | None
+    logs_T: np.ndarray | None
 
-    def mend(
-        self,
-        rows_R: np.ndarray,
-        value_SV: np.ndarray,
-        out_TV: np.ndarray,
-        weights_TS: np.ndarray | None,
-        logs_T: np.ndarray | None,
-        every: bool,
-    ) -> None:
+    def mend(self, rows_R: np.ndarray, every: bool) -> None:
         """Recompute those of ``rows_R`` that overflowed, or ``every`` one that sees a key or a sink."""
-        out_RV = as_floats(out_TV[rows_R])
+        out_RV = as_floats(self.out_TV[rows_R])
         wrong_R = np.isnan(out_RV).all(axis=1) | ~out_RV.any(axis=1)
-        if weights_TS is not None:  # else values of zero look like it
-            wrong_R &= np.isnan(weights_TS[rows_R]).any(axis=1) | ~weights_TS[rows_R].any(axis=1)
+        if self.weights_TS is not None:  # else values of zero look like it
+            wrong_R &= np.isnan(self.weights_TS[rows_R]).any(axis=1) | ~self.weights_TS[rows_R].any(axis=1)
         hidden_RS = self._hidden(rows_R)
         kept_R = (wrong_R | every) & (~hidden_RS.all(axis=1) | (self.scores.sinks_H is not None))
         if kept_R.any() and not every:
@@ -120,12 +125,12 @@ class _Head:
         seen_S = ~hidden_RS.all(axis=0)
         weights_RS, logs_R = self._softmax(rows_R, hidden_RS)
         with np.errstate(all="ignore"):
-            out_RV = weights_RS[:, seen_S] @ value_SV[seen_S].astype(np.float64)
-            out_TV[rows_R] = out_RV if out_TV.dtype != np.uint16 else bfloat16_bits(out_RV.astype(np.float32))
-            if logs_T is not None:
-                logs_T[rows_R] = logs_R
-        if weights_TS is not None:
-            weights_TS[rows_R] = weights_RS
+            out_RV = weights_RS[:, seen_S] @ self.value_SV[seen_S].astype(np.float64)
+            self.out_TV[rows_R] = out_RV if self.out_TV.dtype != np.uint16 else bfloat16_bits(out_RV.astype(np.float32))
+            if self.logs_T is not None:
+                self.logs_T[rows_R] = logs_R
+        if self.weights_TS is not None:
+            self.weights_TS[rows_R] = weights_RS
 
     def _hidden(self, rows_R: np.ndarray) -> np.ndarray:
         """Which keys each of the rows does not see."""
