@@ -29,6 +29,21 @@ def number(name: str, value: Any) -> float:
     return found
 
 
+def softcap_of(value: Any) -> float:
+    """A finite number from 0 on."""
+    softcap = number("softcap", value)
+    if softcap < 0:
+        raise InputError(f"softcap: expected a number above 0, or 0 for none, got {softcap}")
+    return softcap
+
+
+def check_dtype(name: str, array: Any, dtype: type) -> None:
+    """InputError unless it is an array of this type."""
+    if not isinstance(array, np.ndarray) or array.dtype != dtype:
+        got = str(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
+        raise InputError(f"{name}: expected a NumPy array of {np.dtype(dtype)}, got {got}")
+
+
 def is_integer(value: Any) -> bool:
     """Whether it is one of Python's or NumPy's integers; a bool is none."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
@@ -78,9 +93,7 @@ def sides_of(causal: bool, window: tuple[int | None, int | None]) -> tuple[int, 
 
 def broadcastable(name: str, array: Any, kind: type, shape: tuple[int, ...]) -> np.ndarray:
     """The array with four axes, each of length one or as in ``shape``."""
-    if not isinstance(array, np.ndarray) or array.dtype != kind:
-        got = str(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
-        raise InputError(f"{name}: expected a NumPy array of {np.dtype(kind)}, got {got}")
+    check_dtype(name, array, kind)
     full = (1,) * (4 - array.ndim) + array.shape
     if len(full) != 4 or any(axis not in (1, size) for axis, size in zip(full, shape)):
         raise InputError(f"{name}: expected a shape that broadcasts to {shape}, got {array.shape}")

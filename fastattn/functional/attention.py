@@ -236,9 +236,7 @@ def _attend(
     B, H, T, S = problem.shape
     G, K, V = problem.key.shape[2], problem.query.shape[3], problem.value.shape[3]
     scale = K**-0.5 if options.scale is None else arguments.number("scale", options.scale)
-    softcap = arguments.number("softcap", options.softcap)
-    if softcap < 0:
-        raise InputError(f"softcap: expected a number above 0, or 0 for none, got {softcap}")
+    softcap = arguments.softcap_of(options.softcap)
     if options.threads is not None:
         check_count("threads", options.threads)
     seen_N2 = _ranges(problem, options)

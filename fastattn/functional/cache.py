@@ -165,9 +165,7 @@ class KVCache:
         other sequences and however many threads. For a first chunk of many positions ``attention`` is faster.
         """
         check_floats("query", query)
-        softcap, (left, _) = arguments.number("softcap", softcap), arguments.window_sides(window)
-        if softcap < 0:
-            raise InputError(f"softcap: expected a number above 0, or 0 for none, got {softcap}")
+        softcap, (left, _) = arguments.softcap_of(softcap), arguments.window_sides(window)
         scale = self._shape[1] ** -0.5 if scale is None else arguments.number("scale", scale)
         wants_weights = check_bool("return_weights", return_weights)
         with self._store.lock, nullcontext() if threads is None else use_threads(threads):

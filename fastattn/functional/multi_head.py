@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 import numpy as np
 
 from fastattn.errors import InputError, check_count, described
+from fastattn.functional.arguments import check_dtype
 from fastattn.functional.arrays import MAX_HEAD_WIDTH, contiguous
 from fastattn.functional.attention import AttentionOptions, attention
 from fastattn.functional.torch_tensors import projection_weights, read_state
@@ -222,9 +223,7 @@ def _linear(x: np.ndarray, packed: PackedLinear) -> np.ndarray:
 
 
 def _check_rows(name: str, array: Any, batch: int | None, width: int) -> None:
-    if not isinstance(array, np.ndarray) or array.dtype != np.float32:
-        got = str(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
-        raise InputError(f"{name}: expected a NumPy array of float32, got {got}")
+    check_dtype(name, array, np.float32)
     if array.ndim != 3 or array.shape[2] != width or batch not in (None, len(array)):
         expected = f"({'batch' if batch is None else batch}, positions, {width})"
         raise InputError(f"{name}: expected shape {expected}, got {array.shape}")
@@ -237,9 +236,7 @@ def _checked(weights: Any, precision: str) -> ProjectionWeights:
     for name, array in weights._asdict().items():
         if array is None and name.endswith("_bias"):
             continue
-        if not isinstance(array, np.ndarray) or array.dtype != np.float32:
-            got = str(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
-            raise InputError(f"weights.{name}: expected a NumPy array of float32, got {got}")
+        check_dtype(f"weights.{name}", array, np.float32)
         if name.endswith("_bias"):
             outputs = len(getattr(weights, name.removesuffix("_bias")))
             if array.shape != (outputs,):

@@ -7,8 +7,8 @@ them in order. Numbers of the heads, such as strengths, are (B, H).
 import numpy as np
 
 from fastattn.errors import InputError
-from fastattn.functional import attention
 from fastattn.functional.arrays import MAX_HEAD_WIDTH
+from fastattn.functional.attention import attention
 from fastattn.kernels.directions import directions
 from fastattn.mechanisms.arrays import check_float32, check_shape
 

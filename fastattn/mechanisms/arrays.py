@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import InputError, described
+from fastattn.functional.arguments import check_dtype
 from fastattn.kernels.matmul import linear
 from fastattn.kernels.packing import pack_linear
 
@@ -16,9 +17,7 @@ def check_float32(name: str, array: Any, *shapes: str) -> np.ndarray:
 
     shapes  what a message calls them, such as "(B, T, K)".
     """
-    if not isinstance(array, np.ndarray) or array.dtype != np.float32:
-        got = str(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
-        raise InputError(f"{name}: expected a NumPy array of float32, got {got}")
+    check_dtype(name, array, np.float32)
     if array.ndim not in {shape.count(",") + (shape[-2] != ",") for shape in shapes}:
         raise InputError(f"{name}: expected {' or '.join(shapes)}, got shape {array.shape}")
     return np.require(array, requirements=("C", "W"))  # others would need a kernel compiled for them

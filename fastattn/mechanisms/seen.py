@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fastattn.errors import InputError, check_count, described
-from fastattn.functional.arguments import sides_of
+from fastattn.functional.arguments import check_dtype, sides_of
 from fastattn.kernels.attention.sentences import seen_around
 from fastattn.mechanisms.arrays import check_integers, check_number, per_head, project, shape_of
 
@@ -144,9 +144,7 @@ class Mask:
 
     def limit(self, view: View) -> View:
         mask = self.mask
-        if not isinstance(mask, np.ndarray) or mask.dtype != bool:
-            got = str(mask.dtype) if isinstance(mask, np.ndarray) else type(mask).__name__
-            raise InputError(f"mask: expected a NumPy array of bool, got {got}")
+        check_dtype("mask", mask, np.bool_)
         mask = view.four_axes(mask)
         if mask.ndim != 4 or any(axis not in (1, size) for axis, size in zip(mask.shape, view.shape)):
             raise InputError(f"mask: expected a shape that broadcasts to {view.shape}, got {self.mask.shape}")

@@ -12,8 +12,8 @@ import numpy as np
 
 from fastattn.attention_float64 import LARGE, is_extreme
 from fastattn.errors import InputError
-from fastattn.functional import additive_attention, attention, attention_ragged
 from fastattn.functional.arrays import MAX_HEAD_WIDTH
+from fastattn.functional.attention import additive_attention, attention, attention_ragged
 from fastattn.kernels.attention.choose import best_keys
 from fastattn.kernels.graph import graph_attention
 from fastattn.kernels.local import local_attention

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import pytest
 import fastattn
 from fastattn import kernels
 from fastattn.errors import InputError
+from fastattn.functional import attention as attention_module
 from tests import ROOT
 
 QUERY = np.random.default_rng(0).standard_normal((2, 40, 4, 16)).astype(np.float32)
@@ -105,6 +105,7 @@ COUNTED = """
 import threading, numba, numpy as np
 import fastattn
 from fastattn import kernels
+from fastattn.functional import attention as attention_module
 x, packed = np.ones((300, 64), np.float32), kernels.pack_linear(np.ones((200, 64), np.float32))
 with fastattn.use_threads(1):
     inside = numba.get_num_threads(), kernels.current_threads()
@@ -128,6 +129,7 @@ AT_ONCE = """
 import threading
 import numpy as np
 from fastattn import kernels
+from fastattn.functional import attention as attention_module
 x = np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32)
 packed = kernels.pack_linear(x[:200])
 expected, right = kernels.linear(x, packed), []
@@ -151,6 +153,7 @@ FORKED = """
 import os, signal, threading
 import numpy as np
 from fastattn import kernels
+from fastattn.functional import attention as attention_module
 from fastattn.runtime.threads import setting
 x, packed = np.ones((300, 64), np.float32), kernels.pack_linear(np.ones((200, 64), np.float32))
 assert (kernels.linear(x, packed) == 64).all() and setting.by_numba
@@ -191,7 +194,7 @@ def test_a_number_of_threads_that_is_none(count):
 
 def test_threads_of_attention_and_around_it(monkeypatch):
     seen = []
-    attention_module = import_module("fastattn.functional.attention")
+
     real = attention_module.attend_laid
 
     def attend_laid(*arguments, **options):
