@@ -1,0 +1,57 @@
+"""Every architecture at three sizes against Hugging Face transformers, where that is installed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastattn import kernels
+from fastattn.errors import CheckpointError
+from fastattn.models.kinds import build_model
+from fastattn.weights import read
+from tests.architectures import oracle
+from tests.architectures.cases import CASES, NOT_YET, Case, make_ids, make_types
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+ENCODERS = [case for case in CASES if case.task == "encoder"]
+# The least cosine of a pooled vector to float32's.
+LEAST = {"float32": 0.99999, "bfloat16": 0.999, "int8": 0.98}
+
+
+def pooled(rows_TD: np.ndarray) -> list[np.ndarray]:
+    """The mean and the first row."""
+    return [rows_TD.mean(axis=0), rows_TD[0]]
+
+
+def cosine(a_D: np.ndarray, b_D: np.ndarray) -> float:
+    return float(a_D @ b_D / np.linalg.norm(a_D) / np.linalg.norm(b_D))
+
+
+def encode(model, case: Case) -> list[np.ndarray]:
+    """The rows of each sentence."""
+    types_B = make_types(case)
+    given = () if types_B is None else (types_B,)
+    rows_ND, starts_B1 = model.encode(make_ids(case), *given)
+    return [rows_ND[start:end] for start, end in zip(starts_B1, starts_B1[1:])]
+
+
+@pytest.mark.parametrize("case", ENCODERS, ids=lambda case: case.name)
+def test_rows_are_those_of_transformers(case: Case, tmp_path: Path) -> None:
+    oracle.save(case, tmp_path)
+    if case.model_type in NOT_YET:
+        with pytest.raises(CheckpointError):
+            read(tmp_path)
+        pytest.xfail("not read yet")
+    expected = oracle.outputs(case, oracle.load(case, tmp_path))
+    scale = np.abs(np.concatenate(expected)).max()
+    checkpoint = read(tmp_path)
+    for precision, least in LEAST.items():
+        found = encode(build_model(checkpoint, kernels, precision), case)
+        assert [rows.shape for rows in found] == [rows.shape for rows in expected]
+        if precision == "float32":
+            difference = max(np.abs(a - b).max() for a, b in zip(found, expected))
+            assert difference <= 1e-4 * scale
+        cosines = [cosine(a, b) for rows in zip(found, expected) for a, b in zip(*map(pooled, rows))]
+        assert min(cosines) > least, precision
