@@ -7,6 +7,7 @@ import numpy as np
 
 # Tables of vectors, which no product sums over.
 TABLES = ("embedding", "embed_tokens", "shared.weight", "relative_attention_bias")
+NORMS = ("norm", "_ln")
 FROZEN = ("position_ids", "token_type_ids")  # integers that old checkpoints hold
 
 
@@ -17,7 +18,7 @@ def draw(name: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
     if len(shape) == 2:
         table = any(part in name for part in TABLES) and "project" not in name and "mapping" not in name
         drawn = unit if table else unit * (1.2 / np.sqrt(shape[1]))
-    elif "norm" in name.lower() and name.endswith(("weight", "gamma")):
+    elif any(part in name.lower() for part in NORMS) and name.endswith("weight"):
         drawn = 1 + 0.2 * unit
     else:
         drawn = 0.3 * unit
