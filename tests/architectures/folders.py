@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from tests.architectures.cases import VOCABULARY
+from tests.architectures.case import VOCABULARY
 from tests.weights.containers.safetensors_writer import safetensors_bytes, write_json
 
 # Special tokens by id, and the texts' and pairs' templates.

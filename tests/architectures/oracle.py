@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.architectures import jina
-from tests.architectures.cases import Case, make_ids, make_types
+from tests.architectures.case import Case, make_ids, make_types
 from tests.architectures.drawing import FROZEN, draw_all
 from tests.architectures.folders import write_folder, write_tokenizer
 from tests.weights.containers.safetensors_writer import safetensors_bytes, write_json

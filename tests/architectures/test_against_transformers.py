@@ -1,17 +1,15 @@
 """Every architecture at three sizes against Hugging Face transformers, where that is installed."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from fastattn import kernels
 from fastattn.errors import CheckpointError
-from fastattn.models.kinds import build_model
-from fastattn.weights import read
 from tests.architectures import oracle
-from tests.architectures.cases import CASES, Case, make_ids, make_types
+from tests.architectures.case import Case
+from tests.architectures.cases import CASES
+from tests.architectures.encoding import encode
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -28,14 +26,6 @@ def pooled(rows_TD: np.ndarray) -> list[np.ndarray]:
 
 def cosine(a_D: np.ndarray, b_D: np.ndarray) -> float:
     return float(a_D @ b_D / np.linalg.norm(a_D) / np.linalg.norm(b_D))
-
-
-def encode(folder: Path, case: Case, precision: str = "float32") -> list[np.ndarray]:
-    """The rows of each sentence, all encoded together."""
-    types_B = make_types(case)
-    model: Any = build_model(read(folder), kernels, precision)
-    rows_ND, starts_B1 = model.encode(make_ids(case), *(() if types_B is None else (types_B,)))
-    return [rows_ND[start:end] for start, end in zip(starts_B1, starts_B1[1:])]
 
 
 @pytest.mark.parametrize("case", ENCODERS, ids=lambda case: case.name)
