@@ -70,7 +70,7 @@ class Encoder:
         if spec is None or checkpoint.spec.decoder is not None:
             raise CheckpointError(f"expected an encoder's checkpoint, got {checkpoint.spec.kind!r}")
         check_vectors(text, spec.width)
-        self._loaded = loaded = load_model(checkpoint, precision, threads, ops, keep)
+        self._loaded = loaded = load_model(checkpoint.without_head(), precision, threads, ops, keep)
         self._text = text
         self._head = VectorHead(text, spec.width, loaded.ops)
         max_positions = spec.positions.limit

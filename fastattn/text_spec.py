@@ -9,6 +9,9 @@ from fastattn.errors import InputError
 
 # From a sentence's rows to one vector, by sentence-transformers' names; mean_sqrt_len has two.
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+# What makes probabilities of a classifier's numbers, and scores of a pair's.
+PROBABILITIES = ("softmax", "sigmoid", "none")
+SCORES = ("none", "sigmoid", "tanh", "relu")
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,9 @@ class EncoderText:
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     similarity: str = "cosine"
+    labels: tuple[str, ...] = ()  # of a classifier's numbers
+    probabilities: str = "softmax"  # from PROBABILITIES
+    scores: str = "none"  # from SCORES
 
 
 def check_poolings(modes: tuple[str, ...]) -> None:

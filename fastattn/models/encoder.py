@@ -8,6 +8,7 @@ from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.rows import WholeRows
+from fastattn.models.head import Head
 from fastattn.models.stack import Stack
 from fastattn.spec import StackSpec
 
@@ -56,10 +57,15 @@ class EncoderStack:
 
 
 class EncoderModel:
-    """An encoder on its own. Raises CheckpointError for a checkpoint without one."""
+    """An encoder on its own. Raises CheckpointError for a checkpoint without one.
+
+    head  what follows its last hidden states, or None
+    """
 
     def __init__(self, checkpoint: Checkpoint, parameters: Parameters):
         if checkpoint.spec.encoder is None:
             raise CheckpointError(f"expected a checkpoint with an encoder, got {checkpoint.spec.kind!r}")
         self.encoder = EncoderStack(parameters, checkpoint.spec.encoder)
         self.encode = self.encoder.encode
+        head = checkpoint.spec.head
+        self.head = None if head is None else Head(parameters, head)
