@@ -54,9 +54,9 @@ def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:
     probe = Tokenizer(models.WordLevel({"x": 0}, unk_token="x"))
     if tokenizer.post_processor is not None:
         probe.post_processor = tokenizer.post_processor
-    encoding = probe.encode(*["x"] * texts)
+    encoding = probe.encode("x") if texts == 1 else probe.encode("x", "x")
     special: list[list[tuple[int, int]]] = [[]]
-    types = []
+    types: list[int] = []
     for index, kind, text in zip(encoding.ids, encoding.type_ids, encoding.sequence_ids):
         if text is None:
             special[-1].append((index, kind))
