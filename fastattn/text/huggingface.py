@@ -12,8 +12,9 @@ import numpy as np
 from tokenizers import Tokenizer, normalizers
 
 from fastattn.errors import InputError, TokenizerError
-from fastattn.text.special_tokens import SIDES, kept, read_layout
+from fastattn.text.special_tokens import kept, read_layout
 from fastattn.text.unicode import check_text
+from fastattn.text_spec import TRUNCATION_SIDES
 
 # Texts given to the library at once, which keeps only so many of its large result objects alive.
 BATCH = 1024
@@ -49,8 +50,8 @@ class HuggingFaceTokenizer:
             self._single = read_layout(tokenizer, 1)
         if max_length < max(1, self._single.count):
             raise TokenizerError(f"max_length {max_length} leaves no room for the {self._single.count} special tokens")
-        if truncation_side not in SIDES:
-            raise InputError(f"truncation_side should be one of {', '.join(SIDES)}, is {truncation_side!r}")
+        if truncation_side not in TRUNCATION_SIDES:
+            raise InputError(f"truncation_side should be one of {', '.join(TRUNCATION_SIDES)}, is {truncation_side!r}")
         if lowercase:
             _add_lowercase(tokenizer)
         self._tokenizer = tokenizer

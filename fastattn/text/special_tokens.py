@@ -10,7 +10,6 @@ from tokenizers import Tokenizer, models
 
 from fastattn.errors import TokenizerError
 
-SIDES = ("right", "left")
 T = TypeVar("T", np.ndarray, list[int])
 
 

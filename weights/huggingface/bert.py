@@ -7,6 +7,7 @@ from fastattn.text_spec import EncoderText
 from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.tokenizer import read_text
 from fastattn.weights.huggingface.weights import (
     ACTIVATIONS,
     MISFIT,
@@ -51,9 +52,7 @@ def describe_encoder(
 ) -> tuple[StackSpec, EncoderText]:
     """(spec, text) of ``read_encoder``, without its weights, which may not be downloaded yet (``hub``)."""
     spec = _stack_spec(config)
-    tokenizer = _read_tokenizer(folder, prefix)
-    length = max_length or _stated_length(folder, prefix, spec)
-    return spec, EncoderText(tokenizer=tokenizer, max_length=min(length, spec.positions.limit))
+    return spec, read_text(folder, prefix, config, spec, max_length)
 
 
 def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, text: EncoderText) -> Checkpoint:
@@ -121,21 +120,3 @@ def _table(config: JsonObject) -> dict[str, Part]:
     """The table of parts; all tokens are of type 0, so its row is added to the positions."""
     types = FirstRow("embeddings.token_type_embeddings.weight", config.integer("type_vocab_size", 2, minimum=1))
     return TABLE | {"encoder.positions": of("embeddings.position_embeddings.weight", plus=types)}
-
-
-def _read_tokenizer(folder: Folder, prefix: str) -> bytes:
-    # sentence-transformers stores it in the transformer module's folder, old versions sometimes only at the top.
-    for name in (prefix + "tokenizer.json", "tokenizer.json"):
-        if folder.contains(name):
-            return bytes(folder.read(name))
-    raise CheckpointError(
-        f"{folder.where(prefix + 'tokenizer.json')}: no such file; save the model with a fast tokenizer"
-    )
-
-
-def _stated_length(folder: Folder, prefix: str, spec: StackSpec) -> int:
-    """The tokenizer's model_max_length, which is huge if there is no limit."""
-    if not folder.contains(prefix + "tokenizer_config.json"):
-        return spec.positions.limit
-    config = read_object(folder, prefix + "tokenizer_config.json")
-    return config.integer("model_max_length", spec.positions.limit, minimum=1)
