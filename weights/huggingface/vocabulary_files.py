@@ -96,7 +96,7 @@ def placed(
 
 
 def template(single: list[str], pair: list[str], ids: dict[str, int], second_type: int = 1) -> dict[str, Any]:
-    """A TemplateProcessing of tokens and of "A" and "B", for the texts; what is at and after B is of ``second_type``."""
+    """A TemplateProcessing of tokens and of "A" and "B", the texts; what is at and after B is of ``second_type``."""
     special = {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in single if token != "A"}
 
     def pieces(tokens: list[str]) -> list[dict[str, Any]]:
