@@ -56,8 +56,9 @@ def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:
     encoding = probe.encode("x") if texts == 1 else probe.encode("x", "x")
     special: list[list[tuple[int, int]]] = [[]]
     types: list[int] = []
-    for index, kind, text in zip(encoding.ids, encoding.type_ids, encoding.sequence_ids):
-        if text is None:
+    places = zip(encoding.ids, encoding.type_ids, encoding.sequence_ids, encoding.special_tokens_mask)
+    for index, kind, text, is_special in places:
+        if is_special:
             special[-1].append((index, kind))
         elif text == len(types):
             types.append(kind)
@@ -73,3 +74,11 @@ def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:
 def kept(ids: T, length: int, side: str) -> T:
     """The ``length`` ids that are left where the others are cut from ``side``."""
     return ids[:length] if side == "right" else ids[max(0, len(ids) - length) :]
+
+
+def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """How many ids of two texts are kept where there is room for ``room``: the longer is cut first, then both alike."""
+    if first + second <= room:
+        return first, second
+    least = min(first, second, room // 2)
+    return (least, room - least) if first <= second else (room - least, least)

@@ -225,5 +225,5 @@ def _special_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
     vocabulary = _object(_object(tokenizer.get("model")).get("vocab"))
     listed = tokenizer.get("added_tokens")
     added = [token for token in listed if isinstance(token, dict)] if isinstance(listed, list) else []
-    ids = {token.get("content"): token.get("id") for token in added if is_text(token.get("content"))}
+    ids = {str(token["content"]): token.get("id") for token in added if is_text(token.get("content"))}
     return {token: index for token, index in (vocabulary | ids).items() if type(index) is int}

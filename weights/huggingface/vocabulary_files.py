@@ -27,7 +27,7 @@ ROBERTA = {
     "cls_token": "<s>",
     "mask_token": "<mask>",
 }
-MPNET: dict[str, str | Token] = ROBERTA | {"unk_token": "[UNK]", "mask_token": {"content": "<mask>", "lstrip": True}}
+MPNET: dict[str, str | Token] = {**ROBERTA, "unk_token": "[UNK]", "mask_token": {"content": "<mask>", "lstrip": True}}
 
 
 def bert_tokenizer(folder: Folder, prefix: str, config: JsonObject, tokens: AddedTokens, rows: int) -> dict[str, Any]:
