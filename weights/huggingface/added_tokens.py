@@ -90,7 +90,7 @@ def read_added_tokens(folder: Folder, prefix: str, config: JsonObject) -> AddedT
     if len(stated) > MOST_ADDED:
         raise CheckpointError(f"{where}: {len(stated)} added tokens, more than {MOST_ADDED}")
     by_content = {token["content"]: token for token in stated.values()} if decoder else {}
-    named = {name: _token(values[name], where) for name in NAMES if values.get(name) is not None}
+    named = {name: _token(values[name], where) for name in NAMES if values.get(name) not in (None, "")}
     named = {name: by_content.get(token["content"], token) | {"special": True} for name, token in named.items()}
     extra = [_token(token, where) for name in EXTRA for token in _listed(values.get(name))]
     return AddedTokens(named, extra, stated, where)

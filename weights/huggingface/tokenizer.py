@@ -107,11 +107,11 @@ def _read_tokenizer(
             changed = _follow_settings(tokenizer, settings, kind) | _fit(tokenizer, rows, where)
             _check_agreement(folder, place, tokenizer, settings, kind)
             side = str(_object(tokenizer.get("truncation")).get("direction", "right")).lower()
-            return (json.dumps(tokenizer, ensure_ascii=False).encode() if changed else data), side
+            return (json.dumps(tokenizer).encode() if changed else data), side
         if builder is not None and all(folder.contains(place + file) for file in files):
             tokenizer = builder(folder, place, settings, read_added_tokens(folder, prefix, settings), rows)
             _fit(tokenizer, rows, folder.where(place + files[0]))
-            return json.dumps(tokenizer, ensure_ascii=False).encode(), "right"
+            return json.dumps(tokenizer).encode(), "right"
     other = f", nor {' and '.join(files)} of a {kind}" if files else ""
     raise CheckpointError(f"{folder.where(prefix + FILE)}: no such file{other}; save the model with a fast tokenizer")
 

@@ -150,18 +150,18 @@ def read_lines(folder: Folder, name: str, rows: int | None = None) -> dict[str, 
 
     rows  of the embedding; CheckpointError for more lines
     """
-    data, where = bytes(folder.read(name)), folder.where(name)
-    count = data.count(b"\n") + (not data.endswith(b"\n"))
+    text = _text(folder, name)
+    count = text.count("\n") + (not text.endswith("\n"))
     if rows is not None and count > rows:
-        raise CheckpointError(f"{where}: {count} tokens, but the embedding has {rows} rows")
-    return {token.rstrip(): index for index, token in enumerate(_lines(data, where)[:count])}
+        raise CheckpointError(f"{folder.where(name)}: {count} tokens, but the embedding has {rows} rows")
+    return {token.rstrip(): index for index, token in enumerate(text.split("\n")[:count])}
 
 
-def _lines(data: bytes, where: str) -> list[str]:
+def _text(folder: Folder, name: str) -> str:
     try:
-        return data.decode("utf-8").split("\n")
+        return str(folder.read(name), "utf-8")
     except UnicodeDecodeError as error:
-        raise CheckpointError(f"{where}: not UTF-8 at byte {error.start}") from None
+        raise CheckpointError(f"{folder.where(name)}: not UTF-8 at byte {error.start}") from None
 
 
 def _read_ids(folder: Folder, name: str, rows: int) -> dict[str, int]:
@@ -183,7 +183,7 @@ def _read_merges(folder: Folder, name: str, vocabulary: dict[str, int]) -> list[
     """The pairs of a merges.txt, in their order; both parts and what they make are in the vocabulary."""
     where = folder.where(name)
     merges = []
-    for number, line in enumerate(_lines(bytes(folder.read(name)), where), 1):
+    for number, line in enumerate(_text(folder, name).split("\n"), 1):
         if line.startswith("#version") or not line.strip():
             continue
         parts = line.rstrip("\r").split(" ")
