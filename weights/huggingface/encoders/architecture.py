@@ -99,3 +99,14 @@ def rotary(config: JsonObject, width: int, base: float, kind: str = "", old: str
             f"above zero, got {turned}, {base:g} and {scale:g}"
         )
     return Rotary(turned, base, interleaved=False, scale=scale)
+
+
+def local_layers(config: JsonObject, layers: int, is_local: Callable[[int], bool]) -> tuple[int, ...]:
+    """The numbers of the layers of local attention; ``is_local`` says it where config.json has no ``layer_types``."""
+    if not config.has("layer_types"):
+        return tuple(i for i in range(layers) if is_local(i))
+    kinds = config.values["layer_types"]
+    known = ("full_attention", "sliding_attention")
+    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in known for kind in kinds):
+        raise config.error("layer_types", f"{' or '.join(known)} for each of {layers} layers", kinds)
+    return tuple(i for i, kind in enumerate(kinds) if kind == known[1])
