@@ -33,7 +33,10 @@ def _spec(config: JsonObject) -> StackSpec:
         raise config.error("query_pre_attn_scalar", "above zero", scalar)
     both_sides = config.boolean("use_bidirectional_attention", False)
     attention = shared_heads(config, head_norms=True, query_scale=scalar**-0.5)
-    every, window = config.integer("sliding_window_pattern", 6, minimum=1), config.integer("sliding_window", 4096, minimum=1)
+    every, window = (
+        config.integer("sliding_window_pattern", 6, minimum=1),
+        config.integer("sliding_window", 4096, minimum=1),
+    )
     reach = window // 2 if both_sides else window - 1
     return StackSpec(
         layers=layers,

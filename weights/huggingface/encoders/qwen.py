@@ -49,7 +49,8 @@ def _spec(config: JsonObject) -> StackSpec:
     second = config.string("model_type") == "qwen2"
     refuse(config, attention_bias=False)
     layers, attention = count_layers(config), shared_heads(config, head_norms=not second)
-    local, window = (), 0
+    local: tuple[int, ...] = ()
+    window = 0
     if config.boolean("use_sliding_window", False) and config.has("sliding_window"):
         full, window = config.integer("max_window_layers", 28), config.integer("sliding_window", minimum=1)
         local = local_layers(config, layers, lambda i: i >= full)
