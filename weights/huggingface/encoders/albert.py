@@ -5,11 +5,11 @@ from dataclasses import replace
 from fastattn.errors import CheckpointError
 from fastattn.spec import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import Architecture, refuse
+from fastattn.weights.huggingface.encoders.architecture import MOST_LAYERS, Architecture, count_layers
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, OLD_NORM_ENDS, bert_spec
 from fastattn.weights.plan import Part, of
 
-LAYER = "encoder.albert_layer_groups.#.albert_layers.0"
+LAYER = "encoder.albert_layer_groups.#"  # a group and one of its layers
 TABLE = EMBEDDING | {
     "encoder.embedding_projection.*": of("encoder.embedding_hidden_mapping_in.*"),
     "encoder.layers.#.self_attention.qkv.*": of(
@@ -24,18 +24,24 @@ TABLE = EMBEDDING | {
 
 
 def _spec(config: JsonObject) -> StackSpec:
-    refuse(config, inner_group_num=1)
-    groups = config.integer("num_hidden_groups", 1, minimum=1)
     stack = bert_spec(config)
-    if groups > stack.layers:
-        raise CheckpointError(f"{config.where}: {groups} groups of layers are more than the {stack.layers} layers")
-    return replace(stack, embedding_width=config.integer("embedding_size", 128, minimum=1))
+    layers, groups, inner = _counts(config)
+    if groups > layers or layers * inner > MOST_LAYERS:
+        raise CheckpointError(f"{config.where}: {layers} layers of {inner} each cannot share {groups} groups")
+    width = config.integer("embedding_size", 128, minimum=1)
+    return replace(stack, layers=layers * inner, embedding_width=width)
 
 
-def _groups(config: JsonObject) -> list[int]:
-    """The group that each layer is of."""
-    layers, groups = config.integer("num_hidden_layers"), config.integer("num_hidden_groups", 1)
-    return [int(i / (layers / groups)) for i in range(layers)]
+def _counts(config: JsonObject) -> tuple[int, int, int]:
+    """Layers, groups, and how many blocks each layer is."""
+    groups, inner = (config.integer(name, 1, minimum=1) for name in ("num_hidden_groups", "inner_group_num"))
+    return count_layers(config), groups, inner
+
+
+def _groups(config: JsonObject) -> list[str]:
+    """The group of each block, and which it is there."""
+    layers, groups, inner = _counts(config)
+    return [f"{int(i / (layers / groups))}.albert_layers.{j}" for i in range(layers) for j in range(inner)]
 
 
 def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:

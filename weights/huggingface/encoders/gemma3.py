@@ -10,11 +10,11 @@ from fastattn.weights.huggingface.encoders.architecture import (
     refuse,
     rotary,
 )
-from fastattn.weights.huggingface.encoders.qwen import IGNORED, LAYERS, shared_heads
+from fastattn.weights.huggingface.encoders.qwen import IGNORED, llama_table, shared_heads
 from fastattn.weights.plan import Part, of
 
 # Its norms multiply by one more than what is stored.
-TABLE = LAYERS | {
+NORMS = {
     "encoder.layers.#.self_attention.norm.*": of("layers.#.input_layernorm.*", offset=1.0),
     "encoder.layers.#.self_attention.query_norm.*": of("layers.#.self_attn.q_norm.*", offset=1.0),
     "encoder.layers.#.self_attention.key_norm.*": of("layers.#.self_attn.k_norm.*", offset=1.0),
@@ -26,7 +26,7 @@ TABLE = LAYERS | {
 
 
 def _spec(config: JsonObject) -> StackSpec:
-    refuse(config, attention_bias=False, attn_logit_softcapping=0)
+    refuse(config, attn_logit_softcapping=0)
     layers = count_layers(config)
     width, scalar = config.integer("hidden_size", minimum=1), config.number("query_pre_attn_scalar", 256)
     if scalar <= 0:
@@ -54,7 +54,7 @@ def _spec(config: JsonObject) -> StackSpec:
             limit=config.integer("max_position_embeddings", minimum=1),
             rotary=rotary(config, attention.head_width, 1_000_000.0, "full_attention"),
         ),
-        biases=False,
+        biases=config.boolean("attention_bias", False),
         embedding_scale=width**0.5,
         causal=not both_sides,
         local=LocalSpec(
@@ -67,7 +67,7 @@ def _spec(config: JsonObject) -> StackSpec:
 
 
 def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return TABLE
+    return llama_table(spec) | NORMS
 
 
 ARCHITECTURE = Architecture(_spec, _table, ("model.",), IGNORED)

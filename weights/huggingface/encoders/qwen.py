@@ -7,33 +7,25 @@ from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_layers,
     local_layers,
-    refuse,
     rotary,
 )
 from fastattn.weights.plan import Part, of
 
-LAYERS = {
+TABLE = {
     "encoder.embedding.weight": of("embed_tokens.weight"),
-    "encoder.layers.#.self_attention.qkv.*": of(
-        "layers.#.self_attn.q_proj.*", "layers.#.self_attn.k_proj.*", "layers.#.self_attn.v_proj.*"
-    ),
+    "encoder.layers.#.self_attention.norm.*": of("layers.#.input_layernorm.*"),
     "encoder.layers.#.self_attention.query_norm.*": of("layers.#.self_attn.q_norm.*"),
     "encoder.layers.#.self_attention.key_norm.*": of("layers.#.self_attn.k_norm.*"),
     "encoder.layers.#.self_attention.output.*": of("layers.#.self_attn.o_proj.*"),
+    "encoder.layers.#.feed_forward.norm.*": of("layers.#.post_attention_layernorm.*"),
     "encoder.layers.#.feed_forward.inner.*": of("layers.#.mlp.gate_proj.*"),
     "encoder.layers.#.feed_forward.inner_linear.*": of("layers.#.mlp.up_proj.*"),
     "encoder.layers.#.feed_forward.outer.*": of("layers.#.mlp.down_proj.*"),
     "encoder.final_norm.*": of("norm.*"),
 }
-NORMS = {
-    "encoder.layers.#.self_attention.norm.*": of("layers.#.input_layernorm.*"),
-    "encoder.layers.#.feed_forward.norm.*": of("layers.#.post_attention_layernorm.*"),
-}
-# Qwen 2 has biases of queries, keys and values alone.
-NO_BIASES = {
-    f"encoder.layers.#.{name}.bias": of(None)
-    for name in ("self_attention.output", "feed_forward.inner", "feed_forward.inner_linear", "feed_forward.outer")
-}
+# Biases are attention's alone.
+NO_BIASES = {f"encoder.layers.#.feed_forward.{name}.bias": of(None) for name in ("inner", "inner_linear", "outer")}
+NO_OUTPUT_BIAS = {"encoder.layers.#.self_attention.output.bias": of(None)}
 IGNORED = ("lm_head.", "score.", "rotary_emb.")
 
 
@@ -45,9 +37,16 @@ def shared_heads(config: JsonObject, head_norms: bool, query_scale: float | None
     return AttentionSpec(heads, key_heads, width, query_scale, head_norms)
 
 
+def llama_table(spec: StackSpec) -> dict[str, Part]:
+    """The table of files that name their tensors as Llama's do."""
+    keys = spec.attention.key_width
+    names = (f"layers.#.self_attn.{part}_proj.*" for part in "qkv")
+    qkv = of(*names, rows=(spec.attention.query_width, keys, keys))
+    return TABLE | {"encoder.layers.#.self_attention.qkv.*": qkv} | (NO_BIASES if spec.biases else {})
+
+
 def _spec(config: JsonObject) -> StackSpec:
     second = config.string("model_type") == "qwen2"
-    refuse(config, attention_bias=False)
     layers, attention = count_layers(config), shared_heads(config, head_norms=not second)
     local: tuple[int, ...] = ()
     window = 0
@@ -68,14 +67,15 @@ def _spec(config: JsonObject) -> StackSpec:
             limit=config.integer("max_position_embeddings", minimum=1),
             rotary=rotary(config, attention.head_width, 10_000.0),
         ),
-        biases=second,
+        biases=second or config.boolean("attention_bias", False),
         causal=True,
         local=LocalSpec(local, before=window - 1, after=0) if local else None,
     )
 
 
 def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return LAYERS | NORMS | (NO_BIASES if spec.biases else {})
+    # Qwen 2 has biases of queries, keys and values.
+    return llama_table(spec) | (NO_OUTPUT_BIAS if spec.biases and not spec.attention.head_norms else {})
 
 
 ARCHITECTURE = Architecture(_spec, _table, ("model.",), IGNORED)

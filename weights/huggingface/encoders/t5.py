@@ -58,7 +58,10 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return TABLE | (GATED if spec.feed_forward.gated else PLAIN)
 
 
-# Files of the encoder alone have its table under either name, and some under both.
 ARCHITECTURE = Architecture(
-    _spec, _table, ("transformer.",), ("decoder.", "lm_head.", "encoder.embed_tokens.", "classification_head.")
+    _spec,
+    _table,
+    ("transformer.",),
+    ("decoder.", "lm_head.", "classification_head."),
+    twins={"shared.weight": "encoder.embed_tokens.weight"},
 )
