@@ -12,6 +12,8 @@ POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "mean_sqrt_len_tokens", "weig
 # What makes probabilities of a classifier's numbers, and scores of a pair's.
 PROBABILITIES = ("softmax", "sigmoid", "none")
 SCORES = ("none", "sigmoid", "tanh", "relu")
+# The end from which a text that is too long is cut.
+TRUNCATION_SIDES = ("right", "left")
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class EncoderText:
     labels: tuple[str, ...] = ()  # of a classifier's numbers
     probabilities: str = "softmax"  # from PROBABILITIES
     scores: str = "none"  # from SCORES
+    truncation_side: str = "right"  # from which a long text is cut; its special tokens stay
 
 
 def check_poolings(modes: tuple[str, ...]) -> None:

@@ -56,9 +56,13 @@ HEADS = {
 }
 
 
-def bert_spec(config: JsonObject, skipped: int = 0) -> StackSpec:
-    """The stack; ``skipped``: how many first rows of the table of positions no token has."""
-    refuse(config, position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
+def bert_spec(config: JsonObject, skipped: int = 0, positions: str = "absolute") -> StackSpec:
+    """The stack.
+
+    skipped    how many first rows of the table of positions no token has
+    positions  their name in config.json
+    """
+    refuse(config, position_embedding_type=positions, is_decoder=False, add_cross_attention=False)
     attention = even_heads(config)
     return StackSpec(
         layers=count_layers(config),
