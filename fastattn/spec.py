@@ -204,6 +204,8 @@ class StackSpec:
         _check_counts(0, token_types=self.token_types, embedding_width=self.embedding_width)
         if self.local is not None and max(self.local.layers, default=0) >= self.layers:
             raise CheckpointError(f"layer {max(self.local.layers)} should be local, but there are {self.layers} layers")
+        if self.norms.output and (self.cross_attention or self.recurrence is not None):
+            raise CheckpointError("norms of outputs go with self-attention alone")
         if self.recurrence is not None and self.positions.inside_attention:
             raise CheckpointError(
                 f"{self.positions.kind} positions act inside an attention, {self.recurrence.kind} has none"
@@ -221,6 +223,7 @@ class HeadSpec:
     inner_bias: bool = True
     activation: str = "tanh"
     norm: NormSpec | None = None  # of its places none matters
+    padding: int = -1  # of the last row: the id that does not count at a text's end
 
     def __post_init__(self) -> None:
         _check_known("rows of a head", self.rows, HEAD_ROWS)

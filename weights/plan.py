@@ -131,7 +131,7 @@ def plan_tensors(
 
 
 def plan_shapes(
-    table: Mapping[str, Part], shapes: Mapping[str, Shape], numbers: Mapping[str, Sequence[int]] | None = None
+    table: Mapping[str, Part], shapes: Mapping[str, Shape], numbers: Mapping[str, Sequence[int | str]] | None = None
 ) -> dict[str, Part]:
     """``plan_tensors`` of canonical names and their shapes."""
     parts = {}

@@ -43,7 +43,7 @@ def _heads(
 
 def _named(config: dict[str, Any], task: str) -> dict[str, Any]:
     """The class of the task in place of the encoder's."""
-    return {"architectures": [re.sub("(Model|ForMaskedLM)$", CLASS_ENDS[task], config["architectures"][0])]}
+    return {"architectures": [re.sub("(Model|ForMaskedLM|ForCausalLM)$", CLASS_ENDS[task], config["architectures"][0])]}
 
 
 _SEQUENCE, _TOKENS, _MASK = TASKS[1:]
