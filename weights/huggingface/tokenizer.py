@@ -45,6 +45,7 @@ CLASSES = {
     "bert": "BertTokenizer",
     "distilbert": "BertTokenizer",
     "electra": "BertTokenizer",
+    "gte": "XLMRobertaTokenizer",
     "nomic_bert": "BertTokenizer",
     "mpnet": "MPNetTokenizer",
     "roberta": "RobertaTokenizer",
