@@ -86,7 +86,7 @@ class EncoderText:
     similarity: str = "cosine"
     labels: tuple[str, ...] = ()  # of a classifier's numbers
     probabilities: str = "softmax"  # from PROBABILITIES
-    scores: str = "none"  # from SCORES
+    scores: str = ""  # from SCORES; "": no head classifies
     truncation_side: str = "right"  # from which a long text is cut; its special tokens stay
 
 

@@ -13,14 +13,14 @@ from fastattn.weights.huggingface.encoders.architecture import Head
 from fastattn.weights.huggingface.weights import MISFIT
 from fastattn.weights.plan import Part, check_parts, plan_shapes
 
-# problem_type -> what makes the labels' numbers probabilities (transformers' pipelines); "": by how many there are.
+# problem_type -> what makes the numbers of several labels probabilities, as transformers' pipelines do it.
 PROBABILITIES = {
-    "": "",
+    "": "softmax",
     "regression": "none",
     "single_label_classification": "softmax",
     "multi_label_classification": "sigmoid",
 }
-# What makes numbers scores in a CrossEncoder -> its name here.
+# What makes numbers scores in sentence-transformers' CrossEncoder -> its name here.
 SCORES = {
     "torch.nn.modules.linear.Identity": "none",
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
@@ -46,7 +46,7 @@ def read_head(
 
 
 def read_labels(config: JsonObject, heads: Mapping[str, Head], text: EncoderText) -> EncoderText:
-    """``text`` with the head's labels, and what makes their numbers probabilities and scores."""
+    """``text`` with the head's labels, and what makes their numbers probabilities, and scores unless it says so."""
     if not _find(config, heads).labelled:
         return text
     labels = _labels(config)
@@ -54,18 +54,22 @@ def read_labels(config: JsonObject, heads: Mapping[str, Head], text: EncoderText
     if kind not in PROBABILITIES:
         raise config.error("problem_type", f"one of {', '.join(filter(None, PROBABILITIES))}", kind)
     likely = PROBABILITIES[kind]
-    if not likely or len(labels) == 1 and likely == "softmax":
-        likely = "sigmoid" if len(labels) == 1 else "softmax"
-    old = config.string("sbert_ce_default_activation_function", "")
-    scores = score_activation(config.nested("sentence_transformers"), "activation_fn", old, len(labels))
+    if likely != "none" and len(labels) == 1:
+        likely = "sigmoid"
+    scores = text.scores or torch_activation(config.nested("sentence_transformers"), "activation_fn")
+    scores = scores or torch_activation(config, "sbert_ce_default_activation_function")
+    scores = scores or ("sigmoid" if len(labels) == 1 else "none")
     return dataclasses.replace(text, labels=labels, probabilities=likely, scores=scores)
 
 
-def score_activation(config: JsonObject, name: str, default: str, labels: int) -> str:
-    """What makes numbers scores, by the path of a class of torch: sigmoid for one label, if nothing is said."""
-    theirs = config.string(name, default)
-    if not theirs.startswith("torch."):  # sentence-transformers trusts no other
-        return "sigmoid" if labels == 1 else "none"
+def torch_activation(config: JsonObject, name: str) -> str:
+    """What makes numbers scores, by the path of torch's class under ``name``; "" where none is there.
+
+    sentence-transformers does not trust other paths than torch's, and goes on without them.
+    """
+    theirs = config.string(name, "")
+    if not theirs.startswith("torch."):
+        return ""
     if theirs not in SCORES:
         raise config.error(name, f"one of {', '.join(SCORES)}", theirs)
     return SCORES[theirs]

@@ -204,7 +204,9 @@ def _head_faults(model: ModelSpec, text: EncoderText) -> list[str]:
     faults = []
     if text.labels and (model.head is None or model.head.outputs != len(text.labels)):
         faults.append(f"text.labels should be as many as the head's outputs, are {len(text.labels)}")
-    for name, known in (("probabilities", PROBABILITIES), ("scores", SCORES)):
+    for name, known in (("probabilities", PROBABILITIES), ("scores", ("", *SCORES))):
         if getattr(text, name) not in known:
-            faults.append(f"text.{name} should be one of {', '.join(known)}, is {shorten(getattr(text, name))}")
+            faults.append(
+                f"text.{name} should be one of {', '.join(filter(None, known))}, is {shorten(getattr(text, name))}"
+            )
     return faults
