@@ -77,9 +77,11 @@ class Encoder:
         self._max_length = min(text.max_length, max_positions) if max_positions else text.max_length
         make_worker = partial(EncodingWorker, loaded.model)
         self._scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
-        from fastattn.text.huggingface import HuggingFaceTokenizer  # needs the tokenizers library
+        from fastattn.encode_options import EncodeOptions  # needs the tokenizers library
+        from fastattn.text.huggingface import HuggingFaceTokenizer
 
         self._tokenizer = HuggingFaceTokenizer(text.tokenizer, self._max_length, text.lowercase)
+        self._options = EncodeOptions(text, self._head, self._tokenizer)
 
     @property
     def precision(self) -> str:
@@ -122,7 +124,7 @@ class Encoder:
         batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
         Raises InputError for other values.
         """
-        options = self._options(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
+        options = self._options.of_call(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
         if batch_size is not None:
             check_count("batch_size", batch_size)
         if not check_bool("convert_to_numpy", convert_to_numpy):
@@ -150,7 +152,7 @@ class Encoder:
         caller  who asks, any hashable value: callers get equal shares, however much each asks for; None: this thread
         Raises as ``encode`` does, and QueueFullError where too much waits.
         """
-        options = self._options(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
+        options = self._options.of_call(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
         listed = _checked_texts([texts] if isinstance(texts, str) else texts)
 
         def make_plan() -> Plan:
@@ -178,7 +180,7 @@ class Encoder:
         Reads at most a thousand texts ahead, so memory is bounded however many there are. An error, of a text or of the
         iterable itself, is raised after the vectors of all texts before it.
         """
-        options = self._options(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
+        options = self._options.of_call(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
         if isinstance(texts, str) or not isinstance(texts, Iterable):
             raise InputError(f"texts must be an iterable of str, got {type(texts).__name__}")
         return self._encode_windows(texts, options)
@@ -194,46 +196,6 @@ class Encoder:
         Cosine or dot product; or the negative Euclidean or Manhattan distance.
         """
         return similarity(a, b, self._text.similarity)
-
-    def _options(
-        self,
-        prompt_name: str | None,
-        prompt: str | None,
-        normalize: bool | None,
-        truncate_dim: int | None,
-        pooling: str | Sequence[str] | None,
-    ) -> VectorOptions:
-        if not isinstance(normalize, bool | np.bool_ | None):
-            raise InputError(f"normalize_embeddings must be True, False or None, got {normalize!r}")
-        modes = self._head.pooling(pooling)
-        width = self._head.width(modes, truncate_dim)
-        text = self._prompt(prompt_name, prompt)
-        return VectorOptions(text, 0 if self._text.include_prompt else self._prompt_rows(text), modes, normalize, width)
-
-    def _prompt(self, name: str | None, prompt: str | None) -> str:
-        if name is not None and prompt is not None:
-            raise InputError("give prompt or prompt_name, not both")
-        if prompt is not None:
-            if not isinstance(prompt, str):
-                raise InputError(f"prompt must be a str, got {type(prompt).__name__}")
-            return prompt
-        prompts = self._text.prompts
-        if name is None:
-            default = self._text.default_prompt
-            return "" if default is None else prompts.get(default, "")
-        if not isinstance(name, str):
-            raise InputError(f"prompt_name must be a str, got {type(name).__name__}")
-        if name not in prompts:
-            known = f"known: {', '.join(prompts)}" if prompts else "this checkpoint has none"
-            raise InputError(f"unknown prompt_name {name!r}; {known}; prompt is for a text of your own")
-        return prompts[name]
-
-    def _prompt_rows(self, prefix: str) -> int:
-        """How many of a text's first rows are the prompt's: its ids, less a special one at the end."""
-        if not prefix:
-            return 0
-        ids = self._tokenizer.encode([prefix])[0]
-        return len(ids) - (len(ids) > 0 and self._tokenizer.is_special(int(ids[-1])))
 
     def _plan(self, texts: list[str], options: VectorOptions, progress: Progress | None = None) -> Plan:
         """vectors_BE of the texts."""
