@@ -1,19 +1,22 @@
 """The options of one call to an Encoder: those given, checked, and the checkpoint's prompts and poolings."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastattn.errors import InputError
-from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.text_spec import EncoderText
 from fastattn.vector_head import VectorHead, VectorOptions
+
+if TYPE_CHECKING:  # with the tokenizers library, which an import of an Encoder does without
+    from fastattn.text.huggingface import HuggingFaceTokenizer
 
 
 class EncodeOptions:
     """Makes the VectorOptions of calls, for one checkpoint's text, head and tokenizer."""
 
-    def __init__(self, text: EncoderText, head: VectorHead, tokenizer: HuggingFaceTokenizer):
+    def __init__(self, text: EncoderText, head: VectorHead, tokenizer: "HuggingFaceTokenizer"):
         self._text, self._head, self._tokenizer = text, head, tokenizer
 
     def of_call(

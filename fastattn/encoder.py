@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from fastattn.checkpoint import Checkpoint
-from fastattn.encoding import LEAST_ROWS, Batch, EncodingWorker, split_batches
+from fastattn.encode_options import EncodeOptions
+from fastattn.encoding import LEAST_ROWS, Batch, EncodingWorker
 from fastattn.errors import CheckpointError, InputError, check_bool, check_count
 from fastattn.loaded_model import load_model
 from fastattn.ops import Ops
@@ -19,6 +20,7 @@ from fastattn.scheduling.scheduler import Scheduler
 from fastattn.similarity import similarity
 from fastattn.text_spec import EncoderText
 from fastattn.vector_head import VectorHead, VectorOptions, check_vectors
+from fastattn.vector_plans import VectorPlans
 from fastattn.weights import read
 from fastattn.weights.download import catalog
 
@@ -77,11 +79,11 @@ class Encoder:
         self._max_length = min(text.max_length, max_positions) if max_positions else text.max_length
         make_worker = partial(EncodingWorker, loaded.model)
         self._scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
-        from fastattn.encode_options import EncodeOptions  # needs the tokenizers library
-        from fastattn.text.huggingface import HuggingFaceTokenizer
+        from fastattn.text.huggingface import HuggingFaceTokenizer  # needs the tokenizers library
 
         self._tokenizer = HuggingFaceTokenizer(text.tokenizer, self._max_length, text.lowercase)
         self._options = EncodeOptions(text, self._head, self._tokenizer)
+        self._plans = VectorPlans(self._tokenizer, self._head, loaded.threads)
 
     @property
     def precision(self) -> str:
@@ -130,9 +132,9 @@ class Encoder:
         if not check_bool("convert_to_numpy", convert_to_numpy):
             raise InputError("convert_to_numpy must be True: vectors are NumPy arrays")
         if isinstance(texts, str):
-            return self._scheduler.run_alone(partial(self._plan, [texts], options), self._encode_alone)[0]
+            return self._scheduler.run_alone(partial(self._plans.plan, [texts], options), self._encode_alone)[0]
         with Progress(show_progress_bar is not None and check_bool("show_progress_bar", show_progress_bar)) as progress:
-            return self._scheduler.run(partial(self._plan, _checked_texts(texts), options, progress))
+            return self._scheduler.run(partial(self._plans.plan, _checked_texts(texts), options, progress))
 
     def submit(
         self,
@@ -156,7 +158,7 @@ class Encoder:
         listed = _checked_texts([texts] if isinstance(texts, str) else texts)
 
         def make_plan() -> Plan:
-            vectors_BE = yield from self._plan(listed, options)
+            vectors_BE = yield from self._plans.plan(listed, options)
             return vectors_BE[0] if isinstance(texts, str) else vectors_BE
 
         return self._scheduler.submit(make_plan, caller)
@@ -197,27 +199,6 @@ class Encoder:
         """
         return similarity(a, b, self._text.similarity)
 
-    def _plan(self, texts: list[str], options: VectorOptions, progress: Progress | None = None) -> Plan:
-        """vectors_BE of the texts."""
-        if options.prompt:
-            texts = [options.prompt + text for text in texts]
-        ids_B = self._tokenizer.encode(texts, self._loaded.threads)
-        done: list[np.ndarray] = []
-
-        def vectors(rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
-            vectors_BE = self._head.vectors(rows_ND, starts_B1, options)
-            if progress is not None:
-                done.extend(vectors_BE)
-                progress.show(f"{len(done):,} of {len(texts):,} texts")
-            return vectors_BE
-
-        # Each core takes whole batches, or all cores share each batch.
-        batches = split_batches([len(ids) for ids in ids_B], self._loaded.threads)
-        vectors_BE = np.zeros((len(texts), options.width), np.float32)
-        for batch, found_BE in zip(batches, (yield [Batch([ids_B[b] for b in batch], vectors) for batch in batches])):
-            vectors_BE[batch] = found_BE
-        return vectors_BE
-
     def _encode_alone(self, batches: list[Batch]) -> list[np.ndarray]:
         """vectors_BE of each batch, without a worker."""
         return [batch.vectors(*self._loaded.model.encode(batch.ids_B)) for batch in batches]
@@ -228,7 +209,7 @@ class Encoder:
         while failure is None:
             window, failure = _read_window(numbered, most)
             # Copies, so that a caller who keeps one vector does not keep its whole window.
-            yield from map(np.copy, self._scheduler.run(partial(self._plan, window, options)))
+            yield from map(np.copy, self._scheduler.run(partial(self._plans.plan, window, options)))
             most = min(2 * most, LAST_WINDOW)
         if not isinstance(failure, StopIteration):
             raise failure

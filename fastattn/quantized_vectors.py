@@ -10,6 +10,8 @@ import numpy as np
 from fastattn.caller_warnings import warn
 from fastattn.errors import InputError, described
 
+# By the name that hosted embedding services have for this choice: sentence-transformers' own, precision, is that of the
+# matrix products here, and an output is the command line's file.
 OUTPUT_DTYPES = ("float32", "int8", "uint8", "binary", "ubinary")
 # Numbers that are worked on together, in a core's cache: a million vectors of 384 take 0.8 s, and no memory but the
 # result's. Whole arrays, which each step would write to memory, take 1.4 s where that is warm, 9 s where it is new.
@@ -24,7 +26,7 @@ def quantize_vectors(
     """``vectors`` [N, D] or [D], floating-point, in another type; a new array.
 
     output_dtype  "float32"
-                  "int8", "uint8": each dimension's range in 256 equal steps, from -128 or 0; numbers outside are its ends
+                  "int8", "uint8": each dimension's range in 256 steps, from -128 or from 0; what is outside is an end
                   "binary" (int8), "ubinary" (uint8): [N, ceil(D / 8)], a bit for each number, 1 if it is positive, the
                   first one highest; a byte of "binary" is the one of "ubinary" less 128
     ranges        for int8 and uint8, [2, D]: the least and the greatest number of each dimension
