@@ -5,12 +5,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastattn.errors import InputError
+from fastattn.errors import InputError, described
+from fastattn.long_text import LONG
+from fastattn.quantized_vectors import check_output_dtype, checked_ranges
 from fastattn.text_spec import EncoderText
 from fastattn.vector_head import VectorHead, VectorOptions
 
 if TYPE_CHECKING:  # with the tokenizers library, which an import of an Encoder does without
     from fastattn.text.huggingface import HuggingFaceTokenizer
+
+# What a text is, where queries and documents differ; each has the prompt of its name, or none, and never the default
+# one. sentence-transformers, which would try "passage" and "corpus" for a document, never comes to: a model of its
+# always has a prompt "document", an empty one if need be.
+TASKS = (None, "query", "document")
 
 
 class EncodeOptions:
@@ -21,22 +28,41 @@ class EncodeOptions:
 
     def of_call(
         self,
+        *,
+        task: str | None,
         prompt_name: str | None,
         prompt: str | None,
-        normalize: bool | None,
+        normalize_embeddings: bool | None,
         truncate_dim: int | None,
         pooling: str | Sequence[str] | None,
+        long: str,
+        output_dtype: str,
+        ranges: np.ndarray | None,
     ) -> VectorOptions:
         """The options of a call with these arguments of ``Encoder.encode``; InputError for what they cannot be."""
-        if not isinstance(normalize, bool | np.bool_ | None):
-            raise InputError(f"normalize_embeddings must be True, False or None, got {normalize!r}")
+        if not isinstance(normalize_embeddings, bool | np.bool_ | None):
+            raise InputError(f"normalize_embeddings must be True, False or None, got {normalize_embeddings!r}")
+        if long not in LONG:
+            raise InputError(f"unknown long {described(long)}; known: {', '.join(LONG)}")
+        check_output_dtype(output_dtype)
         modes = self._head.pooling(pooling)
         width = self._head.width(modes, truncate_dim)
-        text = self.prompt(prompt_name, prompt)
-        return VectorOptions(text, 0 if self._text.include_prompt else self._prompt_rows(text), modes, normalize, width)
+        text = self.prompt(task, prompt_name, prompt)
+        return VectorOptions(
+            text,
+            0 if self._text.include_prompt else self._prompt_rows(text),
+            modes,
+            normalize_embeddings,
+            width,
+            long,
+            output_dtype,
+            None if ranges is None else checked_ranges(ranges, width),
+        )
 
-    def prompt(self, name: str | None, prompt: str | None) -> str:
-        """What is put before every text: the prompt of that name, that text, or for neither the default one."""
+    def prompt(self, task: str | None, name: str | None, prompt: str | None) -> str:
+        """What is put before every text: that text, the prompt of that name, the task's, or else the default one."""
+        if task not in TASKS:
+            raise InputError(f"unknown task {described(task)}; known: query, document")
         if name is not None and prompt is not None:
             raise InputError("give prompt or prompt_name, not both")
         if prompt is not None:
@@ -45,8 +71,8 @@ class EncodeOptions:
             return prompt
         prompts = self._text.prompts
         if name is None:
-            default = self._text.default_prompt
-            return "" if default is None else prompts.get(default, "")
+            usual = self._text.default_prompt if task is None else task
+            return "" if usual is None else prompts.get(usual, "")
         if not isinstance(name, str):
             raise InputError(f"prompt_name must be a str, got {type(name).__name__}")
         if name not in prompts:
