@@ -43,8 +43,8 @@ class Windows:
         means_BE = vectors_WE[self.starts_B1[:-1]]
         for b in np.flatnonzero(np.diff(self.starts_B1) > 1):
             own = slice(self.starts_B1[b], self.starts_B1[b + 1])
-            tokens_W = self.tokens_W[own].astype(np.float64)
-            means_BE[b] = tokens_W @ vectors_WE[own] / tokens_W.sum()
+            tokens_W1 = self.tokens_W[own, None].astype(np.float64)
+            means_BE[b] = (tokens_W1 * vectors_WE[own]).sum(axis=0) / tokens_W1.sum()
         return means_BE
 
 

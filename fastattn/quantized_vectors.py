@@ -45,10 +45,13 @@ def quantize_vectors(
     else:
         if ranges is not None and calibration is not None:
             raise InputError("give ranges or calibration, not both")
+        width = rows_ND.shape[-1]
         if ranges is not None:
-            ranges_2D = checked_ranges(ranges, rows_ND.shape[-1])
+            ranges_2D = checked_ranges(ranges, width)
+        elif calibration is not None:
+            ranges_2D = calibrated_ranges(calibration, width)
         else:
-            ranges_2D = _found_ranges(rows_ND, calibration, output_dtype)
+            ranges_2D = _own_ranges(rows_ND, output_dtype)
         codes = _steps(np.atleast_2d(rows_ND), ranges_2D, output_dtype)
     return codes.reshape(*rows_ND.shape[:-1], codes.shape[-1])
 
@@ -74,22 +77,23 @@ def checked_ranges(ranges: Any, width: int) -> np.ndarray:
     return ranges_2D
 
 
-def _found_ranges(rows_ND: np.ndarray, calibration: Any, output_dtype: str) -> np.ndarray:
-    """float32 [2, D]: those of the calibration, or of the vectors themselves."""
-    width = rows_ND.shape[-1]
-    if calibration is not None:
-        sample_MD = _floats("calibration", calibration)
-        if sample_MD.ndim != 2 or sample_MD.shape[1] != width or not len(sample_MD):
-            raise InputError(f"calibration of shape (M, {width}) is expected, got {sample_MD.shape}")
-    elif rows_ND.ndim == 1 or len(rows_ND) == 1:
-        raise InputError(f"{output_dtype} of a single vector needs ranges: those of one are empty")
-    else:
-        sample_MD = rows_ND
-        if 0 < len(sample_MD) < ENOUGH:
-            warn(f"{output_dtype} by the ranges of {len(sample_MD)} vectors: ranges of a hundred or more are better")
-    if not len(sample_MD):
-        return np.zeros((2, width), np.float32)
+def calibrated_ranges(calibration: Any, width: int) -> np.ndarray:
+    """The ranges of vectors [M, width] as float32 [2, width]. Raises InputError where they have none."""
+    sample_MD = _floats("calibration", calibration)
+    if sample_MD.ndim != 2 or sample_MD.shape[1] != width or not len(sample_MD):
+        raise InputError(f"calibration of shape (M, {width}) is expected, got {sample_MD.shape}")
     return checked_ranges(np.stack([sample_MD.min(axis=0), sample_MD.max(axis=0)]), width)
+
+
+def _own_ranges(rows_ND: np.ndarray, output_dtype: str) -> np.ndarray:
+    """The ranges of vectors that are quantized themselves."""
+    if rows_ND.ndim == 1 or len(rows_ND) == 1:
+        raise InputError(f"{output_dtype} of a single vector needs ranges: those of one are empty")
+    if not len(rows_ND):
+        return np.zeros((2, rows_ND.shape[1]), np.float32)
+    if len(rows_ND) < ENOUGH:
+        warn(f"{output_dtype} by the ranges of {len(rows_ND)} vectors: ranges of a hundred or more are better")
+    return calibrated_ranges(rows_ND, rows_ND.shape[1])
 
 
 def _steps(rows_ND: np.ndarray, ranges_2D: np.ndarray, output_dtype: str) -> np.ndarray:

@@ -61,7 +61,18 @@ ABOVE_ALL = {
     "text",
 }
 TABLE = {
-    "": {"decoding", "encoder", "translator", "functional", "functions", "mechanisms", "plot", "results", "runtime"},
+    "": {
+        "decoding",
+        "encoder",
+        "translator",
+        "functional",
+        "functions",
+        "mechanisms",
+        "plot",
+        "quantized_vectors",
+        "results",
+        "runtime",
+    },
     "__main__": {"cli"},
     "_version": set(),
     "errors": set(),
@@ -151,6 +162,7 @@ TABLE = {
         "checkpoint",
         "quantized",
         "precision",
+        "quantized_vectors",
         "text_spec",
         "tensors",
         "text",
