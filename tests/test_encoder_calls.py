@@ -151,7 +151,9 @@ def test_progress_is_shown_on_a_terminal_to_whom_asks(
             assert shown == [""]
 
 
-@pytest.mark.parametrize("name", ["encode", "encode_iter", "similarity"])
+@pytest.mark.parametrize(
+    "name", ["encode", "encode_query", "encode_iter", "submit", "count_tokens", "similarity", "similarity_pairwise"]
+)
 def test_types_of_arguments_and_results_are_told(name: str) -> None:
     hints = get_type_hints(getattr(Encoder, name))
     assert set(hints) == {*inspect.signature(getattr(Encoder, name)).parameters, "return"} - {"self"}
