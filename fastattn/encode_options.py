@@ -14,9 +14,9 @@ from fastattn.vector_head import VectorHead, VectorOptions
 if TYPE_CHECKING:  # with the tokenizers library, which an import of an Encoder does without
     from fastattn.text.huggingface import HuggingFaceTokenizer
 
-# What a text is, where queries and documents differ; each has the prompt of its name, or none, and never the default
-# one. sentence-transformers, which would try "passage" and "corpus" for a document, never comes to: a model of its
-# always has a prompt "document", an empty one if need be.
+# A query or a document has the prompt of that name, none where the checkpoint has none, and never the default one.
+# sentence-transformers 6.2 means to try "passage" and "corpus" next for a document, but gives each model a prompt
+# "document", an empty one if need be, and so never does. Vectors are to be the same.
 TASKS = (None, "query", "document")
 
 
