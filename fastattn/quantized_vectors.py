@@ -26,7 +26,7 @@ def quantize_vectors(
     """``vectors`` [N, D] or [D], floating-point, in another type; a new array.
 
     output_dtype  "float32"
-                  "int8", "uint8": each dimension's range in 256 steps, from -128 or from 0; what is outside is an end
+                  "int8", "uint8": each dimension's range in 256 steps, from -128 or from 0; numbers outside are clipped
                   "binary" (int8), "ubinary" (uint8): [N, ceil(D / 8)], a bit for each number, 1 if it is positive, the
                   first one highest; a byte of "binary" is the one of "ubinary" less 128
     ranges        for int8 and uint8, [2, D]: the least and the greatest number of each dimension
