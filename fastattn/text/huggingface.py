@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, normalizers
 
-from fastattn.errors import TokenizerError
+from fastattn.errors import InputError, TokenizerError
+from fastattn.text.special_tokens import SIDES, kept, read_layout
 from fastattn.text.unicode import check_text
 
 # Texts given to the library at once, which keeps only so many of its large result objects alive.
@@ -30,8 +31,11 @@ class HuggingFaceTokenizer:
     Raises TokenizerError where the file is not a tokenizer.json.
     """
 
-    def __init__(self, tokenizer_json: bytes, max_length: int, lowercase: bool = False):
-        """``lowercase`` puts lower case before the file's own normalization."""
+    def __init__(self, tokenizer_json: bytes, max_length: int, lowercase: bool = False, truncation_side: str = "right"):
+        """``lowercase`` puts lower case before the file's own normalization.
+
+        truncation_side  "right", or "left": a long text loses its beginning; its special tokens stay
+        """
         try:
             text = bytes(tokenizer_json).decode("utf-8")
         except UnicodeDecodeError:
@@ -41,16 +45,18 @@ class HuggingFaceTokenizer:
         _check_growth(tokenizer)
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        special = tokenizer.num_special_tokens_to_add(False)
-        if max_length < max(1, special):
-            raise TokenizerError(f"max_length {max_length} leaves no room for the {special} special tokens")
-        if max_length < 2**31:  # exporters write 1e30 for "no limit"
-            tokenizer.enable_truncation(max_length, stride=0, strategy="longest_first", direction="right")
+        with _library_errors():
+            self._single = read_layout(tokenizer, 1)
+        if max_length < max(1, self._single.count):
+            raise TokenizerError(f"max_length {max_length} leaves no room for the {self._single.count} special tokens")
+        if truncation_side not in SIDES:
+            raise InputError(f"truncation_side should be one of {', '.join(SIDES)}, is {truncation_side!r}")
         if lowercase:
             _add_lowercase(tokenizer)
         self._tokenizer = tokenizer
         self._special = {index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special}
         self.max_length = max_length
+        self.truncation_side = truncation_side
 
     @property
     def vocabulary_size(self) -> int:
@@ -66,6 +72,12 @@ class HuggingFaceTokenizer:
         """Whether the file marks the token of an id as special."""
         return index in self._special
 
+    @property
+    def special_ids(self) -> tuple[np.ndarray, np.ndarray]:
+        """The special ids before a text and those after it, int32."""
+        before, after = self._single.ids
+        return before, after
+
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
         """One int32 array of ids a text, in their order.
 
@@ -74,19 +86,54 @@ class HuggingFaceTokenizer:
         Raises InputError for what is no text or holds a lone surrogate, TokenizerError where the file turns out to lack
         what a text needs, an unknown token say.
         """
+        return [self._cut(ids) for ids in self._ids(texts, threads, special=True)]
+
+    def encode_whole(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
+        """The ids of each text, however many, without special tokens; otherwise as ``encode``.
+
+        A text is cut by ``encode`` where it has more than ``room`` of them.
+        """
+        return [np.array(ids, dtype=np.int32) for ids in self._ids(texts, threads, special=False)]
+
+    @property
+    def room(self) -> int:
+        """The most ids of a text's own that ``encode`` keeps."""
+        return self.max_length - self._single.count
+
+    def windows(self, ids: np.ndarray) -> list[np.ndarray]:
+        """The ids of a whole text in as few parts as fit, each with the special tokens around it, int32.
+
+        At least one part. Raises TokenizerError where the special tokens leave no room for others.
+        """
+        if self.room < 1 and len(ids):
+            raise TokenizerError(f"max_length {self.max_length} has room for the special tokens alone")
+        starts = range(0, len(ids) or 1, max(1, self.room))
+        return [self._single.join([ids[start : start + self.room]]) for start in starts]
+
+    def _cut(self, ids: list[int]) -> np.ndarray:
+        """The ids of a whole text with its special tokens, cut to ``max_length``.
+
+        The library's own truncation would build an object of each part that it cuts off.
+        """
+        if len(ids) > self.max_length:
+            before, after = map(len, self._single.ids)
+            own = ids[before : len(ids) - after]
+            ids = ids[:before] + kept(own, self.room, self.truncation_side) + ids[len(ids) - after :]
+        return np.array(ids, dtype=np.int32)
+
+    def _ids(self, texts: Sequence[str], threads: int, special: bool) -> Iterator[list[int]]:
+        """The ids of each text, whole, perhaps with its special tokens."""
         for text in texts:
             check_text(text)
         with _library_errors():
-            return self._encode(texts, threads)
-
-    def _encode(self, texts: Sequence[str], threads: int) -> list[np.ndarray]:
-        if len(texts) < 2 or not _may_use_pool(threads):
-            return [np.array(self._tokenizer.encode(text).ids, dtype=np.int32) for text in texts]
-        ids: list[np.ndarray] = []
-        for start in range(0, len(texts), BATCH):
-            encodings = self._tokenizer.encode_batch_fast(list(texts[start : start + BATCH]))
-            ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
-        return ids
+            if len(texts) < 2 or not _may_use_pool(threads):
+                for text in texts:
+                    yield self._tokenizer.encode(text, add_special_tokens=special).ids
+                return
+            for start in range(0, len(texts), BATCH):
+                batch = list(texts[start : start + BATCH])
+                for encoding in self._tokenizer.encode_batch_fast(batch, add_special_tokens=special):
+                    yield encoding.ids
 
 
 @contextlib.contextmanager

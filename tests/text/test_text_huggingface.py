@@ -39,6 +39,52 @@ def test_no_limit():
     assert len(HuggingFaceTokenizer(FILE, int(1e30)).encode(["a " * 5000])[0]) == 5002
 
 
+def library(limit, side="right", strategy="longest_first"):
+    """The tokenizers library's own truncation: the oracle of ours."""
+    tokenizer = Tokenizer.from_str(FILE.decode())
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(limit, strategy=strategy, direction=side)
+    return tokenizer
+
+
+TEXTS = sorted({text for _, text, _ in GOLDEN["cases"]})
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("limit", [2, 3, 9, 64])
+def test_a_long_text_is_cut_from_a_side(side, limit):
+    peer, tokenizer = library(limit, side), HuggingFaceTokenizer(FILE, limit, truncation_side=side)
+    for text, ids in zip(TEXTS, tokenizer.encode(TEXTS), strict=True):
+        assert ids.tolist() == peer.encode(text).ids, text
+
+
+def test_an_unknown_side_is_refused():
+    with pytest.raises(InputError, match="truncation_side should be one of right, left, is 'top'"):
+        HuggingFaceTokenizer(FILE, 8, truncation_side="top")
+
+
+def test_whole_ids_and_windows():
+    tokenizer, unlimited = HuggingFaceTokenizer(FILE, 7), HuggingFaceTokenizer(FILE, 10**6)
+    before, after = (ids.tolist() for ids in tokenizer.special_ids)
+    assert (before, after, tokenizer.room) == ([2], [3], 5)
+    whole = tokenizer.encode_whole(TEXTS)
+    for ids, all_ids in zip(whole, unlimited.encode(TEXTS), strict=True):
+        assert ids.dtype == np.int32
+        assert before + ids.tolist() + after == all_ids.tolist()
+        windows = [window.tolist() for window in tokenizer.windows(ids)]
+        assert len(windows) == max(1, -(-len(ids) // 5))
+        assert all(window[0] == 2 and window[-1] == 3 and len(window) == 7 for window in windows[:-1])
+        assert [index for window in windows for index in window[1:-1]] == ids.tolist()
+    assert windows[0] == tokenizer.encode(TEXTS[-1:])[0].tolist()
+
+
+def test_windows_need_room():
+    tokenizer = HuggingFaceTokenizer(FILE, 2)
+    assert [window.tolist() for window in tokenizer.windows(np.zeros(0, np.int32))] == [[2, 3]]
+    with pytest.raises(TokenizerError, match="max_length 2 has room for the special tokens alone"):
+        tokenizer.windows(np.array([5]))
+
+
 def test_lowercase():
     upper, lower = HuggingFaceTokenizer(FILE, 9), HuggingFaceTokenizer(FILE, 9, lowercase=True)
     assert upper.encode(["THE"])[0].tolist() == [2, 1, 3]
@@ -58,8 +104,9 @@ def test_threads_change_nothing(monkeypatch):
     monkeypatch.setattr(huggingface, "BATCH", 4)
     texts = [text for _, text, _ in GOLDEN["cases"]][:11]
     tokenizer = HuggingFaceTokenizer(FILE, 16)
-    alone, pooled = tokenizer.encode(texts), tokenizer.encode(texts, threads=2)
-    assert [ids.tolist() for ids in alone] == [ids.tolist() for ids in pooled]
+    for encode in (tokenizer.encode, tokenizer.encode_whole):
+        alone, pooled = encode(texts), encode(texts, threads=2)
+        assert [ids.tolist() for ids in alone] == [ids.tolist() for ids in pooled]
 
 
 def test_the_pool_needs_leave(monkeypatch):
