@@ -82,7 +82,7 @@ class Encoder:
         self._scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
         from fastattn.text.huggingface import HuggingFaceTokenizer  # needs the tokenizers library
 
-        self._tokenizer = HuggingFaceTokenizer(text.tokenizer, self._max_length, text.lowercase)
+        self._tokenizer = HuggingFaceTokenizer(text.tokenizer, self._max_length, text.lowercase, text.truncation_side)
         self._options = EncodeOptions(text, self._head, self._tokenizer)
         self._plans = VectorPlans(self._tokenizer, self._head, loaded.threads)
 

@@ -6,14 +6,16 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
-from tokenizers import Tokenizer, normalizers
+from tokenizers import Encoding, Tokenizer, normalizers
 
 from fastattn.errors import InputError, TokenizerError
-from fastattn.text.special_tokens import SIDES, kept, read_layout
+from fastattn.text.special_tokens import Layout, kept, longest_first, read_layout
 from fastattn.text.unicode import check_text
+from fastattn.text_spec import TRUNCATION_SIDES
 
 # Texts given to the library at once, which keeps only so many of its large result objects alive.
 BATCH = 1024
@@ -22,6 +24,19 @@ BATCH = 1024
 GREATEST_GROWTH = 1024
 # The library's own threads do not survive a fork, and it waits for them for ever.
 _IMPORTED_BY = os.getpid()
+
+
+class TokenSpans(NamedTuple):
+    """The tokens of a text and where in it they lie, int32.
+
+    ids_T
+    offsets_T2  [start, end) in characters of the str; 0, 0 for special tokens
+    words_T     the number of the word that a token is of, as the tokenizer splits words; -1 for special tokens
+    """
+
+    ids_T: np.ndarray
+    offsets_T2: np.ndarray
+    words_T: np.ndarray
 
 
 class HuggingFaceTokenizer:
@@ -49,8 +64,8 @@ class HuggingFaceTokenizer:
             self._single = read_layout(tokenizer, 1)
         if max_length < max(1, self._single.count):
             raise TokenizerError(f"max_length {max_length} leaves no room for the {self._single.count} special tokens")
-        if truncation_side not in SIDES:
-            raise InputError(f"truncation_side should be one of {', '.join(SIDES)}, is {truncation_side!r}")
+        if truncation_side not in TRUNCATION_SIDES:
+            raise InputError(f"truncation_side should be one of {', '.join(TRUNCATION_SIDES)}, is {truncation_side!r}")
         if lowercase:
             _add_lowercase(tokenizer)
         self._tokenizer = tokenizer
@@ -86,7 +101,7 @@ class HuggingFaceTokenizer:
         Raises InputError for what is no text or holds a lone surrogate, TokenizerError where the file turns out to lack
         what a text needs, an unknown token say.
         """
-        return [self._cut(ids) for ids in self._ids(texts, threads, special=True)]
+        return [np.array(self._cut(ids), dtype=np.int32) for ids in self._ids(texts, threads, special=True)]
 
     def encode_whole(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
         """The ids of each text, however many, without special tokens; otherwise as ``encode``.
@@ -110,30 +125,88 @@ class HuggingFaceTokenizer:
         starts = range(0, len(ids) or 1, max(1, self.room))
         return [self._single.join([ids[start : start + self.room]]) for start in starts]
 
-    def _cut(self, ids: list[int]) -> np.ndarray:
+    def token_types(self, length: int) -> np.ndarray:
+        """The token types of a single text that has ``length`` ids, special ones included, int32."""
+        return self._single.join_types([length - self._single.count])
+
+    def encode_pairs(
+        self, pairs: Sequence[tuple[str, str]], threads: int = 1
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """(ids, token types) of each pair of texts, int32; otherwise as ``encode``.
+
+        Of a pair that is too long, the longer text is cut first, then both alike: transformers' "longest_first".
+        A text that is in several pairs is tokenized once.
+        """
+        layout = self._pair
+        room = self.max_length - layout.count
+        if room < 0:
+            raise TokenizerError(f"max_length {self.max_length} leaves no room for {layout.count} special tokens")
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        whole = dict(zip(texts, self.encode_whole(texts, threads)))
+        ids_B, types_B = [], []
+        for pair in pairs:
+            whole_ids = [whole[text] for text in pair]
+            first, second = map(len, whole_ids)
+            lengths = longest_first(first, second, room)
+            own = [kept(ids, length, self.truncation_side) for ids, length in zip(whole_ids, lengths)]
+            ids_B.append(layout.join(own))
+            types_B.append(layout.join_types(lengths))
+        return ids_B, types_B
+
+    def encode_with_offsets(self, texts: Sequence[str], prompt: str = "", threads: int = 1) -> list[TokenSpans]:
+        """The tokens of each text after ``prompt`` with their places; otherwise as ``encode``.
+
+        Places are of the text as it is given: neither the prompt, whose tokens are as special ones, nor lower case nor
+        other normalization moves them.
+        """
+        check_text(prompt)
+        joined = [prompt + text for text in texts] if prompt else texts
+        return [self._spans(encoding, len(prompt)) for encoding in self._encodings(joined, threads, True, True)]
+
+    @cached_property
+    def _pair(self) -> Layout:
+        with _library_errors():
+            return read_layout(self._tokenizer, 2)
+
+    def _spans(self, encoding: Encoding, prompt: int) -> TokenSpans:
+        """The tokens of a text whose first characters, so many, are a prompt."""
+        offsets_T2 = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
+        words_T = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int32)
+        if prompt:
+            offsets_T2 -= np.int32(prompt)
+            inside = (words_T >= 0) & (offsets_T2[:, 1] > 0)
+            words_T = np.where(inside, words_T - words_T[inside].min(initial=2**31 - 1), -1).astype(np.int32)
+            offsets_T2 = np.maximum(offsets_T2, 0)
+        rows = np.array(self._cut(list(range(len(words_T)))), dtype=np.intp)
+        return TokenSpans(np.array(encoding.ids, dtype=np.int32)[rows], offsets_T2[rows], words_T[rows])
+
+    def _cut(self, ids: list[int]) -> list[int]:
         """The ids of a whole text with its special tokens, cut to ``max_length``.
 
         The library's own truncation would build an object of each part that it cuts off.
         """
-        if len(ids) > self.max_length:
-            before, after = map(len, self._single.ids)
-            own = ids[before : len(ids) - after]
-            ids = ids[:before] + kept(own, self.room, self.truncation_side) + ids[len(ids) - after :]
-        return np.array(ids, dtype=np.int32)
+        if len(ids) <= self.max_length:
+            return ids
+        before, after = map(len, self._single.ids)
+        own = ids[before : len(ids) - after]
+        return ids[:before] + kept(own, self.room, self.truncation_side) + ids[len(ids) - after :]
 
     def _ids(self, texts: Sequence[str], threads: int, special: bool) -> Iterator[list[int]]:
         """The ids of each text, whole, perhaps with its special tokens."""
+        return (encoding.ids for encoding in self._encodings(texts, threads, special, False))
+
+    def _encodings(self, texts: Sequence[str], threads: int, special: bool, offsets: bool) -> Iterator[Encoding]:
+        """The library's encoding of each text, whole, perhaps with special tokens and with offsets in characters."""
         for text in texts:
             check_text(text)
         with _library_errors():
             if len(texts) < 2 or not _may_use_pool(threads):
                 for text in texts:
-                    yield self._tokenizer.encode(text, add_special_tokens=special).ids
+                    yield self._tokenizer.encode(text, add_special_tokens=special)
                 return
+            encode = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
             for start in range(0, len(texts), BATCH):
-                batch = list(texts[start : start + BATCH])
-                for encoding in self._tokenizer.encode_batch_fast(batch, add_special_tokens=special):
-                    yield encoding.ids
+                yield from encode(list(texts[start : start + BATCH]), add_special_tokens=special)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from tokenizers import Tokenizer, models
 
 from fastattn.errors import TokenizerError
 
-SIDES = ("right", "left")
 T = TypeVar("T", np.ndarray, list[int])
 
 
@@ -40,10 +39,11 @@ class Layout:
 
     def join_types(self, lengths: Sequence[int]) -> np.ndarray:
         """The token types of ``join`` for texts of so many ids, int32."""
-        types = [kind for _, kind in self.special[0]]
+        kinds, counts = [kind for _, kind in self.special[0]], [1] * len(self.special[0])
         for length, of_text, after in zip(lengths, self.types, self.special[1:]):
-            types += [of_text] * length + [kind for _, kind in after]
-        return np.array(types, dtype=np.int32)
+            kinds += [of_text, *(kind for _, kind in after)]
+            counts += [length, *[1] * len(after)]
+        return np.repeat(np.array(kinds, dtype=np.int32), counts)
 
 
 def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:
@@ -57,8 +57,9 @@ def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:
     encoding = probe.encode("x") if texts == 1 else probe.encode("x", "x")
     special: list[list[tuple[int, int]]] = [[]]
     types: list[int] = []
-    for index, kind, text in zip(encoding.ids, encoding.type_ids, encoding.sequence_ids):
-        if text is None:
+    places = zip(encoding.ids, encoding.type_ids, encoding.sequence_ids, encoding.special_tokens_mask)
+    for index, kind, text, is_special in places:
+        if is_special:
             special[-1].append((index, kind))
         elif text == len(types):
             types.append(kind)
@@ -74,3 +75,11 @@ def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:
 def kept(ids: T, length: int, side: str) -> T:
     """The ``length`` ids that are left where the others are cut from ``side``."""
     return ids[:length] if side == "right" else ids[max(0, len(ids) - length) :]
+
+
+def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """How many ids of two texts are kept where there is room for ``room``: the longer is cut first, then both alike."""
+    if first + second <= room:
+        return first, second
+    least = min(first, second, room // 2)
+    return (least, room - least) if first <= second else (room - least, least)
