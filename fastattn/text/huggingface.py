@@ -55,6 +55,7 @@ class HuggingFaceTokenizer:
             text = bytes(tokenizer_json).decode("utf-8")
         except UnicodeDecodeError:
             raise TokenizerError("tokenizer.json: not a UTF-8 text") from None
+        _check_tables(text)
         with _library_errors():
             tokenizer = Tokenizer.from_str(text)
         _check_growth(tokenizer)
@@ -218,6 +219,27 @@ def _library_errors() -> Iterator[None]:
         if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)):
             raise
         raise TokenizerError(f"tokenizer.json: {' '.join(str(error).split())}") from None
+
+
+def _check_tables(text: str) -> None:
+    """Raise TokenizerError where a normalizer's table says that it has more bytes than it has.
+
+    The library would allocate them, and end the process if it cannot.
+    """
+    if "charsmap" not in text and "\\u" not in text:
+        return
+    with contextlib.suppress(ValueError, RecursionError):  # what is no JSON is for the library to tell
+        json.loads(text, object_pairs_hook=_check_pairs, parse_int=str, parse_float=str)
+
+
+def _check_pairs(pairs: list[tuple[str, object]]) -> None:
+    for name, value in pairs:
+        if name == "precompiled_charsmap" and isinstance(value, str):
+            length = int.from_bytes(base64.b64decode(value[:8])[:4], "little")
+            if length > len(value):
+                raise TokenizerError(
+                    f"tokenizer.json: a normalizer's table says that it has {length} bytes, and has fewer"
+                )
 
 
 def _check_growth(tokenizer: Tokenizer) -> None:

@@ -1,5 +1,6 @@
 """HuggingFaceTokenizer against transformers' ids (goldens/make_text.py), its threads, and its refusals."""
 
+import base64
 import json
 import os
 
@@ -236,6 +237,17 @@ def test_a_bad_file_is_refused_in_one_line(data):
     with pytest.raises(TokenizerError, match=r"^tokenizer\.json: .+$") as caught:
         HuggingFaceTokenizer(data, 8)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("escaped", [False, True])
+def test_a_table_that_says_it_is_large_is_refused(escaped):
+    table = base64.b64encode((1 << 32 - 1).to_bytes(4, "little") + b"\0" * 20).decode()
+    normalizer = {"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": table}]}
+    data = json.dumps(GOLDEN["tokenizer"] | {"normalizer": normalizer}, ensure_ascii=False)
+    if escaped:
+        data = data.replace("charsmap", "\\u0063harsmap")
+    with pytest.raises(TokenizerError, match="a normalizer's table says that it has 2147483648 bytes, and has fewer"):
+        HuggingFaceTokenizer(data.encode(), 8)
 
 
 def test_what_a_file_lacks_for_a_text_is_a_tokenizer_error():

@@ -136,6 +136,8 @@ def main() -> int:
     options = parser.parse_args()
     faulthandler.enable()
     warnings.simplefilter("error")
+    # Of sound data too: what a search cannot follow is said.
+    warnings.filterwarnings("ignore", "the checkpoint's own settings that are not followed")
     loaded = faults = 0
     with tempfile.TemporaryDirectory() as folder:
         check_sound(Path(folder))
