@@ -68,6 +68,9 @@ def _named_as_today(stored: dict[str, StoredTensor], architecture: Architecture)
         if name in named:
             raise CheckpointError(f"{tensor.where}: {name} is given twice, with and without a prefix or an old name")
         named[name] = tensor
+    for name, twin in architecture.twins.items():
+        if twin in named:
+            named.setdefault(name, named.pop(twin))
     return named
 
 
