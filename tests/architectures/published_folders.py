@@ -26,11 +26,8 @@ def case_of(published: Published) -> Case:
     return Case(published.name, config, "sequence-classification" if published.pooling is None else "encoder")
 
 
-def write(published: Published, folder: Path, config: dict[str, Any] | None = None) -> Path:
-    """The folder; with another config.json where transformers needs one.
-
-    Modules and their configurations are written by hand, in the form of the years in which these models appeared.
-    """
+def write(published: Published, folder: Path) -> None:
+    """The folder; modules and their configurations in the form of the years in which these models appeared."""
     case = case_of(published)
     folder.mkdir(parents=True, exist_ok=True)
     if "feed_forward_type" in case.config:
@@ -38,11 +35,10 @@ def write(published: Published, folder: Path, config: dict[str, Any] | None = No
         (folder / "model.safetensors").write_bytes(safetensors_bytes(tensors))
     else:
         oracle.save(case, oracle.as_transformers_has_it(case.config), folder)
-    write_json(folder / "config.json", config or case.config)
+    write_json(folder / "config.json", case.config)
     _write_tokenizer(published, folder)
     if published.pooling is not None:
         _write_modules(published, folder)
-    return folder
 
 
 def _write_modules(published: Published, folder: Path) -> None:
