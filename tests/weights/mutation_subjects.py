@@ -32,6 +32,7 @@ from tests.weights.containers.shortlist_writer import binary_shortlist
 from tests.weights.ctranslate2 import writer
 from tests.weights.huggingface.marian_cases import CASES, write_files
 from tests.weights.huggingface.marian_cases import make_tensors as marian_mt_tensors
+from tests.weights.huggingface.spm_writer import CONTROL, NORMAL, UNKNOWN, USER, spm_bytes
 from tests.weights.marian import writer as marian_writer
 from tests.weights.mutators import Files, mutate, packed
 
@@ -160,6 +161,41 @@ def bert_files(kind: str = "WordPiece", shards: int = 1) -> Files:
     for i in range(shards):
         files[f"model-{i}.safetensors"] = safetensors_bytes({name: tensors[name] for name in names[i::shards]})
     return files | {"model.safetensors.index.json": _json({"metadata": {}, "weight_map": weight_map})}
+
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "garden", *"abcdeghnrtx", "##x", "##e", "w"]
+SPM_BYTES = spm_bytes(
+    [(b"<unk>", 0, UNKNOWN), (b"<s>", 0, CONTROL), (b"</s>", 0, CONTROL), (b"th", -2, USER)]
+    + [(piece.encode(), -float(i), NORMAL) for i, piece in enumerate(["\u2581", "the", "\u2581w", *"abcdeghnrt"])],
+    rules=True,
+)
+
+
+def older_files(kind: str) -> Files:
+    """A BERT with the tokenizer of another class, of that class's own files."""
+    made: dict[str, dict[str, bytes]] = {
+        "BertTokenizer": {
+            "vocab.txt": "\n".join(WORDS).encode(),
+            "special_tokens_map.json": _json(
+                {"mask_token": {"content": "[MASK]", "lstrip": True}, "cls_token": "[CLS]"}
+            ),
+            "added_tokens.json": _json({"<new>": len(WORDS)}),
+        },
+        "RobertaTokenizer": {
+            "vocab.json": _json(
+                {token: i for i, token in enumerate(["<s>", "</s>", "<unk>", *"\u0120abcdeghnrtx", "th"])}
+            ),
+            "merges.txt": b"#version: 0.2\nt h\n",
+        },
+        "XLMRobertaTokenizer": {"sentencepiece.bpe.model": SPM_BYTES},
+        "AlbertTokenizer": {"spiece.model": SPM_BYTES},
+    }
+    files = bert_files() | made[kind]
+    del files["tokenizer.json"]
+    settings = {"tokenizer_class": kind, "model_max_length": 40, "truncation_side": "left"}
+    if kind == "AlbertTokenizer":
+        settings |= {"cls_token": "<s>", "sep_token": "</s>", "keep_accents": False}
+    return files | {"tokenizer_config.json": _json(settings)}
 
 
 def bert_files_of_pytorch(form: str) -> Files:
@@ -297,6 +333,10 @@ SUBJECTS: dict[str, Subject] = {
     "bert of pytorch": _checkpoint(bert_files_of_pytorch("zip"), Encoder),
     "bert of pytorch, old": _checkpoint(bert_files_of_pytorch("stream"), Encoder),
     "bert of pytorch in shards": _checkpoint(bert_files_of_pytorch("shards"), Encoder),
+    "bert, vocab.txt": _checkpoint(older_files("BertTokenizer"), Encoder),
+    "bert, merges.txt": _checkpoint(older_files("RobertaTokenizer"), Encoder),
+    "bert, sentencepiece.bpe.model": _checkpoint(older_files("XLMRobertaTokenizer"), Encoder),
+    "bert, spiece.model": _checkpoint(older_files("AlbertTokenizer"), Encoder),
     "marianmt": _checkpoint(marian_mt_files("shared", "model.safetensors")),
     "marianmt of pytorch": _checkpoint(marian_mt_files("separate", "pytorch_model.bin")),
     "sentence-transformers": _checkpoint(sentence_transformer_files(), Encoder),
