@@ -96,7 +96,10 @@ DEBERTA = three(
     ODD_HEADS | {"conv_kernel_size": 3, "conv_act": "gelu"},  # v2's xlarge has the convolution
     {"pos_att_type": "c2p", "norm_rel_ebd": "none", "position_buckets": -1, "max_relative_positions": 30},
     {"position_biased_input": True, "type_vocab_size": 2},
-    lengths={0: LONG},
+    ONE_LAYER | {"position_buckets": 256, "max_position_embeddings": 512},  # v3's own, and a text beyond them
+    {"embedding_size": 17, "share_att_key": False, "pos_att_type": ["p2c"]},
+    {"relative_attention": False, "position_biased_input": True, "norm_rel_ebd": "none"},
+    lengths={0: LONG, 5: (600, 1)},
     types=(4,),
-    golden=(0, 2),
+    golden=(0, 2, 5, 6),
 )
