@@ -7,6 +7,7 @@ import numpy as np
 
 from fastattn.layers.attention import CrossAttention, SelfAttention
 from fastattn.layers.attention_positions import AttentionBias
+from fastattn.layers.convolution import Convolved
 from fastattn.layers.embedding import Embedding
 from fastattn.layers.linear import FeedForward
 from fastattn.layers.norm import Norm
@@ -36,6 +37,7 @@ class Stack:
         self.embedding = Embedding(parameters, name, spec)
         self.bias = AttentionBias(parameters, name, spec)
         self.blocks = [_block(parameters, f"{name}.layers.{i}", i, spec) for i in range(spec.layers)]
+        self.convolution = Convolved(parameters, name, spec, spec.convolution) if spec.convolution is not None else None
         self._sublayers: list[Callable[[np.ndarray, Rows], np.ndarray]] = [
             sublayer for block in self.blocks for sublayer in block if sublayer is not None
         ]
@@ -48,8 +50,11 @@ class Stack:
         if self.spec.start_from_zero_embedding:
             ids_N = np.where(rows.positions_N == 0, -1, ids_N).astype(np.int32)
         x_ND = self.embedding(ids_N, rows.positions_N, rows.types_N)
-        for sublayer in self._sublayers:
+        embedded_ND = x_ND if self.convolution is not None else None  # else it does not outlive the first sublayer
+        for place, sublayer in enumerate(self._sublayers):
             x_ND = sublayer(x_ND, rows)
+            if place == 1 and self.convolution is not None:
+                x_ND, embedded_ND = self.convolution(x_ND, embedded_ND, rows), None
         if self.final_norm is not None:
             x_ND = self.final_norm(x_ND)
         if self.spec.output_scale != 1.0:

@@ -24,7 +24,6 @@ NOT_YET: set[str] = {
     "qwen3",
     "gemma3_text",
     "t5",
-    "deberta-v2",
 }
 VOCABULARY = 61
 FIRST_WORD = 5  # ids below are special: padding would shift RoBERTa's positions

@@ -29,7 +29,9 @@ def describe_encoder(
     spec = find_architecture(config).spec(config)
     tokenizer = _read_tokenizer(folder, prefix)
     limit = spec.positions.limit
-    length = max_length or _stated_length(folder, prefix, limit)
+    # what a model without a table of positions was trained for, where the tokenizer says nothing
+    usual = limit or config.integer("max_position_embeddings", 2**31 - 1, minimum=1)
+    length = max_length or _stated_length(folder, prefix, usual)
     return spec, EncoderText(tokenizer=tokenizer, max_length=min(length, limit) if limit else length)
 
 
@@ -37,7 +39,7 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     """The encoder of ``describe_encoder``, perhaps with another text, with its weights."""
     architecture = find_architecture(config)
     stored, where = read_weights(folder, prefix)
-    stored = _named_as_today(stored, architecture)
+    stored = _named_as_today(stored, architecture, config)
     # More layers than tensors are refused before their names fill memory; some share theirs.
     if spec.layers > len(stored) and architecture.numbers is None:
         raise CheckpointError(
@@ -58,11 +60,13 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     )
 
 
-def _named_as_today(stored: dict[str, StoredTensor], architecture: Architecture) -> dict[str, StoredTensor]:
+def _named_as_today(
+    stored: dict[str, StoredTensor], architecture: Architecture, config: JsonObject
+) -> dict[str, StoredTensor]:
     """The tensors that the encoder needs, by current names."""
     named: dict[str, StoredTensor] = {}
     for theirs, tensor in stored.items():
-        name = architecture.current_name(theirs)
+        name = architecture.current_name(theirs, config)
         if name is None:
             continue
         if name in named:
@@ -83,7 +87,6 @@ def _read_tokenizer(folder: Folder, prefix: str) -> bytes:
 
 def _stated_length(folder: Folder, prefix: str, limit: int) -> int:
     """The tokenizer's model_max_length, which is huge if there is no limit; ``limit`` where it says nothing."""
-    limit = limit or 2**31 - 1
     if not folder.contains(prefix + "tokenizer_config.json"):
         return limit
     config = read_object(folder, prefix + "tokenizer_config.json")

@@ -10,6 +10,7 @@ from fastattn.weights.huggingface.encoders.architecture import Architecture
 ENCODERS = {
     "bert": "fastattn.weights.huggingface.encoders.bert",
     "camembert": "fastattn.weights.huggingface.encoders.roberta",
+    "deberta-v2": "fastattn.weights.huggingface.encoders.deberta",
     "roberta": "fastattn.weights.huggingface.encoders.roberta",
     "xlm-roberta": "fastattn.weights.huggingface.encoders.roberta",
 }

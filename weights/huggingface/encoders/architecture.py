@@ -22,6 +22,7 @@ class Architecture:
     ignored   beginnings of the names of tensors that do not affect the last hidden states
     numbers   (config.json) -> the number that each layer has in the file; None: its own
     renamed   old name's end -> the current one
+    unused    (config.json) -> more beginnings to be ignored, of tensors that its settings leave out
     """
 
     spec: Callable[[JsonObject], StackSpec]
@@ -30,15 +31,16 @@ class Architecture:
     ignored: tuple[str, ...] = ()
     numbers: Callable[[JsonObject], list[int]] | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
+    unused: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
 
-    def current_name(self, name: str) -> str | None:
+    def current_name(self, name: str, config: JsonObject) -> str | None:
         """A tensor's name without a prefix, old ends replaced; None if the encoder does not need the tensor."""
         for prefix in self.prefixes:
             name = name.removeprefix(prefix)
         for old, new in self.renamed.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new
-        return None if name.startswith(self.ignored) else name
+        return None if name.startswith(self.ignored + self.unused(config)) else name
 
 
 def count_layers(config: JsonObject, name: str = "num_hidden_layers") -> int:
