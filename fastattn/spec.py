@@ -133,7 +133,9 @@ class Disentangled:
 
     def __post_init__(self) -> None:
         if not (self.to_position or self.to_content):
-            raise CheckpointError("disentangled attention looks from content to positions, or from positions to content")
+            raise CheckpointError(
+                "disentangled attention looks from content to positions, or from positions to content"
+            )
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,9 @@ class Convolution:
         _check_counts(1, width_of_the_convolution=self.width)
         _check_known("activation", self.activation, ACTIVATIONS)
         if self.width % 2 == 0:
-            raise CheckpointError(f"a convolution sees as many rows before as after, which a width of {self.width} is not")
+            raise CheckpointError(
+                f"a convolution sees as many rows before as after, which a width of {self.width} is not"
+            )
 
 
 @dataclass(frozen=True)

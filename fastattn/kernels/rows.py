@@ -46,4 +46,4 @@ def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int)
     lengths_N = np.repeat(np.diff(starts_B1), np.diff(starts_B1))
     found_NM = places_N[:, None] + np.arange(-before, after + 1)
     near_NMD[(found_NM < 0) | (found_NM >= lengths_N[:, None])] = 0
-    return near_NMD.reshape(N, -1)
+    return near_NMD.reshape(N, (before + 1 + after) * D)

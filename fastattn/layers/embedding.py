@@ -99,8 +99,8 @@ POSITIONS: dict[str, Any] = {
 class Embedding:
     """Ids, positions and token types to rows: table[id] * scale + position + type, norm and projection to the width D.
 
-    The last four only where the spec has them, norm and projection in its order. The id -1 embeds to zeros (its position is still added). An id outside
-    the vocabulary, and a type that the model does not have, are InputErrors.
+    The last four only where the spec has them, norm and projection in its order. The id -1 embeds to zeros (its
+    position is still added). An id outside the vocabulary, and a type that the model does not have, are InputErrors.
     """
 
     def __init__(self, parameters: Parameters, stack: str, spec: StackSpec):

@@ -16,6 +16,8 @@ from fastattn.layers.recurrence import RECURRENCES, AverageAttention, SimpleRecu
 from fastattn.layers.rows import Rows
 from fastattn.spec import StackSpec
 
+Sublayer = Callable[[np.ndarray, Rows], np.ndarray]
+
 
 class Block(NamedTuple):
     """The sublayers of a block (Vaswani 2017, section 3.1); the mixer combines the rows of a sequence."""
@@ -37,10 +39,10 @@ class Stack:
         self.embedding = Embedding(parameters, name, spec)
         self.bias = AttentionBias(parameters, name, spec)
         self.blocks = [_block(parameters, f"{name}.layers.{i}", i, spec) for i in range(spec.layers)]
-        self.convolution = Convolved(parameters, name, spec, spec.convolution) if spec.convolution is not None else None
-        self._sublayers: list[Callable[[np.ndarray, Rows], np.ndarray]] = [
-            sublayer for block in self.blocks for sublayer in block if sublayer is not None
-        ]
+        blocks: list[list[Sublayer]] = [[part for part in block if part is not None] for block in self.blocks]
+        if spec.convolution is not None:
+            blocks[0] = [Convolved(parameters, name, spec, spec.convolution, blocks[0])]
+        self._sublayers = [sublayer for block in blocks for sublayer in block]
         self.final_norm = Norm(parameters, f"{name}.final_norm", spec.norms) if spec.norms.final else None
         self.attends = isinstance(self.blocks[0].mixer, SelfAttention)
         self.row_width, self.rounded = self.blocks[0].mixer.row_width, self.blocks[0].mixer.rounded
@@ -50,11 +52,8 @@ class Stack:
         if self.spec.start_from_zero_embedding:
             ids_N = np.where(rows.positions_N == 0, -1, ids_N).astype(np.int32)
         x_ND = self.embedding(ids_N, rows.positions_N, rows.types_N)
-        embedded_ND = x_ND if self.convolution is not None else None  # else it does not outlive the first sublayer
-        for place, sublayer in enumerate(self._sublayers):
+        for sublayer in self._sublayers:
             x_ND = sublayer(x_ND, rows)
-            if place == 1 and self.convolution is not None:
-                x_ND, embedded_ND = self.convolution(x_ND, embedded_ND, rows), None
         if self.final_norm is not None:
             x_ND = self.final_norm(x_ND)
         if self.spec.output_scale != 1.0:

@@ -212,7 +212,7 @@ def attend_tile(
         prefetch_values(table, value[0] + (s + front) * value[1], value[1], value_width)
         multiply_keys_of_few(table, rows + i * width * 4, count, key, s, width, (front, stop), scores)
     else:
-        where, query = (i, block[0] + i, s), rows + i * width * 4
+        where, query = (i, block[0] + i, block[0] + block[1] - 1, s), rows + i * width * 4
         score_keys(form[5], form[6], query, keys, width, front, stop, scores, where, more)
     if finishing or not every or stop < whole:
         span = front, stop, whole

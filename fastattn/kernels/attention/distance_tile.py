@@ -60,10 +60,11 @@ def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads
     panels = -(-(2 * reach + 1) // COLUMNS)
     index_L = np.clip(np.arange(panels * COLUMNS) - reach, -farthest, farthest) + farthest
     tables_XHP = np.empty((len(given), heads.query_heads, panels * heads.width * COLUMNS), np.float32)
-    for table_HP, (x_LE, factor) in zip(tables_XHP, given, strict=True):
-        panels_PCHK = x_LE[index_L].reshape(panels, COLUMNS, heads.query_heads, heads.width)
-        packed_HPKC = table_HP.reshape(heads.query_heads, panels, heads.width, COLUMNS)
-        np.multiply(panels_PCHK.transpose(2, 0, 3, 1), np.float32(factor), out=packed_HPKC)
+    with np.errstate(over="ignore", invalid="ignore"):  # weights may be anything: they are data
+        for table_HP, (x_LE, factor) in zip(tables_XHP, given, strict=True):
+            panels_PCHK = x_LE[index_L].reshape(panels, COLUMNS, heads.query_heads, heads.width)
+            packed_HPKC = table_HP.reshape(heads.query_heads, panels, heads.width, COLUMNS)
+            np.multiply(panels_PCHK.transpose(2, 0, 3, 1), np.float32(factor), out=packed_HPKC)
     layout = (key_LE is not None, query_LE is not None, heads.width, reach - (LANES - 1), reach)
     return PackedDistances(tables_XHP, np.array(layout, np.int64))
 
@@ -141,9 +142,12 @@ def write_strip(head, i, padded, t, s, here, key, scratch):
 
 
 @inner
-def add_distances(head, i, t, query, s, front, stop, score, scratch):
-    """Add to the products of a tile's rows, the block's from i on and queries from t on, and the keys ``front`` to
-    ``stop``, the first of which is s + front, those with the distances' rows."""
+def add_distances(head, place, query, front, stop, score, scratch):
+    """Add to the products of a tile's rows and the keys ``front`` to ``stop`` those with the distances' rows.
+
+    place  the first row's number in the block; its query, the block's last, of which rows beyond are copies; key 0
+    """
+    i, t, end, s = place
     table, queries, width, bound, reach = head
     whole = (stop + LANES - 1) // LANES * LANES
     first = (within(s + front - t - ROWS + 1, bound) + reach) // COLUMNS
@@ -152,12 +156,12 @@ def add_distances(head, i, t, query, s, front, stop, score, scratch):
         multiply_distances(query, table, width, first, last, scratch, WIDE * 4)
     strip = scratch + (ROWS * WIDE + i % STRIP * KEYS) * 4
     for n in range(ROWS):
-        line = score + n * KEYS * 4
-        row = scratch + (n * WIDE + reach - first * COLUMNS) * 4
+        line, m = score + n * KEYS * 4, min(n, end - t)
+        row, near = scratch + (n * WIDE + reach - first * COLUMNS) * 4, strip + m * KEYS * 4
         for c in range(front, whole, LANES):
             total = load(line + c * 4)
             if table != 0:
-                total = total + load(row + within(s + c - t - n, bound) * 4)
+                total = total + load(row + within(s + c - t - m, bound) * 4)
             if queries != 0:
-                total = total + load(strip + (n * KEYS + c) * 4)
+                total = total + load(near + c * 4)
             store(total, line + c * 4)

@@ -41,7 +41,7 @@ def prepare_rows(product, head, i, padded, t, s, here, key, scratch):
 def score_keys(product, head, query, keys, width, front, stop, score, place, scratch):
     """Write the scores of a tile's rows and the packed keys ``front`` to ``stop``, as ``multiply_keys`` does.
 
-    place  the first row's number in the block and its query's, the first packed key's
+    place  the first row's number in the block; its query, the block's last query, the first packed key
     """
     raise NotImplementedError("compiled code only")
 
@@ -121,7 +121,7 @@ def _score_keys(product, head, query, keys, width, front, stop, score, place, sc
 
         def multiply_more(product, head, query, keys, width, front, stop, score, place, scratch):
             multiply_keys(query, keys, width, front, stop, score)
-            add_distances(head, place[0], place[1], query, place[2], front, stop, score, scratch)
+            add_distances(head, place, query, front, stop, score, scratch)
 
         return multiply_more
     from fastattn.kernels.attention.additive_tile import add_keys
