@@ -38,8 +38,8 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     """The encoder of ``describe_encoder``, perhaps with another text, with its weights, and its head if it has one."""
     architecture = find_architecture(config)
     stored, where = read_weights(folder, prefix)
-    stored = _named_as_today(stored, architecture)
-    own = {name: tensor for name, tensor in stored.items() if architecture.needs(name)}
+    stored = _named_as_today(stored, architecture, config)
+    own = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
     # More layers than tensors are refused before their names fill memory; some share theirs.
     if spec.layers > len(own) and architecture.numbers is None:
         raise CheckpointError(
@@ -69,12 +69,14 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     )
 
 
-def _named_as_today(stored: dict[str, StoredTensor], architecture: Architecture) -> dict[str, StoredTensor]:
+def _named_as_today(
+    stored: dict[str, StoredTensor], architecture: Architecture, config: JsonObject
+) -> dict[str, StoredTensor]:
     """The tensors by current names."""
     named: dict[str, StoredTensor] = {}
     for theirs, tensor in stored.items():
         name = architecture.current_name(theirs)
-        if name in named and architecture.needs(name):
+        if name in named and architecture.needs(name, config):
             raise CheckpointError(f"{tensor.where}: {name} is given twice, with and without a prefix or an old name")
         named[name] = tensor
     for name, twin in architecture.twins.items():
