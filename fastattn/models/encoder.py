@@ -1,6 +1,6 @@
 """The Transformer encoder (Vaswani 2017, section 3.1) in every variety of a StackSpec, including BERT."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -53,6 +53,12 @@ class EncoderStack:
             first = end
         none_ND = self.ops.empty((0, self.spec.width), self.stack.embedding.dtype)
         return self.ops.concatenate_rows(parts or [none_ND]), starts_B1
+
+    def states(self, ids_T: np.ndarray) -> Iterator[np.ndarray]:
+        """The rows of one sentence layer by layer, as ``Stack.states`` has them: int32 ids, at least one."""
+        starts_B1 = np.array([0, len(ids_T)], np.int64)
+        positions_T = np.arange(len(ids_T), dtype=np.int32)
+        return self.stack.states(ids_T, WholeRows(self.ops, starts_B1, positions_T, self.stack.bias, self.spec.causal))
 
 
 class EncoderModel:
