@@ -10,6 +10,7 @@ from fastattn.checkpoint import Checkpoint
 from fastattn.text_spec import TranslationText
 from fastattn.verification.comparison import name_states
 from fastattn.verification.frameworks import blaming, framework, silence, versions
+from fastattn.verification.transformers_encoder import FROM_HERE
 
 PACKAGES = ("transformers", "torch")
 
@@ -26,9 +27,9 @@ class MarianTranslator:
         self._source_ids = {token: i for i, token in enumerate(checkpoint.text.source_vocabulary)}
         self._target_ids = {token: i for i, token in enumerate(checkpoint.text.target_vocabulary)}
         with blaming(f"{path}: transformers cannot read it"):
-            self._tokenizer = transformers.MarianTokenizer.from_pretrained(path, local_files_only=True)
+            self._tokenizer = transformers.MarianTokenizer.from_pretrained(path, **FROM_HERE)
             model = transformers.MarianMTModel.from_pretrained(
-                path, attn_implementation="eager", dtype=self._torch.float32, local_files_only=True
+                path, attn_implementation="eager", dtype=self._torch.float32, **FROM_HERE
             )
         self._model = model.eval()
         self._settings = model.generation_config

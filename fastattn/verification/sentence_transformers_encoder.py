@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from fastattn.verification.frameworks import blaming, framework, silence, versions
-from fastattn.verification.transformers_encoder import hidden_states
+from fastattn.verification.transformers_encoder import FROM_HERE, check_class, hidden_states
 
 PACKAGES = ("sentence-transformers", "transformers", "torch")
 
@@ -22,10 +22,11 @@ class SentenceTransformersEncoder:
             self._model = sentence_transformers.SentenceTransformer(
                 str(path),
                 device="cpu",
-                local_files_only=True,
+                **FROM_HERE,
                 model_kwargs={"attn_implementation": "eager", "dtype": torch.float32},
             )
         self._model.eval()
+        check_class(path, self._model[0].auto_model)
         self._prompt = self._model.prompts.get(self._model.default_prompt_name) or ""
 
     def ids(self, text: str) -> list[int]:
