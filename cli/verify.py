@@ -33,7 +33,8 @@ PAST = 1
     epilog="""\b
 Examples:
   fastattn verify minilm
-  fastattn verify ./my-model "A sentence that comes out wrong." --precision int8
+  fastattn verify ./my-model "A sentence that comes out wrong."
+  fastattn verify minilm --precision int8
   fastattn verify ./my-model --json > report.json
 
 \b
@@ -121,7 +122,7 @@ def _model_facts(model: str, checkpoint: "Checkpoint", verification: "Verificati
         "model": model,
         **{name if name != "model" else "kind": value for name, value in model_facts(checkpoint)},
         "here": f"fastattn, {verification.precision}",
-        "there": f"{verification.theirs.name}, float32",
+        "there": f"{verification.source}, float32",
         "bound": f"rows {bounds.rows:g}"
         + (f", log-probabilities {bounds.log_probs:g}" if checkpoint.spec.decoder is not None else ""),
     }

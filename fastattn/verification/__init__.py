@@ -4,6 +4,7 @@ The framework is never a dependency: it is imported only here, and only when a m
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,8 @@ class Verification:
     precision   of the products here; the source framework computes in float32
     bound       see Bounds; None: the precision's own
 
-    Raises InputError where no framework that can be imported reads the checkpoint, or it is not installed.
+    ``source`` names the framework, with versions. Raises InputError where no framework that can be imported reads the
+    checkpoint, or it is not installed.
     """
 
     def __init__(self, path: Path, checkpoint: Checkpoint, precision: str = "auto", bound: float | None = None):
@@ -67,16 +69,15 @@ class Verification:
                 f"{checkpoint.format or 'this'} checkpoints; known: {', '.join(SOURCES)}"
             )
         self.precision = resolve_precision(precision, checkpoint).name
-        self.theirs = SOURCES[checkpoint.format](path, checkpoint)
-        self.ours: EncoderSide | TranslatorSide
-        if isinstance(checkpoint.text, TranslationText):
-            self.ours = FastattnTranslator(path, checkpoint, precision)
-        else:
-            self.ours = FastattnEncoder(path, checkpoint, precision)
+        theirs = SOURCES[checkpoint.format](path, checkpoint)
+        self.source = theirs.name
         self.bounds = Bounds.of_precision(self.precision, bound)
+        self._compare: Callable[[Sequence[str], Bounds], list[Comparison]]
+        if isinstance(checkpoint.text, TranslationText):
+            self._compare = partial(compare_translators, FastattnTranslator(path, checkpoint, precision), theirs)
+        else:
+            self._compare = partial(compare_encoders, FastattnEncoder(path, checkpoint, precision), theirs)
 
     def compare(self, texts: Sequence[str]) -> list[Comparison]:
-        """What was compared in the order of the computation: tokens first, since all depends on them."""
-        if isinstance(self.ours, FastattnTranslator):
-            return compare_translators(self.ours, self.theirs, texts, self.bounds)
-        return compare_encoders(self.ours, self.theirs, texts, self.bounds)
+        """What was compared, in the order of the computation: tokens first, since all depends on them."""
+        return self._compare(texts, self.bounds)

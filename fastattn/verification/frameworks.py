@@ -44,7 +44,7 @@ def blaming(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         told = " ".join(str(error).split())
-        raise CheckpointError(f"{what}: {type(error).__name__}: {told[:500]}") from error
+        raise CheckpointError(f"{what}: {type(error).__name__}: {told[:200]}") from error
 
 
 def silence(transformers: Any) -> None:

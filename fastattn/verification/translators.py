@@ -99,8 +99,9 @@ class FastattnTranslator:
 
     def translate(self, source: Sequence[str], beam_size: int, lengths: tuple[int, int]) -> list[str]:
         least, most = lengths
-        limits = {"min_decoding_length": least, "max_decoding_length": most}
-        (found,) = self._translator.translate_tokens([source], beam_size=beam_size, sampling_topk=1, **limits)
+        (found,) = self._translator.translate_tokens(
+            [source], beam_size=beam_size, sampling_topk=1, min_decoding_length=least, max_decoding_length=most
+        )
         return found.tokens
 
 
