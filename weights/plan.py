@@ -54,7 +54,8 @@ class FirstRow:
 class Part:
     """The sources of a canonical tensor.
 
-    names   arrays of equal shapes, concatenated by rows; None: a vector of zeros
+    names   arrays, concatenated by rows; None: a vector of zeros
+    rows    of each array; (): all have equal shapes
     ends    the file's names for weight and bias
     transposed  matrices are stored as [inputs, outputs]
     flat    a vector of n numbers may be stored as [1, n]
@@ -67,6 +68,7 @@ class Part:
     """
 
     names: tuple[str | None, ...]
+    rows: tuple[int, ...] = ()
     ends: tuple[str, str] = ("weight", "bias")
     transposed: bool = False
     flat: bool = False
@@ -78,11 +80,18 @@ class Part:
     shape: Shape = ()
 
     @property
+    def row_counts(self) -> tuple[int, ...]:
+        """The rows that each array gives to the tensor."""
+        return self.rows or (self.shape[0] // max(1, len(self.names)),) * len(self.names)
+
+    @property
     def sources(self) -> dict[str, Shape]:
         """{name: expected shape} of the arrays."""
-        rows, *columns = self.shape
-        shape = (rows // max(1, len(self.names)) * self.piece[1] + self.skip, *columns)
-        shapes = {name: shape[::-1] if self.transposed else shape for name in self.names if name is not None}
+        shapes: dict[str, Shape] = {}
+        for name, rows in zip(self.names, self.row_counts):
+            if name is not None:
+                shape = (rows * self.piece[1] + self.skip, *self.shape[1:])
+                shapes[name] = shape[::-1] if self.transposed else shape
         return shapes | ({self.plus.name: (self.plus.rows, self.shape[-1])} if self.plus else {})
 
     def is_absent(self, stored: Mapping[str, Array]) -> bool:
@@ -112,11 +121,11 @@ def canonical_tensors(
 
 
 def plan_tensors(
-    table: Mapping[str, Part], spec: ModelSpec, numbers: Mapping[str, Sequence[int]] | None = None
+    table: Mapping[str, Part], spec: ModelSpec, numbers: Mapping[str, Sequence[int | str]] | None = None
 ) -> dict[str, Part]:
     """The table's entry for each tensor of the architecture, with its names and shape filled in.
 
-    numbers  the numbers of a stack's layers in the file; None: from 0
+    numbers  what a stack's layers have in the file in place of #; None: their numbers from 0
     """
     parts = {}
     for name, shape in tensor_shapes(spec).items():
@@ -189,9 +198,12 @@ def _make(part: Part, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
         return part.absent(part.shape)
     made: Tensor
     if len(part.shape) == 1:
-        size = part.shape[0] // len(part.names)
-        vectors = [zeros((size,)) if name is None else _cut(part, stored[name].vector) for name in part.names]
-        made = _joined(vectors)
+        made = _joined(
+            [
+                zeros((rows,)) if name is None else _cut(part, stored[name].vector)
+                for name, rows in zip(part.names, part.row_counts)
+            ]
+        )
     else:
         arrays = [stored[name].matrix(part.transposed) for name in part.names if name is not None]
         made = _joined([_cut(part, array) for array in arrays])
