@@ -64,6 +64,7 @@ compare with, 3 a checkpoint that one of the two sides cannot read.
 @click.option(
     "--bound",
     type=click.FloatRange(min=0),
+    metavar="NUMBER",
     help="The most that rows may differ, relatively, and log-probabilities (default: 0.0001 and 0.001 in float32, "
     "more in other precisions).",
 )

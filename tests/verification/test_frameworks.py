@@ -2,11 +2,15 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fastattn.errors import CheckpointError, InputError
+from fastattn.text_spec import TranslationText
+from fastattn.verification.ctranslate2_translator import CTranslate2Translator
 from fastattn.verification.frameworks import blaming, framework
+from fastattn.weights import read
 from tests.cli.test_cli import fail, succeed
 from tests.test_encoder_checkpoints import _write_folder
 from tests.verification.encoder_folders import write_bert
@@ -51,6 +55,17 @@ def test_a_format_without_a_framework(tmp_path: Path) -> None:
     succeed("convert", write_bert(tmp_path / "bert"), tmp_path / "own", "--precision", "float32")
     line = fail(2, "verify", tmp_path / "own")
     assert f"{tmp_path}/own: no source framework to compare with" in line and "fastattn checkpoints" in line
+
+
+def test_what_ctranslate2_has_no_side_for(tmp_path: Path) -> None:
+    text = read(write_bert(tmp_path / "bert")).text
+    folder = tmp_path / "package"
+    encoder, translator = SimpleNamespace(text=text), SimpleNamespace(text=TranslationText(("a",), ("b",)))
+    with pytest.raises(InputError, match="package: verify compares translation models with CTranslate2"):
+        CTranslate2Translator(folder, encoder)  # type: ignore[arg-type]
+    folder.write_bytes(b"PK")
+    with pytest.raises(InputError, match="package: CTranslate2 reads no archives; unpack it"):
+        CTranslate2Translator(folder, translator)  # type: ignore[arg-type]
 
 
 def test_a_framework_that_fails_is_one_line() -> None:
