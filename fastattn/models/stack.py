@@ -39,10 +39,10 @@ class Stack:
         self.embedding = Embedding(parameters, name, spec)
         self.bias = AttentionBias(parameters, name, spec)
         self.blocks = [_block(parameters, f"{name}.layers.{i}", i, spec) for i in range(spec.layers)]
-        blocks: list[list[Sublayer]] = [[part for part in block if part is not None] for block in self.blocks]
+        self._parts: list[list[Sublayer]] = [[part for part in block if part is not None] for block in self.blocks]
         if spec.convolution is not None:
-            blocks[0] = [Convolved(parameters, name, spec, spec.convolution, blocks[0])]
-        self._sublayers = [sublayer for block in blocks for sublayer in block]
+            self._parts[0] = [Convolved(parameters, name, spec, spec.convolution, self._parts[0])]
+        self._sublayers = [sublayer for parts in self._parts for sublayer in parts]
         self.final_norm = Norm(parameters, f"{name}.final_norm", spec.norms) if spec.norms.final else None
         self.attends = isinstance(self.blocks[0].mixer, SelfAttention)
         self.row_width, self.rounded = self.blocks[0].mixer.row_width, self.blocks[0].mixer.rounded
@@ -58,10 +58,9 @@ class Stack:
         """x_ND after the embedding, after each block and at the end: what a call returns, with the same bits."""
         x_ND = self._embedded(ids_N, rows)
         yield x_ND
-        for block in self.blocks:
-            for sublayer in block:
-                if sublayer is not None:
-                    x_ND = sublayer(x_ND, rows)
+        for parts in self._parts:
+            for sublayer in parts:
+                x_ND = sublayer(x_ND, rows)
             yield x_ND
         yield self._finished(x_ND)
 

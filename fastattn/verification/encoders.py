@@ -58,7 +58,8 @@ class FastattnEncoder:
         self._encoder = Encoder(path, precision)
         # What the Encoder has packed is mapped, not packed again.
         self._model = load_model(checkpoint, precision, None, None, keep_packed=True).model
-        self._tokenizer = HuggingFaceTokenizer(text.tokenizer, self._encoder.max_length, text.lowercase)
+        longest = self._encoder.max_length
+        self._tokenizer = HuggingFaceTokenizer(text.tokenizer, longest, text.lowercase, text.truncation_side)
         self._prompt = text.prompts.get(text.default_prompt or "", "")
 
     def ids(self, text: str) -> list[int]:
