@@ -254,6 +254,8 @@ class StackSpec:
             raise CheckpointError("disentangled attention looks both ways, and each of its heads has keys of its own")
         if self.local is not None and max(self.local.layers, default=0) >= self.layers:
             raise CheckpointError(f"layer {max(self.local.layers)} should be local, but there are {self.layers} layers")
+        if self.norms.output and (self.cross_attention or self.recurrence is not None):
+            raise CheckpointError("norms of outputs go with self-attention alone")
         if self.recurrence is not None and self.positions.inside_attention:
             raise CheckpointError(
                 f"{self.positions.kind} positions act inside an attention, {self.recurrence.kind} has none"

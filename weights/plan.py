@@ -54,7 +54,8 @@ class FirstRow:
 class Part:
     """The sources of a canonical tensor.
 
-    names   arrays of equal shapes, concatenated by rows; None: a vector of zeros
+    names   arrays, concatenated by rows; None: a vector of zeros
+    rows    of each array; (): all have equal shapes
     ends    the file's names for weight and bias
     transposed  matrices are stored as [inputs, outputs]
     flat    a vector of n numbers may be stored as [1, n]
@@ -69,6 +70,7 @@ class Part:
     """
 
     names: tuple[str | None, ...]
+    rows: tuple[int, ...] = ()
     ends: tuple[str, str] = ("weight", "bias")
     transposed: bool = False
     flat: bool = False
@@ -81,13 +83,21 @@ class Part:
     shape: Shape = ()
 
     @property
+    def row_counts(self) -> tuple[int, ...]:
+        """The rows that each array gives to the tensor."""
+        return self.rows or (self.shape[0] // max(1, len(self.names)),) * len(self.names)
+
+    @property
     def sources(self) -> dict[str, Shape]:
         """{name: expected shape} of the arrays."""
-        rows, *columns = self.shape
+        shapes: dict[str, Shape] = {}
+        columns = self.shape[1:]
         if self.kernel and columns:
-            columns = [columns[0] // self.kernel, self.kernel]
-        shape = (rows // max(1, len(self.names)) * self.piece[1] + self.skip, *columns)
-        shapes = {name: shape[::-1] if self.transposed else shape for name in self.names if name is not None}
+            columns = (columns[0] // self.kernel, self.kernel)
+        for name, rows in zip(self.names, self.row_counts):
+            if name is not None:
+                shape = (rows * self.piece[1] + self.skip, *columns)
+                shapes[name] = shape[::-1] if self.transposed else shape
         return shapes | ({self.plus.name: (self.plus.rows, self.shape[-1])} if self.plus else {})
 
     def is_absent(self, stored: Mapping[str, Array]) -> bool:
@@ -117,11 +127,11 @@ def canonical_tensors(
 
 
 def plan_tensors(
-    table: Mapping[str, Part], spec: ModelSpec, numbers: Mapping[str, Sequence[int]] | None = None
+    table: Mapping[str, Part], spec: ModelSpec, numbers: Mapping[str, Sequence[int | str]] | None = None
 ) -> dict[str, Part]:
     """The table's entry for each tensor of the architecture, with its names and shape filled in.
 
-    numbers  the numbers of a stack's layers in the file; None: from 0
+    numbers  what a stack's layers have in the file in place of #; None: their numbers from 0
     """
     parts = {}
     for name, shape in tensor_shapes(spec).items():
@@ -194,12 +204,15 @@ def _make(part: Part, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
         return part.absent(part.shape)
     made: Tensor
     if len(part.shape) == 1:
-        size = part.shape[0] // len(part.names)
-        vectors = [zeros((size,)) if name is None else _cut(part, stored[name].vector) for name in part.names]
-        made = _joined(vectors)
+        made = _joined(
+            [
+                zeros((rows,)) if name is None else _cut(part, stored[name].vector)
+                for name, rows in zip(part.names, part.row_counts)
+            ]
+        )
     elif part.kernel:
-        (name,) = part.sources
-        weight_OIC = stored[name].vector.reshape(part.sources[name])
+        ((name, shape),) = part.sources.items()
+        weight_OIC = stored[name].vector.reshape(shape)
         made = np.ascontiguousarray(weight_OIC.transpose(0, 2, 1)).reshape(part.shape)
     else:
         arrays = [stored[name].matrix(part.transposed) for name in part.names if name is not None]

@@ -9,6 +9,7 @@ from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.encoders import find_architecture
 from fastattn.weights.huggingface.encoders.architecture import Architecture
+from fastattn.weights.huggingface.tokenizer import read_text
 from fastattn.weights.huggingface.weights import MISFIT, read_weights, stored_precision
 from fastattn.weights.plan import check_parts, make_tensors, plan_tensors
 
@@ -27,12 +28,7 @@ def describe_encoder(
 ) -> tuple[StackSpec, EncoderText]:
     """(spec, text) of ``read_encoder``, without its weights, which may not be downloaded yet (``hub``)."""
     spec = find_architecture(config).spec(config)
-    tokenizer = _read_tokenizer(folder, prefix)
-    limit = spec.positions.limit
-    # what a model without a table of positions was trained for, where the tokenizer says nothing
-    usual = limit or config.integer("max_position_embeddings", 2**31 - 1, minimum=1)
-    length = max_length or _stated_length(folder, prefix, usual)
-    return spec, EncoderText(tokenizer=tokenizer, max_length=min(length, limit) if limit else length)
+    return spec, read_text(folder, prefix, config, spec, max_length)
 
 
 def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, text: EncoderText) -> Checkpoint:
@@ -72,22 +68,7 @@ def _named_as_today(
         if name in named:
             raise CheckpointError(f"{tensor.where}: {name} is given twice, with and without a prefix or an old name")
         named[name] = tensor
+    for name, twin in architecture.twins.items():
+        if twin in named:
+            named.setdefault(name, named.pop(twin))
     return named
-
-
-def _read_tokenizer(folder: Folder, prefix: str) -> bytes:
-    # sentence-transformers stores it in the transformer module's folder, old versions sometimes only at the top.
-    for name in (prefix + "tokenizer.json", "tokenizer.json"):
-        if folder.contains(name):
-            return bytes(folder.read(name))
-    raise CheckpointError(
-        f"{folder.where(prefix + 'tokenizer.json')}: no such file; save the model with a fast tokenizer"
-    )
-
-
-def _stated_length(folder: Folder, prefix: str, limit: int) -> int:
-    """The tokenizer's model_max_length, which is huge if there is no limit; ``limit`` where it says nothing."""
-    if not folder.contains(prefix + "tokenizer_config.json"):
-        return limit
-    config = read_object(folder, prefix + "tokenizer_config.json")
-    return config.integer("model_max_length", limit, minimum=1)

@@ -20,18 +20,20 @@ class Architecture:
     table     (config.json, the stack) -> where its tensors come from
     prefixes  what may precede all its tensors' names, where a head lies beside the encoder
     ignored   beginnings of the names of tensors that do not affect the last hidden states
-    numbers   (config.json) -> the number that each layer has in the file; None: its own
+    numbers   (config.json) -> what each layer has in the file in place of its number; None: its number
     renamed   old name's end -> the current one
     unused    (config.json) -> more beginnings to be ignored, of tensors that its settings leave out
+    twins     name -> that under which some files have the same tensor, or have it too
     """
 
     spec: Callable[[JsonObject], StackSpec]
     table: Callable[[JsonObject, StackSpec], Mapping[str, Part]]
     prefixes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
-    numbers: Callable[[JsonObject], list[int]] | None = None
+    numbers: Callable[[JsonObject], list[str]] | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
     unused: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
+    twins: Mapping[str, str] = field(default_factory=dict)
 
     def current_name(self, name: str, config: JsonObject) -> str | None:
         """A tensor's name without a prefix, old ends replaced; None if the encoder does not need the tensor."""
@@ -101,3 +103,14 @@ def rotary(config: JsonObject, width: int, base: float, kind: str = "", old: str
             f"above zero, got {turned}, {base:g} and {scale:g}"
         )
     return Rotary(turned, base, interleaved=False, scale=scale)
+
+
+def local_layers(config: JsonObject, layers: int, is_local: Callable[[int], bool]) -> tuple[int, ...]:
+    """The numbers of the layers of local attention; ``is_local`` says it where config.json has no ``layer_types``."""
+    if not config.has("layer_types"):
+        return tuple(i for i in range(layers) if is_local(i))
+    kinds = config.values["layer_types"]
+    known = ("full_attention", "sliding_attention")
+    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in known for kind in kinds):
+        raise config.error("layer_types", f"{' or '.join(known)} for each of {layers} layers", kinds)
+    return tuple(i for i, kind in enumerate(kinds) if kind == known[1])

@@ -35,9 +35,13 @@ IGNORED = ("embeddings.position_ids", "embeddings.token_type_ids", "pooler.", "c
 OLD_NORM_ENDS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
-def bert_spec(config: JsonObject, skipped: int = 0) -> StackSpec:
-    """The stack; ``skipped``: how many first rows of the table of positions no token has."""
-    refuse(config, position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
+def bert_spec(config: JsonObject, skipped: int = 0, positions: str = "absolute") -> StackSpec:
+    """The stack.
+
+    skipped    how many first rows of the table of positions no token has
+    positions  their name in config.json
+    """
+    refuse(config, position_embedding_type=positions, is_decoder=False, add_cross_attention=False)
     attention = even_heads(config)
     return StackSpec(
         layers=count_layers(config),
