@@ -211,8 +211,8 @@ def _make(part: Part, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
             ]
         )
     elif part.kernel:
-        ((name, shape),) = part.sources.items()
-        weight_OIC = stored[name].vector.reshape(shape)
+        (name,) = part.sources
+        weight_OIC = stored[name].vector.reshape(part.sources[name])
         made = np.ascontiguousarray(weight_OIC.transpose(0, 2, 1)).reshape(part.shape)
     else:
         arrays = [stored[name].matrix(part.transposed) for name in part.names if name is not None]

@@ -22,8 +22,8 @@ class Architecture:
     ignored   beginnings of the names of tensors that do not affect the last hidden states
     numbers   (config.json) -> what each layer has in the file in place of its number; None: its number
     renamed   old name's end -> the current one
-    unused    (config.json) -> more beginnings to be ignored, of tensors that its settings leave out
     twins     name -> that under which some files have the same tensor, or have it too
+    unused    (config.json) -> more beginnings to be ignored, of tensors that its settings leave out
     """
 
     spec: Callable[[JsonObject], StackSpec]
@@ -32,8 +32,8 @@ class Architecture:
     ignored: tuple[str, ...] = ()
     numbers: Callable[[JsonObject], list[str]] | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
-    unused: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
     twins: Mapping[str, str] = field(default_factory=dict)
+    unused: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
 
     def current_name(self, name: str, config: JsonObject) -> str | None:
         """A tensor's name without a prefix, old ends replaced; None if the encoder does not need the tensor."""
