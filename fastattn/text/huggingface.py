@@ -55,6 +55,7 @@ class HuggingFaceTokenizer:
             text = bytes(tokenizer_json).decode("utf-8")
         except UnicodeDecodeError:
             raise TokenizerError("tokenizer.json: not a UTF-8 text") from None
+        _check_tables(text)
         with _library_errors():
             tokenizer = Tokenizer.from_str(text)
         _check_growth(tokenizer)
@@ -115,16 +116,6 @@ class HuggingFaceTokenizer:
         """The most ids of a text's own that ``encode`` keeps."""
         return self.max_length - self._single.count
 
-    def windows(self, ids: np.ndarray) -> list[np.ndarray]:
-        """The ids of a whole text in as few parts as fit, each with the special tokens around it, int32.
-
-        At least one part. Raises TokenizerError where the special tokens leave no room for others.
-        """
-        if self.room < 1 and len(ids):
-            raise TokenizerError(f"max_length {self.max_length} has room for the special tokens alone")
-        starts = range(0, len(ids) or 1, max(1, self.room))
-        return [self._single.join([ids[start : start + self.room]]) for start in starts]
-
     def token_types(self, length: int) -> np.ndarray:
         """The token types of a single text that has ``length`` ids, special ones included, int32."""
         return self._single.join_types([length - self._single.count])
@@ -141,8 +132,11 @@ class HuggingFaceTokenizer:
         room = self.max_length - layout.count
         if room < 0:
             raise TokenizerError(f"max_length {self.max_length} leaves no room for {layout.count} special tokens")
-        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-        whole = dict(zip(texts, self.encode_whole(texts, threads)))
+        texts = [text for pair in pairs for text in pair]
+        for text in texts:
+            check_text(text)
+        once = list(dict.fromkeys(texts))
+        whole = dict(zip(once, self.encode_whole(once, threads)))
         ids_B, types_B = [], []
         for pair in pairs:
             whole_ids = [whole[text] for text in pair]
@@ -218,6 +212,27 @@ def _library_errors() -> Iterator[None]:
         if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)):
             raise
         raise TokenizerError(f"tokenizer.json: {' '.join(str(error).split())}") from None
+
+
+def _check_tables(text: str) -> None:
+    """Raise TokenizerError where a normalizer's table says that it has more bytes than it has.
+
+    The library would allocate them, and end the process if it cannot.
+    """
+    if "charsmap" not in text and "\\u" not in text:
+        return
+    with contextlib.suppress(ValueError, RecursionError):  # what is no JSON is for the library to tell
+        json.loads(text, object_pairs_hook=_check_pairs, parse_int=str, parse_float=str)
+
+
+def _check_pairs(pairs: list[tuple[str, object]]) -> None:
+    for name, value in pairs:
+        if name == "precompiled_charsmap" and isinstance(value, str):
+            length = int.from_bytes(base64.b64decode(value[:8])[:4], "little")
+            if length > len(value):
+                raise TokenizerError(
+                    f"tokenizer.json: a normalizer's table says that it has {length} bytes, and has fewer"
+                )
 
 
 def _check_growth(tokenizer: Tokenizer) -> None:

@@ -25,6 +25,11 @@ from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.folder import Directory
 from fastattn.weights.native import convert
 from tests import GOLDENS
+from tests.architectures.case import Case
+from tests.architectures.cases import GOLDEN_CASES
+from tests.architectures.drawing import draw_all
+from tests.architectures.folders import write_folder
+from tests.architectures.goldens import read_goldens
 from tests.weights.containers import safetensors_writer
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.containers.safetensors_writer import MEAN_POOLING, safetensors_bytes
@@ -311,6 +316,14 @@ def _checkpoint(files: Files, kind: type = Translator, folder: str = "") -> Subj
     return Subject(files, lambda path: kind(path / folder, threads=1), use)  # type: ignore[arg-type]
 
 
+def architecture_files(case: Case) -> Files:
+    """A little encoder of an architecture, its weights drawn."""
+    shapes, _ = read_goldens(case)
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_folder(Path(folder), case.config, draw_all(shapes, case.seed))
+        return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+
+
 TOKENS = ("</s>", "<unk>", *(f"▁w{i}" for i in range(18)))
 LISTS = [[s % 7, 19 - s, s] if s % 3 else [] for s in range(len(TOKENS))]
 LEXICON = "".join(f"{TOKENS[t]} {TOKENS[s]} {1 / (t + 2):.3f}\n" for s, targets in enumerate(LISTS) for t in targets)
@@ -355,6 +368,9 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "pulled zip": Subject(archive_files("pulled.zip"), _unpack, lambda nothing: None),
     "pulled tar": Subject(archive_files("pulled.tar.gz"), _unpack, lambda nothing: None),
+} | {
+    case.name: _checkpoint(architecture_files(case), Encoder)
+    for case in {case.model_type: case for case in GOLDEN_CASES if case.task == "encoder" and not case.not_yet}.values()
 } | {
     f"spm {kind}": Subject({"spm.model": (GOLDENS / f"text_{kind}.model").read_bytes()}, _spm, _segment)  # type: ignore[arg-type]
     for kind in ("unigram_symbols", "bpe_bytes", "characters", "words", "unigram_suffix")

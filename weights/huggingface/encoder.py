@@ -35,7 +35,7 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     """The encoder of ``describe_encoder``, perhaps with another text, with its weights."""
     architecture = find_architecture(config)
     stored, where = read_weights(folder, prefix)
-    stored = _named_as_today(stored, architecture)
+    stored = _named_as_today(stored, architecture, config)
     # More layers than tensors are refused before their names fill memory; some share theirs.
     if spec.layers > len(stored) and architecture.numbers is None:
         raise CheckpointError(
@@ -56,11 +56,13 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     )
 
 
-def _named_as_today(stored: dict[str, StoredTensor], architecture: Architecture) -> dict[str, StoredTensor]:
+def _named_as_today(
+    stored: dict[str, StoredTensor], architecture: Architecture, config: JsonObject
+) -> dict[str, StoredTensor]:
     """The tensors that the encoder needs, by current names."""
     named: dict[str, StoredTensor] = {}
     for theirs, tensor in stored.items():
-        name = architecture.current_name(theirs)
+        name = architecture.current_name(theirs, config)
         if name is None:
             continue
         if name in named:
