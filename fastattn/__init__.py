@@ -11,6 +11,7 @@ from fastattn._version import VERSION as __version__
 
 if TYPE_CHECKING:
     from fastattn import mechanisms
+    from fastattn.cross_encoder import CrossEncoder
     from fastattn.decoding.options import DecodingOptions, Step
     from fastattn.encoder import Encoder
     from fastattn.errors import FastattnError
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from fastattn.quantized_vectors import quantize_vectors
     from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
     from fastattn.runtime.threads import set_threading, use_threads
+    from fastattn.text_classifier import TextClassifier
     from fastattn.translator import Translator
 
 __all__ = [
     "AttentionPlot",
     "BlockMask",
+    "CrossEncoder",
     "DecodingOptions",
     "Encoder",
     "ExecutionStats",
@@ -38,6 +41,7 @@ __all__ = [
     "ProjectionWeights",
     "Score",
     "Step",
+    "TextClassifier",
     "TokenTranslation",
     "Translation",
     "Translator",
@@ -58,6 +62,7 @@ __all__ = [
 _HOMES = {
     "AttentionPlot": ("fastattn.plot", "AttentionPlot"),
     "BlockMask": ("fastattn.functional.block_mask", "BlockMask"),
+    "CrossEncoder": ("fastattn.cross_encoder", "CrossEncoder"),
     "DecodingOptions": ("fastattn.decoding.options", "DecodingOptions"),
     "Encoder": ("fastattn.encoder", "Encoder"),
     "ExecutionStats": ("fastattn.results", "ExecutionStats"),
@@ -67,6 +72,7 @@ _HOMES = {
     "ProjectionWeights": ("fastattn.functional.multi_head", "ProjectionWeights"),
     "Score": ("fastattn.results", "Score"),
     "Step": ("fastattn.decoding.options", "Step"),
+    "TextClassifier": ("fastattn.text_classifier", "TextClassifier"),
     "TokenTranslation": ("fastattn.results", "TokenTranslation"),
     "Translation": ("fastattn.results", "Translation"),
     "Translator": ("fastattn.translator", "Translator"),

@@ -7,17 +7,13 @@ import numpy as np
 
 from fastattn.errors import InputError, described
 from fastattn.long_text import LONG
+from fastattn.prompts import find_prompt
 from fastattn.quantized_vectors import check_output_dtype, checked_ranges
 from fastattn.text_spec import EncoderText
 from fastattn.vector_head import VectorHead, VectorOptions
 
 if TYPE_CHECKING:  # with the tokenizers library, which an import of an Encoder does without
     from fastattn.text.huggingface import HuggingFaceTokenizer
-
-# A query or a document has the prompt of that name, none where the checkpoint has none, and never the default one.
-# sentence-transformers 6.2 means to try "passage" and "corpus" next for a document, but gives each model a prompt
-# "document", an empty one if need be, and so never does. Vectors are to be the same.
-TASKS = (None, "query", "document")
 
 
 class EncodeOptions:
@@ -60,25 +56,8 @@ class EncodeOptions:
         )
 
     def prompt(self, task: str | None, name: str | None, prompt: str | None) -> str:
-        """What is put before every text: that text, the prompt of that name, the task's, or else the default one."""
-        if task not in TASKS:
-            raise InputError(f"unknown task {described(task)}; known: query, document")
-        if name is not None and prompt is not None:
-            raise InputError("give prompt or prompt_name, not both")
-        if prompt is not None:
-            if not isinstance(prompt, str):
-                raise InputError(f"prompt must be a str, got {type(prompt).__name__}")
-            return prompt
-        prompts = self._text.prompts
-        if name is None:
-            usual = self._text.default_prompt if task is None else task
-            return "" if usual is None else prompts.get(usual, "")
-        if not isinstance(name, str):
-            raise InputError(f"prompt_name must be a str, got {type(name).__name__}")
-        if name not in prompts:
-            known = f"known: {', '.join(prompts)}" if prompts else "this checkpoint has none"
-            raise InputError(f"unknown prompt_name {name!r}; {known}; prompt is for a text of your own")
-        return prompts[name]
+        """What is put before every text, see ``find_prompt``."""
+        return find_prompt(self._text, name, prompt, task)
 
     def _prompt_rows(self, prefix: str) -> int:
         """How many of a text's first rows are the prompt's: its ids, less a special one at the end."""

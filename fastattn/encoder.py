@@ -10,16 +10,13 @@ import numpy as np
 
 from fastattn.checkpoint import Checkpoint
 from fastattn.encode_options import EncodeOptions
-from fastattn.encoding import LEAST_ROWS, Batch, EncodingWorker
-from fastattn.errors import CheckpointError, InputError, check_bool, check_count
-from fastattn.loaded_model import load_model
+from fastattn.errors import InputError, check_bool, check_count, check_text, check_texts
+from fastattn.loaded_encoder import LoadedEncoder, encoder_parts
 from fastattn.long_text import TextTooLongError
 from fastattn.ops import Ops
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan, awaited
-from fastattn.scheduling.scheduler import Scheduler
 from fastattn.similarity import similarity, similarity_pairwise
-from fastattn.text_spec import EncoderText
 from fastattn.vector_head import VectorHead, VectorOptions, check_vectors
 from fastattn.vector_plans import VectorPlans
 from fastattn.weights import read
@@ -63,26 +60,12 @@ class Encoder:
     def _build(
         self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep: bool = False
     ) -> None:
-        text = checkpoint.text
-        if not isinstance(text, EncoderText):
-            raise CheckpointError(
-                f"an encoder's checkpoint is expected, this one is an {checkpoint.spec.kind} model's: "
-                "use Translator, or fastattn translate"
-            )
-        spec = checkpoint.spec.encoder
-        if spec is None or checkpoint.spec.decoder is not None:
-            raise CheckpointError(f"expected an encoder's checkpoint, got {checkpoint.spec.kind!r}")
+        text, spec = encoder_parts(checkpoint)
         check_vectors(text, spec.width)
-        self._loaded = loaded = load_model(checkpoint, precision, threads, ops, keep)
-        self._text = text
+        self._encoder = encoder = LoadedEncoder(checkpoint.without_head(), precision, threads, ops, keep)
+        self._text, self._tokenizer, self._scheduler = text, encoder.tokenizer, encoder.scheduler
+        self._loaded = loaded = encoder.loaded
         self._head = VectorHead(text, spec.width, loaded.ops)
-        max_positions = spec.positions.limit
-        self._max_length = min(text.max_length, max_positions) if max_positions else text.max_length
-        make_worker = partial(EncodingWorker, loaded.model)
-        self._scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
-        from fastattn.text.huggingface import HuggingFaceTokenizer  # needs the tokenizers library
-
-        self._tokenizer = HuggingFaceTokenizer(text.tokenizer, self._max_length, text.lowercase, text.truncation_side)
         self._options = EncodeOptions(text, self._head, self._tokenizer)
         self._plans = VectorPlans(self._tokenizer, self._head, loaded.threads)
 
@@ -99,7 +82,7 @@ class Encoder:
     @property
     def max_length(self) -> int:
         """The most ids of a text, special ones included; longer texts are cut."""
-        return self._max_length
+        return self._encoder.max_length
 
     def encode(
         self,
@@ -155,9 +138,9 @@ class Encoder:
         if not check_bool("convert_to_numpy", convert_to_numpy):
             raise InputError("convert_to_numpy must be True: vectors are NumPy arrays")
         if isinstance(texts, str):
-            return self._scheduler.run_alone(partial(self._plans.plan, [texts], options), self._encode_alone)[0]
+            return self._encoder.run_alone(partial(self._plans.plan, [texts], options))[0]
         with Progress(show_progress_bar is not None and check_bool("show_progress_bar", show_progress_bar)) as progress:
-            return self._scheduler.run(partial(self._plans.plan, _checked_texts(texts), options, progress))
+            return self._scheduler.run(partial(self._plans.plan, check_texts("texts", texts), options, progress))
 
     def encode_query(self, texts: str | Iterable[str], **how: Any) -> np.ndarray:
         """``encode`` with ``task="query"``: texts that are searched with."""
@@ -200,7 +183,7 @@ class Encoder:
             output_dtype=output_dtype,
             ranges=ranges,
         )
-        listed = _checked_texts([texts] if isinstance(texts, str) else texts)
+        listed = check_texts("texts", [texts] if isinstance(texts, str) else texts)
 
         def make_plan() -> Plan:
             vectors_BE = yield from self._plans.plan(listed, options)
@@ -262,7 +245,7 @@ class Encoder:
         than ``max_length`` is too long, and is cut by as many as it has more.
         """
         before = self._options.prompt(task, prompt_name, prompt)
-        listed = [before + text for text in _checked_texts([texts] if isinstance(texts, str) else texts)]
+        listed = [before + text for text in check_texts("texts", [texts] if isinstance(texts, str) else texts)]
         tokenizer = self._tokenizer
         special = tokenizer.max_length - tokenizer.room
         counts_B = np.array(
@@ -286,10 +269,6 @@ class Encoder:
         """similarity_N float32 of each vector of a [N, D] or [D] and that of its number in b, as ``similarity``."""
         return similarity_pairwise(a, b, self._text.similarity)
 
-    def _encode_alone(self, batches: list[Batch]) -> list[np.ndarray]:
-        """vectors_BE of each batch, without a worker."""
-        return [batch.vectors(*self._loaded.model.encode(batch.ids_B)) for batch in batches]
-
     def _encode_windows(self, texts: Iterable[str], options: VectorOptions) -> Iterator[np.ndarray]:
         numbered = enumerate(texts)
         first, most, failure = 0, FIRST_WINDOW, None
@@ -308,20 +287,6 @@ class Encoder:
             raise failure
 
 
-def _checked_texts(texts: Iterable[str]) -> list[str]:
-    try:
-        checked = list(texts)
-    except TypeError:
-        raise InputError(f"texts must be a str or several, got {type(texts).__name__}") from None
-    return [_checked_text(text, number) for number, text in enumerate(checked)]
-
-
-def _checked_text(text: str, number: int) -> str:
-    if not isinstance(text, str):
-        raise InputError(f"texts must be str, number {number} is {type(text).__name__}")
-    return text
-
-
 def _read_window(numbered: Iterator[tuple[int, str]], most: int) -> tuple[list[str], Exception | None]:
     """(texts to encode together, what ended the reading: StopIteration, an error or None)."""
     window: list[str] = []
@@ -329,7 +294,7 @@ def _read_window(numbered: Iterator[tuple[int, str]], most: int) -> tuple[list[s
     while len(window) < most and characters < WINDOW_CHARACTERS:
         try:
             number, text = next(numbered)
-            window.append(_checked_text(text, number))
+            window.append(check_text("texts", text, number))
         except Exception as error:  # noqa: BLE001  raised again, after the results before it
             return window, error
         characters += len(text)

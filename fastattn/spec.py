@@ -3,7 +3,7 @@
 ``fastattn.tensors`` has the names and shapes of a checkpoint's tensors.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastattn.errors import CheckpointError
 
@@ -14,6 +14,8 @@ POSITIONS = ("none", "table", "sinusoid", "rotary", "alibi", "relative", "disent
 # Replacements of a decoder's self-attention: a simpler simple recurrent unit (Kim 2019), or the average attention
 # network (Zhang 2018).
 RECURRENCES = ("ssru", "average-attention")
+# The rows that a head takes of a sentence: one of them, their mean, or each.
+HEAD_ROWS = ("first", "last", "mean", "each")
 
 
 def _check_known(what: str, name: str, known: tuple[str, ...]) -> None:
@@ -263,15 +265,40 @@ class StackSpec:
 
 
 @dataclass(frozen=True)
+class HeadSpec:
+    """What follows an encoder's last hidden states: perhaps norm(activation(a linear layer)), then a linear layer."""
+
+    rows: str  # of a sentence, a name in HEAD_ROWS
+    outputs: int  # labels, a vocabulary, or a vector's width
+    bias: bool = True  # of the last layer
+    inner_width: int = 0  # of the first layer; 0: there is none, so no activation and no norm
+    inner_bias: bool = True
+    activation: str = "tanh"
+    norm: NormSpec | None = None  # of its places none matters
+    padding: int = -1  # of the last row: the id that does not count at a text's end
+
+    def __post_init__(self) -> None:
+        _check_known("rows of a head", self.rows, HEAD_ROWS)
+        _check_known("activation of a head", self.activation, ACTIVATIONS)
+        _check_counts(1, outputs=self.outputs)
+        _check_counts(0, inner_width=self.inner_width)
+        if self.norm is not None and not self.inner_width:
+            raise CheckpointError("a head has a norm after its first layer, not without one")
+
+
+@dataclass(frozen=True)
 class ModelSpec:
-    """An architecture: its kind, a name in ``fastattn.models.kinds.MODELS``, and the stacks that this kind has."""
+    """An architecture: its kind, a name in ``fastattn.models.kinds.MODELS``, the stacks that this kind has, a head."""
 
     kind: str
     encoder: StackSpec | None = None
     decoder: StackSpec | None = None
+    head: HeadSpec | None = field(default=None, kw_only=True)  # of an encoder alone
 
     def __post_init__(self) -> None:
         encoder, decoder = self.encoder, self.decoder
+        if self.head is not None and (encoder is None or decoder is not None):
+            raise CheckpointError("a head follows an encoder without a decoder")
         if encoder is None and decoder is None:
             raise CheckpointError(f"{self.kind} has neither an encoder nor a decoder")
         if decoder is not None and (decoder.local is not None or decoder.causal):

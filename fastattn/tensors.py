@@ -32,6 +32,9 @@ Canonical tensor names; all are float32 (or a QuantizedTensor, for matrices), we
     STACK.layers.N.feed_forward.outer.*          [D, F]
     STACK.final_norm.*                           [D]
     decoder.projection.*                         [V, D]
+    head.inner.*                                 [I, D]   head.inner_width > 0
+    head.norm.*                                  [I]   head.norm
+    head.output.*                                [outputs, I or D]
 """
 
 from collections.abc import Mapping
@@ -40,7 +43,7 @@ from typing import Any
 from fastattn.errors import CheckpointError
 from fastattn.printable import first_of
 from fastattn.quantized import Tensor
-from fastattn.spec import Disentangled, ModelSpec, RecurrenceSpec, StackSpec
+from fastattn.spec import Disentangled, HeadSpec, ModelSpec, RecurrenceSpec, StackSpec
 
 
 def _linear(shapes: dict, name: str, outputs: int, inputs: int, bias: bool) -> None:
@@ -144,6 +147,19 @@ def _stack_shapes(prefix: str, spec: StackSpec) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def head_shapes(head: HeadSpec, width: int) -> dict[str, tuple[int, ...]]:
+    """Canonical name -> shape of a head's tensors, after hidden states of ``width``."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    if head.inner_width:
+        _linear(shapes, "head.inner", head.inner_width, width, head.inner_bias)
+    if head.norm is not None:
+        shapes["head.norm.weight"] = (head.inner_width,)
+        if head.norm.kind == "layer" and head.norm.biases:
+            shapes["head.norm.bias"] = (head.inner_width,)
+    _linear(shapes, "head.output", head.outputs, head.inner_width or width, head.bias)
+    return shapes
+
+
 def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     """Canonical name -> shape of every tensor that a checkpoint of this spec must hold."""
     shapes: dict[str, tuple[int, ...]] = {}
@@ -151,6 +167,8 @@ def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
         shapes |= _stack_shapes(name, stack)
     if spec.decoder is not None:
         _linear(shapes, "decoder.projection", spec.decoder.vocabulary, spec.decoder.width, spec.decoder.projection_bias)
+    if spec.head is not None and spec.encoder is not None:
+        shapes |= head_shapes(spec.head, spec.encoder.width)
     return shapes
 
 

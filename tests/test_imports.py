@@ -51,6 +51,9 @@ ABOVE_ALL = {
     "vector_head",
     "encode_options",
     "vector_plans",
+    "loaded_encoder",
+    "prompts",
+    "text_head",
     "scheduling",
     "presentation",
     "pipeline",
@@ -62,8 +65,10 @@ ABOVE_ALL = {
 }
 TABLE = {
     "": {
+        "cross_encoder",
         "decoding",
         "encoder",
+        "text_classifier",
         "translator",
         "functional",
         "functions",
@@ -108,8 +113,29 @@ TABLE = {
     "encoding": {"models", "scheduling"},
     "loaded_model": {"balance", "checkpoint", "kernels", "models", "ops", "packed_file", "precision"},
     "vector_head": {"ops", "similarity", "spec", "text_spec"},
-    "encode_options": {"long_text", "quantized_vectors", "text", "text_spec", "vector_head"},
-    "vector_plans": {"encoding", "long_text", "progress", "quantized_vectors", "scheduling", "text", "vector_head"},
+    "loaded_encoder": {
+        "checkpoint",
+        "encoding",
+        "loaded_model",
+        "ops",
+        "progress",
+        "scheduling",
+        "spec",
+        "text",
+        "text_spec",
+    },
+    "prompts": {"text_spec"},
+    "text_head": {"checkpoint", "loaded_encoder", "ops", "progress", "scheduling"},
+    "encode_options": {"long_text", "prompts", "quantized_vectors", "text", "text_spec", "vector_head"},
+    "vector_plans": {
+        "loaded_encoder",
+        "long_text",
+        "progress",
+        "quantized_vectors",
+        "scheduling",
+        "text",
+        "vector_head",
+    },
     "presentation": {"decoding", "results", "text"},
     "pipeline": {"arguments", "decoding", "presentation", "results", "scheduling", "text"},
     "files": {"results"},
@@ -149,10 +175,14 @@ TABLE = {
     "mechanisms": {"attention_float64", "functional", "kernels", "layers", "runtime"},
     "translator": ABOVE_ALL,
     "encoder": ABOVE_ALL,
+    "cross_encoder": ABOVE_ALL,
+    "text_classifier": ABOVE_ALL,
+    "verification": {"checkpoint", "encoder", "loaded_model", "models", "precision", "text", "text_spec", "translator"},
     # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and
     # kernels for what convert balances with them.
     "cli": {
         "",
+        "cross_encoder",
         "encoder",
         "translator",
         "files",
@@ -170,6 +200,7 @@ TABLE = {
         "kernels",
         "simd",
         "progress",
+        "verification",
     },
 }
 # Within weights: room -> the rooms there that it may import, beside itself. An exporter knows no other.
@@ -196,6 +227,7 @@ OUTSIDE = {
     "text": {"tokenizers", "sentencepiece"},
     "weights": {"huggingface_hub"},
     "cli": {"click", "numba", "llvmlite"},
+    "verification": {"torch"},  # where it is installed, as all that frameworks.py imports
 }
 
 
@@ -212,6 +244,7 @@ NAMES = {name for name, _ in modules()}
 # Modules that import what a variable says, of a table of strings, which is read here as well, or from outside.
 FROM_VARIABLES = {
     "fastattn",
+    "fastattn.verification.frameworks",
     "fastattn.weights.download.transport",
     "fastattn.weights.huggingface.encoders",
 }

@@ -24,7 +24,7 @@ from fastattn.spec import ModelSpec
 from fastattn.tensors import find_misfits, tensor_shapes
 
 Shape = tuple[int, ...]
-NAME = re.compile(r"(encoder|decoder)(\.layers\.(\d+))?\.(.+?)(?:\.(weight|bias))?")
+NAME = re.compile(r"(encoder|decoder|head)(\.layers\.(\d+))?\.(.+?)(?:\.(weight|bias))?")
 
 
 class Array(Protocol):
@@ -133,8 +133,15 @@ def plan_tensors(
 
     numbers  what a stack's layers have in the file in place of #; None: their numbers from 0
     """
+    return plan_shapes(table, tensor_shapes(spec), numbers)
+
+
+def plan_shapes(
+    table: Mapping[str, Part], shapes: Mapping[str, Shape], numbers: Mapping[str, Sequence[int | str]] | None = None
+) -> dict[str, Part]:
+    """``plan_tensors`` of canonical names and their shapes."""
     parts = {}
-    for name, shape in tensor_shapes(spec).items():
+    for name, shape in shapes.items():
         stack, layer, number, part, end = NAME.fullmatch(name).groups()  # type: ignore[union-attr]
         keys = [f"{scope}{'.layers.#' if layer else ''}.{part}" for scope in (stack, "STACK")]
         if end:

@@ -102,14 +102,14 @@ class HuggingFaceTokenizer:
         Raises InputError for what is no text or holds a lone surrogate, TokenizerError where the file turns out to lack
         what a text needs, an unknown token say.
         """
-        return [np.array(self._cut(ids), dtype=np.int32) for ids in self._ids(texts, threads, special=True)]
+        return [_int32(self._cut(ids)) for ids in self._ids(texts, threads, special=True)]
 
     def encode_whole(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
         """The ids of each text, however many, without special tokens; otherwise as ``encode``.
 
         A text is cut by ``encode`` where it has more than ``room`` of them.
         """
-        return [np.array(ids, dtype=np.int32) for ids in self._ids(texts, threads, special=False)]
+        return [_int32(ids) for ids in self._ids(texts, threads, special=False)]
 
     @property
     def room(self) -> int:
@@ -172,7 +172,7 @@ class HuggingFaceTokenizer:
             words_T = np.where(inside, words_T - words_T[inside].min(initial=2**31 - 1), -1).astype(np.int32)
             offsets_T2 = np.maximum(offsets_T2, 0)
         rows = np.array(self._cut(list(range(len(words_T)))), dtype=np.intp)
-        return TokenSpans(np.array(encoding.ids, dtype=np.int32)[rows], offsets_T2[rows], words_T[rows])
+        return TokenSpans(_int32(encoding.ids)[rows], offsets_T2[rows], words_T[rows])
 
     def _cut(self, ids: list[int]) -> list[int]:
         """The ids of a whole text with its special tokens, cut to ``max_length``.
@@ -201,6 +201,13 @@ class HuggingFaceTokenizer:
             encode = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
             for start in range(0, len(texts), BATCH):
                 yield from encode(list(texts[start : start + BATCH]), add_special_tokens=special)
+
+
+def _int32(ids: list[int]) -> np.ndarray:
+    try:
+        return np.array(ids, dtype=np.int32)
+    except OverflowError:
+        raise TokenizerError(f"tokenizer.json: ids should be at most {2**31 - 1}, {max(ids)} is one") from None
 
 
 @contextlib.contextmanager

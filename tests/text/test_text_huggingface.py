@@ -265,3 +265,14 @@ def test_lone_surrogates_and_what_is_no_text_are_refused():
 def test_any_text_gives_ids_within_the_limit(text):
     ids = HuggingFaceTokenizer(FILE, 12).encode([text])[0].tolist()
     assert ids[0] == 2 and ids[-1] == 3 and 2 <= len(ids) <= 12
+
+
+def test_ids_that_no_int32_holds_are_refused() -> None:
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "the": 1 << 31}, unk_token="[UNK]"))
+    encoder = HuggingFaceTokenizer(tokenizer.to_str().encode(), 10)
+    for encode in (encoder.encode, encoder.encode_whole, lambda texts: encoder.encode_pairs([("a", *texts)])):
+        with pytest.raises(TokenizerError, match="ids should be at most 2147483647, 2147483648 is one"):
+            encode(["the"])
+    tokenizer.post_processor = processors.TemplateProcessing("$A", "$A [SEP] $B", [("[SEP]", 1 << 31)])
+    with pytest.raises(TokenizerError, match="the post-processor should give numbers of at most 2147483647"):
+        HuggingFaceTokenizer(tokenizer.to_str().encode(), 10).encode_pairs([("a", "b")])

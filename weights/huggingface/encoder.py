@@ -1,5 +1,7 @@
 """Encoders in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint."""
 
+import dataclasses
+
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.spec import ModelSpec, StackSpec
@@ -9,6 +11,7 @@ from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.encoders import find_architecture
 from fastattn.weights.huggingface.encoders.architecture import Architecture
+from fastattn.weights.huggingface.head import read_head, read_labels
 from fastattn.weights.huggingface.tokenizer import read_text
 from fastattn.weights.huggingface.weights import MISFIT, read_weights, stored_precision
 from fastattn.weights.plan import check_parts, make_tensors, plan_tensors
@@ -32,19 +35,28 @@ def describe_encoder(
 
 
 def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, text: EncoderText) -> Checkpoint:
-    """The encoder of ``describe_encoder``, perhaps with another text, with its weights."""
+    """The encoder of ``describe_encoder``, perhaps with another text, with its weights, and its head if it has one."""
     architecture = find_architecture(config)
     stored, where = read_weights(folder, prefix)
     stored = _named_as_today(stored, architecture, config)
+    own = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
     # More layers than tensors are refused before their names fill memory; some share theirs.
-    if spec.layers > len(stored) and architecture.numbers is None:
+    if spec.layers > len(own) and architecture.numbers is None:
         raise CheckpointError(
-            f"{config.where}: there should be {spec.layers} layers, but {where} has {len(stored)} tensors"
+            f"{config.where}: there should be {spec.layers} layers, but {where} has {len(own)} tensors"
         )
     model = ModelSpec("encoder", spec)
     numbers = None if architecture.numbers is None else {"encoder": architecture.numbers(config)}
     parts = plan_tensors(architecture.table(config, spec), model, numbers)
-    check_parts(parts, stored, where, MISFIT)
+    check_parts(parts, own, where, MISFIT)
+    headless = ""
+    try:
+        head, head_parts = read_head(config, architecture.heads, spec, stored, where)
+        text = read_labels(config, architecture.heads, text)
+    except CheckpointError as error:  # the encoder may be all that is wanted
+        headless = str(error)
+    else:
+        model, parts = dataclasses.replace(model, head=head), parts | head_parts
     return Checkpoint(
         spec=model,
         tensors=make_tensors(parts, stored),
@@ -53,19 +65,18 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
         format="huggingface",
         details={"model type": config.string("model_type")},
         files=tuple(folder.used),
+        headless=headless,
     )
 
 
 def _named_as_today(
     stored: dict[str, StoredTensor], architecture: Architecture, config: JsonObject
 ) -> dict[str, StoredTensor]:
-    """The tensors that the encoder needs, by current names."""
+    """The tensors by current names."""
     named: dict[str, StoredTensor] = {}
     for theirs, tensor in stored.items():
-        name = architecture.current_name(theirs, config)
-        if name is None:
-            continue
-        if name in named:
+        name = architecture.current_name(theirs)
+        if name in named and architecture.needs(name, config):
             raise CheckpointError(f"{tensor.where}: {name} is given twice, with and without a prefix or an old name")
         named[name] = tensor
     for name, twin in architecture.twins.items():

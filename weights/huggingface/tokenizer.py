@@ -57,6 +57,8 @@ CLASSES = {
     "umt5": "T5Tokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
 }
+# Classes that give the model token types, as transformers 5 has it, where tokenizer_config.json does not say.
+TYPED_CLASSES = ("BertTokenizer", "ElectraTokenizer", "DebertaTokenizer", "DebertaV2Tokenizer")
 # Setting of tokenizer_config.json -> a BertNormalizer's, which it overrides in transformers.
 NORMALIZER_SETTINGS = {
     "do_lower_case": "lowercase",
@@ -84,7 +86,18 @@ def read_text(
         raise settings.error("truncation_side", f"one of {', '.join(TRUNCATION_SIDES)}", side)
     length = max_length or _stated_length(config, settings)
     limit = spec.positions.limit or NO_LIMIT
-    return EncoderText(tokenizer=tokenizer, max_length=min(length, limit), truncation_side=side)
+    return EncoderText(
+        tokenizer=tokenizer,
+        max_length=min(length, limit),
+        truncation_side=side,
+        token_types=_gives_types(config, settings),
+    )
+
+
+def _gives_types(config: JsonObject, settings: JsonObject) -> bool:
+    """Whether the tokenizer gives the model token types."""
+    inputs = settings.values.get("model_input_names")
+    return "token_type_ids" in inputs if isinstance(inputs, list) else _class(config, settings) in TYPED_CLASSES
 
 
 def _stated_length(config: JsonObject, settings: JsonObject) -> int:

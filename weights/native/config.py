@@ -7,7 +7,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec import ModelSpec, Rotary, StackSpec
-from fastattn.text_spec import TRUNCATION_SIDES, EncoderText, TranslationText
+from fastattn.text_spec import PROBABILITIES, SCORES, TRUNCATION_SIDES, EncoderText, TranslationText
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.containers.plain_data import from_plain
 from fastattn.weights.folder import Folder
@@ -112,6 +112,8 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
         problems += _faults(config)
     if text is not None:
         problems += _text_faults(text)
+    if config is not None and isinstance(text, EncoderText):
+        problems += _head_faults(config.model, text)
     if config is None or text is None or problems:
         raise CheckpointError(f"{values.where}: {'; '.join(dict.fromkeys(problems))}")
     return config, text
@@ -195,4 +197,16 @@ def _text_faults(text: Text) -> list[str]:
             faults.append(f"text.truncation_side should be one of {sides}, is {shorten(text.truncation_side)}")
         if text.default_prompt is not None and text.default_prompt not in text.prompts:
             faults.append(f"text.default_prompt {shorten(text.default_prompt)} is none of the prompts")
+    return faults
+
+
+def _head_faults(model: ModelSpec, text: EncoderText) -> list[str]:
+    faults = []
+    if text.labels and (model.head is None or model.head.outputs != len(text.labels)):
+        faults.append(f"text.labels should be as many as the head's outputs, are {len(text.labels)}")
+    for name, known in (("probabilities", PROBABILITIES), ("scores", ("", *SCORES))):
+        if getattr(text, name) not in known:
+            faults.append(
+                f"text.{name} should be one of {', '.join(filter(None, known))}, is {shorten(getattr(text, name))}"
+            )
     return faults

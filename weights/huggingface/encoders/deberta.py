@@ -1,17 +1,20 @@
 """DeBERTa-v2 and v3 (He 2021, He 2023): disentangled attention, a convolution in the larger sizes of v2."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from fastattn.spec import Convolution, Disentangled, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec import Convolution, Disentangled, FeedForwardSpec, HeadSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,
+    Head,
     activation,
     count_layers,
     even_heads,
     refuse,
 )
-from fastattn.weights.huggingface.encoders.bert import LAYERS, OLD_NORM_ENDS
+from fastattn.weights.huggingface.encoders.bert import LAYERS, OLD_NORM_ENDS, PREDICTIONS
+from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, linear_head, masked_head
 from fastattn.weights.plan import Part, of
 
 ATTENTION = {
@@ -116,4 +119,29 @@ def _unused(config: JsonObject) -> tuple[str, ...]:
     return () if learned else ("embeddings.position_embeddings.",)
 
 
-ARCHITECTURE = Architecture(_spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, unused=_unused)
+def _pooled(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
+    act = activation(config, "pooler_hidden_act")
+    return HeadSpec("first", labels, inner_width=spec.width, activation=act)
+
+
+def _pooled_table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+    return {"head.inner.*": of("pooler.dense.*"), "head.output.*": of("classifier.*")}
+
+
+def _predictions(config: JsonObject, spec: StackSpec) -> Mapping[str, Part]:
+    legacy = config.boolean("legacy", True)
+    return (PREDICTIONS if legacy else LM_PREDICTIONS).table(config, spec)
+
+
+LM_PREDICTIONS = masked_head(
+    "lm_predictions.lm_head.dense",
+    "lm_predictions.lm_head.LayerNorm",
+    "lm_predictions.lm_head.decoder",
+    "lm_predictions.lm_head.bias",
+)
+HEADS = {
+    SEQUENCE: Head(_pooled, _pooled_table),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: Head(PREDICTIONS.spec, _predictions, labelled=False),
+}
+ARCHITECTURE = Architecture(_spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS, unused=_unused)

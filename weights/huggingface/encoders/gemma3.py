@@ -12,7 +12,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     refuse,
     rotary,
 )
-from fastattn.weights.huggingface.encoders.qwen import IGNORED, llama_table, shared_heads
+from fastattn.weights.huggingface.encoders.qwen import HEADS, IGNORED, llama_table, shared_heads
 from fastattn.weights.plan import Part, of
 
 # Its norms multiply by one more than what is stored.
@@ -75,4 +75,4 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return llama_table(spec) | NORMS
 
 
-ARCHITECTURE = Architecture(_spec, _table, ("model.",), IGNORED)
+ARCHITECTURE = Architecture(_spec, _table, ("model.",), IGNORED, heads=HEADS)

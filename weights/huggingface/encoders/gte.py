@@ -10,6 +10,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     refuse,
     rotary,
 )
+from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
 from fastattn.weights.plan import Part, of
 
 TABLE = {
@@ -27,6 +28,12 @@ TABLE = {
     "encoder.layers.#.feed_forward.norm.*": of("encoder.layer.#.mlp_ln.*"),
 }
 IGNORED = ("pooler.", "lm_head.", "classifier.", "rotary_emb.", "embeddings.rotary_emb.")
+
+HEADS = {
+    SEQUENCE: dense_head("first", "pooler.dense", "classifier", "tanh"),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: masked_head("lm_head.dense", "lm_head.norm", "lm_head.decoder", act="gelu"),
+}
 
 
 def _spec(config: JsonObject) -> StackSpec:
@@ -73,4 +80,4 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return TABLE
 
 
-ARCHITECTURE = Architecture(_spec, _table, ("new.", "gte."), IGNORED)
+ARCHITECTURE = Architecture(_spec, _table, ("new.", "gte."), IGNORED, heads=HEADS)

@@ -6,7 +6,7 @@ from fastattn.spec import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture, refuse
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
-from fastattn.weights.huggingface.encoders.roberta import skipped_positions
+from fastattn.weights.huggingface.encoders.roberta import HEADS, skipped_positions
 from fastattn.weights.plan import Part, of
 
 ATTENTION = {
@@ -31,4 +31,4 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return LAYERS | EMBEDDING | ATTENTION | {"encoder.positions": positions}
 
 
-ARCHITECTURE = Architecture(_spec, _table, ("mpnet.",), (*IGNORED, "lm_head."), renamed=OLD_NORM_ENDS)
+ARCHITECTURE = Architecture(_spec, _table, ("mpnet.",), (*IGNORED, "lm_head."), renamed=OLD_NORM_ENDS, heads=HEADS)

@@ -10,6 +10,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     refuse,
     rotary,
 )
+from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
 from fastattn.weights.plan import Part, of
 
 TABLE = {
@@ -27,6 +28,18 @@ TABLE = {
 IGNORED = ("pooler.", "cls.", "classifier.", "lm_head.")
 # Its first files name their settings after GPT-2; each has a form that transformers gave it since.
 GATES = {"swiglu": "silu", "geglu": "gelu"}
+
+TRANSFORM = "cls.predictions.transform"
+HEADS = {
+    SEQUENCE: dense_head("first", "pooler.dense", "classifier", "tanh"),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: masked_head(
+        f"{TRANSFORM}.dense",
+        f"{TRANSFORM}.layer_norm",
+        "cls.predictions.decoder",
+        "cls.predictions.bias",
+    ),
+}
 
 
 def _spec(config: JsonObject) -> StackSpec:
@@ -99,4 +112,4 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return TABLE
 
 
-ARCHITECTURE = Architecture(_spec, _table, ("nomic_bert.", "bert."), IGNORED)
+ARCHITECTURE = Architecture(_spec, _table, ("nomic_bert.", "bert."), IGNORED, heads=HEADS)
