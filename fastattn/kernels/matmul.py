@@ -99,19 +99,26 @@ def skip_columns(affine, skip):
 
 @inner
 def finish_tile(tile, rows, columns, target):
-    """Rows of a tile, (address, row), to y, times multiply, plus residual; target as for ``multiply_panels``."""
+    """Rows of a tile, (address, row), to y, times multiply, plus residual; target as for ``multiply_panels``.
+
+    All that is read is read before y is written, for the reason that multiply_panels gives.
+    """
     scratch, scratch_row = tile
     y, multiply, residual, y_row = target
     zero = splat(np.float32(0))
+    if multiply != 0 or residual != 0:
+        for i in range(rows):
+            for j in range(0, columns, LANES):
+                left, at, place = columns - j, i * y_row + j * 4, scratch + i * scratch_row + j * 4
+                value = load(place)
+                if multiply != 0:
+                    value = value * load_part(multiply + at, left, zero)
+                if residual != 0:
+                    value = value + load_part(residual + at, left, zero)
+                store(value, place)
     for i in range(rows):
         for j in range(0, columns, LANES):
-            left, at = columns - j, i * y_row + j * 4
-            value = load(scratch + i * scratch_row + j * 4)
-            if multiply != 0:
-                value = value * load_part(multiply + at, left, zero)
-            if residual != 0:
-                value = value + load_part(residual + at, left, zero)
-            store_part(value, y + at, left)
+            store_part(load(scratch + i * scratch_row + j * 4), y + i * y_row + j * 4, columns - j)
 
 
 @inner
@@ -128,17 +135,21 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
     panel = address(weights) + first * distance
     columns = min(width * NR, y_row // 4 - first * NR)
     tile, zeros = (scratch[0], width * NR * 4), (scratch[1], 0)
-    # a whole tile is written from the registers to y, and activated there
-    whole = columns == width * NR and multiply == 0 and (activation == 0 or residual == 0)
+    # A whole tile is written from the registers to y, if nothing follows. What does reads the tile from L1: y's rows may
+    # lie a multiple of 4 KB apart, and each load would then wait for the stores of other rows.
+    whole = columns == width * NR
+    direct = whole and multiply == 0 and activation == 0
     panel_affine, ahead, r = skip_columns(affine, skip), panel + width * distance, 0
     while r < count:
         at = r * y_row + skip
-        out = (y + at, y_row) if whole else tile
-        start = (residual + at, y_row) if whole and residual != 0 else zeros
+        out = (y + at, y_row) if direct else tile
+        start = (residual + at, y_row) if direct and residual != 0 else zeros
         streams = (panel, distance, ahead, step)
         took = multiply_tile(weights, rows_from(rows, r), count - r, streams, width, columns, out, panel_affine, start)
-        activate_all(activation, out[0], out[1], took, tile[1])
-        if not whole:
+        if whole and multiply == 0 and residual == 0:
+            activate_all(activation, out, (y + at, y_row), took, tile[1])
+        elif not direct:
+            activate_all(activation, tile, tile, took, tile[1])
             times, plus = multiply + at if multiply != 0 else 0, residual + at if residual != 0 else 0
             finish_tile(tile, took, columns, (y + at, times, plus, y_row))
         r += took
