@@ -52,7 +52,9 @@ def warmup() -> None:
             "positions": PositionSpec("rotary", limit=_LONG),
             "local": LocalSpec((0,), before=64, after=64),
         }
-        Encoder.from_checkpoint(_encoder_checkpoint(**normed), "float32").encode("word " * _LONG)
+        disentangled = {"positions": PositionSpec("disentangled", max_distance=_LONG)}
+        for variety in (normed, disentangled):
+            Encoder.from_checkpoint(_encoder_checkpoint(**variety), "float32").encode("word " * _LONG)
         rotary = {
             "positions": PositionSpec("rotary", limit=_LONG, rotary=Rotary(width=8)),
             "norms": NormSpec("rms", final=False),

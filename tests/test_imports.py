@@ -177,6 +177,7 @@ TABLE = {
     "encoder": ABOVE_ALL,
     "cross_encoder": ABOVE_ALL,
     "text_classifier": ABOVE_ALL,
+    "verification": {"checkpoint", "encoder", "loaded_model", "models", "precision", "text", "text_spec", "translator"},
     # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and
     # kernels for what convert balances with them.
     "cli": {
@@ -199,6 +200,7 @@ TABLE = {
         "kernels",
         "simd",
         "progress",
+        "verification",
     },
 }
 # Within weights: room -> the rooms there that it may import, beside itself. An exporter knows no other.
@@ -225,6 +227,7 @@ OUTSIDE = {
     "text": {"tokenizers", "sentencepiece"},
     "weights": {"huggingface_hub"},
     "cli": {"click", "numba", "llvmlite"},
+    "verification": {"torch"},  # where it is installed, as all that frameworks.py imports
 }
 
 
@@ -241,6 +244,7 @@ NAMES = {name for name, _ in modules()}
 # Modules that import what a variable says, of a table of strings, which is read here as well, or from outside.
 FROM_VARIABLES = {
     "fastattn",
+    "fastattn.verification.frameworks",
     "fastattn.weights.download.transport",
     "fastattn.weights.huggingface.encoders",
 }
