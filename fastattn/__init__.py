@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
     from fastattn.runtime.threads import set_threading, use_threads
     from fastattn.translator import Translator
+    from fastattn.vector_search import SearchResult, semantic_search
 
 __all__ = [
     "AttentionPlot",
@@ -36,6 +37,7 @@ __all__ = [
     "MultiHeadAttention",
     "ProjectionWeights",
     "Score",
+    "SearchResult",
     "Step",
     "TokenTranslation",
     "Translation",
@@ -49,6 +51,7 @@ __all__ = [
     "multi_head_attention",
     "or_masks",
     "plot_attention",
+    "semantic_search",
     "set_threading",
     "use_threads",
 ]
@@ -64,6 +67,7 @@ _HOMES = {
     "MultiHeadAttention": ("fastattn.functional.multi_head", "MultiHeadAttention"),
     "ProjectionWeights": ("fastattn.functional.multi_head", "ProjectionWeights"),
     "Score": ("fastattn.results", "Score"),
+    "SearchResult": ("fastattn.vector_search", "SearchResult"),
     "Step": ("fastattn.decoding.options", "Step"),
     "TokenTranslation": ("fastattn.results", "TokenTranslation"),
     "Translation": ("fastattn.results", "Translation"),
@@ -76,6 +80,7 @@ _HOMES = {
     "multi_head_attention": ("fastattn.functional.multi_head", "multi_head_attention"),
     "or_masks": ("fastattn.functions.combine", "or_masks"),
     "plot_attention": ("fastattn.plot", "plot_attention"),
+    "semantic_search": ("fastattn.vector_search", "semantic_search"),
     "set_threading": ("fastattn.runtime.threads", "set_threading"),
     "use_threads": ("fastattn.runtime.threads", "use_threads"),
 }

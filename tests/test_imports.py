@@ -57,7 +57,18 @@ ABOVE_ALL = {
     "text",
 }
 TABLE = {
-    "": {"decoding", "encoder", "translator", "functional", "functions", "mechanisms", "plot", "results", "runtime"},
+    "": {
+        "decoding",
+        "encoder",
+        "translator",
+        "vector_search",
+        "functional",
+        "functions",
+        "mechanisms",
+        "plot",
+        "results",
+        "runtime",
+    },
     "__main__": {"cli"},
     "_version": set(),
     "errors": set(),
@@ -128,6 +139,7 @@ TABLE = {
     },
     "functions": {"runtime", "simd"},
     "mechanisms": {"attention_float64", "functional", "kernels", "layers", "runtime"},
+    "vector_search": {"kernels", "runtime", "similarity"},
     "translator": ABOVE_ALL,
     "encoder": ABOVE_ALL,
     # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and

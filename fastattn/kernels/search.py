@@ -1,18 +1,16 @@
 """Search: the rows of a corpus that are most similar to each query, without a score of any other being kept.
 
 A part of the corpus is read in blocks that stay in the cache while every query meets them, so memory is read once
-however many queries there are. Each part keeps a heap of every query's k best; the heaps' items are whole numbers in the
+however many queries there are. Each part keeps a heap of every query's k best; the heaps' items are integers in the
 order of the results, so what is best of all depends on neither parts nor threads.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 from numba import prange
 
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import make_scratch_parts, take_part
-from fastattn.simd.scores import NO_KEY, QUERIES, ROWS, ROWS_OF_ONE, WHOLE, inverse_norms, make_score_tile
+from fastattn.simd.scores import QUERIES, ROWS, ROWS_OF_ONE, WHOLE, inverse_norms, make_score_tile
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (
     SIZE,
@@ -92,7 +90,7 @@ def set_thresholds(thresholds, heaps, queries, rows):
 
 
 @kernel
-def _search(staged_QW, starts_QR, corpus, width, cosine, block, heaps_PQk, scratch_PB):
+def _search(staged_QW, starts_QR, corpus, width, by_length, block, heaps_PQk, scratch_PB):
     """The runs of blocks of the corpus, a part each, into the part's heaps; see search.
 
     staged_QW  queries as the tile takes them, a multiple of QUERIES of them or one
@@ -107,9 +105,8 @@ def _search(staged_QW, starts_QR, corpus, width, cosine, block, heaps_PQk, scrat
     for part in prange(0, len(scratch_PB)):
         thresholds, first_task, last_task = take_part(scratch_PB, part, tasks)
         heaps = address(heaps_PQk) + part * heaps_PQk.strides[0], heaps_PQk.shape[2], heaps_PQk.shape[1]
-        queries, query_row = len(staged_QW), staged_QW.strides[0]
         table, scales, keys = table_scratch(), scales_scratch(), keys_scratch()
-        rows = ROWS_OF_ONE if queries == 1 else ROWS
+        queries, rows = len(staged_QW), ROWS_OF_ONE if len(staged_QW) == 1 else ROWS
         far = (1 + AHEAD_BYTES // max(1, abs(corpus[2]))) * corpus[2]
         set_thresholds(thresholds, heaps, queries, rows)
         for r in range(0, block, LANES):
@@ -118,89 +115,64 @@ def _search(staged_QW, starts_QR, corpus, width, cosine, block, heaps_PQk, scrat
             first, end = task * block, min(corpus[1], task * block + block)
             find_rows(corpus, first, end - first, block, table)
             for q in range(0, queries, QUERIES):
-                query, above = address(staged_QW) + q * query_row, thresholds + q * rows * 4
-                starts = address(starts_QR) + q * rows * 4
-                ahead = 0 if q or cosine else far  # a row is asked for once
+                query = address(staged_QW) + q * staged_QW.strides[0], staged_QW.strides[0]
+                above, starts = thresholds + q * rows * 4, address(starts_QR) + q * rows * 4
+                ahead = 0 if q or by_length else far  # a row is asked for once
                 for r in range(0, end - first, rows):
-                    if cosine and q == 0 and r % LANES == 0:
-                        inverse_norms(staged_QW, table + r * 8, width, scales + r * 4, far)
-                    terms, ids = (starts, scales + r * 4, np.int64(cosine)), (first + r, end)
+                    place, terms = table + r * 8, (starts, scales + r * 4, np.int64(by_length))
+                    if by_length and q == 0 and r % LANES == 0:
+                        inverse_norms(staged_QW, place, width, scales + r * 4, far)
                     if queries == 1:
-                        bits = score_tile_of_one(
-                            staged_QW, table + r * 8, (query, query_row), width, terms, above, keys, ahead
-                        )
+                        bits = score_tile_of_one(staged_QW, place, query, width, terms, above, keys, ahead)
                     else:
-                        bits = score_tile(staged_QW, table + r * 8, (query, query_row), width, terms, above, keys, ahead)
+                        bits = score_tile(staged_QW, place, query, width, terms, above, keys, ahead)
                     if bits != 0:
-                        take_keys(bits, keys, above, ids, rows, q, heaps)
+                        take_keys(bits, keys, above, (first + r, end), rows, q, heaps)
 
 
-class Staged(NamedTuple):
-    """Queries as the kernel reads them: whole vectors, whole tiles."""
-
-    queries_QW: np.ndarray
-    starts_QR: np.ndarray
-
-
-def _stage(queries_QD: np.ndarray, bits: bool) -> Staged:
+def _stage(queries_QD: np.ndarray, bits: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(staged_QW, starts_QR): the queries as ``_search`` takes them, with zeros up to whole vectors and tiles."""
     Q, D = queries_QD.shape
-    many = 1 if Q == 1 else -(-Q // QUERIES) * QUERIES
-    rows = ROWS_OF_ONE if Q == 1 else ROWS
+    many, rows = (1, ROWS_OF_ONE) if Q == 1 else (-(-Q // QUERIES) * QUERIES, ROWS)
+    integers = queries_QD.dtype != np.float32 and not bits
     step = SIZE // queries_QD.itemsize
-    integer = queries_QD.dtype != np.float32 and not bits
-    dtype = np.dtype(np.int16) if integer and not WHOLE else queries_QD.dtype
-    staged_QW = np.zeros((many, -(-D // step) * step), dtype)
+    staged_QW = np.zeros((many, -(-D // step) * step), np.int16 if integers and not WHOLE else queries_QD.dtype)
     staged_QW[:Q, :D] = queries_QD
     starts_Q = np.zeros(many, np.int32)
-    if integer and WHOLE:
+    if integers and WHOLE:
         starts_Q = staged_QW.sum(axis=1, dtype=np.int32) * np.int32(-128 if queries_QD.dtype == np.int8 else 128)
-    return Staged(
-        staged_QW.view(np.uint32 if bits else queries_QD.dtype), np.repeat(starts_Q, rows).reshape(many, rows)
-    )
+    kind = np.uint32 if bits else queries_QD.dtype  # for which the kernel is compiled
+    return staged_QW.view(kind), np.repeat(starts_Q, rows).reshape(many, rows)
 
 
 def search(
-    queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, function: str = "dot"
+    queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, by_length: bool = False, bits: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(scores_Qk float32, ids_Qk int64): of each query, the k rows of the greatest scores, best first.
+    """(scores_Qk float32, ids_Qk int64): of each query, the ``k`` rows with the greatest scores, best first.
 
-    queries_QD, corpus_ND  both float32, int8 or uint8; the rows of the corpus may be at any distance from each other,
-                           their numbers are adjacent
-    k                      at most N, which is below 2**32
-    function               "dot"; "cosine", a length below 1e-12 counting as that; "hamming", minus the bits that differ
-    Equal scores are in the order of ids. -inf and -1 where fewer than k scores are numbers. Integers of D up to 32,768
-    are added and compared exactly.
+    queries_QD, corpus_ND  of one dtype, float32, int8 or uint8; the corpus has N < 2**32 rows of adjacent numbers, at
+                           any distance from each other
+    k                      1 to N
+    by_length              whether dot products are divided by the row's length, at least 1e-12
+    bits                   whether the score is minus the number of bits that differ, not a dot product
+    Equal scores are in the order of ids; -inf and -1 stand where fewer than k are numbers. Integers are summed and
+    compared exactly up to D = 32,768.
     """
-    Q, D, N = *queries_QD.shape, len(corpus_ND)
-    if not Q or not k:
-        return np.zeros((Q, k), np.float32), np.zeros((Q, k), np.int64)
-    staged_QW, starts_QR = _stage(queries_QD, function == "hamming")
-    row_bytes = D * corpus_ND.itemsize
+    Q, N, row_bytes = len(queries_QD), len(corpus_ND), queries_QD.shape[1] * corpus_ND.itemsize
+    staged_QW, starts_QR = _stage(queries_QD, bits)
     left = row_bytes % SIZE
     mask_W = np.where(np.arange(SIZE) < left, 255, 0).astype(np.uint8)
-    last_W = np.zeros(row_bytes + 4, np.uint8)  # a row's last word may end in the row behind it
+    last_W = np.zeros(row_bytes + 4, np.uint8)
     last_W[:row_bytes] = np.ascontiguousarray(corpus_ND[-1]).view(np.uint8)
     corpus = corpus_ND.ctypes.data, N, corpus_ND.strides[0], last_W.ctypes.data
     width = row_bytes - left, -(-left // 4), mask_W.ctypes.data
-    block = max(LEAST_ROWS, min(MOST_ROWS, BLOCK_BYTES // max(1, row_bytes) // LEAST_ROWS * LEAST_ROWS))
+    block = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_BYTES // row_bytes // LEAST_ROWS * LEAST_ROWS))
     scratch_PB = make_scratch_parts(-(-N // block), starts_QR.nbytes)
     heaps_PQk = np.full((len(scratch_PB), Q, k), EMPTY, np.int64)
-    _search(staged_QW, starts_QR, corpus, width, function == "cosine", block, heaps_PQk, scratch_PB)
-    items_Qk = -np.sort(-heaps_PQk.transpose(1, 0, 2).reshape(Q, -1))[:, :k]
-    return _decoded(items_Qk, queries_QD, function)
-
-
-def _decoded(items_Qk: np.ndarray, queries_QD: np.ndarray, function: str) -> tuple[np.ndarray, np.ndarray]:
-    keys_Qk, absent_Qk = (items_Qk >> 32).astype(np.int32), items_Qk == EMPTY
-    ids_Qk = np.where(absent_Qk, -1, LAST_ID - (items_Qk & LAST_ID))
-    if function == "cosine" or queries_QD.dtype == np.float32:
-        scores_Qk = np.where(keys_Qk < 0, keys_Qk ^ 0x7FFFFFFF, keys_Qk).view(np.float32)
-    else:
-        scores_Qk = keys_Qk.astype(np.float32)
-    if function == "cosine":
-        scores_Qk = scores_Qk * _inverse(queries_QD)[:, None]
-    return np.where(absent_Qk, np.float32(-np.inf), scores_Qk), ids_Qk
-
-
-def _inverse(queries_QD: np.ndarray) -> np.ndarray:
-    return np.float32(1) / np.maximum(np.float32(1e-12), np.sqrt(np.square(queries_QD.astype(np.float64)).sum(axis=1)))
+    _search(staged_QW, starts_QR, corpus, width, by_length, block, heaps_PQk, scratch_PB)
+    items_Qk = np.sort(heaps_PQk.transpose(1, 0, 2).reshape(Q, -1), axis=1)[:, : -k - 1 : -1]
+    absent_Qk, keys_Qk = items_Qk == EMPTY, (items_Qk >> 32).astype(np.int32)
+    floats = by_length or queries_QD.dtype == np.float32
+    scores_Qk = np.where(keys_Qk < 0, keys_Qk ^ 0x7FFFFFFF, keys_Qk).view(np.float32) if floats else keys_Qk
+    scores_Qk = np.where(absent_Qk, -np.inf, scores_Qk).astype(np.float32)
+    return scores_Qk, np.where(absent_Qk, -1, LAST_ID - (items_Qk & LAST_ID))

@@ -1,4 +1,4 @@
-"""Scores of stored rows against queries, as LLVM vector IR: the rows are read where they lie, neither packed nor copied.
+"""Scores of stored rows against queries, as LLVM vector IR; the rows are read where they lie, not packed.
 
 A row is read along its length, a vector at a time, and each vector meets every query of the tile. Sums stay in lanes
 until the row's end, so a sum's order, and with it its bits, depend on its row and its query alone. A score is a key: an
@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fastattn.simd.arithmetic import INT8, MADD
+from fastattn.simd.arithmetic import INT8
 from fastattn.simd.emit import EXACT, I32, I64, Emitter
 from fastattn.simd.rows import emit_lane_sums
 from fastattn.simd.target import LANES, TARGET
@@ -123,7 +123,12 @@ class _Integers:
 
 
 # By the dtype of staged queries.
-COMPARISONS = {types.float32: _Floats(), types.int8: _Integers(True), types.uint8: _Integers(False), types.uint32: _Bits()}
+COMPARISONS = {
+    types.float32: _Floats(),
+    types.int8: _Integers(True),
+    types.uint8: _Integers(False),
+    types.uint32: _Bits(),
+}
 
 
 def _emit_sums(emitter: Emitter, comparison, rows, width, queries, ahead) -> list:
