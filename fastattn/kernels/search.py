@@ -121,7 +121,8 @@ def _search(staged_QW, starts_QR, corpus, width, by_length, block, heaps_PQk, sc
                 for r in range(0, end - first, rows):
                     place, terms = table + r * 8, (starts, scales + r * 4, np.int64(by_length))
                     if by_length and q == 0 and r % LANES == 0:
-                        inverse_norms(staged_QW, place, width, scales + r * 4, far)
+                        for n in range(r, r + rows, LANES):
+                            inverse_norms(staged_QW, table + n * 8, width, scales + n * 4, far)
                     if queries == 1:
                         bits = score_tile_of_one(staged_QW, place, query, width, terms, above, keys, ahead)
                     else:
