@@ -98,6 +98,9 @@ def _describe_stack(stack: "StackSpec") -> str:
     positions = f"{stack.positions.kind} positions"
     if stack.positions.limit:
         positions += f" (at most {stack.positions.limit:,})"
+    local = []
+    if stack.local is not None:
+        local.append(f"{len(stack.local.layers)} layers local ({stack.local.before} before, {stack.local.after} after)")
     return ", ".join(
         [
             f"{stack.layers} layers",
@@ -107,6 +110,8 @@ def _describe_stack(stack: "StackSpec") -> str:
             f"feed-forward {inner.inner_width} ({'gated ' if inner.gated else ''}{inner.activation})",
             f"{'pre' if stack.norms.before else 'post'}-norm ({stack.norms.kind})",
             positions,
+            *local,
+            *(["causal"] if stack.causal else []),
         ]
     )
 

@@ -12,9 +12,10 @@ indices     NumPy arrays, C-contiguous, in range: ids, positions and rows of tab
 parameters  NumPy arrays, the same objects call after call: norms' weights, embedding tables, tables of positions
 results     log-probabilities and the ids that they belong to are NumPy arrays
 
-An operation allocates what it returns. Written in place are the rows of ``round_rows`` and ``rotate``, the tables of
-``write_rows``, ``ssru`` and ``running_average``, and attention's weights; callers make those tables and weights by
-``empty_table`` and ``empty``. No output overlaps an input, except that ``concatenate_rows`` may return its one part.
+An operation allocates what it returns. Written in place are the rows of ``round_rows``, ``rotate`` and
+``normalize_heads``, the tables of ``write_rows``, ``ssru`` and ``running_average``, and attention's weights; callers
+make those tables and weights by ``empty_table`` and ``empty``. No output overlaps an input, except that
+``concatenate_rows`` may return its one part.
 A row's bits depend on its own sentence alone, whatever the other rows and however many threads run; this does not hold
 for the reference, which takes float64 too.
 """
@@ -91,6 +92,8 @@ class Ops(Protocol):
         self, x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
     ) -> np.ndarray: ...
 
+    def normalize_heads(self, x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float) -> None: ...
+
     def embed(
         self,
         ids_N: np.ndarray,
@@ -121,6 +124,10 @@ class Ops(Protocol):
         causal: bool = False,
         offset_B: np.ndarray | None = None,
         window: int = 0,
+    ) -> np.ndarray: ...
+
+    def seen_around(
+        self, query_starts_B1: np.ndarray, lengths_B: np.ndarray, offset_B: np.ndarray, before: int, after: int
     ) -> np.ndarray: ...
 
     def attention(

@@ -36,6 +36,7 @@ class AttentionSpec:
     key_heads: int
     head_width: int
     query_scale: float | None = None  # of the scores; None: 1 / sqrt(K)
+    head_norms: bool = False  # root mean square norms of each query's and key's head (Henry 2020), before positions
 
     def __post_init__(self) -> None:
         _check_counts(1, heads=self.heads, key_heads=self.key_heads, head_width=self.head_width)
@@ -76,9 +77,13 @@ class NormSpec:
     before: bool = True  # x + f(norm(x)), else norm(x + f(x))
     final: bool = True
     embedding: bool = False
+    first: bool = True  # before: False if the first block's self-attention has none, since the embedding's serves it
+    output: bool = False  # before: x + norm(f(norm(x))), a norm of what is added too (Ding 2021)
 
     def __post_init__(self) -> None:
         _check_known("norm", self.kind, NORMS)
+        if not self.before and (self.output or not self.first):
+            raise CheckpointError("norms after each sublayer go with no other norms of sublayers")
 
 
 @dataclass(frozen=True)
@@ -92,11 +97,29 @@ class Rotary:
 
 
 @dataclass(frozen=True)
+class LocalSpec:
+    """Layers of an encoder whose rows see only their surroundings (Beltagy 2020): ``before`` keys and ``after``."""
+
+    layers: tuple[int, ...]
+    before: int
+    after: int
+    rotary: Rotary | None = None  # their own; None: the stack's
+
+    def __post_init__(self) -> None:
+        _check_counts(0, before=self.before, after=self.after, **{"a local layer": min(self.layers, default=0)})
+
+
+@dataclass(frozen=True)
 class Alibi:
     """Attention with linear biases (Press 2022): slope_h * (s - t), or slope_h * s."""
 
     positive_positions: bool = False
     scaled: bool = False  # the bias is divided by sqrt(K) too
+    symmetric: bool = False  # -slope_h * |s - t|
+
+    def __post_init__(self) -> None:
+        if self.symmetric and self.positive_positions:
+            raise CheckpointError("ALiBi that counts from the start has no symmetric form")
 
 
 @dataclass(frozen=True)
@@ -110,10 +133,16 @@ class PositionSpec:
     alibi: Alibi | None = None
     buckets: int = 0  # relative: buckets of distances (T5); all from max_distance on are in the last
     max_distance: int = 0
+    learned: bool = False  # relative: a table is added to the embedding too (MPNet)
 
     def __post_init__(self) -> None:
         _check_known("positions", self.kind, POSITIONS)
         _check_counts(0, start=self.start)
+
+    @property
+    def has_table(self) -> bool:
+        """Whether learned positions are added to the embedding."""
+        return self.kind == "table" or (self.kind == "relative" and self.learned)
 
     @property
     def inside_attention(self) -> bool:
@@ -159,6 +188,10 @@ class StackSpec:
     biases: bool = True  # of the linear layers
     embedding_scale: float = 1.0
     start_from_zero_embedding: bool = False  # decoder: the first input embeds to zero
+    token_types: int = 0  # that have an embedding of their own; 0: none
+    embedding_width: int = 0  # of the table, if a linear layer makes rows of width D of it (Lan 2020); 0: D
+    causal: bool = False  # encoder: rows see only themselves and rows before them
+    local: LocalSpec | None = None
     cross_attention: bool = False
     projection_bias: bool = False
     output_scale: float = 1.0  # multiplies the hidden state before the projection
@@ -166,6 +199,11 @@ class StackSpec:
 
     def __post_init__(self) -> None:
         _check_counts(1, layers=self.layers, width=self.width, vocabulary=self.vocabulary)
+        _check_counts(0, token_types=self.token_types, embedding_width=self.embedding_width)
+        if self.local is not None and max(self.local.layers, default=0) >= self.layers:
+            raise CheckpointError(f"layer {max(self.local.layers)} should be local, but there are {self.layers} layers")
+        if self.norms.output and (self.cross_attention or self.recurrence is not None):
+            raise CheckpointError("norms of outputs go with self-attention alone")
         if self.recurrence is not None and self.positions.inside_attention:
             raise CheckpointError(
                 f"{self.positions.kind} positions act inside an attention, {self.recurrence.kind} has none"
@@ -184,6 +222,8 @@ class ModelSpec:
         encoder, decoder = self.encoder, self.decoder
         if encoder is None and decoder is None:
             raise CheckpointError(f"{self.kind} has neither an encoder nor a decoder")
+        if decoder is not None and (decoder.local is not None or decoder.causal):
+            raise CheckpointError("a decoder is causal by itself, and has no local layers")
         if encoder is not None and encoder.recurrence is not None:
             raise CheckpointError(f"an encoder looks both ways by self-attention, not by {encoder.recurrence.kind}")
         if decoder is None or not decoder.cross_attention:

@@ -3,13 +3,17 @@
 Canonical tensor names; all are float32 (or a QuantizedTensor, for matrices), weights [outputs, inputs]; STACK is
 ``encoder`` or ``decoder``::
 
-    STACK.embedding.weight                       [V, D]
-    STACK.positions                              [P, D]   positions "table"
+    STACK.embedding.weight                       [V, E]   E: embedding_width, or D
+    STACK.positions                              [P, E]   positions "table", or "relative" with learned ones
+    STACK.token_types                            [U, E]   token_types > 0
     STACK.relative_bias                          [buckets, H]   positions "relative"
-    STACK.embedding_norm.{weight,bias}           [D]
-    STACK.layers.N.self_attention.norm.*         [D]
+    STACK.embedding_norm.{weight,bias}           [E]
+    STACK.embedding_projection.*                 [D, E]   embedding_width > 0
+    STACK.layers.N.self_attention.norm.*         [D]   not in layer 0 if norms.first is False
     STACK.layers.N.self_attention.qkv.*          [(H + 2 G) K, D]   rows: queries, keys, values
+    STACK.layers.N.self_attention.query_norm.weight, .key_norm.weight   [K]   attention.head_norms
     STACK.layers.N.self_attention.output.*       [D, H K]
+    STACK.layers.N.self_attention.output_norm.*  [D]   norms.output; likewise of feed_forward
     decoder.layers.N.ssru.norm.*                 [D]   recurrence "ssru", in place of self_attention
     decoder.layers.N.ssru.input.*                [2 D, D]   rows: cell inputs, forget gates
     decoder.layers.N.average_attention.norm.*    [D]   recurrence "average-attention", likewise
@@ -40,17 +44,22 @@ def _linear(shapes: dict, name: str, outputs: int, inputs: int, bias: bool) -> N
         shapes[name + ".bias"] = (outputs,)
 
 
-def _norm(shapes: dict, name: str, spec: StackSpec) -> None:
-    shapes[name + ".weight"] = (spec.width,)
+def _norm(shapes: dict, name: str, spec: StackSpec, width: int = 0) -> None:
+    shapes[name + ".weight"] = (width or spec.width,)
     if spec.norms.kind == "layer" and spec.norms.biases:
-        shapes[name + ".bias"] = (spec.width,)
+        shapes[name + ".bias"] = (width or spec.width,)
 
 
 def _self_attention(shapes: dict, layer: str, spec: StackSpec) -> None:
     name, queries, keys = f"{layer}.self_attention", spec.attention.query_width, spec.attention.key_width
-    _norm(shapes, f"{name}.norm", spec)
+    if spec.norms.first or not layer.endswith(".layers.0"):
+        _norm(shapes, f"{name}.norm", spec)
     _linear(shapes, f"{name}.qkv", queries + 2 * keys, spec.width, spec.biases)
+    if spec.attention.head_norms:
+        shapes[f"{name}.query_norm.weight"] = shapes[f"{name}.key_norm.weight"] = (spec.attention.head_width,)
     _linear(shapes, f"{name}.output", spec.width, queries, spec.biases)
+    if spec.norms.output:
+        _norm(shapes, f"{name}.output_norm", spec)
 
 
 def _cross_attention(shapes: dict, layer: str, spec: StackSpec) -> None:
@@ -68,6 +77,8 @@ def _feed_forward(shapes: dict, layer: str, spec: StackSpec) -> None:
     if spec.feed_forward.gated:
         _linear(shapes, f"{name}.inner_linear", inner, spec.width, spec.biases)
     _linear(shapes, f"{name}.outer", spec.width, inner, spec.biases)
+    if spec.norms.output:
+        _norm(shapes, f"{name}.output_norm", spec)
 
 
 def _ssru(shapes: dict, layer: str, spec: StackSpec, recurrence: RecurrenceSpec) -> None:
@@ -90,13 +101,18 @@ _RECURRENCES = {"ssru": _ssru, "average-attention": _average_attention}
 
 
 def _stack_shapes(prefix: str, spec: StackSpec) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {f"{prefix}.embedding.weight": (spec.vocabulary, spec.width)}
-    if spec.positions.kind == "table":
-        shapes[f"{prefix}.positions"] = (spec.positions.limit, spec.width)
+    width = spec.embedding_width or spec.width
+    shapes: dict[str, tuple[int, ...]] = {f"{prefix}.embedding.weight": (spec.vocabulary, width)}
+    if spec.positions.has_table:
+        shapes[f"{prefix}.positions"] = (spec.positions.limit, width)
+    if spec.token_types:
+        shapes[f"{prefix}.token_types"] = (spec.token_types, width)
     if spec.positions.kind == "relative":
         shapes[f"{prefix}.relative_bias"] = (spec.positions.buckets, spec.attention.heads)
     if spec.norms.embedding:
-        _norm(shapes, f"{prefix}.embedding_norm", spec)
+        _norm(shapes, f"{prefix}.embedding_norm", spec, width)
+    if spec.embedding_width:
+        _linear(shapes, f"{prefix}.embedding_projection", spec.width, width, spec.biases)
     for i in range(spec.layers):
         layer = f"{prefix}.layers.{i}"
         if spec.recurrence is None:

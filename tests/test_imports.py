@@ -202,7 +202,11 @@ def modules():
 
 NAMES = {name for name, _ in modules()}
 # Modules that import what a variable says, of a table of strings, which is read here as well, or from outside.
-FROM_VARIABLES = {"fastattn", "fastattn.weights.download.transport"}
+FROM_VARIABLES = {
+    "fastattn",
+    "fastattn.weights.download.transport",
+    "fastattn.weights.huggingface.encoders",
+}
 
 
 def room_of(module):

@@ -54,10 +54,13 @@ class FirstRow:
 class Part:
     """The sources of a canonical tensor.
 
-    names   arrays of equal shapes, concatenated by rows; None: a vector of zeros
+    names   arrays, concatenated by rows; None: a vector of zeros
+    rows    of each array; (): all have equal shapes
     ends    the file's names for weight and bias
     transposed  matrices are stored as [inputs, outputs]
     flat    a vector of n numbers may be stored as [1, n]
+    skip    how many first rows of an array stay out
+    piece   (number, count): an array holds the rows of so many tensors of equal shapes; the one wanted
     plus    added to each row
     offset  added to each number
     absent  (shape) -> the tensor if the file has none of the arrays; None: they are required
@@ -65,20 +68,30 @@ class Part:
     """
 
     names: tuple[str | None, ...]
+    rows: tuple[int, ...] = ()
     ends: tuple[str, str] = ("weight", "bias")
     transposed: bool = False
     flat: bool = False
+    skip: int = 0
+    piece: tuple[int, int] = (0, 1)
     plus: FirstRow | None = None
     offset: float = 0.0
     absent: Callable[[Shape], np.ndarray] | None = None
     shape: Shape = ()
 
     @property
+    def row_counts(self) -> tuple[int, ...]:
+        """The rows that each array gives to the tensor."""
+        return self.rows or (self.shape[0] // max(1, len(self.names)),) * len(self.names)
+
+    @property
     def sources(self) -> dict[str, Shape]:
         """{name: expected shape} of the arrays."""
-        rows, *columns = self.shape
-        shape = (rows // max(1, len(self.names)), *columns)
-        shapes = {name: shape[::-1] if self.transposed else shape for name in self.names if name is not None}
+        shapes: dict[str, Shape] = {}
+        for name, rows in zip(self.names, self.row_counts):
+            if name is not None:
+                shape = (rows * self.piece[1] + self.skip, *self.shape[1:])
+                shapes[name] = shape[::-1] if self.transposed else shape
         return shapes | ({self.plus.name: (self.plus.rows, self.shape[-1])} if self.plus else {})
 
     def is_absent(self, stored: Mapping[str, Array]) -> bool:
@@ -108,11 +121,11 @@ def canonical_tensors(
 
 
 def plan_tensors(
-    table: Mapping[str, Part], spec: ModelSpec, numbers: Mapping[str, Sequence[int]] | None = None
+    table: Mapping[str, Part], spec: ModelSpec, numbers: Mapping[str, Sequence[int | str]] | None = None
 ) -> dict[str, Part]:
     """The table's entry for each tensor of the architecture, with its names and shape filled in.
 
-    numbers  the numbers of a stack's layers in the file; None: from 0
+    numbers  what a stack's layers have in the file in place of #; None: their numbers from 0
     """
     parts = {}
     for name, shape in tensor_shapes(spec).items():
@@ -168,7 +181,8 @@ def make_tensors(parts: Mapping[str, Part], stored: Mapping[str, Array]) -> dict
     for name, part in parts.items():
         arrays = tuple(id(stored[theirs]) if theirs and theirs in stored else theirs for theirs in part.names)
         is_weight = name.endswith(".weight")  # only weights may be int8
-        key = (arrays, is_weight, part.shape, part.transposed, part.plus, part.offset, part.absent)
+        cut = part.skip, part.piece
+        key = (arrays, is_weight, part.shape, part.transposed, cut, part.plus, part.offset, part.absent)
         if key not in made:
             made[key] = _make(part, stored, is_weight)
         tensors[name] = made[key]
@@ -184,11 +198,15 @@ def _make(part: Part, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
         return part.absent(part.shape)
     made: Tensor
     if len(part.shape) == 1:
-        size = part.shape[0] // len(part.names)
-        vectors = [zeros((size,)) if name is None else stored[name].vector for name in part.names]
-        made = _joined(vectors)
+        made = _joined(
+            [
+                zeros((rows,)) if name is None else _cut(part, stored[name].vector)
+                for name, rows in zip(part.names, part.row_counts)
+            ]
+        )
     else:
-        made = _joined([stored[name].matrix(part.transposed) for name in part.names if name is not None])
+        arrays = [stored[name].matrix(part.transposed) for name in part.names if name is not None]
+        made = _joined([_cut(part, array) for array in arrays])
         if not is_weight:
             made = as_float32(made)
     if part.plus is not None:
@@ -197,6 +215,15 @@ def _make(part: Part, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
     if part.offset:
         made = as_float32(made) + np.float32(part.offset)
     return made
+
+
+def _cut(part: Part, array: Tensor) -> Tensor:
+    """The rows of an array that a part wants."""
+    if not part.skip and part.piece == (0, 1):
+        return array
+    number, count = part.piece
+    rows = (array.shape[0] - part.skip) // count
+    return as_float32(array)[part.skip + number * rows : part.skip + (number + 1) * rows]
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:

@@ -38,10 +38,12 @@ def attention(
     value_width: int = 0,
     positions: str = "",
     softcap: float = 0.0,
+    around: tuple[int, int] | None = None,
 ) -> Problem:
     """bias: whether its batch axis and its query axis are of full length; hidden: the share of it that is -inf.
 
     positions  a bias by distance: "slopes", "from start" or "table"
+    around  how many keys before and after its own place a query sees
     fused  rows as from a fused projection, with columns that belong to no head, and a second call that returns weights;
            otherwise queries, keys and values are separate arrays
     """
@@ -73,6 +75,8 @@ def attention(
         rows = a["query"], a["key"], a["value"], a["query_starts"], a["key_starts"], laid_out
         lengths = np.diff(a["key_starts"])
         seen = ops.seen_keys(a["query_starts"], lengths, causal, a.get("offset"), window) if causal or window else None
+        if around is not None:
+            seen = ops.seen_around(a["query_starts"], lengths, a.get("offset", np.zeros(1, np.int64)), *around)
         added = {"position_bias": _position_bias(a, positions), "bias_BHTS": a.get("bias")}
         common = {"seen_N2": seen, "sinks": sinks, **added}
 
@@ -90,6 +94,8 @@ def attention(
         name += f"-{window}-{sinks}-{value_width}-{positions}"
     if softcap:
         name += f"-softcap{softcap}"
+    if around is not None:
+        name += f"-{around}"
     work = Work(
         f"attention ({len(queries)}, {heads}, {longest_query}, {head_width})" + (", causal" if causal else ""),
         FLOAT * 2.0 * (width * sum(queries) + key_width * sum(keys)),
@@ -207,6 +213,8 @@ TABLE = {
             Size((600,), (600,), 1, 1, 8, causal=True, window=17),
             Size((280,), (590,), 1, 1, 8, causal=True, offset=(310,), window=40, sinks=270),
             Size((5, 4), (700, 300), 2, 2, 8, causal=True, offset=(650, -2), window=50, sinks=4),
+            Size((330, 9), (330, 9), 1, 1, 24, around=(20, 20)),
+            Size((70, 3), (90, 40), 2, 1, 8, around=(-1, 5), offset=(3, 30)),
             Size((33, 2), (65, 64), 2, 1, 24, value_width=40),
             Size((33, 2), (65, 64), 2, 2, 40, causal=True, value_width=7),
             *(Size((19, 33), (40, 33), 4, 2, 16, positions=form) for form in ("slopes", "from start", "table")),

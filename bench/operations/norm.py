@@ -28,6 +28,22 @@ def norm(operation: str, rows: int, width: int, residual: bool = False, mean: fl
     return Problem(name, operation, arrays, bind, {"epsilon": epsilon}, work=work)
 
 
+def normalize_heads(rows: int, heads: int, head_width: int) -> Problem:
+    rng = np.random.default_rng(rows * 7919 + heads * 31 + head_width)
+    arrays = {"x": normal(rng, rows, heads * head_width + 5), "weight": normal(rng, heads, head_width)}
+
+    def bind(ops: Any, a: Arrays) -> Any:
+        def call() -> tuple[np.ndarray, ...]:
+            x = a["x"].copy()
+            ops.normalize_heads(x, a["weight"], 1e-6)
+            return (x,)
+
+        return call
+
+    name = f"normalize_heads-{rows}x{heads}x{head_width}"
+    return Problem(name, "normalize_heads", arrays, bind, {"epsilon": 1e-6})
+
+
 AWKWARD = [Size(0, 8), Size(1, 1), Size(3, 7, True), Size(2, 16), Size(5, 129, True)]
 TABLE = {
     "layer_norm": Operation(
@@ -37,4 +53,7 @@ TABLE = {
         toy=[Size(8, 16, True)],
     ),
     "rms_norm": Operation(partial(norm, "rms_norm"), AWKWARD),
+    "normalize_heads": Operation(
+        normalize_heads, [Size(0, 1, 8), Size(1, 1, 1), Size(33, 3, 7), Size(5, 2, 16), Size(9, 4, 129)]
+    ),
 }

@@ -1,11 +1,11 @@
 """The operations of ``fastattn.ops`` as compiled loops; ``fastattn.reference`` has them in plain NumPy."""
 
 import fastattn.runtime  # noqa: F401  before Numba: it looks at what that would read
-from fastattn.kernels.attention import attention, attention_step, seen_keys
+from fastattn.kernels.attention import attention, attention_step, seen_around, seen_keys
 from fastattn.kernels.cache_rows import round_rows, write_rows
 from fastattn.kernels.embed import embed
 from fastattn.kernels.matmul import linear
-from fastattn.kernels.norm import layer_norm, rms_norm
+from fastattn.kernels.norm import layer_norm, normalize_heads, rms_norm
 from fastattn.kernels.output_subset import pack_rows, select_outputs
 from fastattn.kernels.packing import pack_linear
 from fastattn.kernels.pooling import pool
@@ -32,6 +32,7 @@ __all__ = [
     "layer_norm",
     "linear",
     "log_probs",
+    "normalize_heads",
     "pack_linear",
     "pack_rows",
     "pool",
@@ -41,6 +42,7 @@ __all__ = [
     "rotate",
     "round_rows",
     "running_average",
+    "seen_around",
     "seen_keys",
     "scale_rows",
     "softmax",

@@ -81,3 +81,27 @@ def rms_norm(
 ) -> np.ndarray:
     """Root mean square normalization (Zhang and Sennrich 2019) of x + residual; float32 [N, D]."""
     return _run(x_ND, residual_ND, weight_D, None, epsilon, False)
+
+
+@kernel
+def _normalize_heads(x_NE, weight_HK, epsilon):
+    H, K = weight_HK.shape
+    for block in prange(0, -(-len(x_NE) // ROW_BLOCK)):
+        zero = splat(np.float32(0))
+        for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(x_NE))):
+            for h in range(H):
+                head, weight = x_NE.ctypes.data + n * x_NE.strides[0] + h * K * 4, weight_HK.ctypes.data + h * K * 4
+                squares = zero
+                for k in range(0, K, LANES):
+                    value = load_part(head + k * 4, K - k, zero)
+                    squares = fma(value, value, squares)
+                mean = sum_lanes(squares) / np.float32(K)
+                scale = splat(np.float32(1) / np.sqrt(mean + np.float32(epsilon)))
+                for k in range(0, K, LANES):
+                    value = load_part(head + k * 4, K - k, zero) * scale * load_part(weight + k * 4, K - k, zero)
+                    store_part(value, head + k * 4, K - k)
+
+
+def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float) -> None:
+    """Root mean square normalization, in place, of each of a row's first H heads of width K; float32."""
+    _normalize_heads(x_NE, weight_HK, float(epsilon))

@@ -6,6 +6,7 @@ import numpy as np
 
 from fastattn.heads import Heads
 from fastattn.layers.attention_positions import RotaryPositions
+from fastattn.layers.head_norms import HeadNorms
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Sublayer
 from fastattn.layers.parameters import Parameters
@@ -33,28 +34,35 @@ class SelfAttention(Sublayer):
 
     def __init__(self, parameters: Parameters, layer: str, number: int, spec: StackSpec):
         name = f"{layer}.self_attention"
-        super().__init__(parameters, name, spec.norms)
-        self.number, self.rounded = number, parameters.precision != "float32"
+        super().__init__(parameters, name, spec.norms, first=number == 0)
+        self.number, self.rounded = number, parameters.precision != "float32" and not spec.causal
         self.qkv, self.output = Linear(parameters, f"{name}.qkv"), Linear(parameters, f"{name}.output")
         self.fused_heads, self.cached_heads = fused_heads(spec.attention), cached_heads(spec.attention)
         self.row_width = 2 * spec.attention.key_width
+        self.head_norms = HeadNorms(parameters, name, spec) if spec.attention.head_norms else None
+        local = spec.local if spec.local is not None and number in spec.local.layers else None
+        self.window = None if local is None else (local.before, 0 if spec.causal else local.after)
         self.rotary = None
         if spec.positions.kind == "rotary":
-            rotary = spec.positions.rotary or Rotary(spec.attention.head_width)
-            self.rotary = RotaryPositions(
-                self.ops, spec.attention, rotary, parameters.tensor(f"{name}.norm.weight").dtype
-            )
+            rotary = (local and local.rotary) or spec.positions.rotary or Rotary(spec.attention.head_width)
+            self.rotary = RotaryPositions(self.ops, spec.attention, rotary)
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
         # No names for intermediate rows: freed ones leave their memory, still in the CPU's caches, to the next.
         # MiniLM in int8 takes 5 to 10% longer if queries and keys live until the norm is done.
         attend: Callable = self._attend_whole if isinstance(rows, WholeRows) else self._attend_cached
-        y_ND = self.output(attend(self.qkv(self.norm(x_ND) if self.pre_norm else x_ND), rows), residual_NF=x_ND)
-        return y_ND if self.pre_norm else self.norm(y_ND)
+        y_ND = self.output(attend(self.qkv(self.entering(x_ND)), rows), residual_NF=self.residual(x_ND))
+        return self.leaving(x_ND, y_ND)
+
+    def _place(self, qkv_NE: np.ndarray, positions_N: np.ndarray) -> None:
+        """Norms of heads and rotary positions, in place."""
+        if self.head_norms is not None:
+            self.head_norms(qkv_NE)
+        if self.rotary is not None:
+            self.rotary(qkv_NE, positions_N)
 
     def _attend_cached(self, qkv_NE: np.ndarray, rows: CachedRows) -> np.ndarray:
-        if self.rotary is not None:
-            self.rotary(qkv_NE, rows.positions_N)
+        self._place(qkv_NE, rows.positions_N)
         keys_values_ME = rows.cache.target.layers[self.number]
         self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, self.fused_heads.key_column)
         index_RS, lengths_N, bias = rows.history
@@ -70,8 +78,7 @@ class SelfAttention(Sublayer):
         )
 
     def _attend_whole(self, qkv_NE: np.ndarray, rows: WholeRows) -> np.ndarray:
-        if self.rotary is not None:
-            self.rotary(qkv_NE, rows.positions_N)
+        self._place(qkv_NE, rows.positions_N)
         if self.rounded and rows.causal:  # as a later step reads them
             self.ops.round_rows(qkv_NE, self.fused_heads.key_column)
         if rows.cache is not None:
@@ -83,7 +90,7 @@ class SelfAttention(Sublayer):
             rows.starts_B1,
             rows.starts_B1,
             self.fused_heads,
-            seen_N2=rows.seen_N2,
+            seen_N2=rows.seen(self.window),
             position_bias=rows.bias,
         )
 
@@ -103,8 +110,7 @@ class CrossAttention(Sublayer):
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
         attend: Callable = self._attend_whole if isinstance(rows, WholeRows) else self._attend_cached
-        y_ND = self.output(attend(self.query(self.norm(x_ND) if self.pre_norm else x_ND), rows), residual_NF=x_ND)
-        return y_ND if self.pre_norm else self.norm(y_ND)
+        return self.leaving(x_ND, self.output(attend(self.query(self.entering(x_ND)), rows), residual_NF=x_ND))
 
     def _attend_cached(self, query_NF: np.ndarray, rows: CachedRows) -> np.ndarray:
         keys_values_ME = rows.cache.memory.layers[self.number]

@@ -1,5 +1,7 @@
 """Positions inside attention: rotated queries and keys, or biased scores."""
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -8,29 +10,31 @@ from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Parameters
 from fastattn.ops import Ops
 from fastattn.position_bias import PositionBias
-from fastattn.spec import Alibi, AttentionSpec, PositionSpec, Rotary, StackSpec
+from fastattn.spec import Alibi, AttentionSpec, Rotary, StackSpec
+
+
+@lru_cache(16)  # one for the layers of a model that have the same
+def rotary_tables(rotary: Rotary, positions: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(cos_PK, sin_PK) of the first positions."""
+    frequency_K = rotary.base ** (-np.arange(0, rotary.width, 2) / rotary.width)
+    angle_PK = (np.arange(positions) / rotary.scale)[:, None] * frequency_K
+    return np.cos(angle_PK).astype(dtype), np.sin(angle_PK).astype(dtype)
 
 
 class RotaryPositions:
     """Rotary positions (Su 2021): rotates the query and key heads of fused QKV rows; the tables grow by doubling."""
 
-    def __init__(self, ops: Ops, spec: AttentionSpec, rotary: Rotary, dtype: Any):
-        self.ops, self.rotary, self.dtype = ops, rotary, dtype
+    def __init__(self, ops: Ops, spec: AttentionSpec, rotary: Rotary):
+        self.ops, self.rotary, self.positions = ops, rotary, 512
         # Queries and keys lie side by side, so one call rotates them all.
         self.heads, self.head_width = spec.heads + spec.key_heads, spec.head_width
-        self.tables = self._make(512)
-
-    def _make(self, positions: int) -> tuple[np.ndarray, np.ndarray]:
-        frequency_K = self.rotary.base ** (-np.arange(0, self.rotary.width, 2) / self.rotary.width)
-        angle_PK = (np.arange(positions) / self.rotary.scale)[:, None] * frequency_K
-        return np.cos(angle_PK).astype(self.dtype), np.sin(angle_PK).astype(self.dtype)
 
     def __call__(self, qkv_NE: np.ndarray, positions_N: np.ndarray) -> None:
-        cos_PK, sin_PK = self.tables
         longest = int(positions_N.max()) + 1 if len(positions_N) else 0
-        if longest > len(cos_PK):
-            self.tables = cos_PK, sin_PK = self._make(max(longest, 2 * len(cos_PK)))
-        self.ops.rotate(qkv_NE, positions_N, cos_PK, sin_PK, 0, self.heads, self.head_width, self.rotary.interleaved)
+        if longest > self.positions:
+            self.positions = max(longest, 2 * self.positions)
+        tables = rotary_tables(self.rotary, max(self.positions, longest), qkv_NE.dtype)
+        self.ops.rotate(qkv_NE, positions_N, *tables, 0, self.heads, self.head_width, self.rotary.interleaved)
 
 
 def alibi_slopes(heads: int) -> np.ndarray:
@@ -42,17 +46,41 @@ def alibi_slopes(heads: int) -> np.ndarray:
     return np.concatenate([slopes, between])
 
 
+def scaled_slopes(spec: AttentionSpec, alibi: Alibi) -> np.ndarray:
+    """slopes_H of an attention."""
+    return alibi_slopes(spec.heads) * ((spec.query_scale or spec.head_width**-0.5) if alibi.scaled else 1.0)
+
+
 class AlibiBias:
-    """Attention with linear biases (Press 2022), shared by the layers."""
+    """Attention with linear biases (Press 2022) that look back, shared by the layers."""
 
     def __init__(self, spec: AttentionSpec, alibi: Alibi, dtype: Any):
-        scale = (spec.query_scale or spec.head_width**-0.5) if alibi.scaled else 1.0
-        slopes_H = (alibi_slopes(spec.heads) * scale).astype(dtype)
+        slopes_H = scaled_slopes(spec, alibi).astype(dtype)
         self.bias = PositionBias(slopes_H=slopes_H, from_start=alibi.positive_positions)
 
     def __call__(self, longest: int) -> PositionBias:
         """Of queries and keys at positions below ``longest``."""
         return self.bias
+
+
+class DistanceBias:
+    """A bias looked up by distance, shared by the layers; ``make``: distance_L -> table_HL. The table doubles."""
+
+    def __init__(self, make: Callable[[np.ndarray], np.ndarray]):
+        self.make = make
+        self.bias = self._table(512)
+
+    def _table(self, positions: int) -> PositionBias:
+        return PositionBias(table_HL=np.ascontiguousarray(self.make(np.arange(1 - positions, positions))))
+
+    def __call__(self, longest: int) -> PositionBias:
+        """Of queries and keys at positions below ``longest``."""
+        bias = self.bias
+        assert bias.table_HL is not None
+        positions = bias.table_HL.shape[1] // 2 + 1
+        if longest > positions:
+            self.bias = bias = self._table(max(longest, 2 * positions))
+        return bias
 
 
 def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidirectional: bool) -> np.ndarray:
@@ -73,43 +101,29 @@ def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidi
     return bucket + np.where(distance < exact, distance, np.minimum(exact + far.astype(np.int64), buckets - 1))
 
 
-class RelativeBias:
-    """T5's learned bias by bucketed distance, shared by the layers; the table of distances doubles."""
-
-    def __init__(self, bias_UH: np.ndarray, spec: PositionSpec, bidirectional: bool):
-        exact = spec.buckets // (4 if bidirectional else 2)
-        if not 0 < exact < spec.max_distance:
-            raise CheckpointError(
-                f"relative positions need {4 if bidirectional else 2} buckets or more and a maximum distance beyond "
-                f"the exact ones, got {spec.buckets} buckets and distance {spec.max_distance}"
-            )
-        self.bias_HU = np.ascontiguousarray(bias_UH.T)
-        self.spec, self.bidirectional = spec, bidirectional
-        self.bias = self._make(512)
-
-    def _make(self, positions: int) -> PositionBias:
-        distance_L = np.arange(1 - positions, positions)
-        bucket_L = relative_buckets(distance_L, self.spec.buckets, self.spec.max_distance, self.bidirectional)
-        return PositionBias(table_HL=np.ascontiguousarray(self.bias_HU[:, bucket_L]))
-
-    def __call__(self, longest: int) -> PositionBias:
-        """Of queries and keys at positions below ``longest``."""
-        bias = self.bias
-        assert bias.table_HL is not None
-        positions = bias.table_HL.shape[1] // 2 + 1
-        if longest > positions:
-            self.bias = bias = self._make(max(longest, 2 * positions))
-        return bias
+def _alibi(parameters: Parameters, stack: str, spec: StackSpec) -> AlibiBias | DistanceBias:
+    dtype, alibi = parameters.tensor(f"{stack}.embedding.weight").dtype, spec.positions.alibi or Alibi()
+    if not alibi.symmetric:
+        return AlibiBias(spec.attention, alibi, dtype)
+    # to both sides (Günther 2023)
+    slopes_H1 = scaled_slopes(spec.attention, alibi)[:, None]
+    return DistanceBias(lambda distance_L: (-slopes_H1 * np.abs(distance_L)).astype(dtype))
 
 
-def _alibi(parameters: Parameters, stack: str, spec: StackSpec) -> AlibiBias:
-    dtype = parameters.tensor(f"{stack}.embedding.weight").dtype
-    return AlibiBias(spec.attention, spec.positions.alibi or Alibi(), dtype)
+def _relative(parameters: Parameters, stack: str, spec: StackSpec) -> DistanceBias:
+    positions, bidirectional = spec.positions, stack == "encoder"
+    least = 4 if bidirectional else 2
+    if not 0 < positions.buckets // least < positions.max_distance:
+        raise CheckpointError(
+            f"relative positions need {least} buckets or more and a maximum distance beyond the exact ones, got "
+            f"{positions.buckets} buckets and distance {positions.max_distance}"
+        )
+    bias_HU = parameters.tensor(f"{stack}.relative_bias").T
 
+    def make(distance_L: np.ndarray) -> np.ndarray:
+        return bias_HU[:, relative_buckets(distance_L, positions.buckets, positions.max_distance, bidirectional)]
 
-def _relative(parameters: Parameters, stack: str, spec: StackSpec) -> RelativeBias:
-    bias_UH = parameters.tensor(f"{stack}.relative_bias")
-    return RelativeBias(bias_UH, spec.positions, bidirectional=stack == "encoder")
+    return DistanceBias(make)
 
 
 BIASES: dict[str, Any] = {"alibi": _alibi, "relative": _relative}

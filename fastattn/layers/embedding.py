@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import InputError
+from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
 from fastattn.spec import StackSpec
@@ -59,21 +60,46 @@ class SinusoidPositions:
         return table_PD
 
 
+class TypedPositions:
+    """Learned positions and token types in one table, whose row type * P + position is their sum; [U * P, D].
+
+    table_PD  None: there are no learned positions, so P is 1
+    """
+
+    def __init__(self, table_PD: np.ndarray | None, types_UD: np.ndarray):
+        self.types = len(types_UD)
+        self.places = 1 if table_PD is None else len(table_PD)
+        self.has_positions = table_PD is not None
+        # in this order: the sums of positions and of type 0 are those of loaders that have added them
+        sums_UPD = types_UD[:, None] if table_PD is None else table_PD + types_UD[:, None]
+        self.table_ND = np.ascontiguousarray(sums_UPD.reshape(-1, types_UD.shape[1]))
+
+    def rows(self, positions_N: np.ndarray, types_N: np.ndarray | None) -> np.ndarray:
+        """The table's row of each position and type; None: all are of type 0."""
+        rows_N = positions_N if self.has_positions else np.zeros_like(positions_N)
+        return rows_N if types_N is None else (rows_N + types_N * self.places).astype(np.int32)
+
+
+def _position_table(parameters: Parameters, stack: str, spec: StackSpec, dtype: Any) -> Any:
+    return PositionTable(parameters.tensor(f"{stack}.positions")) if spec.positions.has_table else NoPositions()
+
+
 POSITIONS: dict[str, Any] = {
-    "none": lambda parameters, stack, spec, dtype: NoPositions(),
-    "table": lambda parameters, stack, spec, dtype: PositionTable(parameters.tensor(f"{stack}.positions")),
+    "none": _position_table,
+    "table": _position_table,
     "sinusoid": lambda parameters, stack, spec, dtype: SinusoidPositions(spec.width, dtype, spec.positions.start),
     # These three act inside the attention.
-    "rotary": lambda parameters, stack, spec, dtype: NoPositions(),
-    "alibi": lambda parameters, stack, spec, dtype: NoPositions(),
-    "relative": lambda parameters, stack, spec, dtype: NoPositions(),
+    "rotary": _position_table,
+    "alibi": _position_table,
+    "relative": _position_table,
 }
 
 
 class Embedding:
-    """Ids and positions to rows: table[id] * scale + position, then the embedding norm where the spec has one.
+    """Ids, positions and token types to rows: table[id] * scale + position + type, norm, projection to the width D.
 
-    The id -1 embeds to zeros (its position is still added). An id outside the vocabulary is an InputError.
+    The last three only where the spec has them. The id -1 embeds to zeros (its position is still added). An id outside
+    the vocabulary, and a type that the model does not have, are InputErrors.
     """
 
     def __init__(self, parameters: Parameters, stack: str, spec: StackSpec):
@@ -81,12 +107,25 @@ class Embedding:
         self.table, self.vocabulary = parameters.table(f"{stack}.embedding.weight"), spec.vocabulary
         self.dtype = parameters.tensor(f"{stack}.embedding.weight").dtype
         self.positions = POSITIONS[spec.positions.kind](parameters, stack, spec, self.dtype)
+        self.typed = None
+        if spec.token_types:
+            table_PD = parameters.optional(f"{stack}.positions")
+            self.typed = TypedPositions(table_PD, parameters.tensor(f"{stack}.token_types"))
         self.norm = Norm(parameters, f"{stack}.embedding_norm", spec.norms) if spec.norms.embedding else None
+        self.projection = Linear(parameters, f"{stack}.embedding_projection") if spec.embedding_width else None
 
-    def __call__(self, ids_N: np.ndarray, positions_N: np.ndarray) -> np.ndarray:
+    def __call__(self, ids_N: np.ndarray, positions_N: np.ndarray, types_N: np.ndarray | None = None) -> np.ndarray:
         if len(ids_N) and not -1 <= int(ids_N.min()) <= int(ids_N.max()) < self.vocabulary:
             wrong = ids_N.min() if ids_N.min() < -1 else ids_N.max()
             raise InputError(f"token id {wrong} is outside the vocabulary of {self.vocabulary}")
         table_PD = self.positions(int(positions_N.max()) + 1 if len(positions_N) else 0)
+        if self.typed is not None:
+            table_PD, positions_N = self.typed.table_ND, self._typed_rows(self.typed, positions_N, types_N)
         x_ND = self.ops.embed(ids_N, self.table, self.scale, positions_N, table_PD)
-        return x_ND if self.norm is None else self.norm(x_ND)
+        x_ND = x_ND if self.norm is None else self.norm(x_ND)
+        return x_ND if self.projection is None else self.projection(x_ND)
+
+    def _typed_rows(self, typed: TypedPositions, positions_N: np.ndarray, types_N: np.ndarray | None) -> np.ndarray:
+        if types_N is not None and len(types_N) and not 0 <= int(types_N.min()) <= int(types_N.max()) < typed.types:
+            raise InputError(f"token types from 0 to {typed.types - 1} are known, got {types_N.max()}")
+        return typed.rows(positions_N, types_N)

@@ -26,7 +26,7 @@ class FeedForward(Sublayer):
         self.outer = Linear(parameters, f"{name}.outer")
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
-        inside_ND = self.norm(x_ND) if self.pre_norm else x_ND
+        inside_ND = self.entering(x_ND)
         gate_NF = None if self.gate is None else self.gate(inside_ND)
-        y_ND = self.outer(self.inner(inside_ND, multiply_NF=gate_NF), residual_NF=x_ND)
-        return y_ND if self.pre_norm else self.norm(y_ND)
+        y_ND = self.outer(self.inner(inside_ND, multiply_NF=gate_NF), residual_NF=self.residual(x_ND))
+        return self.leaving(x_ND, y_ND)

@@ -29,9 +29,26 @@ def Norm(parameters: Parameters, name: str, spec: NormSpec) -> partial[np.ndarra
 class Sublayer:
     """A part of a block, with its norm ``name.norm``: x + f(norm(x)) if norms come before, else norm(x + f(x)).
 
+    With a norm of its output, ``name.output_norm``, x + output_norm(f(norm(x))).
     Called with x_ND and what its rows may attend to: ``fastattn.layers.rows``.
     """
 
-    def __init__(self, parameters: Parameters, name: str, spec: NormSpec):
+    def __init__(self, parameters: Parameters, name: str, spec: NormSpec, first: bool = False):
+        """``first``: of the first sublayer of a stack."""
         self.ops, self.pre_norm = parameters.ops, spec.before
-        self.norm = Norm(parameters, f"{name}.norm", spec)
+        self.norm = Norm(parameters, f"{name}.norm", spec) if spec.first or not first else None
+        self.output_norm = Norm(parameters, f"{name}.output_norm", spec) if spec.output else None
+
+    def entering(self, x_ND: np.ndarray) -> np.ndarray:
+        """What f gets of x."""
+        return self.norm(x_ND) if self.pre_norm and self.norm is not None else x_ND
+
+    def residual(self, x_ND: np.ndarray) -> np.ndarray | None:
+        """What the last linear layer of f adds to its product."""
+        return x_ND if self.output_norm is None else None
+
+    def leaving(self, x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
+        """The sublayer's result, from x and what the last linear layer has made."""
+        if self.output_norm is not None:
+            return self.ops.add_rows(x_ND, self.output_norm(y_ND))
+        return y_ND if self.pre_norm or self.norm is None else self.norm(y_ND)

@@ -25,8 +25,7 @@ class SimpleRecurrence(Sublayer):
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
         states = rows.states(self.number, x_ND)
-        y_ND = self.ops.ssru(self.input(self.norm(x_ND) if self.pre_norm else x_ND), x_ND, *states)
-        return y_ND if self.pre_norm else self.norm(y_ND)
+        return self.leaving(x_ND, self.ops.ssru(self.input(self.entering(x_ND)), x_ND, *states))
 
 
 class AverageAttention(Sublayer):
@@ -54,8 +53,7 @@ class AverageAttention(Sublayer):
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
         y_ND = self.ops.running_average(x_ND, *rows.states(self.number, x_ND), rows.positions_N)
-        if self.pre_norm:
-            y_ND = self.norm(y_ND)
+        y_ND = self.entering(y_ND)
         if self.inner is not None and self.outer is not None:
             y_ND = self.outer(self.inner(y_ND))
         if self.gates is None:
@@ -64,7 +62,7 @@ class AverageAttention(Sublayer):
             input_gate, forget_gate = self.gates
             y_ND = forget_gate(y_ND, residual_NF=x_ND, multiply_NF=y_ND)
             y_ND = input_gate(x_ND, residual_NF=y_ND, multiply_NF=x_ND)
-        return y_ND if self.pre_norm else self.norm(y_ND)
+        return self.leaving(x_ND, y_ND)
 
 
 RECURRENCES: dict[str, type[SimpleRecurrence] | type[AverageAttention]] = {

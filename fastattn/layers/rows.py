@@ -50,10 +50,11 @@ class Memory(Protocol):
 class WholeRows:
     """Packed sequences, b from row starts[b] to starts[b + 1]: rows attend to their sequence.
 
-    causal     rows attend only up to themselves, to what ``seen_N2`` says
+    causal     rows attend only up to themselves
     memory     that they attend to as well
     cache      row n is cached in its row ``rows_N[n]``; None: no cache
     attention  whether to set ``attention_NS``: each row's attention over the memory
+    types_N    the rows' token types; None: 0
     """
 
     def __init__(
@@ -67,14 +68,26 @@ class WholeRows:
         cache: LayerCache | None = None,
         rows_N: np.ndarray | None = None,
         attention: bool = False,
+        types_N: np.ndarray | None = None,
     ):
-        self.ops, self.starts_B1, self.positions_N = ops, starts_B1, positions_N
+        self.ops, self.starts_B1, self.positions_N, self.types_N = ops, starts_B1, positions_N, types_N
         self.causal, self.memory, self.cache = causal, memory, cache
         self.rows_N = np.arange(starts_B1[-1], dtype=np.int32) if rows_N is None else rows_N
         self.wants_attention = attention
         self.attention_NS: np.ndarray | None = None
-        self.seen_N2 = ops.seen_keys(starts_B1, np.diff(starts_B1), causal=True) if causal else None
+        self._seen: dict[tuple[int, int] | None, np.ndarray | None] = {}
         self._bias = bias
+
+    def seen(self, window: tuple[int, int] | None = None) -> np.ndarray | None:
+        """seen_N2 of ``ops.attention``: the keys so many before and after each row; None: all that it may attend to."""
+        if window not in self._seen:
+            lengths_B = np.diff(self.starts_B1)
+            if window is not None:
+                self._seen[window] = self.ops.seen_around(self.starts_B1, lengths_B, np.zeros(1, np.int64), *window)
+            else:
+                seen = self.ops.seen_keys
+                self._seen[window] = seen(self.starts_B1, lengths_B, causal=True) if self.causal else None
+        return self._seen[window]
 
     @lazy
     def bias(self) -> PositionBias | None:
@@ -117,6 +130,7 @@ class CachedRows:
         self.owners_N = None if counts_R is None else np.repeat(np.arange(len(slots_R)), counts_R)
         self.slots_N = slots_R if self.owners_N is None else slots_R[self.owners_N]
         self.rows_N = cache.append(self.slots_N, positions_N, tokens_N)
+        self.types_N = None
         self.wants_attention = attention
         self.attention_NS: np.ndarray | None = None
         self._bias = bias

@@ -24,9 +24,12 @@ class EncoderStack:
         self.ops, self.spec = parameters.ops, spec
         self.stack = Stack(parameters, "encoder", spec)
 
-    def encode(self, ids_B: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def encode(
+        self, ids_B: Sequence[np.ndarray], types_B: Sequence[np.ndarray] | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(rows_ND, starts_B1): the last hidden states of the sentences end to end; ids are int32, one array each.
 
+        types_B  the token type of each id; None: 0. A model without token types has no use for them.
         Sentence b holds rows starts[b] .. starts[b + 1]; an empty one holds none. A sentence longer than the model
         has positions for, or an id outside the vocabulary, is an InputError.
         """
@@ -43,8 +46,10 @@ class EncoderStack:
             if starts_B1[first] < starts_B1[end]:
                 ids_N = np.concatenate(ids_B[first:end]).astype(np.int32, copy=False)
                 positions_N = np.concatenate([np.arange(len(ids), dtype=np.int32) for ids in ids_B[first:end]])
+                types_N = None if types_B is None else np.concatenate(types_B[first:end]).astype(np.int32, copy=False)
                 within_B1 = starts_B1[first : end + 1] - starts_B1[first]
-                parts.append(self.stack(ids_N, WholeRows(self.ops, within_B1, positions_N, self.stack.bias)))
+                rows = WholeRows(self.ops, within_B1, positions_N, self.stack.bias, self.spec.causal, types_N=types_N)
+                parts.append(self.stack(ids_N, rows))
             first = end
         none_ND = self.ops.empty((0, self.spec.width), self.stack.embedding.dtype)
         return self.ops.concatenate_rows(parts or [none_ND]), starts_B1

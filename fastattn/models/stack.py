@@ -47,7 +47,7 @@ class Stack:
         """The last hidden states: x_ND."""
         if self.spec.start_from_zero_embedding:
             ids_N = np.where(rows.positions_N == 0, -1, ids_N).astype(np.int32)
-        x_ND = self.embedding(ids_N, rows.positions_N)
+        x_ND = self.embedding(ids_N, rows.positions_N, rows.types_N)
         for sublayer in self._sublayers:
             x_ND = sublayer(x_ND, rows)
         if self.final_norm is not None:

@@ -4,11 +4,11 @@ The files are those of ``fastattn.kernels``. The arithmetic runs in the dtype of
 a float64 oracle. Nothing is checked here beyond what NumPy checks.
 """
 
-from fastattn.reference.attention import attention, attention_step, seen_keys
+from fastattn.reference.attention import attention, attention_step, seen_around, seen_keys
 from fastattn.reference.cache_rows import round_rows, write_rows
 from fastattn.reference.embed import embed
 from fastattn.reference.matmul import linear
-from fastattn.reference.norm import layer_norm, rms_norm
+from fastattn.reference.norm import layer_norm, normalize_heads, rms_norm
 from fastattn.reference.output_subset import pack_rows, select_outputs
 from fastattn.reference.packing import pack_linear
 from fastattn.reference.pooling import pool
@@ -35,6 +35,7 @@ __all__ = [
     "layer_norm",
     "linear",
     "log_probs",
+    "normalize_heads",
     "pack_linear",
     "pack_rows",
     "pool",
@@ -44,6 +45,7 @@ __all__ = [
     "rotate",
     "round_rows",
     "running_average",
+    "seen_around",
     "seen_keys",
     "scale_rows",
     "softmax",

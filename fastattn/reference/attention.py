@@ -56,6 +56,21 @@ def seen_keys(
     return np.stack([firsts_N, stops_N], axis=1)
 
 
+def seen_around(
+    query_starts_B1: np.ndarray, lengths_B: np.ndarray, offset_B: np.ndarray, before: int, after: int
+) -> np.ndarray:
+    """seen_N2 as of ``seen_keys``: query t sees keys t + offset - before to t + offset + after; below 0: no bound."""
+    sentences_N = np.repeat(np.arange(len(lengths_B)), np.diff(query_starts_B1))
+    places_N = (
+        np.arange(query_starts_B1[-1]) - query_starts_B1[:-1][sentences_N] + offset_B[sentences_N % len(offset_B)]
+    )
+    stops_N = lengths_B[sentences_N].astype(np.int64)
+    if after >= 0:
+        stops_N = np.minimum(stops_N, places_N + after + 1)
+    firsts_N = np.maximum(places_N - before, 0) if before >= 0 else np.zeros_like(stops_N)
+    return np.stack([firsts_N, stops_N], axis=1)
+
+
 def bias_values(bias: PositionBias, positions_T: np.ndarray, keys: int) -> np.ndarray:
     """bias_HTS of queries at these positions and keys 0 .. keys - 1."""
     distance_TS = np.arange(keys) - positions_T[:, None]

@@ -31,3 +31,12 @@ def rms_norm(
     y_ND = x_ND / np.sqrt(np.square(x_ND).mean(axis=1, keepdims=True) + epsilon)
     y_ND *= weight_D
     return y_ND
+
+
+def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float) -> None:
+    """Root mean square normalization, in place, of each of a row's first H heads of width K."""
+    H, K = weight_HK.shape
+    x_NHK = x_NE[:, : H * K].reshape(-1, H, K)
+    x_NE[:, : H * K] = (x_NHK / np.sqrt(np.square(x_NHK).mean(axis=2, keepdims=True) + epsilon) * weight_HK).reshape(
+        -1, H * K
+    )

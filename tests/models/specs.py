@@ -14,7 +14,10 @@ from fastattn.spec import (
 
 # Part -> its class, and keyword -> field.
 PARTS: dict[str, tuple[type, dict[str, str]]] = {
-    "attention": (AttentionSpec, {name: name for name in ("heads", "key_heads", "head_width", "query_scale")}),
+    "attention": (
+        AttentionSpec,
+        {name: name for name in ("heads", "key_heads", "head_width", "query_scale", "head_norms")},
+    ),
     "feed_forward": (FeedForwardSpec, {name: name for name in ("inner_width", "activation", "gated")}),
     "norms": (
         NormSpec,
@@ -25,6 +28,8 @@ PARTS: dict[str, tuple[type, dict[str, str]]] = {
             "pre_norm": "before",
             "final_norm": "final",
             "embedding_norm": "embedding",
+            "first_norm": "first",
+            "output_norms": "output",
         },
     ),
     "positions": (
@@ -37,6 +42,7 @@ PARTS: dict[str, tuple[type, dict[str, str]]] = {
             "alibi": "alibi",
             "relative_buckets": "buckets",
             "relative_max_distance": "max_distance",
+            "learned_positions": "learned",
         },
     ),
     "recurrence": (

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from fastattn.checkpoint import Checkpoint
 from fastattn.errors import InputError
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.kinds import build_model
-from fastattn.spec import POSITIONS, Alibi, Rotary, StackSpec
+from fastattn.spec import POSITIONS, Alibi, LocalSpec, Rotary, StackSpec
 from tests import GOLDENS
 from tests.models.encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
 from tests.models.specs import stack_spec
@@ -36,32 +37,43 @@ def test_last_hidden_states_are_those_of_transformers(case: EncoderCase, ops: Mo
     assert np.abs(rows_ND - expected_ND).max() <= 1e-4 * np.abs(expected_ND).max()
 
 
-def _stack(positions: str, pre_norm: bool) -> StackSpec:
-    return stack_spec(
-        layers=2,
-        width=20,
-        heads=4,
-        key_heads=2,
-        head_width=6,
-        inner_width=33,
-        vocabulary=50,
-        activation="swish" if pre_norm else "gelu",
-        gated=pre_norm,
-        norm="rms" if pre_norm else "layer",
-        pre_norm=pre_norm,
-        final_norm=pre_norm,
-        embedding_norm=not pre_norm,
-        embedding_scale=20**0.5,
-        positions=positions,
-        max_positions=32 if positions == "table" else 0,
-        rotary=Rotary(4, interleaved=pre_norm) if positions == "rotary" else None,
-        alibi=Alibi(scaled=pre_norm) if positions == "alibi" else None,
-        relative_buckets=8,
-        relative_max_distance=10,
-    )
+def _stack(positions: str, pre_norm: bool, **more: Any) -> StackSpec:
+    keywords: dict[str, Any] = {
+        "layers": 2,
+        "width": 20,
+        "heads": 4,
+        "key_heads": 2,
+        "head_width": 6,
+        "inner_width": 33,
+        "vocabulary": 50,
+        "activation": "swish" if pre_norm else "gelu",
+        "gated": pre_norm,
+        "norm": "rms" if pre_norm else "layer",
+        "pre_norm": pre_norm,
+        "final_norm": pre_norm,
+        "embedding_norm": not pre_norm,
+        "embedding_scale": 20**0.5,
+        "positions": positions,
+        "max_positions": 32 if positions == "table" else 0,
+        "rotary": Rotary(4, interleaved=pre_norm) if positions == "rotary" else None,
+        "alibi": Alibi(scaled=pre_norm) if positions == "alibi" else None,
+        "relative_buckets": 8,
+        "relative_max_distance": 10,
+    }
+    return stack_spec(**(keywords | more))
 
 
-VARIETIES = [_stack(positions, pre_norm) for positions in POSITIONS for pre_norm in (False, True)]
+LOCAL = LocalSpec((1, 2), before=4, after=3, rotary=Rotary(6, base=100.0))
+VARIETIES = {f"{positions}-{norm}": _stack(positions, norm) for positions in POSITIONS for norm in (False, True)} | {
+    "local": _stack("rotary", True, layers=3, local=LOCAL, first_norm=False, embedding_norm=True),
+    "causal-head-norms": _stack("rotary", True, causal=True, head_norms=True),
+    "causal-local": _stack("none", False, layers=3, causal=True, local=LocalSpec((0, 2), 5, 9)),
+    "output-norms": _stack("rotary", True, head_norms=True, output_norms=True),
+    "typed": _stack("table", False, token_types=3),
+    "typed-alone": _stack("alibi", False, token_types=2, alibi=Alibi(symmetric=True)),
+    "relative-learned": _stack("relative", False, learned_positions=True, max_positions=32),
+    "narrow-embedding": _stack("table", False, embedding_width=7, token_types=2),
+}
 
 
 def _checkpoint(spec: StackSpec) -> Checkpoint:
@@ -72,7 +84,7 @@ def _sentences(lengths: list[int], vocabulary: int = 50) -> list[np.ndarray]:
     return [np.random.default_rng(n).integers(0, vocabulary, n).astype(np.int32) for n in lengths]
 
 
-@pytest.mark.parametrize("spec", VARIETIES, ids=lambda spec: f"{spec.positions.kind}-{spec.norms.before}")
+@pytest.mark.parametrize("spec", VARIETIES.values(), ids=VARIETIES)
 def test_kernels_agree_with_the_reference_in_float64(spec: StackSpec) -> None:
     checkpoint, ids_B = _checkpoint(spec), _sentences([5, 0, 17, 1])
     oracle = replace(checkpoint, tensors={name: x.astype(np.float64) for name, x in checkpoint.tensors.items()})
@@ -84,7 +96,7 @@ def test_kernels_agree_with_the_reference_in_float64(spec: StackSpec) -> None:
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-@pytest.mark.parametrize("spec", VARIETIES, ids=lambda spec: f"{spec.positions.kind}-{spec.norms.before}")
+@pytest.mark.parametrize("spec", VARIETIES.values(), ids=VARIETIES)
 def test_kernels_agree_with_the_reference_in_fewer_bits(spec: StackSpec, precision: str) -> None:
     """But for the rare value that two roundings of float32 put on either side of a step."""
     checkpoint, ids_B = _checkpoint(spec), _sentences([5, 0, 17, 1, 9, 30])
@@ -99,7 +111,7 @@ def test_kernels_agree_with_the_reference_in_fewer_bits(spec: StackSpec, precisi
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16", "int8"])
 def models(request: pytest.FixtureRequest) -> list[EncoderModel]:
-    return [build_model(_checkpoint(spec), kernels, request.param) for spec in VARIETIES]
+    return [build_model(_checkpoint(spec), kernels, request.param) for spec in VARIETIES.values()]
 
 
 @settings(max_examples=20, deadline=None)
@@ -118,7 +130,7 @@ def test_a_sentence_has_the_same_bits_whatever_its_neighbours(
 
 
 def test_no_sentences_and_empty_ones(ops: ModuleType) -> None:
-    model = build_model(_checkpoint(VARIETIES[0]), ops)
+    model = build_model(_checkpoint(VARIETIES["none-False"]), ops)
     for ids_B in ([], [np.zeros(0, np.int32)] * 3):
         rows_ND, starts_B1 = model.encode(ids_B)
         assert rows_ND.shape == (0, 20)
@@ -126,7 +138,7 @@ def test_no_sentences_and_empty_ones(ops: ModuleType) -> None:
 
 
 def test_what_the_model_cannot_take_is_an_input_error() -> None:
-    table = next(spec for spec in VARIETIES if spec.positions.kind == "table")
+    table = VARIETIES["table-False"]
     model = build_model(_checkpoint(table), reference)
     with pytest.raises(InputError, match="32 positions, the sequence needs 33"):
         model.encode(_sentences([33]))

@@ -23,6 +23,7 @@ PLAIN: dict[Any, tuple[str, Any]] = {
         "a list of lists of integers of 32 bits",
         lambda value: isinstance(value, list) and all(map(_is_integers, value)),
     ),
+    tuple[int, ...]: ("a list of integers of 32 bits", lambda value: _is_integers(value)),
     tuple[str, ...]: ("a list of strings", lambda value: isinstance(value, list) and all(map(is_text, value))),
     dict[str, str]: (
         "an object of strings",

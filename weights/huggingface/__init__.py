@@ -7,11 +7,13 @@ from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.folder import Directory, Folder
-from fastattn.weights.huggingface import bert, marian
+from fastattn.weights.huggingface import marian
+from fastattn.weights.huggingface.encoder import read_encoder
+from fastattn.weights.huggingface.encoders import ENCODERS
 
-DESCRIPTION = "Hugging Face directory of a BERT or MarianMT model (config.json, model.safetensors or pytorch_model.bin)"
+DESCRIPTION = "Hugging Face directory of an encoder or a MarianMT model (config.json, weights, a tokenizer)"
 MODEL_TYPES: dict[str, Callable[[Folder], Checkpoint]] = {
-    "bert": bert.read_encoder,
+    **dict.fromkeys(ENCODERS, read_encoder),
     "marian": marian.read_translator,
 }
 

@@ -13,7 +13,7 @@ from fastattn.spec import StackSpec
 from fastattn.text_spec import EncoderText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_json, read_object, shorten
 from fastattn.weights.folder import Directory, Folder
-from fastattn.weights.huggingface.bert import describe_encoder, read_described
+from fastattn.weights.huggingface.encoder import describe_encoder, read_described
 from fastattn.weights.huggingface.weights import read_weights
 
 DESCRIPTION = "sentence-transformers folder (modules.json)"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import ModelSpec, StackSpec
+from fastattn.spec import ModelSpec, Rotary, StackSpec
 from fastattn.text_spec import EncoderText, TranslationText
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.containers.plain_data import from_plain
@@ -169,12 +169,19 @@ def _stack_faults(stack: StackSpec) -> list[str]:
     faults = [f"positions.{name} should not be negative" for name in counts if getattr(positions, name) < 0]
     if not (-stack.layers <= alignment.layer < stack.layers and 0 <= alignment.heads <= heads):
         faults.append(f"alignment.layer and alignment.heads do not fit {stack.layers} layers of {heads} heads")
-    rotary, width = positions.rotary, stack.attention.head_width
-    if rotary is not None:
-        if rotary.width % 2 or not 2 <= rotary.width <= width:
-            faults.append(f"positions.rotary.width should be even, from 2 to the head's {width}, is {rotary.width}")
-        if not (np.float32(rotary.base) > 0 and np.float32(rotary.scale) > 0):
-            faults.append("positions.rotary.base and positions.rotary.scale should be above zero")
+    local = stack.local.rotary if stack.local is not None else None
+    for name, rotary in (("positions", positions.rotary), ("local", local)):
+        if rotary is not None:
+            faults += _rotary_faults(f"{name}.rotary", rotary, stack.attention.head_width)
+    return faults
+
+
+def _rotary_faults(name: str, rotary: Rotary, width: int) -> list[str]:
+    faults = []
+    if rotary.width % 2 or not 2 <= rotary.width <= width:
+        faults.append(f"{name}.width should be even, from 2 to the head's {width}, is {rotary.width}")
+    if not (np.float32(rotary.base) > 0 and np.float32(rotary.scale) > 0):
+        faults.append(f"{name}.base and {name}.scale should be above zero")
     return faults
 
 

@@ -49,12 +49,10 @@ def test_bert_by_its_canonical_names(tmp_path: Path, rng: np.random.Generator, p
     ours = checkpoint.tensors
     joined = [bare[f"encoder.layer.1.attention.self.{name}.weight"] for name in ("query", "key", "value")]
     np.testing.assert_array_equal(ours["encoder.layers.1.self_attention.qkv.weight"], np.concatenate(joined))
-    np.testing.assert_array_equal(
-        ours["encoder.positions"],
-        bare["embeddings.position_embeddings.weight"] + bare["embeddings.token_type_embeddings.weight"][0],
-    )
     for canonical, name in {
         "encoder.embedding.weight": "embeddings.word_embeddings.weight",
+        "encoder.positions": "embeddings.position_embeddings.weight",
+        "encoder.token_types": "embeddings.token_type_embeddings.weight",
         "encoder.embedding_norm.bias": "embeddings.LayerNorm.bias",
         "encoder.layers.0.self_attention.output.weight": "encoder.layer.0.attention.output.dense.weight",
         "encoder.layers.0.self_attention.norm.weight": "encoder.layer.0.attention.output.LayerNorm.weight",
@@ -127,11 +125,12 @@ def test_shards(tmp_path: Path, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"model_type": "roberta"}, "model type 'roberta' is not supported; known: bert"),
+        ({"model_type": "gpt2"}, "model type 'gpt2' is not supported; known: albert, "),
         ({"model_type": None}, "model_type is missing"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key'"),
-        ({"is_decoder": True, "hidden_act": "mish"}, "is_decoder; hidden_act 'mish' .known: gelu"),
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000, but"),
+        ({"is_decoder": True, "add_cross_attention": True}, "is_decoder True; add_cross_attention True"),
+        ({"hidden_act": "mish"}, "hidden_act should be one of gelu, .*, is 'mish'"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers should be at most 1024, is 1000000000"),
         ({"num_hidden_layers": "2"}, "num_hidden_layers should be an integer of at least 1, is '2'"),
         ({"num_attention_heads": 5}, "hidden_size 12 is not a multiple of num_attention_heads 5"),
         ({"num_attention_heads": 0}, "num_attention_heads should be an integer of at least 1"),

@@ -1,0 +1,19 @@
+"""A case through the product: its folder read, its sentences encoded."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastattn import kernels
+from fastattn.models.kinds import build_model
+from fastattn.weights import read
+from tests.architectures.case import Case, make_ids, make_types
+
+
+def encode(folder: Path, case: Case, precision: str = "float32") -> list[np.ndarray]:
+    """The last hidden states [T, D] of each sentence, all encoded together."""
+    types_B = make_types(case)
+    model: Any = build_model(read(folder), kernels, precision)
+    rows_ND, starts_B1 = model.encode(make_ids(case), *(() if types_B is None else (types_B,)))
+    return [rows_ND[start:end] for start, end in zip(starts_B1, starts_B1[1:])]

@@ -1,0 +1,23 @@
+"""tests/goldens/architectures.npz: a few rows of each golden case, and the names and shapes of its tensors."""
+
+import json
+
+import numpy as np
+
+from tests import GOLDENS
+from tests.architectures.case import Case
+
+FILE = GOLDENS / "architectures.npz"
+Shapes = dict[str, tuple[int, ...]]
+
+
+def pack_shapes(shapes: dict[str, Shapes]) -> np.ndarray:
+    """The shapes of each case's tensors as the bytes of a JSON."""
+    return np.frombuffer(json.dumps(shapes).encode(), np.uint8)
+
+
+def read_goldens(case: Case) -> tuple[Shapes, np.ndarray]:
+    """(shapes of the tensors by name, rows that ``some_rows`` keeps of each sentence, end to end)."""
+    with np.load(FILE) as goldens:
+        shapes = json.loads(goldens["shapes"].tobytes())[case.name]
+        return {name: tuple(shape) for name, shape in shapes.items()}, goldens[case.name]

@@ -1,0 +1,63 @@
+"""Cases of heads: what classifies a text or its tokens, and what predicts masked ones."""
+
+from typing import Any
+
+from tests.architectures.absolute import (
+    ALBERT_CONFIG,
+    BERT_CONFIG,
+    CAMEMBERT,
+    DISTILBERT_CONFIG,
+    ELECTRA_CONFIG,
+    ROBERTA_CONFIG,
+    XLM_ROBERTA,
+)
+from tests.architectures.biased import DEBERTA_CONFIG, JINA_CONFIG, MPNET_CONFIG
+from tests.architectures.case import SIZES, TASKS, Case
+from tests.architectures.rotary import GEMMA3_CONFIG, MODERNBERT_CONFIG, NEW_CONFIG, NOMIC_CONFIG, QWEN3_CONFIG
+
+_LABELS = {"0": "NONE", "1": "PLACE", "2": "PERSON"}
+_RERANKER = {"0": "LABEL_0"}
+
+
+def _heads(
+    name: str, config: dict[str, Any], *tasks: str, types: bool = False, labels: dict[str, str] | None = None
+) -> list[Case]:
+    """The heads of an architecture at a size of two layers; a masked-token head has no labels."""
+    two = {field: 2 for field in ("num_hidden_layers", "n_layers", "n_layer", "num_layers") if field in config}
+    labels = labels or _LABELS
+    labelled = {"id2label": labels, "label2id": {label: int(i) for i, label in labels.items()}}
+    return [
+        Case(
+            f"{name}-{task}",
+            config | two | ({} if task == "fill-mask" else labelled),
+            task,
+            lengths=(2, 13),
+            types=types,
+            golden=True,
+            seed=10 + i,
+        )
+        for i, task in enumerate(tasks)
+    ]
+
+
+_SEQUENCE, _TOKENS, _MASK = TASKS[1:]
+HEADS = [
+    *_heads("bert", SIZES | BERT_CONFIG, _SEQUENCE, _TOKENS, _MASK),
+    *_heads("bert-untied", SIZES | BERT_CONFIG | {"tie_word_embeddings": False}, _MASK),
+    *_heads("bert-reranker", SIZES | BERT_CONFIG, _SEQUENCE, types=True, labels=_RERANKER),
+    *_heads("roberta", SIZES | ROBERTA_CONFIG, _SEQUENCE, _TOKENS, _MASK),
+    *_heads("xlm-roberta-reranker", SIZES | XLM_ROBERTA[0].config, _SEQUENCE, labels=_RERANKER),
+    *_heads("camembert", SIZES | CAMEMBERT[0].config, _TOKENS),
+    *_heads("mpnet", SIZES | MPNET_CONFIG, _SEQUENCE, _TOKENS, _MASK),
+    *_heads("distilbert", DISTILBERT_CONFIG, _SEQUENCE, _TOKENS, _MASK),
+    *_heads("electra", SIZES | ELECTRA_CONFIG, _SEQUENCE, _TOKENS, _MASK),
+    *_heads("albert", SIZES | ALBERT_CONFIG, _SEQUENCE, _TOKENS, _MASK),
+    *_heads("modernbert", SIZES | MODERNBERT_CONFIG, _SEQUENCE, _TOKENS, _MASK),
+    *_heads("modernbert-cls", SIZES | MODERNBERT_CONFIG | {"classifier_pooling": "cls"}, _SEQUENCE, labels=_RERANKER),
+    *_heads("nomic", SIZES | NOMIC_CONFIG, _SEQUENCE, _TOKENS, _MASK),
+    *_heads("new", SIZES | NEW_CONFIG | {"type_vocab_size": 1}, _SEQUENCE, _TOKENS, _MASK),
+    *_heads("jina", SIZES | JINA_CONFIG, _SEQUENCE, labels=_RERANKER),
+    *_heads("qwen3", SIZES | QWEN3_CONFIG, _SEQUENCE, _TOKENS),
+    *_heads("gemma3", SIZES | GEMMA3_CONFIG | {"layer_types": ["sliding_attention", "full_attention"]}, _SEQUENCE),
+    *_heads("deberta-v2", SIZES | DEBERTA_CONFIG, _SEQUENCE, _TOKENS, _MASK),
+]

@@ -1,0 +1,133 @@
+"""What transformers computes: a case's folder as it saves one, and the rows or logits of its sentences."""
+
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.architectures import jina
+from tests.architectures.case import Case, make_ids, make_types
+from tests.architectures.drawing import FROZEN, draw_all
+from tests.architectures.folders import write_folder, write_tokenizer
+from tests.weights.containers.safetensors_writer import safetensors_bytes, write_json
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+CLASSES = {
+    "encoder": "AutoModel",
+    "sequence-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+    "fill-mask": "AutoModelForMaskedLM",
+}
+# NomicBertConfig's names -> those of its authors' configuration, after GPT-2.
+NOMIC_NAMES = {
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "intermediate_size": "n_inner",
+    "max_position_embeddings": "n_positions",
+    "layer_norm_eps": "layer_norm_epsilon",
+    "type_vocab_size": "type_vocab_size",
+    "vocab_size": "vocab_size",
+    "model_type": "model_type",
+}
+
+
+def make(case: Case, folder: Path) -> list[np.ndarray]:
+    """Write the case's folder and return what its model makes of each sentence alone.
+
+    Last hidden states [T, D], or the head's logits: [labels], [T, labels] or [T, V]. config.json is as transformers
+    saves it today, or as published where it has another; the tensors' names are those that transformers saves.
+    """
+    if "feed_forward_type" in case.config:
+        return _make_jina(case, folder)
+    config = as_transformers_has_it(case.config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        save(case, config, folder)
+        expected = _outputs(case, _load(case, folder))
+    if config != case.config:
+        write_json(folder / "config.json", case.config)
+    return expected
+
+
+def shapes_of(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The names and shapes of the tensors in a folder's safetensors file."""
+    data = (folder / "model.safetensors").read_bytes()
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
+
+
+def as_transformers_has_it(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of the same model there, where the published one is of remote code."""
+    if config["model_type"] == "new":
+        base, scaling = config["rope_theta"], config["rope_scaling"]
+        rotary: dict[str, Any] = {"rope_type": "default", "rope_theta": float(base)}
+        if scaling is not None:
+            # Fixed NTK scaling by f: a base f times as large, then every frequency divided by f^(2/K).
+            factor, width = scaling["factor"], config["hidden_size"] // config["num_attention_heads"]
+            rotary = {"rope_type": "linear", "rope_theta": base * factor, "factor": factor ** (2 / width)}
+        dropped = ("rope_theta", "rope_scaling", "auto_map", "position_embedding_type")
+        kept = {name: value for name, value in config.items() if name not in dropped}
+        return kept | {"model_type": "gte", "rope_parameters": rotary}
+    if "n_embd" in config:
+        rotary = {"rope_type": "default", "rope_theta": float(config["rotary_emb_base"])}
+        named = {ours: config[theirs] for ours, theirs in NOMIC_NAMES.items()}
+        return named | {"rope_parameters": rotary, "pad_token_id": 0}
+    return config
+
+
+def save(case: Case, config: dict[str, Any], folder: Path) -> None:
+    """``save_pretrained``, then drawn weights instead of its own, and a tiny tokenizer."""
+    import transformers
+
+    made = transformers.AutoConfig.for_model(**config)
+    kind = _class_of(case)
+    (kind(made) if kind is transformers.T5EncoderModel else kind.from_config(made)).save_pretrained(folder)
+    shapes = {name: shape for name, shape in shapes_of(folder).items() if not name.endswith(FROZEN)}
+    (folder / "model.safetensors").write_bytes(safetensors_bytes(draw_all(shapes, case.seed)))
+    write_tokenizer(folder, case.model_type)
+
+
+def _class_of(case: Case) -> Any:
+    import transformers
+
+    if case.model_type == "t5" and case.task == "encoder":
+        return transformers.T5EncoderModel
+    return getattr(transformers, CLASSES[case.task])
+
+
+def _load(case: Case, folder: Path) -> Any:
+    """The model in a folder, as everyone loads it, in float32 with the plain attention; all weights are from there."""
+    import torch
+
+    model, report = _class_of(case).from_pretrained(
+        folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True
+    )
+    left = {kind: names for kind, names in report.items() if names}
+    assert not left, left
+    return model.eval()
+
+
+def _outputs(case: Case, model: Any) -> list[np.ndarray]:
+    import torch
+
+    found = []
+    types_B = make_types(case)
+    with torch.no_grad():
+        for b, ids in enumerate(make_ids(case)):
+            given = {} if types_B is None else {"token_type_ids": torch.from_numpy(types_B[b].astype(np.int64))[None]}
+            output = model(input_ids=torch.from_numpy(ids.astype(np.int64))[None], **given)
+            found.append((output.last_hidden_state if case.task == "encoder" else output.logits)[0].numpy())
+    return found
+
+
+def _make_jina(case: Case, folder: Path) -> list[np.ndarray]:
+    tensors = draw_all(jina.tensor_shapes(case.config, case.task), case.seed)
+    write_folder(folder, case.config, tensors)
+    model = jina.JinaBert(case.config, tensors)
+    compute = model.rows if case.task == "encoder" else model.logits
+    types_B = make_types(case) or [None] * len(case.lengths)
+    return [compute(ids, types) for ids, types in zip(make_ids(case), types_B)]

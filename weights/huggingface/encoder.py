@@ -1,0 +1,93 @@
+"""Encoders in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint."""
+
+from fastattn.checkpoint import Checkpoint
+from fastattn.errors import CheckpointError
+from fastattn.spec import ModelSpec, StackSpec
+from fastattn.text_spec import EncoderText
+from fastattn.weights.containers.json_file import JsonObject, read_object
+from fastattn.weights.containers.safetensors import StoredTensor
+from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.encoders import find_architecture
+from fastattn.weights.huggingface.encoders.architecture import Architecture
+from fastattn.weights.huggingface.weights import MISFIT, read_weights, stored_precision
+from fastattn.weights.plan import check_parts, make_tensors, plan_tensors
+
+
+def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None) -> Checkpoint:
+    """Read the encoder whose files' names begin with ``prefix``; with mean pooling, without normalization.
+
+    max_length  instead of the tokenizer's
+    """
+    config = read_object(folder, prefix + "config.json")
+    return read_described(folder, prefix, config, *describe_encoder(folder, prefix, config, max_length))
+
+
+def describe_encoder(
+    folder: Folder, prefix: str, config: JsonObject, max_length: int | None = None
+) -> tuple[StackSpec, EncoderText]:
+    """(spec, text) of ``read_encoder``, without its weights, which may not be downloaded yet (``hub``)."""
+    spec = find_architecture(config).spec(config)
+    tokenizer = _read_tokenizer(folder, prefix)
+    limit = spec.positions.limit
+    length = max_length or _stated_length(folder, prefix, limit)
+    return spec, EncoderText(tokenizer=tokenizer, max_length=min(length, limit) if limit else length)
+
+
+def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, text: EncoderText) -> Checkpoint:
+    """The encoder of ``describe_encoder``, perhaps with another text, with its weights."""
+    architecture = find_architecture(config)
+    stored, where = read_weights(folder, prefix)
+    stored = _named_as_today(stored, architecture)
+    # More layers than tensors are refused before their names fill memory; some share theirs.
+    if spec.layers > len(stored) and architecture.numbers is None:
+        raise CheckpointError(
+            f"{config.where}: there should be {spec.layers} layers, but {where} has {len(stored)} tensors"
+        )
+    model = ModelSpec("encoder", spec)
+    numbers = None if architecture.numbers is None else {"encoder": architecture.numbers(config)}
+    parts = plan_tensors(architecture.table(config, spec), model, numbers)
+    check_parts(parts, stored, where, MISFIT)
+    return Checkpoint(
+        spec=model,
+        tensors=make_tensors(parts, stored),
+        text=text,
+        precision=stored_precision(stored),
+        format="huggingface",
+        details={"model type": config.string("model_type")},
+        files=tuple(folder.used),
+    )
+
+
+def _named_as_today(stored: dict[str, StoredTensor], architecture: Architecture) -> dict[str, StoredTensor]:
+    """The tensors that the encoder needs, by current names."""
+    named: dict[str, StoredTensor] = {}
+    for theirs, tensor in stored.items():
+        name = architecture.current_name(theirs)
+        if name is None:
+            continue
+        if name in named:
+            raise CheckpointError(f"{tensor.where}: {name} is given twice, with and without a prefix or an old name")
+        named[name] = tensor
+    for name, twin in architecture.twins.items():
+        if twin in named:
+            named.setdefault(name, named.pop(twin))
+    return named
+
+
+def _read_tokenizer(folder: Folder, prefix: str) -> bytes:
+    # sentence-transformers stores it in the transformer module's folder, old versions sometimes only at the top.
+    for name in (prefix + "tokenizer.json", "tokenizer.json"):
+        if folder.contains(name):
+            return bytes(folder.read(name))
+    raise CheckpointError(
+        f"{folder.where(prefix + 'tokenizer.json')}: no such file; save the model with a fast tokenizer"
+    )
+
+
+def _stated_length(folder: Folder, prefix: str, limit: int) -> int:
+    """The tokenizer's model_max_length, which is huge if there is no limit; ``limit`` where it says nothing."""
+    limit = limit or 2**31 - 1
+    if not folder.contains(prefix + "tokenizer_config.json"):
+        return limit
+    config = read_object(folder, prefix + "tokenizer_config.json")
+    return config.integer("model_max_length", limit, minimum=1)

@@ -1,0 +1,53 @@
+"""ALBERT (Lan 2020): BERT with a narrow embedding, whose layers share their weights in groups."""
+
+from dataclasses import replace
+
+from fastattn.errors import CheckpointError
+from fastattn.spec import StackSpec
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.encoders.architecture import MOST_LAYERS, Architecture, count_layers
+from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, OLD_NORM_ENDS, bert_spec
+from fastattn.weights.plan import Part, of
+
+LAYER = "encoder.albert_layer_groups.#"  # a group and one of its layers
+TABLE = EMBEDDING | {
+    "encoder.embedding_projection.*": of("encoder.embedding_hidden_mapping_in.*"),
+    "encoder.layers.#.self_attention.qkv.*": of(
+        f"{LAYER}.attention.query.*", f"{LAYER}.attention.key.*", f"{LAYER}.attention.value.*"
+    ),
+    "encoder.layers.#.self_attention.output.*": of(f"{LAYER}.attention.dense.*"),
+    "encoder.layers.#.self_attention.norm.*": of(f"{LAYER}.attention.LayerNorm.*"),
+    "encoder.layers.#.feed_forward.inner.*": of(f"{LAYER}.ffn.*"),
+    "encoder.layers.#.feed_forward.outer.*": of(f"{LAYER}.ffn_output.*"),
+    "encoder.layers.#.feed_forward.norm.*": of(f"{LAYER}.full_layer_layer_norm.*"),
+}
+
+
+def _spec(config: JsonObject) -> StackSpec:
+    stack = bert_spec(config)
+    layers, groups, inner = _counts(config)
+    if groups > layers or layers * inner > MOST_LAYERS:
+        raise CheckpointError(f"{config.where}: {layers} layers of {inner} each cannot share {groups} groups")
+    width = config.integer("embedding_size", 128, minimum=1)
+    return replace(stack, layers=layers * inner, embedding_width=width)
+
+
+def _counts(config: JsonObject) -> tuple[int, int, int]:
+    """Layers, groups, and how many blocks each layer is."""
+    groups, inner = (config.integer(name, 1, minimum=1) for name in ("num_hidden_groups", "inner_group_num"))
+    return count_layers(config), groups, inner
+
+
+def _groups(config: JsonObject) -> list[str]:
+    """The group of each block, and which it is there."""
+    layers, groups, inner = _counts(config)
+    return [f"{int(i / (layers / groups))}.albert_layers.{j}" for i in range(layers) for j in range(inner)]
+
+
+def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+    return TABLE
+
+
+ARCHITECTURE = Architecture(
+    _spec, _table, ("albert.",), (*IGNORED, "pooler.", "predictions.", "sop_classifier."), _groups, OLD_NORM_ENDS
+)

@@ -1,0 +1,114 @@
+"""What a file of an architecture says of its encoder, and what several of them read from config.json alike."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from fastattn.errors import CheckpointError
+from fastattn.spec import AttentionSpec, Rotary, StackSpec
+from fastattn.weights.containers.json_file import JsonObject, shorten
+from fastattn.weights.huggingface.weights import ACTIVATIONS
+from fastattn.weights.plan import Part
+
+MOST_LAYERS = 1024  # beyond any encoder: lists of layers are made before the tensors are counted
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """An encoder in a Hugging Face directory.
+
+    spec      (config.json) -> its stack; raises CheckpointError for what is not supported
+    table     (config.json, the stack) -> where its tensors come from
+    prefixes  what may precede all its tensors' names, where a head lies beside the encoder
+    ignored   beginnings of the names of tensors that do not affect the last hidden states
+    numbers   (config.json) -> what each layer has in the file in place of its number; None: its number
+    renamed   old name's end -> the current one
+    twins     name -> that under which some files have the same tensor, or have it too
+    """
+
+    spec: Callable[[JsonObject], StackSpec]
+    table: Callable[[JsonObject, StackSpec], Mapping[str, Part]]
+    prefixes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    numbers: Callable[[JsonObject], list[str]] | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    twins: Mapping[str, str] = field(default_factory=dict)
+
+    def current_name(self, name: str) -> str | None:
+        """A tensor's name without a prefix, old ends replaced; None if the encoder does not need the tensor."""
+        for prefix in self.prefixes:
+            name = name.removeprefix(prefix)
+        for old, new in self.renamed.items():
+            if name.endswith(old):
+                name = name.removesuffix(old) + new
+        return None if name.startswith(self.ignored) else name
+
+
+def count_layers(config: JsonObject, name: str = "num_hidden_layers") -> int:
+    layers = config.integer(name, minimum=1)
+    if layers > MOST_LAYERS:
+        raise config.error(name, f"at most {MOST_LAYERS}", layers)
+    return layers
+
+
+def activation(config: JsonObject, name: str = "hidden_act", default: str = "gelu") -> str:
+    """fastattn's name of the activation under ``name``."""
+    theirs = config.string(name, default)
+    if theirs not in ACTIVATIONS:
+        raise config.error(name, f"one of {', '.join(ACTIVATIONS)}", theirs)
+    return ACTIVATIONS[theirs]
+
+
+def even_heads(config: JsonObject, width: str = "hidden_size", heads: str = "num_attention_heads") -> AttentionSpec:
+    """Attention whose heads share the width evenly."""
+    D, H = config.integer(width, minimum=1), config.integer(heads, minimum=1)
+    if D % H:
+        raise CheckpointError(f"{config.where}: {width} {D} is not a multiple of {heads} {H}")
+    return AttentionSpec(H, key_heads=H, head_width=D // H)
+
+
+def refuse(config: JsonObject, **harmless: object) -> None:
+    """Raise a CheckpointError that lists the settings whose values are others than the harmless one, and not null."""
+    problems = [
+        f"{name} {shorten(config.values[name])}"
+        for name, value in harmless.items()
+        if config.values.get(name) not in (None, value)
+    ]
+    if problems:
+        raise CheckpointError(f"{config.where}: not supported: {'; '.join(problems)}")
+
+
+def rotary(config: JsonObject, width: int, base: float, kind: str = "", old: str = "rope_theta") -> Rotary:
+    """Rotary positions whose halves are paired, of heads of ``width``; transformers' fields of today and before.
+
+    base  where config.json has none
+    kind  the type of layers that they are of, where types differ
+    old   the name of the base before there were ``rope_parameters``
+    """
+    parameters = config.nested("rope_parameters" if config.has("rope_parameters") else "rope_scaling")
+    if kind and parameters.has(kind):
+        parameters = parameters.nested(kind)
+    type_name = "rope_type" if parameters.has("rope_type") else "type"
+    form = parameters.string(type_name, "default")
+    if form not in ("default", "linear"):
+        raise parameters.error(type_name, "'default' or 'linear'", form)
+    part = parameters.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0))
+    turned = int(width * part)
+    base = parameters.number("rope_theta", config.number(old, base))
+    scale = parameters.number("factor", 1.0) if form == "linear" else 1.0
+    if turned % 2 or not 2 <= turned <= width or base <= 0 or scale <= 0:
+        raise CheckpointError(
+            f"{config.where}: rotary positions need an even part of a head's {width} dimensions, a base and a factor "
+            f"above zero, got {turned}, {base:g} and {scale:g}"
+        )
+    return Rotary(turned, base, interleaved=False, scale=scale)
+
+
+def local_layers(config: JsonObject, layers: int, is_local: Callable[[int], bool]) -> tuple[int, ...]:
+    """The numbers of the layers of local attention; ``is_local`` says it where config.json has no ``layer_types``."""
+    if not config.has("layer_types"):
+        return tuple(i for i in range(layers) if is_local(i))
+    kinds = config.values["layer_types"]
+    known = ("full_attention", "sliding_attention")
+    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in known for kind in kinds):
+        raise config.error("layer_types", f"{' or '.join(known)} for each of {layers} layers", kinds)
+    return tuple(i for i, kind in enumerate(kinds) if kind == known[1])

@@ -1,0 +1,62 @@
+"""BERT (Devlin 2019): learned positions, token types, norms after each sublayer."""
+
+from fastattn.spec import FeedForwardSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.encoders.architecture import (
+    Architecture,
+    activation,
+    count_layers,
+    even_heads,
+    refuse,
+)
+from fastattn.weights.plan import Part, of
+
+LAYERS = {
+    "encoder.layers.#.self_attention.qkv.*": of(
+        "encoder.layer.#.attention.self.query.*",
+        "encoder.layer.#.attention.self.key.*",
+        "encoder.layer.#.attention.self.value.*",
+    ),
+    "encoder.layers.#.self_attention.output.*": of("encoder.layer.#.attention.output.dense.*"),
+    "encoder.layers.#.self_attention.norm.*": of("encoder.layer.#.attention.output.LayerNorm.*"),
+    "encoder.layers.#.feed_forward.inner.*": of("encoder.layer.#.intermediate.dense.*"),
+    "encoder.layers.#.feed_forward.outer.*": of("encoder.layer.#.output.dense.*"),
+    "encoder.layers.#.feed_forward.norm.*": of("encoder.layer.#.output.LayerNorm.*"),
+}
+EMBEDDING = {
+    "encoder.embedding.weight": of("embeddings.word_embeddings.weight"),
+    "encoder.embedding_norm.*": of("embeddings.LayerNorm.*"),
+    "encoder.positions": of("embeddings.position_embeddings.weight"),
+    "encoder.token_types": of("embeddings.token_type_embeddings.weight"),
+}
+# Tensors that do not affect the last hidden states: buffers, and heads.
+IGNORED = ("embeddings.position_ids", "embeddings.token_type_ids", "pooler.", "cls.", "classifier.", "qa_outputs.")
+# TensorFlow's names of a norm's weights, which early conversions kept.
+OLD_NORM_ENDS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+
+
+def bert_spec(config: JsonObject, skipped: int = 0, positions: str = "absolute") -> StackSpec:
+    """The stack.
+
+    skipped    how many first rows of the table of positions no token has
+    positions  their name in config.json
+    """
+    refuse(config, position_embedding_type=positions, is_decoder=False, add_cross_attention=False)
+    attention = even_heads(config)
+    return StackSpec(
+        layers=count_layers(config),
+        width=config.integer("hidden_size", minimum=1),
+        vocabulary=config.integer("vocab_size", minimum=1),
+        attention=attention,
+        feed_forward=FeedForwardSpec(config.integer("intermediate_size", minimum=1), activation(config)),
+        norms=NormSpec("layer", config.number("layer_norm_eps", 1e-12), before=False, final=False, embedding=True),
+        positions=PositionSpec("table", limit=config.integer("max_position_embeddings", minimum=1 + skipped) - skipped),
+        token_types=config.integer("type_vocab_size", 2, minimum=1),
+    )
+
+
+def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+    return LAYERS | EMBEDDING
+
+
+ARCHITECTURE = Architecture(bert_spec, _table, ("bert.",), IGNORED, renamed=OLD_NORM_ENDS)

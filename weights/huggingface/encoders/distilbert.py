@@ -1,0 +1,41 @@
+"""DistilBERT (Sanh 2019): BERT without token types, by names of its own."""
+
+from fastattn.spec import FeedForwardSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.encoders.architecture import Architecture, activation, count_layers, even_heads
+from fastattn.weights.huggingface.encoders.bert import EMBEDDING
+from fastattn.weights.plan import Part, of
+
+LAYERS = {
+    "encoder.layers.#.self_attention.qkv.*": of(
+        "transformer.layer.#.attention.q_lin.*",
+        "transformer.layer.#.attention.k_lin.*",
+        "transformer.layer.#.attention.v_lin.*",
+    ),
+    "encoder.layers.#.self_attention.output.*": of("transformer.layer.#.attention.out_lin.*"),
+    "encoder.layers.#.self_attention.norm.*": of("transformer.layer.#.sa_layer_norm.*"),
+    "encoder.layers.#.feed_forward.inner.*": of("transformer.layer.#.ffn.lin1.*"),
+    "encoder.layers.#.feed_forward.outer.*": of("transformer.layer.#.ffn.lin2.*"),
+    "encoder.layers.#.feed_forward.norm.*": of("transformer.layer.#.output_layer_norm.*"),
+}
+# Sinusoids are stored like learned positions.
+IGNORED = ("embeddings.position_ids", "pre_classifier.", "classifier.", "qa_outputs.", "vocab_")
+
+
+def _spec(config: JsonObject) -> StackSpec:
+    return StackSpec(
+        layers=count_layers(config, "n_layers"),
+        width=config.integer("dim", minimum=1),
+        vocabulary=config.integer("vocab_size", minimum=1),
+        attention=even_heads(config, "dim", "n_heads"),
+        feed_forward=FeedForwardSpec(config.integer("hidden_dim", minimum=1), activation(config, "activation")),
+        norms=NormSpec("layer", 1e-12, before=False, final=False, embedding=True),
+        positions=PositionSpec("table", limit=config.integer("max_position_embeddings", minimum=1)),
+    )
+
+
+def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+    return LAYERS | EMBEDDING
+
+
+ARCHITECTURE = Architecture(_spec, _table, ("distilbert.",), IGNORED)

@@ -1,0 +1,39 @@
+"""jina-embeddings-v2's BERT (Günther 2023): linear biases to both sides instead of positions, gates."""
+
+from dataclasses import replace
+
+from fastattn.spec import Alibi, PositionSpec, StackSpec
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.encoders.architecture import Architecture
+from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
+from fastattn.weights.plan import Part, of
+
+GATED = {
+    "encoder.layers.#.feed_forward.inner.weight": of("encoder.layer.#.mlp.gated_layers.weight", piece=(0, 2)),
+    "encoder.layers.#.feed_forward.inner_linear.weight": of("encoder.layer.#.mlp.gated_layers.weight", piece=(1, 2)),
+    "encoder.layers.#.feed_forward.inner.bias": of(None),
+    "encoder.layers.#.feed_forward.inner_linear.bias": of(None),
+    "encoder.layers.#.feed_forward.outer.*": of("encoder.layer.#.mlp.wo.*"),
+    "encoder.layers.#.feed_forward.norm.*": of("encoder.layer.#.mlp.layernorm.*"),
+}
+# Its feed-forwards -> the activation of those with gates.
+GATES = {"geglu": "gelu", "reglu": "relu"}
+
+
+def _spec(config: JsonObject) -> StackSpec:
+    stack = bert_spec(config, positions="alibi")
+    kind = config.string("feed_forward_type", "original")
+    if kind not in ("original", *GATES):
+        raise config.error("feed_forward_type", f"one of original, {', '.join(GATES)}", kind)
+    feed_forward = stack.feed_forward
+    if kind != "original":
+        feed_forward = replace(feed_forward, activation=GATES[kind], gated=True)
+    positions = PositionSpec("alibi", limit=stack.positions.limit, alibi=Alibi(symmetric=True))
+    return replace(stack, positions=positions, feed_forward=feed_forward)
+
+
+def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+    return LAYERS | EMBEDDING | (GATED if spec.feed_forward.gated else {})
+
+
+ARCHITECTURE = Architecture(_spec, _table, ("bert.",), IGNORED, renamed=OLD_NORM_ENDS)

@@ -1,0 +1,67 @@
+"""ModernBERT (Warner 2024): rotary positions of two bases, local layers between global ones, gates, norms before."""
+
+from fastattn.errors import CheckpointError
+from fastattn.spec import FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.encoders.architecture import (
+    Architecture,
+    activation,
+    count_layers,
+    even_heads,
+    local_layers,
+    rotary,
+)
+from fastattn.weights.plan import Part, of
+
+TABLE = {
+    "encoder.embedding.weight": of("embeddings.tok_embeddings.weight"),
+    "encoder.embedding_norm.*": of("embeddings.norm.*"),
+    "encoder.layers.#.self_attention.norm.*": of("layers.#.attn_norm.*"),
+    "encoder.layers.#.self_attention.qkv.*": of("layers.#.attn.Wqkv.*"),
+    "encoder.layers.#.self_attention.output.*": of("layers.#.attn.Wo.*"),
+    "encoder.layers.#.feed_forward.norm.*": of("layers.#.mlp_norm.*"),
+    "encoder.layers.#.feed_forward.inner.*": of("layers.#.mlp.Wi.*", piece=(0, 2)),
+    "encoder.layers.#.feed_forward.inner_linear.*": of("layers.#.mlp.Wi.*", piece=(1, 2)),
+    "encoder.layers.#.feed_forward.outer.*": of("layers.#.mlp.Wo.*"),
+    "encoder.final_norm.*": of("final_norm.*"),
+}
+
+
+def _spec(config: JsonObject) -> StackSpec:
+    layers, attention = count_layers(config), even_heads(config)
+    inner = config.integer("intermediate_size", minimum=1)
+    biases = [config.boolean(name, False) for name in ("attention_bias", "mlp_bias")]
+    if biases[0] != biases[1]:
+        raise CheckpointError(f"{config.where}: attention_bias and mlp_bias should be equal, are {biases}")
+    every = config.integer("global_attn_every_n_layers", 3, minimum=1)
+    window = config.integer("local_attention", 128, minimum=0) // 2
+    width = attention.head_width
+    return StackSpec(
+        layers=layers,
+        width=config.integer("hidden_size", minimum=1),
+        vocabulary=config.integer("vocab_size", minimum=1),
+        attention=attention,
+        feed_forward=FeedForwardSpec(inner, activation(config, "hidden_activation"), gated=True),
+        norms=NormSpec(
+            "layer", config.number("norm_eps", 1e-5), config.boolean("norm_bias", False), embedding=True, first=False
+        ),
+        positions=PositionSpec(
+            "rotary",
+            limit=config.integer("max_position_embeddings", minimum=1),
+            rotary=rotary(config, width, 160_000.0, "full_attention", "global_rope_theta"),
+        ),
+        biases=biases[0],
+        local=LocalSpec(
+            local_layers(config, layers, lambda i: i % every != 0),
+            before=window,
+            after=window,
+            rotary=rotary(config, width, 10_000.0, "sliding_attention", "local_rope_theta"),
+        ),
+    )
+
+
+def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+    return TABLE
+
+
+ARCHITECTURE = Architecture(_spec, _table, ("model.",), ("head.", "decoder.", "classifier."))

@@ -1,0 +1,34 @@
+"""MPNet (Song 2020): BERT with a relative bias, shared by the layers, beside its learned positions."""
+
+from dataclasses import replace
+
+from fastattn.spec import StackSpec
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.encoders.architecture import Architecture
+from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
+from fastattn.weights.huggingface.encoders.roberta import skipped_positions
+from fastattn.weights.plan import Part, of
+
+ATTENTION = {
+    "encoder.layers.#.self_attention.qkv.*": of(
+        "encoder.layer.#.attention.attn.q.*", "encoder.layer.#.attention.attn.k.*", "encoder.layer.#.attention.attn.v.*"
+    ),
+    "encoder.layers.#.self_attention.output.*": of("encoder.layer.#.attention.attn.o.*"),
+    "encoder.layers.#.self_attention.norm.*": of("encoder.layer.#.attention.LayerNorm.*"),
+    "encoder.relative_bias": of("encoder.relative_attention_bias.weight"),
+}
+
+
+def _spec(config: JsonObject) -> StackSpec:
+    stack = bert_spec(config, skipped_positions(config))
+    buckets = config.integer("relative_attention_num_buckets", 32, minimum=1)
+    positions = replace(stack.positions, kind="relative", learned=True, buckets=buckets, max_distance=128)
+    return replace(stack, positions=positions, token_types=0)
+
+
+def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+    positions = of("embeddings.position_embeddings.weight", skip=skipped_positions(config))
+    return LAYERS | EMBEDDING | ATTENTION | {"encoder.positions": positions}
+
+
+ARCHITECTURE = Architecture(_spec, _table, ("mpnet.",), (*IGNORED, "lm_head."), renamed=OLD_NORM_ENDS)

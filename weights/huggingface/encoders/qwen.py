@@ -1,0 +1,81 @@
+"""Qwen 3 and Qwen 2 (Yang 2025, 2024) as encoders: causal, rotary positions, gates, shared key heads."""
+
+from fastattn.spec import AttentionSpec, FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.encoders.architecture import (
+    Architecture,
+    activation,
+    count_layers,
+    local_layers,
+    rotary,
+)
+from fastattn.weights.plan import Part, of
+
+TABLE = {
+    "encoder.embedding.weight": of("embed_tokens.weight"),
+    "encoder.layers.#.self_attention.norm.*": of("layers.#.input_layernorm.*"),
+    "encoder.layers.#.self_attention.query_norm.*": of("layers.#.self_attn.q_norm.*"),
+    "encoder.layers.#.self_attention.key_norm.*": of("layers.#.self_attn.k_norm.*"),
+    "encoder.layers.#.self_attention.output.*": of("layers.#.self_attn.o_proj.*"),
+    "encoder.layers.#.feed_forward.norm.*": of("layers.#.post_attention_layernorm.*"),
+    "encoder.layers.#.feed_forward.inner.*": of("layers.#.mlp.gate_proj.*"),
+    "encoder.layers.#.feed_forward.inner_linear.*": of("layers.#.mlp.up_proj.*"),
+    "encoder.layers.#.feed_forward.outer.*": of("layers.#.mlp.down_proj.*"),
+    "encoder.final_norm.*": of("norm.*"),
+}
+# Biases are attention's alone.
+NO_BIASES = {f"encoder.layers.#.feed_forward.{name}.bias": of(None) for name in ("inner", "inner_linear", "outer")}
+NO_OUTPUT_BIAS = {"encoder.layers.#.self_attention.output.bias": of(None)}
+IGNORED = ("lm_head.", "score.", "rotary_emb.")
+
+
+def shared_heads(config: JsonObject, head_norms: bool, query_scale: float | None = None) -> AttentionSpec:
+    """Attention whose key heads may be fewer, and as wide as config.json says."""
+    heads = config.integer("num_attention_heads", minimum=1)
+    width = config.integer("head_dim", max(config.integer("hidden_size", minimum=1) // heads, 1), minimum=1)
+    key_heads = config.integer("num_key_value_heads", heads, minimum=1)
+    return AttentionSpec(heads, key_heads, width, query_scale, head_norms)
+
+
+def llama_table(spec: StackSpec) -> dict[str, Part]:
+    """The table of files that name their tensors as Llama's do."""
+    keys = spec.attention.key_width
+    names = (f"layers.#.self_attn.{part}_proj.*" for part in "qkv")
+    qkv = of(*names, rows=(spec.attention.query_width, keys, keys))
+    return TABLE | {"encoder.layers.#.self_attention.qkv.*": qkv} | (NO_BIASES if spec.biases else {})
+
+
+def _spec(config: JsonObject) -> StackSpec:
+    second = config.string("model_type") == "qwen2"
+    layers, attention = count_layers(config), shared_heads(config, head_norms=not second)
+    local: tuple[int, ...] = ()
+    window = 0
+    if config.boolean("use_sliding_window", False) and config.has("sliding_window"):
+        full, window = config.integer("max_window_layers", 28), config.integer("sliding_window", minimum=1)
+        local = local_layers(config, layers, lambda i: i >= full)
+    return StackSpec(
+        layers=layers,
+        width=config.integer("hidden_size", minimum=1),
+        vocabulary=config.integer("vocab_size", minimum=1),
+        attention=attention,
+        feed_forward=FeedForwardSpec(
+            config.integer("intermediate_size", minimum=1), activation(config, default="silu"), gated=True
+        ),
+        norms=NormSpec("rms", config.number("rms_norm_eps", 1e-6)),
+        positions=PositionSpec(
+            "rotary",
+            limit=config.integer("max_position_embeddings", minimum=1),
+            rotary=rotary(config, attention.head_width, 10_000.0),
+        ),
+        biases=second or config.boolean("attention_bias", False),
+        causal=True,
+        local=LocalSpec(local, before=window - 1, after=0) if local else None,
+    )
+
+
+def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+    # Qwen 2 has biases of queries, keys and values.
+    return llama_table(spec) | (NO_OUTPUT_BIAS if spec.biases and not spec.attention.head_norms else {})
+
+
+ARCHITECTURE = Architecture(_spec, _table, ("model.",), IGNORED)

@@ -1,0 +1,24 @@
+"""RoBERTa (Liu 2019), XLM-R (Conneau 2020), CamemBERT: BERT whose positions start after the padding id."""
+
+from fastattn.spec import StackSpec
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.encoders.architecture import Architecture
+from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
+from fastattn.weights.plan import Part, of
+
+
+def skipped_positions(config: JsonObject) -> int:
+    """How many first rows of the table of positions no token has."""
+    return config.integer("pad_token_id", 1) + 1
+
+
+def _spec(config: JsonObject) -> StackSpec:
+    return bert_spec(config, skipped_positions(config))
+
+
+def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+    positions = of("embeddings.position_embeddings.weight", skip=skipped_positions(config))
+    return LAYERS | EMBEDDING | {"encoder.positions": positions}
+
+
+ARCHITECTURE = Architecture(_spec, _table, ("roberta.",), (*IGNORED, "lm_head."), renamed=OLD_NORM_ENDS)
