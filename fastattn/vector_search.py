@@ -36,8 +36,8 @@ def semantic_search(
     corpus   a NumPy array [N, D] of float32, int8 or uint8, perhaps ``np.load(path, mmap_mode="r")``. It is read once
              for all queries, where it lies: it is not copied, and the scores [Q, N] are not stored
     top_k    N at most: a smaller corpus gives N columns
-    score_function  "cosine"; "dot"; or "hamming", minus the number of bits that differ, for rows of packed bits
-             ("binary", int8, and "ubinary", uint8, of sentence-transformers)
+    score_function  "cosine", for rows of lengths up to 1e19; "dot"; or "hamming", minus the number of bits that
+             differ, for rows of packed bits ("binary", int8, and "ubinary", uint8, of sentence-transformers)
     threads  the most to use; None: those of ``use_threads``, else all that the process may use
     Equal scores are in the order of row numbers. A query's result has the same bits whatever the other queries and the
     number of threads. Products of integers are added exactly. InputError for arguments that do not fit.
@@ -61,7 +61,9 @@ def _search(
     if score_function != "cosine":
         return search(queries_QD, corpus_ND, k, bits=score_function == "hamming")
     if queries_QD.dtype == np.float32:
-        return search(unit_length(queries_QD), corpus_ND, k, by_length=True)
+        with np.errstate(invalid="ignore"):  # of an infinite query, which is similar to nothing
+            units_QD = unit_length(queries_QD)
+        return search(units_QD, corpus_ND, k, by_length=True)
     scores_Qk, ids_Qk = search(queries_QD, corpus_ND, k, by_length=True)
     lengths_Q1 = np.sqrt(np.square(queries_QD.astype(np.int64)).sum(axis=1, keepdims=True)).astype(np.float32)
     return scores_Qk / np.maximum(lengths_Q1, np.float32(1)), ids_Qk

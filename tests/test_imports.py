@@ -148,6 +148,7 @@ TABLE = {
         "",
         "encoder",
         "translator",
+        "vector_search",
         "files",
         "weights",
         "balance",
