@@ -100,7 +100,7 @@ def _bits(rows: int) -> Corpus:
     return Corpus("bits", vectors_NB, queries_QB, "hamming", index.search)
 
 
-def times(corpus: Corpus, queries: int, threads: int, rounds: int = 9, seconds: float = 6.0) -> dict[str, float]:
+def times(corpus: Corpus, queries: int, threads: int, rounds: int = 7, seconds: float = 3.0) -> dict[str, float]:
     """Median seconds of each, in alternation."""
     with use_threads(threads), library_threads(threads):
         calls = corpus.calls(queries, threads)

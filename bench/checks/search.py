@@ -12,7 +12,7 @@ BANDWIDTH_SHARE = 0.8
 @check(
     "semantic-search",
     f"a million vectors of {search.WIDTH} numbers, float32, int8 and bits, {', '.join(map(str, QUERIES))} queries, one "
-    "thread and two: ahead of faiss's flat index; one query: at least 80% of the bandwidth at which float32 and int8 are read",
+    "thread and two: ahead of faiss's flat index; one query: at least 80% of the memory's bandwidth",
 )
 def semantic_search(data: Data) -> tuple[bool, str]:
     try:

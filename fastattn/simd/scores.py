@@ -22,6 +22,7 @@ NO_KEY = -(1 << 31)  # of NaN
 LEAST_NORM = 1e-12
 ROWS, QUERIES = (4, 4) if TARGET.registers == 32 else (4, 2)  # of a tile; accumulators are whole groups of LANES
 ROWS_OF_ONE = ROWS * QUERIES  # of a tile of one query
+IN_STEP = 4  # rows of a tile of one query that are read side by side: of 16 memory is read a tenth slower
 WHOLE = TARGET.int8 == "vnni"  # whether products take whole bytes; else they are widened to int16, a half at a time
 
 _I8, _I16 = ir.IntType(8), ir.IntType(16)
@@ -131,8 +132,8 @@ COMPARISONS = {
 }
 
 
-def _emit_sums(emitter: Emitter, comparison, rows, width, queries, ahead) -> list:
-    """Emit the loop along the rows; returns the sums of each query with all rows, of each row with itself without any.
+def _emit_sums(emitter: Emitter, comparison, rows, width, queries, squares: bool, ahead) -> list:
+    """Emit the loop along the rows; returns the sums of each query with all rows, and of the rows with themselves.
 
     width  (bytes of whole vectors, words that are left, address of their mask)
     ahead  how many bytes behind each row's place memory is prefetched
@@ -142,12 +143,13 @@ def _emit_sums(emitter: Emitter, comparison, rows, width, queries, ahead) -> lis
 
     def add(offset, words, sums):
         values = [comparison.row(emitter, value) for value in words]
-        if not queries:
-            return [comparison.add_square(emitter, *pair) for pair in zip(values, sums, strict=True)]
         place = builder.mul(offset, I64(comparison.query_bytes))
         operands = [comparison.query(emitter, builder.add(query, place)) for query in queries]
         pairs = [(value, operand) for operand in operands for value in values]
-        return [comparison.add(emitter, *pair, total) for pair, total in zip(pairs, sums, strict=True)]
+        new = [comparison.add(emitter, *pair, total) for pair, total in zip(pairs, sums)]
+        if squares:
+            new += [comparison.add_square(emitter, *pair) for pair in zip(values, sums[len(pairs) :], strict=True)]
+        return new
 
     def places_at(offset):
         places = [builder.add(row, offset) for row in rows]
@@ -168,7 +170,7 @@ def _emit_sums(emitter: Emitter, comparison, rows, width, queries, ahead) -> lis
         return add(whole, words, sums)
 
     start = emitter.integer(0) if comparison.integer else emitter.constant(0.0)
-    sums = emitter.loop(whole, SIZE, [start] * (len(rows) * max(1, len(queries))), add_whole)
+    sums = emitter.loop(whole, SIZE, [start] * (len(rows) * (len(queries) + squares)), add_whole)
     return emitter.loop(left, LANES, sums, add_left)
 
 
@@ -186,17 +188,20 @@ def _float_key(emitter: Emitter, value):
     return b.select(b.fcmp_unordered("uno", value, value, flags=EXACT), emitter.integer(NO_KEY), key)
 
 
-def _emit_tile(emitter: Emitter, comparison, rows: int, queries: int, arguments):
+def _emit_tile(emitter: Emitter, comparison, rows: int, queries: int, measured: bool, arguments):
     """Emit one tile; see make_score_tile."""
     builder = emitter.builder
     table, (query, query_row), width, (starts, scales, scaled), thresholds, out, ahead = arguments
     places = [_load_address(emitter, builder.add(table, I64(8 * r))) for r in range(rows)]
     query_places = [builder.add(query, builder.mul(query_row, I64(q))) for q in range(queries)]
-    sums = _lane_sums(emitter, comparison, _emit_sums(emitter, comparison, places, width, query_places, ahead))
+    parts = _emit_parts(
+        emitter, comparison, places, width, query_places, measured, ahead, rows if queries > 1 else IN_STEP
+    )
+    sums, squares = (_lane_sums(emitter, comparison, part) for part in parts)
     bits = ir.Constant(I64, 0)
     for n, total in enumerate(sums):
         skip = I64(n * SIZE)
-        scale = _row_scales(emitter, scales, rows, n)
+        scale = _inverse_norm(emitter, squares[n]) if measured else _row_scales(emitter, scales, rows, n)
         if comparison.integer:
             total = builder.add(total, emitter.load_integers(builder.add(starts, skip)))
             product = emitter.multiply(builder.sitofp(total, emitter.vector), scale)
@@ -209,6 +214,26 @@ def _emit_tile(emitter: Emitter, comparison, rows: int, queries: int, arguments)
         found = builder.zext(builder.bitcast(above, ir.IntType(LANES)), I64)
         bits = builder.or_(bits, builder.shl(found, I64(n * LANES)))
     return bits
+
+
+def _emit_parts(emitter: Emitter, comparison, rows, width, queries, squares: bool, ahead, in_step: int) -> tuple:
+    """(sums of products, sums of squares) of rows of which so many are read side by side."""
+    products, own = [], []
+    for n in range(0, len(rows), in_step):
+        some = rows[n : n + in_step]
+        sums = _emit_sums(emitter, comparison, some, width, queries, squares, ahead)
+        products += sums[: len(some) * len(queries)]
+        own += sums[len(some) * len(queries) :]
+    return products, own
+
+
+def _inverse_norm(emitter: Emitter, square):
+    """1 / length, from the sum of squares; NaN where that is infinite, since such a row has no cosine."""
+    if square.type != emitter.vector:
+        square = emitter.builder.sitofp(square, emitter.vector)
+    root = emitter.call(f"llvm.sqrt.v{LANES}f32", emitter.vector, square)
+    inverse = emitter.divide(emitter.constant(1.0), emitter.maximum(emitter.constant(LEAST_NORM), root))
+    return emitter.add(inverse, emitter.subtract(square, square))
 
 
 def _row_scales(emitter: Emitter, scales, rows: int, group: int):
@@ -232,19 +257,15 @@ def _emit_norms(emitter: Emitter, comparison, arguments) -> None:
     builder = emitter.builder
     table, width, out, ahead = arguments
     places = [_load_address(emitter, builder.add(table, I64(8 * r))) for r in range(LANES)]
-    (total,) = _lane_sums(emitter, comparison, _emit_sums(emitter, comparison, places, width, (), ahead))
-    square = builder.sitofp(total, emitter.vector) if comparison.integer else total
-    root = emitter.call(f"llvm.sqrt.v{LANES}f32", emitter.vector, square)
-    inverse = emitter.divide(emitter.constant(1.0), emitter.maximum(emitter.constant(LEAST_NORM), root))
-    # infinite where the sum of squares is: such a row has no cosine
-    emitter.store(emitter.add(inverse, emitter.subtract(square, square)), out)
+    _, squares = _emit_parts(emitter, comparison, places, width, (), True, ahead, IN_STEP)
+    emitter.store(_inverse_norm(emitter, *_lane_sums(emitter, comparison, squares)), out)
 
 
 # Sizes of the tuples among a tile's arguments; 0: a number without a tuple.
 _TILE, _NORMS = (0, 2, 3, 3, 0, 0, 0), (0, 3, 0, 0)
 
 
-def make_score_tile(rows: int, queries: int):
+def make_score_tile(rows: int, queries: int, measured: bool = False):
     """The intrinsic ``tile(staged, table, query, width, terms, thresholds, out, ahead)``: keys of rows with queries.
 
     staged      the array of staged queries, for its dtype only. The others are addresses, or in bytes:
@@ -256,6 +277,7 @@ def make_score_tile(rows: int, queries: int):
     thresholds  int32, of each row of each query.
     out         keys, the rows of one query after another, written.
     ahead       bytes between a row's place and what is prefetched.
+    A ``measured`` tile, of one query, finds the factors itself, 1 / length of each row, and reads no scales.
     Returns a bit for each key, from the lowest on: whether it is greater than its threshold.
     """
 
@@ -265,9 +287,9 @@ def make_score_tile(rows: int, queries: int):
 
         def generate(context, builder, kind, arguments):
             def emit(emitter, *values):
-                return _emit_tile(emitter, comparison, rows, queries, values)
+                return _emit_tile(emitter, comparison, rows, queries, measured, values)
 
-            name = f"fastattn.scores_{staged.dtype}_{rows}_{queries}"
+            name = f"fastattn.scores_{staged.dtype}_{rows}_{queries}_{measured}"
             return Emitter(builder, TARGET).call_once(name, arguments[1:], emit, I64)
 
         return types.intp(staged, *addresses(_TILE)), generate
