@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fastattn.cli.arrays import open_array
 from fastattn.cli.lines import open_lines
 from fastattn.cli.loading import loading
 from fastattn.cli.options import given, located_encoder, model_option, precision_option, threads_option
@@ -41,10 +42,10 @@ there may be several queries, each is on a line of its own before its rows.
   {"query": ..., "results": [{"score": ..., "row": ..., "text": ...}, ...]}
 
 \b
-FILE.npy has float32 vectors, as `fastattn encode` writes them, or packed bits
-(uint8, or int8 as sentence-transformers' "binary"), which are compared by how
-many differ. It is mapped, not loaded. Narrower vectors than the model's are
-compared with the first numbers of a query's (Matryoshka vectors).
+FILE.npy has vectors as `fastattn encode` writes them: float32; packed bits
+(ubinary and binary), which are compared by how many differ; or, with
+--calibration, int8 or uint8. It is mapped, not loaded. Vectors narrower than
+the model's are compared with the first numbers of a query's (Matryoshka).
 """
 )
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
@@ -56,7 +57,12 @@ compared with the first numbers of a query's (Matryoshka vectors).
     "--score-function",
     type=click.Choice(["cosine", "dot"]),
     default="cosine",
-    help="How float32 vectors are compared (default: cosine).",
+    help="How vectors of numbers are compared (default: cosine).",
+)
+@click.option(
+    "--calibration",
+    metavar="FILE.npy",
+    help="For int8 and uint8 numbers: the float vectors that they were calibrated with.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write JSON lines.")
 @precision_option("float32", "bfloat16", "int8", "auto")
@@ -68,6 +74,7 @@ def search(
     model: str | None,
     top_k: int,
     score_function: str,
+    calibration: str | None,
     as_json: bool,
     precision: str | None,
     threads: int | None,
@@ -79,7 +86,9 @@ def search(
     lines = open_lines(queries, None)
     with open_output(None) as output, Progress() as progress:
         with loading():
-            corpus_ND = _mapped(vectors_path)
+            corpus_ND = _opened(vectors_path)
+            if corpus_ND.dtype == "float32" and calibration is not None:
+                raise click.UsageError(f"--calibration is for int8 and uint8; {vectors_path} has float32")
             texts = None if texts_path is None else _texts(texts_path, len(corpus_ND), vectors_path)
             path = located_encoder(model, progress)
             Compiling(progress)
@@ -88,12 +97,14 @@ def search(
 
             encoder = Encoder(path, **given(precision=precision, threads=threads))
         progress.clear()
-        embed = _embedding(encoder, corpus_ND, vectors_path)
-        function = score_function if corpus_ND.dtype == "float32" else "hamming"
+        how = _query_options(encoder, corpus_ND, vectors_path, calibration)
+        function = "hamming" if how.get("output_dtype", "float32").endswith("binary") else score_function
         write = _write_json if as_json else partial(_write_table, len(queries) != 1, 0 if function == "hamming" else 4)
         for burst in lines.bursts():
             while queries_Q := list(islice(burst, TOGETHER)):
-                found = semantic_search(embed(queries_Q), corpus_ND, top_k, function, threads=threads)
+                found = semantic_search(
+                    encoder.encode_query(queries_Q, **how), corpus_ND, top_k, function, threads=threads
+                )
                 for query, scores_k, ids_k in zip(queries_Q, found.scores, found.ids, strict=True):
                     rows = [(score, int(row)) for score, row in zip(scores_k, ids_k, strict=True) if row >= 0]
                     shown = [(score, row, None if texts is None else texts(row)) for score, row in rows]
@@ -101,17 +112,10 @@ def search(
                 output.flush()
 
 
-def _mapped(path: str) -> "np.ndarray":
-    """The vectors of a .npy file, read only."""
-    import numpy as np
-
-    try:
-        array = np.lib.format.open_memmap(path, "r")
-    except (ValueError, EOFError) as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"{path}: expected a .npy file of vectors, as encode -o FILE.npy writes; {reason}") from None
-    if array.ndim != 2 or array.dtype not in (np.float32, np.int8, np.uint8):
-        raise InputError(f"{path}: expected float32 vectors or packed bits, got {array.dtype} of shape {array.shape}")
+def _opened(path: str) -> "np.ndarray":
+    array = open_array(path)
+    if array.ndim != 2 or array.dtype not in ("float32", "int8", "uint8"):
+        raise InputError(f"{path}: vectors of float32, int8 or uint8 are expected, got {array.dtype} {array.shape}")
     return array
 
 
@@ -124,31 +128,28 @@ def _texts(path: str, rows: int, vectors_path: str) -> Callable[[int], str]:
     return lambda row: as_text(lines[row], row + 1, path)
 
 
-def _embedding(encoder: "Encoder", corpus_ND: "np.ndarray", path: str) -> "Callable[[list[str]], np.ndarray]":
-    """A function from queries to vectors in the form of the corpus; InputError where they have none."""
-    import numpy as np
+def _query_options(encoder: "Encoder", corpus_ND: "np.ndarray", path: str, sample: str | None) -> dict[str, Any]:
+    """Arguments of ``encode_query`` for vectors like those of ``path``; InputError where they are not the model's.
 
-    width, dtype, most = corpus_ND.shape[1], corpus_ND.dtype, encoder.dimension
-    bits = dtype != np.float32
+    sample  the vectors whose ranges integers divide; bytes are bits without
+    """
+    from fastattn.quantized_vectors import calibrated_ranges
+
+    width, dtype, most = corpus_ND.shape[1], str(corpus_ND.dtype), encoder.dimension
+    bits = dtype != "float32" and sample is None
     widest = -(-most // 8) if bits else most
     if not 0 < width <= widest:
-        form = " as packed bits" if bits else ""
+        form = " as packed bits; --calibration is for other bytes" if bits else ""
         raise InputError(
             f"{path} has rows of {width} {dtype}; expected 1 to {widest}, the model's {most} numbers{form}"
         )
     numbers = min(most, 8 * width if bits else width)
-    options = given(
-        truncate_dim=numbers if numbers < most else None, prompt_name="query" if "query" in encoder.prompts else None
-    )
-
-    def embed(queries: list[str]) -> np.ndarray:
-        vectors_QD = encoder.encode(queries, **options)
-        if not bits:
-            return vectors_QD
-        packed_QD = np.packbits(vectors_QD > 0, axis=1)
-        return packed_QD if dtype == np.uint8 else (packed_QD ^ 0x80).view(np.int8)
-
-    return embed
+    options: dict[str, Any] = {"truncate_dim": numbers if numbers < most else None}
+    if bits:
+        options["output_dtype"] = "ubinary" if dtype == "uint8" else "binary"
+    elif sample is not None:
+        options |= {"output_dtype": dtype, "ranges": calibrated_ranges(open_array(sample), numbers)}
+    return options
 
 
 def _write_table(headed: bool, decimals: int, output: Output, query: str, rows: list[_Row]) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fastattn.functions.combine import and_masks, or_masks
     from fastattn.functions.plan import explain_function
     from fastattn.plot import AttentionPlot, plot_attention
+    from fastattn.quantized_vectors import quantize_vectors
     from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
     from fastattn.runtime.threads import set_threading, use_threads
     from fastattn.translator import Translator
@@ -51,6 +52,7 @@ __all__ = [
     "multi_head_attention",
     "or_masks",
     "plot_attention",
+    "quantize_vectors",
     "semantic_search",
     "set_threading",
     "use_threads",
@@ -80,6 +82,7 @@ _HOMES = {
     "multi_head_attention": ("fastattn.functional.multi_head", "multi_head_attention"),
     "or_masks": ("fastattn.functions.combine", "or_masks"),
     "plot_attention": ("fastattn.plot", "plot_attention"),
+    "quantize_vectors": ("fastattn.quantized_vectors", "quantize_vectors"),
     "semantic_search": ("fastattn.vector_search", "semantic_search"),
     "set_threading": ("fastattn.runtime.threads", "set_threading"),
     "use_threads": ("fastattn.runtime.threads", "use_threads"),

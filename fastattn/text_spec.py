@@ -9,6 +9,8 @@ from fastattn.errors import InputError
 
 # From a sentence's rows to one vector, by sentence-transformers' names; mean_sqrt_len has two.
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+# The end from which a text that is too long is cut.
+TRUNCATION_SIDES = ("right", "left")
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class EncoderText:
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     similarity: str = "cosine"
+    truncation_side: str = "right"  # from which a long text is cut; its special tokens stay
 
 
 def check_poolings(modes: tuple[str, ...]) -> None:

@@ -132,7 +132,7 @@ def _search(staged_QW, starts_QR, corpus, width, by_length, block, heaps_PQk, sc
             for q in range(0, queries, QUERIES):
                 query = address(staged_QW) + q * staged_QW.strides[0], staged_QW.strides[0]
                 above, starts = thresholds + q * rows * 4, address(starts_QR) + q * rows * 4
-                # A row is asked for once; asking for the next block's in every tile of queries takes a third longer for 8.
+                # a row is asked for once; to ask for the next block's in every tile of queries is slower
                 ahead = far if queries == 1 or (q == 0 and not by_length) else 0
                 for r in range(0, end - first, rows):
                     place, terms = table + r * 8, (starts, scales + r * 4, np.int64(by_length))

@@ -25,6 +25,11 @@ from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.folder import Directory
 from fastattn.weights.native import convert
 from tests import GOLDENS
+from tests.architectures.case import Case
+from tests.architectures.cases import GOLDEN_CASES
+from tests.architectures.drawing import draw_all
+from tests.architectures.folders import write_folder
+from tests.architectures.goldens import read_goldens
 from tests.weights.containers import safetensors_writer
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.containers.safetensors_writer import MEAN_POOLING, safetensors_bytes
@@ -32,6 +37,7 @@ from tests.weights.containers.shortlist_writer import binary_shortlist
 from tests.weights.ctranslate2 import writer
 from tests.weights.huggingface.marian_cases import CASES, write_files
 from tests.weights.huggingface.marian_cases import make_tensors as marian_mt_tensors
+from tests.weights.huggingface.spm_writer import CONTROL, NORMAL, UNKNOWN, USER, spm_bytes
 from tests.weights.marian import writer as marian_writer
 from tests.weights.mutators import Files, mutate, packed
 
@@ -162,6 +168,41 @@ def bert_files(kind: str = "WordPiece", shards: int = 1) -> Files:
     return files | {"model.safetensors.index.json": _json({"metadata": {}, "weight_map": weight_map})}
 
 
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "garden", *"abcdeghnrtx", "##x", "##e", "w"]
+SPM_BYTES = spm_bytes(
+    [(b"<unk>", 0, UNKNOWN), (b"<s>", 0, CONTROL), (b"</s>", 0, CONTROL), (b"th", -2, USER)]
+    + [(piece.encode(), -float(i), NORMAL) for i, piece in enumerate(["\u2581", "the", "\u2581w", *"abcdeghnrt"])],
+    rules=True,
+)
+
+
+def older_files(kind: str) -> Files:
+    """A BERT with the tokenizer of another class, of that class's own files."""
+    made: dict[str, dict[str, bytes]] = {
+        "BertTokenizer": {
+            "vocab.txt": "\n".join(WORDS).encode(),
+            "special_tokens_map.json": _json(
+                {"mask_token": {"content": "[MASK]", "lstrip": True}, "cls_token": "[CLS]"}
+            ),
+            "added_tokens.json": _json({"<new>": len(WORDS)}),
+        },
+        "RobertaTokenizer": {
+            "vocab.json": _json(
+                {token: i for i, token in enumerate(["<s>", "</s>", "<unk>", *"\u0120abcdeghnrtx", "th"])}
+            ),
+            "merges.txt": b"#version: 0.2\nt h\n",
+        },
+        "XLMRobertaTokenizer": {"sentencepiece.bpe.model": SPM_BYTES},
+        "AlbertTokenizer": {"spiece.model": SPM_BYTES},
+    }
+    files = bert_files() | made[kind]
+    del files["tokenizer.json"]
+    settings = {"tokenizer_class": kind, "model_max_length": 40, "truncation_side": "left"}
+    if kind == "AlbertTokenizer":
+        settings |= {"cls_token": "<s>", "sep_token": "</s>", "keep_accents": False}
+    return files | {"tokenizer_config.json": _json(settings)}
+
+
 def bert_files_of_pytorch(form: str) -> Files:
     """In two shards where ``form`` is none that torch.save has."""
     files = bert_files()
@@ -275,6 +316,14 @@ def _checkpoint(files: Files, kind: type = Translator, folder: str = "") -> Subj
     return Subject(files, lambda path: kind(path / folder, threads=1), use)  # type: ignore[arg-type]
 
 
+def architecture_files(case: Case) -> Files:
+    """A little encoder of an architecture, its weights drawn."""
+    shapes, _ = read_goldens(case)
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_folder(Path(folder), case.config, draw_all(shapes, case.seed))
+        return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+
+
 TOKENS = ("</s>", "<unk>", *(f"▁w{i}" for i in range(18)))
 LISTS = [[s % 7, 19 - s, s] if s % 3 else [] for s in range(len(TOKENS))]
 LEXICON = "".join(f"{TOKENS[t]} {TOKENS[s]} {1 / (t + 2):.3f}\n" for s, targets in enumerate(LISTS) for t in targets)
@@ -297,6 +346,10 @@ SUBJECTS: dict[str, Subject] = {
     "bert of pytorch": _checkpoint(bert_files_of_pytorch("zip"), Encoder),
     "bert of pytorch, old": _checkpoint(bert_files_of_pytorch("stream"), Encoder),
     "bert of pytorch in shards": _checkpoint(bert_files_of_pytorch("shards"), Encoder),
+    "bert, vocab.txt": _checkpoint(older_files("BertTokenizer"), Encoder),
+    "bert, merges.txt": _checkpoint(older_files("RobertaTokenizer"), Encoder),
+    "bert, sentencepiece.bpe.model": _checkpoint(older_files("XLMRobertaTokenizer"), Encoder),
+    "bert, spiece.model": _checkpoint(older_files("AlbertTokenizer"), Encoder),
     "marianmt": _checkpoint(marian_mt_files("shared", "model.safetensors")),
     "marianmt of pytorch": _checkpoint(marian_mt_files("separate", "pytorch_model.bin")),
     "sentence-transformers": _checkpoint(sentence_transformer_files(), Encoder),
@@ -315,6 +368,9 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "pulled zip": Subject(archive_files("pulled.zip"), _unpack, lambda nothing: None),
     "pulled tar": Subject(archive_files("pulled.tar.gz"), _unpack, lambda nothing: None),
+} | {
+    case.name: _checkpoint(architecture_files(case), Encoder)
+    for case in {case.model_type: case for case in GOLDEN_CASES if case.task == "encoder" and not case.not_yet}.values()
 } | {
     f"spm {kind}": Subject({"spm.model": (GOLDENS / f"text_{kind}.model").read_bytes()}, _spm, _segment)  # type: ignore[arg-type]
     for kind in ("unigram_symbols", "bpe_bytes", "characters", "words", "unigram_suffix")

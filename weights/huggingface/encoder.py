@@ -9,6 +9,7 @@ from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.encoders import find_architecture
 from fastattn.weights.huggingface.encoders.architecture import Architecture
+from fastattn.weights.huggingface.tokenizer import read_text
 from fastattn.weights.huggingface.weights import MISFIT, read_weights, stored_precision
 from fastattn.weights.plan import check_parts, make_tensors, plan_tensors
 
@@ -27,17 +28,14 @@ def describe_encoder(
 ) -> tuple[StackSpec, EncoderText]:
     """(spec, text) of ``read_encoder``, without its weights, which may not be downloaded yet (``hub``)."""
     spec = find_architecture(config).spec(config)
-    tokenizer = _read_tokenizer(folder, prefix)
-    limit = spec.positions.limit
-    length = max_length or _stated_length(folder, prefix, limit)
-    return spec, EncoderText(tokenizer=tokenizer, max_length=min(length, limit) if limit else length)
+    return spec, read_text(folder, prefix, config, spec, max_length)
 
 
 def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, text: EncoderText) -> Checkpoint:
     """The encoder of ``describe_encoder``, perhaps with another text, with its weights."""
     architecture = find_architecture(config)
     stored, where = read_weights(folder, prefix)
-    stored = _named_as_today(stored, architecture)
+    stored = _named_as_today(stored, architecture, config)
     # More layers than tensors are refused before their names fill memory; some share theirs.
     if spec.layers > len(stored) and architecture.numbers is None:
         raise CheckpointError(
@@ -58,11 +56,13 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     )
 
 
-def _named_as_today(stored: dict[str, StoredTensor], architecture: Architecture) -> dict[str, StoredTensor]:
+def _named_as_today(
+    stored: dict[str, StoredTensor], architecture: Architecture, config: JsonObject
+) -> dict[str, StoredTensor]:
     """The tensors that the encoder needs, by current names."""
     named: dict[str, StoredTensor] = {}
     for theirs, tensor in stored.items():
-        name = architecture.current_name(theirs)
+        name = architecture.current_name(theirs, config)
         if name is None:
             continue
         if name in named:
@@ -72,22 +72,3 @@ def _named_as_today(stored: dict[str, StoredTensor], architecture: Architecture)
         if twin in named:
             named.setdefault(name, named.pop(twin))
     return named
-
-
-def _read_tokenizer(folder: Folder, prefix: str) -> bytes:
-    # sentence-transformers stores it in the transformer module's folder, old versions sometimes only at the top.
-    for name in (prefix + "tokenizer.json", "tokenizer.json"):
-        if folder.contains(name):
-            return bytes(folder.read(name))
-    raise CheckpointError(
-        f"{folder.where(prefix + 'tokenizer.json')}: no such file; save the model with a fast tokenizer"
-    )
-
-
-def _stated_length(folder: Folder, prefix: str, limit: int) -> int:
-    """The tokenizer's model_max_length, which is huge if there is no limit; ``limit`` where it says nothing."""
-    limit = limit or 2**31 - 1
-    if not folder.contains(prefix + "tokenizer_config.json"):
-        return limit
-    config = read_object(folder, prefix + "tokenizer_config.json")
-    return config.integer("model_max_length", limit, minimum=1)

@@ -7,7 +7,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec import ModelSpec, Rotary, StackSpec
-from fastattn.text_spec import EncoderText, TranslationText
+from fastattn.text_spec import TRUNCATION_SIDES, EncoderText, TranslationText
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.containers.plain_data import from_plain
 from fastattn.weights.folder import Folder
@@ -190,6 +190,9 @@ def _text_faults(text: Text) -> list[str]:
     if isinstance(text, EncoderText):
         if text.max_length < 1:
             faults.append(f"text.max_length should be at least 1, is {text.max_length}")
+        if text.truncation_side not in TRUNCATION_SIDES:
+            sides = ", ".join(TRUNCATION_SIDES)
+            faults.append(f"text.truncation_side should be one of {sides}, is {shorten(text.truncation_side)}")
         if text.default_prompt is not None and text.default_prompt not in text.prompts:
             faults.append(f"text.default_prompt {shorten(text.default_prompt)} is none of the prompts")
     return faults

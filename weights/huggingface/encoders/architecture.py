@@ -23,6 +23,7 @@ class Architecture:
     numbers   (config.json) -> what each layer has in the file in place of its number; None: its number
     renamed   old name's end -> the current one
     twins     name -> that under which some files have the same tensor, or have it too
+    unused    (config.json) -> more beginnings to be ignored, of tensors that its settings leave out
     """
 
     spec: Callable[[JsonObject], StackSpec]
@@ -32,15 +33,16 @@ class Architecture:
     numbers: Callable[[JsonObject], list[str]] | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
     twins: Mapping[str, str] = field(default_factory=dict)
+    unused: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
 
-    def current_name(self, name: str) -> str | None:
+    def current_name(self, name: str, config: JsonObject) -> str | None:
         """A tensor's name without a prefix, old ends replaced; None if the encoder does not need the tensor."""
         for prefix in self.prefixes:
             name = name.removeprefix(prefix)
         for old, new in self.renamed.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new
-        return None if name.startswith(self.ignored) else name
+        return None if name.startswith(self.ignored + self.unused(config)) else name
 
 
 def count_layers(config: JsonObject, name: str = "num_hidden_layers") -> int:
