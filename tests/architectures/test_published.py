@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-import fastattn
 from fastattn.errors import CheckpointError
 from tests.architectures.published import ENCODERS, RERANKERS, Published
 from tests.architectures.published_comparison import compare
@@ -25,7 +24,6 @@ def test_vectors_are_those_of_sentence_transformers(published: Published, tmp_pa
     assert difference.least_cosine > 0.99999 and difference.largest < 1e-4
 
 
-@pytest.mark.skipif(not hasattr(fastattn, "CrossEncoder"), reason="there is no CrossEncoder yet")
 @pytest.mark.parametrize("published", RERANKERS, ids=lambda published: published.name)
 def test_scores_are_those_of_sentence_transformers(published: Published, tmp_path: Path) -> None:
     assert compare(published, tmp_path).largest < 1e-5
