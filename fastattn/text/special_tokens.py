@@ -39,10 +39,11 @@ class Layout:
 
     def join_types(self, lengths: Sequence[int]) -> np.ndarray:
         """The token types of ``join`` for texts of so many ids, int32."""
-        types = [kind for _, kind in self.special[0]]
+        kinds, counts = [kind for _, kind in self.special[0]], [1] * len(self.special[0])
         for length, of_text, after in zip(lengths, self.types, self.special[1:]):
-            types += [of_text] * length + [kind for _, kind in after]
-        return np.array(types, dtype=np.int32)
+            kinds += [of_text, *(kind for _, kind in after)]
+            counts += [length, *[1] * len(after)]
+        return np.repeat(np.array(kinds, dtype=np.int32), counts)
 
 
 def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:

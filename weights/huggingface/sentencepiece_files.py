@@ -37,6 +37,8 @@ DEBERTA: dict[str, str | Token] = {
 }
 ALBERT = DEBERTA | {"unk_token": "<unk>", "pad_token": "<pad>"}
 
+_FLOAT = struct.Struct("<f")
+
 Scores = list[tuple[str, float]]
 
 
@@ -236,17 +238,34 @@ def _parsed(data: bytes, where: str, rows: int) -> Spm:
 
 def _piece(data: bytes, where: str) -> tuple[str, float, int]:
     """(piece, score, type) of a piece's message."""
-    piece, score, kind = "", 0.0, NORMAL
-    for number, wire, value in read_fields(data, where):
-        if number == 1:
-            try:
-                piece = read_bytes(value, wire, where).decode("utf-8")
-            except UnicodeDecodeError:
-                raise CheckpointError(f"{where}: a piece is not UTF-8") from None
-        elif number == 2 and isinstance(value, bytes) and len(value) == 4:
-            (score,) = struct.unpack("<f", value)
-        elif number == 3:
-            kind = read_int(value, where)
+    found = _short_piece(data) or _any_piece(data, where)
+    try:
+        piece, score = found[0].decode("utf-8"), found[1]
+    except UnicodeDecodeError:
+        raise CheckpointError(f"{where}: a piece is not UTF-8") from None
     if not piece or not math.isfinite(score):
         raise CheckpointError(f"{where}: the piece {shorten(piece)} has the score {score}")
+    return piece, score, found[2]
+
+
+def _short_piece(data: bytes) -> tuple[bytes, float, int] | None:
+    """The fields as they usually lie: 1, of fewer than 128 bytes, 2, perhaps 3. A vocabulary has 250,000 of them."""
+    end = 2 + data[1] if len(data) > 1 and data[0] == 0x0A else 0
+    rest = data[end:]
+    if not 2 < end < 130 or len(rest) not in (5, 7) or rest[0] != 0x15:
+        return None
+    if len(rest) == 7 and (rest[5] != 0x18 or rest[6] > 0x7F):
+        return None
+    return data[2:end], _FLOAT.unpack_from(rest, 1)[0], rest[6] if len(rest) == 7 else NORMAL
+
+
+def _any_piece(data: bytes, where: str) -> tuple[bytes, float, int]:
+    piece, score, kind = b"", 0.0, NORMAL
+    for number, wire, value in read_fields(data, where):
+        if number == 1:
+            piece = read_bytes(value, wire, where)
+        elif number == 2 and isinstance(value, bytes) and len(value) == 4:
+            (score,) = _FLOAT.unpack(value)
+        elif number == 3:
+            kind = read_int(value, where)
     return piece, score, kind

@@ -72,7 +72,7 @@ def read_text(
 
     config      config.json
     max_length  instead of the tokenizer's own
-    Nothing says here where padding goes: rows of a batch are ragged, and the last token of a text is always its own.
+    The padding side is not read: batches are ragged, and "lasttoken" pooling takes a text's own last token.
     Raises CheckpointError where there is no tokenizer, one that does not fit the embedding, or files that disagree.
     """
     settings = JsonObject({}, folder.where(prefix + CONFIG))

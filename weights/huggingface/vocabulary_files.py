@@ -84,12 +84,13 @@ def placed(
 ) -> tuple[list[Token], dict[str, int]]:
     """(the added tokens, the ids of all tokens); CheckpointError where the vocabulary lacks one that is ``needed``.
 
-    needed  names of those without which no text can be encoded
+    needed  names of those without which no text can be encoded; the unknown token is one of the vocabulary's own
     """
+    stated = {token["content"] for token in tokens.stated.values()}
     for name in needed:
         default = defaults[name]
         content = tokens.content(name, default if isinstance(default, str) else default["content"])
-        if content not in vocabulary:
+        if content not in vocabulary and (name == "unk_token" or content not in stated):
             raise CheckpointError(f"{where}: lacks the {name} {shorten(content)}")
     added = tokens.with_ids(vocabulary, defaults)
     return added, vocabulary | {token["content"]: token["id"] for token in added}

@@ -10,6 +10,7 @@ from fastattn.spec import AttentionSpec, FeedForwardSpec, NormSpec, PositionSpec
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.weights.containers.json_file import read_object
 from fastattn.weights.folder import Directory
+from fastattn.weights.huggingface.sentencepiece_files import read_spm
 from fastattn.weights.huggingface.tokenizer import read_text
 from tests import GOLDENS
 from tests.weights.huggingface.spm_writer import BPE, CONTROL, NORMAL, UNKNOWN, spm_bytes
@@ -297,6 +298,27 @@ def test_faults(name, tmp_path):
     with pytest.raises(CheckpointError, match=message) as caught:
         text_of(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_pieces_in_any_form_of_their_message(tmp_path):
+    """Long ones, without a type, and with their fields in another order."""
+    normal = (b"garden" * 30, -1.0, NORMAL)
+    pieces = [spm_bytes([piece])[:-4] for piece in [*FIRST, normal]]
+    pieces.append(b"\x0a\x0a\x0a\x03the\x15\0\0\0\xc0")
+    pieces.append(b"\x0a\x0d\x15\0\0\0\xc0\x18\x01\x0a\x04more")
+    written(tmp_path, {"model.spm": b"".join(pieces)})
+    spm = read_spm(Directory(tmp_path), "model.spm", 10)
+    assert spm.pieces[3:] == [("garden" * 30, -1.0), ("the", -2.0), ("more", -2.0)]
+    assert spm.types == [UNKNOWN, CONTROL, CONTROL, NORMAL, NORMAL, NORMAL]
+
+
+def test_special_tokens_that_were_added_to_the_vocabulary(tmp_path):
+    files = {"config.json": {"model_type": "bert"}, "vocab.txt": b"[UNK]\nthe\n[SEP]\n"}
+    written(tmp_path, files)
+    with pytest.raises(CheckpointError, match=r"vocab\.txt: lacks the cls_token '\[CLS\]'"):
+        text_of(tmp_path)
+    written(tmp_path, {"added_tokens.json": {"[CLS]": 3}})
+    assert tokenizer_of(tmp_path).encode(["the"])[0].tolist() == [3, 1, 2]
 
 
 def test_more_pieces_than_rows(tmp_path):
