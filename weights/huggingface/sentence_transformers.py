@@ -206,7 +206,7 @@ def _shapes(shapes: dict[str, tuple[int, ...]]) -> str:
 
 
 def _read_prompts(folder: Folder, text: EncoderText) -> EncoderText:
-    """``text`` with prompts, similarity and a classifier's scores of config_sentence_transformers.json, if it exists."""
+    """``text`` with the prompts, similarity and activation of config_sentence_transformers.json, if it exists."""
     if not folder.contains("config_sentence_transformers.json"):
         return text
     config = read_object(folder, "config_sentence_transformers.json")
