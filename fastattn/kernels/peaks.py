@@ -63,11 +63,10 @@ def _project_peaks(x_ND, owners_N, panels_PSN, affine, scratch_PB, peaks_BF):
 def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear) -> np.ndarray:
     """The largest of each sentence's x W' + b, no less than 0: float32 [B, outputs].
 
-    starts_B1  where each sentence's rows start, and where the last one's end
+    starts_B1  where each sentence's rows start; the last one's end at N
     """
     panels, lengths_B = len(packed.panels_PSN), np.diff(starts_B1)
     peaks_BF = np.zeros((len(lengths_B), panels * NR), np.float32)
-    x_ND = x_ND[starts_B1[0] : starts_B1[-1]]
     if len(x_ND):
         owners_N = np.repeat(np.arange(len(lengths_B)), lengths_B)
         size = scratch_bytes(packed.panels_PSN, packed.inputs, min(len(x_ND), ROW_BLOCK))

@@ -63,11 +63,14 @@ class Parameters:
         return self.ops.pack_linear(weight_FD, bias_F, precision)
 
     def table(self, name: str) -> Tensor | PackedLinear:
-        """An embedding's table; if the projection is tied to it, with the same numbers, its packed weights.
+        """An embedding's table; if a projection is tied to it, with the same numbers, its packed weights.
 
         So the table is in memory once. An int8 table without a tied projection stays a view of the file.
         """
         table_VD = self.tensor(name)
-        tied = self._tensors.get("decoder.projection.weight") is table_VD
-        is_unrounded = self.precision == ("int8" if isinstance(table_VD, QuantizedTensor) else "float32")
-        return self.packed("decoder.projection") if tied and is_unrounded else table_VD
+        unrounded = "int8" if isinstance(table_VD, QuantizedTensor) else "float32"
+        # a head's products are in float32, whatever the others are
+        for projection, precision in (("decoder.projection", self.precision), ("head.output", "float32")):
+            if self._tensors.get(f"{projection}.weight") is table_VD and precision == unrounded:
+                return self.packed(projection, precision)
+        return table_VD
