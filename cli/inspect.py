@@ -14,7 +14,7 @@ from fastattn.cli.printing import say
 
 if TYPE_CHECKING:
     from fastattn.checkpoint import Checkpoint
-    from fastattn.spec import StackSpec
+    from fastattn.spec import HeadSpec, StackSpec
     from fastattn.text_spec import EncoderText, TranslationText
 
 _NOTABLE = (
@@ -61,6 +61,8 @@ def _checkpoint_facts(model: str) -> _Facts:
     yield "model", f"Transformer {spec.kind}"
     for name, stack in spec.stacks.items():
         yield name, _describe_stack(stack)
+    if spec.head is not None:
+        yield "head", _describe_head(spec.head, checkpoint.text)
     yield from _weight_facts(checkpoint)
     if isinstance(checkpoint.text, TranslationText):
         yield from _translation_facts(checkpoint.text)
@@ -114,6 +116,17 @@ def _describe_stack(stack: "StackSpec") -> str:
             *(["causal"] if stack.causal else []),
         ]
     )
+
+
+def _describe_head(head: "HeadSpec", text: "TranslationText | EncoderText") -> str:
+    """Its rows, its first layer if it has one, its outputs with the first of their labels."""
+    rows = "each row" if head.rows == "each" else "the mean row" if head.rows == "mean" else f"the {head.rows} row"
+    inner = [f"a layer of {head.inner_width} ({head.activation})"] if head.inner_width else []
+    outputs = f"{head.outputs:,} output{'s' * (head.outputs != 1)}"
+    labels = list(getattr(text, "labels", ()))
+    if labels:
+        outputs += f": {', '.join(labels[:5])}{', ...' * (len(labels) > 5)}"
+    return ", ".join([rows, *inner, outputs])
 
 
 _BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}

@@ -51,4 +51,5 @@ class Checkpoint:
         if self.spec.head is None:
             return self
         kept = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("head.")}
-        return replace(self, spec=replace(self.spec, head=None), tensors=kept)
+        text = replace(self.text, labels=()) if isinstance(self.text, EncoderText) else self.text
+        return replace(self, spec=replace(self.spec, head=None), tensors=kept, text=text)

@@ -28,7 +28,7 @@ class TextHead:
             raise CheckpointError("a classifier of texts is expected, the checkpoint's head is for each token")
         self.spec = head
         self.encoder = LoadedEncoder(checkpoint, precision, threads, ops, keep)
-        self._typed = self.encoder.spec.token_types > 1
+        self._typed = self.encoder.text.token_types and self.encoder.spec.token_types > 1
 
     def plan_texts(self, texts: Sequence[str], progress: Progress | None = None) -> Plan:
         """numbers_BF of the texts."""

@@ -128,6 +128,7 @@ class EncoderText:
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     similarity: str = "cosine"
+    token_types: bool = True  # whether those of a pair's ids matter to the model; else all are 0
     labels: tuple[str, ...] = ()  # of a classifier's numbers
     probabilities: str = "softmax"  # from PROBABILITIES
     scores: str = ""  # from SCORES; "": no head classifies

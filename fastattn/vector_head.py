@@ -92,6 +92,12 @@ def check_vectors(text: EncoderText, width: int) -> None:
 
     width  of the hidden states
     """
+    for other, what, name in (
+        (text.sparse, "sparse vectors", "SparseEncoder"),
+        (text.multi_vector, "a vector a token", "MultiVectorEncoder"),
+    ):
+        if other is not None:
+            raise CheckpointError(f"this checkpoint is made for {what}: use fastattn.{name}")
     try:
         check_poolings(text.pooling)
     except InputError as error:

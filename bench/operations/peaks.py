@@ -19,7 +19,11 @@ def project_peaks(lengths: tuple[int, ...], width: int, vocabulary: int) -> Prob
 
     def bind(ops: Any, a: Arrays) -> Any:
         packed = ops.pack_linear(a["weight"], a["bias"])
-        return lambda: (ops.project_peaks(a["x"], starts_B1, packed),)
+        whole = starts_B1 if 0 not in lengths else starts_of(tuple(filter(None, lengths)))
+        return lambda: (
+            ops.project_peaks(a["x"], starts_B1, packed),
+            ops.project_peaks(a["x"], whole, packed, -np.inf),  # of sentences that have rows
+        )
 
     work = Work(
         f"project_peaks {len(lengths)} sentences of {rows} x {width} x {vocabulary}",

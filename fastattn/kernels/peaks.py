@@ -1,4 +1,6 @@
-"""A layer's outputs, of which each sentence keeps the largest alone: what SPLADE makes of logits (Formal 2021).
+"""A layer's outputs, of which each sentence keeps the largest alone.
+
+SPLADE makes vectors of such logits (Formal 2021), and ColBERT scores of products of vectors (Khattab and Zaharia 2020).
 
 A task takes all rows through a run of the layer's panels, a block of rows and a few panels at a time; the outputs live
 for one tile, in L1, and go into the maxima of the sentence whose row it is. The largest of several numbers is the same
@@ -45,7 +47,7 @@ def take_peaks(weights, rows, count, first, affine, owners, peaks, memory):
 
 @kernel
 def _project_peaks(x_ND, owners_N, panels_PSN, affine, scratch_PB, peaks_BF):
-    """peaks_BF [B, whole panels], zeros at first; a task is a group of panels."""
+    """peaks_BF [B, whole panels], the least at first; a task is a group of panels."""
     N, D = x_ND.shape
     P, peaks = len(panels_PSN), (address(peaks_BF), peaks_BF.strides[0])
     for part in prange(0, len(scratch_PB)):
@@ -60,13 +62,15 @@ def _project_peaks(x_ND, owners_N, panels_PSN, affine, scratch_PB, peaks_BF):
                 take_peaks(panels_PSN, rows, count, g * GROUP, columns, owners_N[first:], peaks, memory)
 
 
-def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear) -> np.ndarray:
-    """The largest of each sentence's x W' + b, no less than 0: float32 [B, outputs].
+def project_peaks(
+    x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear, least: float = 0.0
+) -> np.ndarray:
+    """The largest of each sentence's x W' + b, no less than ``least``: float32 [B, outputs].
 
     starts_B1  where each sentence's rows start; the last one's end at N
     """
     panels, lengths_B = len(packed.panels_PSN), np.diff(starts_B1)
-    peaks_BF = np.zeros((len(lengths_B), panels * NR), np.float32)
+    peaks_BF = np.full((len(lengths_B), panels * NR), least, np.float32)
     if len(x_ND):
         owners_N = np.repeat(np.arange(len(lengths_B)), lengths_B)
         size = scratch_bytes(packed.panels_PSN, packed.inputs, min(len(x_ND), ROW_BLOCK))

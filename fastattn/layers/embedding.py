@@ -71,7 +71,8 @@ class TypedPositions:
         self.places = 1 if table_PD is None else len(table_PD)
         self.has_positions = table_PD is not None
         # in this order: the sums of positions and of type 0 are those of loaders that have added them
-        sums_UPD = types_UD[:, None] if table_PD is None else table_PD + types_UD[:, None]
+        with np.errstate(invalid="ignore", over="ignore"):  # weights of any size are sound data
+            sums_UPD = types_UD[:, None] if table_PD is None else table_PD + types_UD[:, None]
         self.table_ND = np.ascontiguousarray(sums_UPD.reshape(-1, types_UD.shape[1]))
 
     def rows(self, positions_N: np.ndarray, types_N: np.ndarray | None) -> np.ndarray:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from tokenizers import Encoding, Tokenizer, normalizers
+from tokenizers import AddedToken, Encoding, Tokenizer, models, normalizers
 
 from fastattn.errors import InputError, TokenizerError
 from fastattn.text.special_tokens import Layout, kept, longest_first, read_layout
@@ -55,6 +55,7 @@ class HuggingFaceTokenizer:
             text = bytes(tokenizer_json).decode("utf-8")
         except UnicodeDecodeError:
             raise TokenizerError("tokenizer.json: not a UTF-8 text") from None
+        _check_tables(text)
         with _library_errors():
             tokenizer = Tokenizer.from_str(text)
         _check_growth(tokenizer)
@@ -83,6 +84,46 @@ class HuggingFaceTokenizer:
         token: str | None = self._tokenizer.id_to_token(index)
         return token
 
+    def index(self, token: str) -> int | None:
+        """The id of a token, or None."""
+        found: int | None = self._tokenizer.token_to_id(token)
+        return found
+
+    @property
+    def unknown(self) -> int | None:
+        """The id of what stands for all that the vocabulary lacks, or None."""
+        model = self._tokenizer.model
+        if isinstance(model, models.Unigram):
+            index: int | None = json.loads(model.__getstate__())["unk_id"]
+            return index
+        token = getattr(model, "unk_token", None)
+        return None if token is None else self.index(token)
+
+    @property
+    def marks_parts(self) -> bool:
+        """Whether a token that is not a word's first says so by a prefix."""
+        return bool(getattr(self._tokenizer.model, "continuing_subword_prefix", None))
+
+    def join_tokens(self, tokens: Sequence[str]) -> str:
+        """The text of tokens, as the file's decoder joins them; with spaces where it has none."""
+        decoder = self._tokenizer.decoder
+        with _library_errors():
+            return " ".join(tokens) if decoder is None else str(decoder.decode(list(tokens)))
+
+    def decode(self, ids: Sequence[int], skip_special: bool) -> str:
+        """The text of ids, perhaps without the special tokens."""
+        with _library_errors():
+            return str(self._tokenizer.decode(list(ids), skip_special_tokens=skip_special))
+
+    def take_whole(self, markers: Sequence[str]) -> None:
+        """Have each marker, or its first word, be a single token of any text, if the vocabulary has it."""
+        for marker in filter(str.split, markers):
+            known = (token for token in (marker, marker.split()[0]) if self.index(token) is not None)
+            for token in known:
+                if self._tokenizer.encode(token, add_special_tokens=False).tokens != [token]:
+                    self._tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True)])
+                break
+
     def is_special(self, index: int) -> bool:
         """Whether the file marks the token of an id as special."""
         return index in self._special
@@ -93,37 +134,29 @@ class HuggingFaceTokenizer:
         before, after = self._single.ids
         return before, after
 
-    def encode(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
+    def encode(self, texts: Sequence[str], threads: int = 1, max_length: int | None = None) -> list[np.ndarray]:
         """One int32 array of ids a text, in their order.
+
+        max_length  in place of the tokenizer's; it has room for the special tokens
 
         threads  1: this thread alone. More: the library's own pool, only where that has no more threads than this,
                  TOKENIZERS_PARALLELISM does not forbid it, and the process is not a fork.
         Raises InputError for what is no text or holds a lone surrogate, TokenizerError where the file turns out to lack
         what a text needs, an unknown token say.
         """
-        return [np.array(self._cut(ids), dtype=np.int32) for ids in self._ids(texts, threads, special=True)]
+        return [_int32(self._cut(ids)) for ids in self._ids(texts, threads, special=True)]
 
     def encode_whole(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
         """The ids of each text, however many, without special tokens; otherwise as ``encode``.
 
         A text is cut by ``encode`` where it has more than ``room`` of them.
         """
-        return [np.array(ids, dtype=np.int32) for ids in self._ids(texts, threads, special=False)]
+        return [_int32(ids) for ids in self._ids(texts, threads, special=False)]
 
     @property
     def room(self) -> int:
         """The most ids of a text's own that ``encode`` keeps."""
         return self.max_length - self._single.count
-
-    def windows(self, ids: np.ndarray) -> list[np.ndarray]:
-        """The ids of a whole text in as few parts as fit, each with the special tokens around it, int32.
-
-        At least one part. Raises TokenizerError where the special tokens leave no room for others.
-        """
-        if self.room < 1 and len(ids):
-            raise TokenizerError(f"max_length {self.max_length} has room for the special tokens alone")
-        starts = range(0, len(ids) or 1, max(1, self.room))
-        return [self._single.join([ids[start : start + self.room]]) for start in starts]
 
     def token_types(self, length: int) -> np.ndarray:
         """The token types of a single text that has ``length`` ids, special ones included, int32."""
@@ -141,8 +174,11 @@ class HuggingFaceTokenizer:
         room = self.max_length - layout.count
         if room < 0:
             raise TokenizerError(f"max_length {self.max_length} leaves no room for {layout.count} special tokens")
-        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-        whole = dict(zip(texts, self.encode_whole(texts, threads)))
+        texts = [text for pair in pairs for text in pair]
+        for text in texts:
+            check_text(text)
+        once = list(dict.fromkeys(texts))
+        whole = dict(zip(once, self.encode_whole(once, threads)))
         ids_B, types_B = [], []
         for pair in pairs:
             whole_ids = [whole[text] for text in pair]
@@ -177,19 +213,19 @@ class HuggingFaceTokenizer:
             inside = (words_T >= 0) & (offsets_T2[:, 1] > 0)
             words_T = np.where(inside, words_T - words_T[inside].min(initial=2**31 - 1), -1).astype(np.int32)
             offsets_T2 = np.maximum(offsets_T2, 0)
-        rows = np.array(self._cut(list(range(len(words_T)))), dtype=np.intp)
-        return TokenSpans(np.array(encoding.ids, dtype=np.int32)[rows], offsets_T2[rows], words_T[rows])
+        rows = np.array(self._cut(list(range(len(words_T))), self.max_length), dtype=np.intp)
+        return TokenSpans(_int32(encoding.ids)[rows], offsets_T2[rows], words_T[rows])
 
-    def _cut(self, ids: list[int]) -> list[int]:
-        """The ids of a whole text with its special tokens, cut to ``max_length``.
+    def _cut(self, ids: list[int], most: int) -> list[int]:
+        """The ids of a whole text with its special tokens, so many at most.
 
         The library's own truncation would build an object of each part that it cuts off.
         """
-        if len(ids) <= self.max_length:
+        if len(ids) <= most:
             return ids
         before, after = map(len, self._single.ids)
         own = ids[before : len(ids) - after]
-        return ids[:before] + kept(own, self.room, self.truncation_side) + ids[len(ids) - after :]
+        return ids[:before] + kept(own, most - self._single.count, self.truncation_side) + ids[len(ids) - after :]
 
     def _ids(self, texts: Sequence[str], threads: int, special: bool) -> Iterator[list[int]]:
         """The ids of each text, whole, perhaps with its special tokens."""
@@ -209,6 +245,13 @@ class HuggingFaceTokenizer:
                 yield from encode(list(texts[start : start + BATCH]), add_special_tokens=special)
 
 
+def _int32(ids: list[int]) -> np.ndarray:
+    try:
+        return np.array(ids, dtype=np.int32)
+    except OverflowError:
+        raise TokenizerError(f"tokenizer.json: ids should be at most {2**31 - 1}, {max(ids)} is one") from None
+
+
 @contextlib.contextmanager
 def _library_errors() -> Iterator[None]:
     """Turn the library's errors and panics into a TokenizerError."""
@@ -218,6 +261,27 @@ def _library_errors() -> Iterator[None]:
         if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)):
             raise
         raise TokenizerError(f"tokenizer.json: {' '.join(str(error).split())}") from None
+
+
+def _check_tables(text: str) -> None:
+    """Raise TokenizerError where a normalizer's table says that it has more bytes than it has.
+
+    The library would allocate them, and end the process if it cannot.
+    """
+    if "charsmap" not in text and "\\u" not in text:
+        return
+    with contextlib.suppress(ValueError, RecursionError):  # what is no JSON is for the library to tell
+        json.loads(text, object_pairs_hook=_check_pairs, parse_int=str, parse_float=str)
+
+
+def _check_pairs(pairs: list[tuple[str, object]]) -> None:
+    for name, value in pairs:
+        if name == "precompiled_charsmap" and isinstance(value, str):
+            length = int.from_bytes(base64.b64decode(value[:8])[:4], "little")
+            if length > len(value):
+                raise TokenizerError(
+                    f"tokenizer.json: a normalizer's table says that it has {length} bytes, and has fewer"
+                )
 
 
 def _check_growth(tokenizer: Tokenizer) -> None:

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, models
 
 from fastattn.errors import TokenizerError
 
+GREATEST = 2**31 - 1  # an id, or a token type
 T = TypeVar("T", np.ndarray, list[int])
 
 
@@ -55,6 +56,8 @@ def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:
     if tokenizer.post_processor is not None:
         probe.post_processor = tokenizer.post_processor
     encoding = probe.encode("x") if texts == 1 else probe.encode("x", "x")
+    if max([*encoding.ids, *encoding.type_ids], default=0) > GREATEST:
+        raise TokenizerError(f"tokenizer.json: the post-processor should give numbers of at most {GREATEST}")
     special: list[list[tuple[int, int]]] = [[]]
     types: list[int] = []
     places = zip(encoding.ids, encoding.type_ids, encoding.sequence_ids, encoding.special_tokens_mask)

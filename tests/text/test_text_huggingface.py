@@ -1,5 +1,6 @@
 """HuggingFaceTokenizer against transformers' ids (goldens/make_text.py), its threads, and its refusals."""
 
+import base64
 import json
 import os
 
@@ -63,26 +64,13 @@ def test_an_unknown_side_is_refused():
         HuggingFaceTokenizer(FILE, 8, truncation_side="top")
 
 
-def test_whole_ids_and_windows():
+def test_whole_ids():
     tokenizer, unlimited = HuggingFaceTokenizer(FILE, 7), HuggingFaceTokenizer(FILE, 10**6)
     before, after = (ids.tolist() for ids in tokenizer.special_ids)
     assert (before, after, tokenizer.room) == ([2], [3], 5)
-    whole = tokenizer.encode_whole(TEXTS)
-    for ids, all_ids in zip(whole, unlimited.encode(TEXTS), strict=True):
+    for ids, all_ids in zip(tokenizer.encode_whole(TEXTS), unlimited.encode(TEXTS), strict=True):
         assert ids.dtype == np.int32
         assert before + ids.tolist() + after == all_ids.tolist()
-        windows = [window.tolist() for window in tokenizer.windows(ids)]
-        assert len(windows) == max(1, -(-len(ids) // 5))
-        assert all(window[0] == 2 and window[-1] == 3 and len(window) == 7 for window in windows[:-1])
-        assert [index for window in windows for index in window[1:-1]] == ids.tolist()
-    assert windows[0] == tokenizer.encode(TEXTS[-1:])[0].tolist()
-
-
-def test_windows_need_room():
-    tokenizer = HuggingFaceTokenizer(FILE, 2)
-    assert [window.tolist() for window in tokenizer.windows(np.zeros(0, np.int32))] == [[2, 3]]
-    with pytest.raises(TokenizerError, match="max_length 2 has room for the special tokens alone"):
-        tokenizer.windows(np.array([5]))
 
 
 def pair_file(processor):
@@ -238,6 +226,17 @@ def test_a_bad_file_is_refused_in_one_line(data):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("escaped", [False, True])
+def test_a_table_that_says_it_is_large_is_refused(escaped):
+    table = base64.b64encode((1 << 32 - 1).to_bytes(4, "little") + b"\0" * 20).decode()
+    normalizer = {"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": table}]}
+    data = json.dumps(GOLDEN["tokenizer"] | {"normalizer": normalizer}, ensure_ascii=False)
+    if escaped:
+        data = data.replace("charsmap", "\\u0063harsmap")
+    with pytest.raises(TokenizerError, match="a normalizer's table says that it has 2147483648 bytes, and has fewer"):
+        HuggingFaceTokenizer(data.encode(), 8)
+
+
 def test_what_a_file_lacks_for_a_text_is_a_tokenizer_error():
     words = Tokenizer(models.WordLevel({"known": 0}, unk_token="[UNK]"))  # the unknown token has no id
     tokenizer = HuggingFaceTokenizer(words.to_str().encode(), 8)
@@ -253,9 +252,12 @@ def test_a_limit_below_the_special_tokens_is_refused(limit):
         HuggingFaceTokenizer(FILE, limit)
 
 
-def test_lone_surrogates_are_refused():
+def test_lone_surrogates_and_what_is_no_text_are_refused():
     with pytest.raises(InputError, match=r"U\+DFFF"):
         HuggingFaceTokenizer(FILE, 8).encode(["fine", "bad \udfff"])
+    for pair in (("fine", ["no text"]), ("fine", None)):
+        with pytest.raises(InputError, match="a text was expected, not"):
+            HuggingFaceTokenizer(FILES["bert"], 8).encode_pairs([pair])
 
 
 @settings(deadline=None, max_examples=60)
@@ -263,3 +265,14 @@ def test_lone_surrogates_are_refused():
 def test_any_text_gives_ids_within_the_limit(text):
     ids = HuggingFaceTokenizer(FILE, 12).encode([text])[0].tolist()
     assert ids[0] == 2 and ids[-1] == 3 and 2 <= len(ids) <= 12
+
+
+def test_ids_that_no_int32_holds_are_refused() -> None:
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "the": 1 << 31}, unk_token="[UNK]"))
+    encoder = HuggingFaceTokenizer(tokenizer.to_str().encode(), 10)
+    for encode in (encoder.encode, encoder.encode_whole, lambda texts: encoder.encode_pairs([("a", *texts)])):
+        with pytest.raises(TokenizerError, match="ids should be at most 2147483647, 2147483648 is one"):
+            encode(["the"])
+    tokenizer.post_processor = processors.TemplateProcessing("$A", "$A [SEP] $B", [("[SEP]", 1 << 31)])
+    with pytest.raises(TokenizerError, match="the post-processor should give numbers of at most 2147483647"):
+        HuggingFaceTokenizer(tokenizer.to_str().encode(), 10).encode_pairs([("a", "b")])

@@ -59,6 +59,8 @@ CLASSES = {
     "umt5": "T5Tokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
 }
+# Classes that give the model token types, as transformers 5 has it, where tokenizer_config.json does not say.
+TYPED_CLASSES = ("BertTokenizer", "ElectraTokenizer", "DebertaTokenizer", "DebertaV2Tokenizer")
 # Setting of tokenizer_config.json -> a BertNormalizer's, which it overrides in transformers.
 NORMALIZER_SETTINGS = {
     "do_lower_case": "lowercase",
@@ -91,6 +93,7 @@ def read_text(
         tokenizer=data,
         max_length=min(length, limit),
         truncation_side=side,
+        token_types=_gives_types(config, settings),
         mask_token=_mask_token(folder, prefix, settings, tokenizer),
     )
 
@@ -102,6 +105,12 @@ def _mask_token(folder: Folder, prefix: str, settings: JsonObject, tokenizer: di
     added = [_object(token).get("content") for token in listed] if isinstance(listed, list) else []
     stated = read_added_tokens(folder, prefix, settings).content("mask_token", "")
     return next((token for token in (stated, *USUAL_MASKS) if token and (token in added or token in vocabulary)), "")
+
+
+def _gives_types(config: JsonObject, settings: JsonObject) -> bool:
+    """Whether the tokenizer gives the model token types."""
+    inputs = settings.values.get("model_input_names")
+    return "token_type_ids" in inputs if isinstance(inputs, list) else _class(config, settings) in TYPED_CLASSES
 
 
 def _stated_length(config: JsonObject, settings: JsonObject) -> int:
