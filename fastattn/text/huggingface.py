@@ -144,7 +144,8 @@ class HuggingFaceTokenizer:
         Raises InputError for what is no text or holds a lone surrogate, TokenizerError where the file turns out to lack
         what a text needs, an unknown token say.
         """
-        return [_int32(self._cut(ids)) for ids in self._ids(texts, threads, special=True)]
+        most = max_length or self.max_length
+        return [_int32(self._cut(ids, most)) for ids in self._ids(texts, threads, special=True)]
 
     def encode_whole(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
         """The ids of each text, however many, without special tokens; otherwise as ``encode``.
