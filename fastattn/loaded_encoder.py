@@ -18,7 +18,7 @@ from fastattn.spec import StackSpec
 from fastattn.text_spec import EncoderText
 
 # From the last hidden states of a batch, as a Batch has it, to something of each of its texts.
-Make: TypeAlias = Callable[[np.ndarray, np.ndarray], Sequence[Any]]
+Make: TypeAlias = Callable[[np.ndarray, np.ndarray], Sequence[Any] | np.ndarray]
 MakeFor: TypeAlias = Callable[[list[int]], Make]
 
 
@@ -118,7 +118,7 @@ def _plan_parts(
     done = 0
 
     def counted(make: Make) -> Make:
-        def made(rows_ND: np.ndarray, starts_B1: np.ndarray) -> Sequence[Any]:
+        def made(rows_ND: np.ndarray, starts_B1: np.ndarray) -> Sequence[Any] | np.ndarray:
             nonlocal done
             found_B = make(rows_ND, starts_B1)
             if progress is not None:

@@ -148,9 +148,7 @@ class MultiVectorEncoder(TextModel):
 
         return (yield from plan_each(ids_B, make_for, encoder.loaded.threads, progress, seen_B))
 
-    def _vectors(
-        self, kept: list[np.ndarray] | None, rows_ND: np.ndarray, starts_B1: np.ndarray
-    ) -> list[np.ndarray]:
+    def _vectors(self, kept: list[np.ndarray] | None, rows_ND: np.ndarray, starts_B1: np.ndarray) -> list[np.ndarray]:
         """The vectors of each sentence, of the tokens that are ``kept`` alone."""
         ops, first = self._encoder.loaded.ops, int(starts_B1[0])
         vectors_NE = self._dense(ops.take_rows(rows_ND, np.arange(first, int(starts_B1[-1]))))

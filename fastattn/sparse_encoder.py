@@ -23,11 +23,13 @@ FORMATS = ("csr", "scipy")
 class SparseEncoder(TextModel):
     """Sparse vectors of texts from a masked language model, as sentence-transformers computes them: SPLADE.
 
-    A vector has a number for each token of the vocabulary, most of them zero. The numbers of a text's tokens live for a
-    tile of the projection alone: [tokens, vocabulary] is never stored.
+    path, precision, threads   as those of Encoder; the head's products are in float32
+    A vector has a number for each token of the vocabulary, most of them zero; what a text's tokens have before the
+    greatest is taken is never stored. A text of more than ``max_length`` ids is cut. A vector depends on its own text
+    alone: the same bits whatever the other texts and the number of threads. One SparseEncoder may serve several Python
+    threads at once.
+    Raises CheckpointError for a path without a valid checkpoint of an encoder that predicts tokens.
     """
-
-    __doc__ += TextModel.__doc__.partition("\n\n")[2]  # type: ignore[operator, union-attr]
 
     def _checked(self, checkpoint: Checkpoint) -> Checkpoint:
         return check_predicts(checkpoint, "a masked language model for sparse vectors")

@@ -15,7 +15,7 @@ SUM_ROWS = 32
 
 
 class SparseHead:
-    """Makes sparse vectors of what ``head`` gives each token; raises CheckpointError for settings that are not known."""
+    """Makes sparse vectors of what ``head`` gives each token; CheckpointError for settings that are not known."""
 
     def __init__(self, head: Head, text: SparseText):
         for kind, value, known in (

@@ -60,15 +60,15 @@ def checked_vectors(vectors: Any, width: int | None = None) -> SparseVectors:
 
     width  the columns that they must have; None: any
     """
-    parts = [getattr(vectors, name, None) for name in ("data", "indices", "indptr")]
-    shape = getattr(vectors, "shape", ())
-    if not all(isinstance(part, np.ndarray) and part.ndim == 1 for part in parts) or len(shape) != 2:
+    data, indices, indptr = (getattr(vectors, name, None) for name in ("data", "indices", "indptr"))
+    shape: tuple[int, ...] = tuple(getattr(vectors, "shape", ()))
+    if not (isinstance(data, np.ndarray) and isinstance(indices, np.ndarray) and isinstance(indptr, np.ndarray)):
         raise InputError(f"sparse vectors are expected, as encode returns them, got {type(vectors).__name__}")
-    found = SparseVectors(*parts, (int(shape[0]), int(shape[1])))
-    if len(found.indptr) != len(found) + 1 or len(found.data) != len(found.indices) or (
-        len(found.data) != found.indptr[-1] or (np.diff(found.indptr) < 0).any() or found.indptr[0]
-    ):
+    if len(shape) != 2 or indptr.shape != (shape[0] + 1,) or data.shape != indices.shape or data.ndim != 1:
         raise InputError("the arrays of sparse vectors do not fit each other")
+    if indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
+        raise InputError("the arrays of sparse vectors do not fit each other")
+    found = SparseVectors(data, indices, indptr, (int(shape[0]), int(shape[1])))
     if len(found.indices) and not 0 <= found.indices.min() <= found.indices.max() < found.shape[1]:
         raise InputError(f"sparse vectors of {found.shape[1]} columns have one numbered {found.indices.max()}")
     if width is not None and found.shape[1] != width:

@@ -19,17 +19,7 @@ Model = TypeVar("Model", bound="TextModel")
 
 
 class TextModel:
-    """An encoder, and what a class makes of its hidden states.
-
-    path       a folder, a name from the catalog, or OWNER/NAME on the Hugging Face hub
-    precision  of the encoder's matrix products: "float32", "bfloat16", "int8", or "auto" (int8 if the checkpoint holds
-               int8, else float32); what follows the encoder is in float32
-    threads    the most threads to use; None: all that the process may use
-
-    A text of more than ``max_length`` ids is cut. A result depends on its own text alone: the same bits whatever the
-    other texts and the number of threads. One object may serve several Python threads at once.
-    Raises CheckpointError for a path without a valid checkpoint of the kind that the class needs.
-    """
+    """An encoder that is loaded, for a class that makes something of its hidden states."""
 
     def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):
         self._build(read(catalog.resolve(path)), precision, threads, None, keep=True)
@@ -47,9 +37,7 @@ class TextModel:
         made._build(checkpoint, precision, threads, ops, keep=False)
         return made
 
-    def _build(
-        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep: bool
-    ) -> None:
+    def _build(self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep: bool) -> None:
         encoder_parts(checkpoint)
         self._encoder = LoadedEncoder(self._checked(checkpoint), precision, threads, ops, keep)
         self._prepare()

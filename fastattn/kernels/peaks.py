@@ -62,9 +62,7 @@ def _project_peaks(x_ND, owners_N, panels_PSN, affine, scratch_PB, peaks_BF):
                 take_peaks(panels_PSN, rows, count, g * GROUP, columns, owners_N[first:], peaks, memory)
 
 
-def project_peaks(
-    x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear, least: float = 0.0
-) -> np.ndarray:
+def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear, least: float = 0.0) -> np.ndarray:
     """The largest of each sentence's x W' + b, no less than ``least``: float32 [B, outputs].
 
     starts_B1  where each sentence's rows start; the last one's end at N

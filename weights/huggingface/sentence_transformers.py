@@ -273,7 +273,7 @@ def _shapes(shapes: dict[str, tuple[int, ...]]) -> str:
 
 
 def _read_prompts(config: JsonObject, text: EncoderText, kind: str) -> EncoderText:
-    """``text`` with what config_sentence_transformers.json says: prompts, similarity, a classifier's scores and more."""
+    """``text`` with what config_sentence_transformers.json says of a folder of that kind."""
     prompts: dict[str, Any] = config.nested("prompts").values
     prompts = {name: "" if prompt is None else prompt for name, prompt in prompts.items()}
     if not all(map(is_text, prompts.values())):

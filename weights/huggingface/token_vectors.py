@@ -32,8 +32,11 @@ PREFIXES = {"query_prefix": "query", "document_prefix": "document"}
 
 def read_lengths(config: JsonObject, text: MultiVectorText) -> MultiVectorText:
     """``text`` with the lengths and the expansion of queries of a transformer's own settings, where it has some."""
-    lengths = {name: config.integer(name, minimum=1) for name in ("query_length", "document_length") if config.has(name)}
-    text = dataclasses.replace(text, **lengths)
+    text = dataclasses.replace(
+        text,
+        query_length=_count(config, "query_length") or text.query_length,
+        document_length=_count(config, "document_length") or text.document_length,
+    )
     if "query_expansion" not in config.values:
         return text
     if not config.has("query_expansion"):
@@ -96,7 +99,7 @@ def read_original(folder: Folder, prefix: str, text: EncoderText) -> EncoderText
     names = {"query": ("query_token_id", "[unused0]"), "document": ("doc_token_id", "[unused1]")}
     prompts = {task: f"{config.string(*name)} " for task, name in names.items()}
     settings = MultiVectorText(
-        document_length=config.integer("doc_maxlen", minimum=1) if config.has("doc_maxlen") else None,
+        document_length=_count(config, "doc_maxlen"),
         expansion=config.integer("query_maxlen", QUERY_LENGTH, minimum=1),
         expansion_seen=config.boolean("attend_to_mask_tokens", False),
         expansion_token=text.mask_token,
@@ -128,6 +131,10 @@ def _expanded(config: JsonObject, text: MultiVectorText) -> MultiVectorText:
         expansion_seen=config.boolean("attend", False),
         expansion_token=config.string("token", ""),
     )
+
+
+def _count(config: JsonObject, name: str) -> int | None:
+    return config.integer(name, minimum=1) if config.has(name) else None
 
 
 def _words(config: JsonObject, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
