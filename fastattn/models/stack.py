@@ -7,6 +7,7 @@ import numpy as np
 
 from fastattn.layers.attention import CrossAttention, SelfAttention
 from fastattn.layers.attention_positions import AttentionBias
+from fastattn.layers.convolution import Convolved
 from fastattn.layers.embedding import Embedding
 from fastattn.layers.linear import FeedForward
 from fastattn.layers.norm import Norm
@@ -14,6 +15,8 @@ from fastattn.layers.parameters import Parameters
 from fastattn.layers.recurrence import RECURRENCES, AverageAttention, SimpleRecurrence
 from fastattn.layers.rows import Rows
 from fastattn.spec import StackSpec
+
+Sublayer = Callable[[np.ndarray, Rows], np.ndarray]
 
 
 class Block(NamedTuple):
@@ -36,9 +39,10 @@ class Stack:
         self.embedding = Embedding(parameters, name, spec)
         self.bias = AttentionBias(parameters, name, spec)
         self.blocks = [_block(parameters, f"{name}.layers.{i}", i, spec) for i in range(spec.layers)]
-        self._sublayers: list[Callable[[np.ndarray, Rows], np.ndarray]] = [
-            sublayer for block in self.blocks for sublayer in block if sublayer is not None
-        ]
+        blocks: list[list[Sublayer]] = [[part for part in block if part is not None] for block in self.blocks]
+        if spec.convolution is not None:
+            blocks[0] = [Convolved(parameters, name, spec, spec.convolution, blocks[0])]
+        self._sublayers = [sublayer for block in blocks for sublayer in block]
         self.final_norm = Norm(parameters, f"{name}.final_norm", spec.norms) if spec.norms.final else None
         self.attends = isinstance(self.blocks[0].mixer, SelfAttention)
         self.row_width, self.rounded = self.blocks[0].mixer.row_width, self.blocks[0].mixer.rounded

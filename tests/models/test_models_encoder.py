@@ -14,7 +14,7 @@ from fastattn.checkpoint import Checkpoint
 from fastattn.errors import InputError
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.kinds import build_model
-from fastattn.spec import POSITIONS, Alibi, LocalSpec, Rotary, StackSpec
+from fastattn.spec import POSITIONS, Alibi, Convolution, Disentangled, LocalSpec, Rotary, StackSpec
 from tests import GOLDENS
 from tests.models.encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
 from tests.models.specs import stack_spec
@@ -42,7 +42,7 @@ def _stack(positions: str, pre_norm: bool, **more: Any) -> StackSpec:
         "layers": 2,
         "width": 20,
         "heads": 4,
-        "key_heads": 2,
+        "key_heads": 4 if positions == "disentangled" else 2,
         "head_width": 6,
         "inner_width": 33,
         "vocabulary": 50,
@@ -57,6 +57,7 @@ def _stack(positions: str, pre_norm: bool, **more: Any) -> StackSpec:
         "max_positions": 32 if positions == "table" else 0,
         "rotary": Rotary(4, interleaved=pre_norm) if positions == "rotary" else None,
         "alibi": Alibi(scaled=pre_norm) if positions == "alibi" else None,
+        "disentangled": Disentangled(shared=pre_norm, norm=pre_norm) if positions == "disentangled" else None,
         "relative_buckets": 8,
         "relative_max_distance": 10,
     }
@@ -73,6 +74,12 @@ VARIETIES = {f"{positions}-{norm}": _stack(positions, norm) for positions in POS
     "typed-alone": _stack("alibi", False, token_types=2, alibi=Alibi(symmetric=True)),
     "relative-learned": _stack("relative", False, learned_positions=True, max_positions=32),
     "narrow-embedding": _stack("table", False, embedding_width=7, token_types=2),
+    "narrow-before-norm": _stack("table", False, embedding_width=7, norm_after_projection=True),
+    "distances-alone": _stack("disentangled", False, relative_buckets=0, disentangled=Disentangled(to_position=False)),
+    "distances-learned": _stack(
+        "disentangled", False, learned_positions=True, max_positions=32, disentangled=Disentangled(to_content=False)
+    ),
+    "convolution": _stack("disentangled", False, convolution=Convolution(5, "gelu")),
 }
 
 

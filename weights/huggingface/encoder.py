@@ -44,10 +44,10 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     """The encoder of ``describe_encoder``, perhaps with another text, with its weights, and its head if it has one."""
     architecture = find_architecture(config)
     stored, where = read_weights(folder, prefix)
-    stored = _named_as_today(stored, architecture)
+    stored = _named_as_today(stored, architecture, config)
     if is_original(config) and text.multi_vector is not None:
         text = dataclasses.replace(text, dense=((_projection(stored, spec, where), None, "none"),))
-    own = {name: tensor for name, tensor in stored.items() if architecture.needs(name)}
+    own = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
     # More layers than tensors are refused before their names fill memory; some share theirs.
     if spec.layers > len(own) and architecture.numbers is None:
         raise CheckpointError(
@@ -86,12 +86,14 @@ def _projection(stored: dict[str, StoredTensor], spec: StackSpec, where: str) ->
     return tensor.float32()
 
 
-def _named_as_today(stored: dict[str, StoredTensor], architecture: Architecture) -> dict[str, StoredTensor]:
+def _named_as_today(
+    stored: dict[str, StoredTensor], architecture: Architecture, config: JsonObject
+) -> dict[str, StoredTensor]:
     """The tensors by current names."""
     named: dict[str, StoredTensor] = {}
     for theirs, tensor in stored.items():
         name = architecture.current_name(theirs)
-        if name in named and architecture.needs(name):
+        if name in named and architecture.needs(name, config):
             raise CheckpointError(f"{tensor.where}: {name} is given twice, with and without a prefix or an old name")
         named[name] = tensor
     for name, twin in architecture.twins.items():

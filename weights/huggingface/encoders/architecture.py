@@ -38,6 +38,7 @@ class Architecture:
     renamed   old name's end -> the current one
     heads     the end of a class's name in ``architectures`` -> its head
     twins     name -> that under which some files have the same tensor, or have it too
+    unused    (config.json) -> more beginnings to be ignored, of tensors that its settings leave out
     """
 
     spec: Callable[[JsonObject], StackSpec]
@@ -48,6 +49,7 @@ class Architecture:
     renamed: Mapping[str, str] = field(default_factory=dict)
     heads: Mapping[str, Head] = field(default_factory=dict)
     twins: Mapping[str, str] = field(default_factory=dict)
+    unused: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
 
     def current_name(self, name: str) -> str:
         """A tensor's name without a prefix, old ends replaced."""
@@ -58,9 +60,9 @@ class Architecture:
                 name = name.removesuffix(old) + new
         return name
 
-    def needs(self, name: str) -> bool:
+    def needs(self, name: str, config: JsonObject) -> bool:
         """Whether the encoder itself needs the tensor of a current name."""
-        return not name.startswith(self.ignored)
+        return not name.startswith(self.ignored + self.unused(config))
 
 
 def count_layers(config: JsonObject, name: str = "num_hidden_layers") -> int:

@@ -67,6 +67,7 @@ def _rotary(config: JsonObject, width: int) -> Rotary:
     if scaling.string("type", "default") != "ntk":
         default = 160_000.0 if config.string("model_type") == "gte" else 10_000.0
         return rotary(config, width, default)
+    refuse(scaling, mixed_b=None)
     # Its authors' NTK scaling: a base so many times as large, all angles smaller by a root of the factor.
     factor = scaling.number("factor")
     if factor <= 0:

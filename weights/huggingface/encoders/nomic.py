@@ -77,13 +77,16 @@ def _first_spec(config: JsonObject) -> StackSpec:
         raise config.error("activation_function", f"one of {', '.join(GATES)}", gate)
     attention = even_heads(config, "n_embd", "n_head")
     base = config.number("rotary_emb_base", 10_000.0)
+    limit = config.integer("n_positions", 2048, minimum=1)
+    if config.has("rotary_scaling_factor"):  # beyond this length, the base would change with the text's length
+        limit = min(limit, config.integer("max_trained_positions", 2048, minimum=1))
     return _stack(
         config,
         ("n_layer", "n_embd", "n_head", "n_inner"),
         "swish" if gate == "swiglu" else "gelu",
         config.number("layer_norm_epsilon", 1e-12),
         Rotary(attention.head_width, base, interleaved=False),
-        config.integer("n_positions", 2048, minimum=1),
+        limit,
     )
 
 
