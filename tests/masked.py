@@ -4,14 +4,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
+from tests.architectures.case import FIRST_WORD
 from tests.classifiers import write_classifier
 
 MASKED = "bert-fill-mask"
 
 
 def write_masked(folder: Path, name: str = MASKED, **config: Any) -> Path:
-    """A golden case's folder; its tokenizer knows w5 to w60 and, of a BERT, [MASK]."""
-    return write_classifier(folder, name, **config)
+    """A golden case's folder; its tokenizer knows five special tokens, the mask among them, and w5 to w60."""
+    write_classifier(folder, name, **config)
+    path = str(folder / "tokenizer.json")
+    tokenizer = Tokenizer.from_file(path)
+    tokenizer.add_special_tokens([tokenizer.id_to_token(i) for i in range(FIRST_WORD)])
+    tokenizer.save(path)
+    return folder
 
 
 def write_sparse(folder: Path, top: dict[str, Any] | None = None, **pooling: Any) -> Path:

@@ -1,6 +1,7 @@
 """SparseEncoder: vectors by the published formula, as sentence-transformers makes them, and what is done with them."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,7 @@ def test_scipy_gets_the_same_arrays(tmp_path: Path) -> None:
 
 
 def test_without_scipy_its_format_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "scipy.sparse", None)
+    monkeypatch.setitem(sys.modules, "scipy.sparse", None)
     with pytest.raises(FastattnError, match="scipy is not installed"):
         slow(write_masked(tmp_path)).encode(TEXTS, format="scipy")
 
@@ -218,6 +219,7 @@ def test_the_tied_embedding_is_in_memory_once(tmp_path: Path) -> None:
         assert model.encoder.stack.embedding.table is model.head.output
 
 
+@pytest.mark.filterwarnings("ignore")  # theirs
 @pytest.mark.parametrize("top", [{}, {"max_active_dims": 3, "prompts": {"query": "w9 "}}])
 @pytest.mark.parametrize("settings", [{}, {"pooling_strategy": "sum"}, {"activation_function": "log1p_relu"}])
 def test_vectors_are_those_of_sentence_transformers(top: dict, settings: dict, tmp_path: Path) -> None:
