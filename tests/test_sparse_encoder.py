@@ -210,7 +210,9 @@ def test_settings_survive_a_conversion(tmp_path: Path) -> None:
     again = read(tmp_path / "ours")
     assert again.text == original.text
     found = slow(tmp_path / "ours").encode(TEXTS).to_dense()
-    np.testing.assert_array_equal(found, SparseEncoder.from_checkpoint(original, ops=reference).encode(TEXTS).to_dense())
+    np.testing.assert_array_equal(
+        found, SparseEncoder.from_checkpoint(original, ops=reference).encode(TEXTS).to_dense()
+    )
 
 
 def test_the_tied_embedding_is_in_memory_once(tmp_path: Path) -> None:

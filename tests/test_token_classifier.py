@@ -105,7 +105,10 @@ def test_neighbours_and_threads_change_no_bit(precision: str, tmp_path: Path) ->
     ("arguments", "message"),
     [
         ({"texts": 5}, "texts must be a str or several, got int"),
-        ({"texts": ["a"], "aggregation": "last"}, "unknown aggregation 'last'; known: none, simple, first, average, max"),
+        (
+            {"texts": ["a"], "aggregation": "last"},
+            "unknown aggregation 'last'; known: none, simple, first, average, max",
+        ),
         ({"texts": ["a"], "ignore_labels": "O"}, "ignore_labels must be several str, got 'O'"),
     ],
 )
