@@ -200,6 +200,8 @@ TABLE = {
         "",
         "cross_encoder",
         "encoder",
+        "masked_language_model",
+        "sparse_encoder",
         "translator",
         "files",
         "weights",
