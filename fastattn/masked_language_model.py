@@ -17,7 +17,7 @@ from fastattn.text_model import TextModel, check_predicts
 class MaskedLanguageModel(TextModel):
     """Tokens in the place of masks, as transformers' fill-mask pipeline predicts them.
 
-    path, precision, threads   as those of Encoder; the head's products are in float32
+    path, precision, threads   as those of Encoder; the projection onto the vocabulary is in that precision too
     Only masks go through the projection onto the vocabulary, whose numbers are never stored. A text of more than
     ``max_length`` ids is cut. A text's tokens depend on it alone: the same bits whatever the other texts and the number
     of threads. One MaskedLanguageModel may serve several Python threads at once.

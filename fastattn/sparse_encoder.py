@@ -23,7 +23,7 @@ FORMATS = ("csr", "scipy")
 class SparseEncoder(TextModel):
     """Sparse vectors of texts from a masked language model, as sentence-transformers computes them: SPLADE.
 
-    path, precision, threads   as those of Encoder; the head's products are in float32
+    path, precision, threads   as those of Encoder; the projection onto the vocabulary is in that precision too
     A vector has a number for each token of the vocabulary, most of them zero; what a text's tokens have before the
     greatest is taken is never stored. A text of more than ``max_length`` ids is cut. A vector depends on its own text
     alone: the same bits whatever the other texts and the number of threads. One SparseEncoder may serve several Python

@@ -10,6 +10,9 @@ from fastattn.ops import Ops, PackedLinear
 from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import quantize
 
+# Layers that an embedding may be tied to, in the model's precision where it is.
+PROJECTIONS = ("decoder.projection", "head.output")
+
 
 class Parameters:
     """A checkpoint's tensors, packed on demand into the operations' layout; tied weights are packed once.
@@ -68,9 +71,6 @@ class Parameters:
         So the table is in memory once. An int8 table without a tied projection stays a view of the file.
         """
         table_VD = self.tensor(name)
-        unrounded = "int8" if isinstance(table_VD, QuantizedTensor) else "float32"
-        # a head's products are in float32, whatever the others are
-        for projection, precision in (("decoder.projection", self.precision), ("head.output", "float32")):
-            if self._tensors.get(f"{projection}.weight") is table_VD and precision == unrounded:
-                return self.packed(projection, precision)
-        return table_VD
+        tied = [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is table_VD]
+        is_unrounded = self.precision == ("int8" if isinstance(table_VD, QuantizedTensor) else "float32")
+        return self.packed(tied[0]) if tied and is_unrounded else table_VD

@@ -75,4 +75,6 @@ class EncoderModel:
         self.encoder = EncoderStack(parameters, checkpoint.spec.encoder)
         self.encode = self.encoder.encode
         head = checkpoint.spec.head
-        self.head = None if head is None else Head(parameters, head)
+        # a projection onto the vocabulary is as large as several layers of the encoder
+        predicts = head is not None and head.outputs == checkpoint.spec.encoder.vocabulary
+        self.head = None if head is None else Head(parameters, head, "" if predicts else "float32")

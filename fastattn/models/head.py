@@ -13,13 +13,16 @@ POOLINGS = {"first": "cls", "last": "lasttoken", "mean": "mean"}
 
 
 class Head:
-    """Numbers from hidden states, from the tensors ``head.*``; its products are in float32, whatever the others are."""
+    """Numbers from hidden states, from the tensors ``head.*``.
 
-    def __init__(self, parameters: Parameters, spec: HeadSpec):
+    precision  of the last product; "": that of the model. The others are in float32, whatever the model's are.
+    """
+
+    def __init__(self, parameters: Parameters, spec: HeadSpec, precision: str = "float32"):
         self.ops, self.spec = parameters.ops, spec
         self.inner = Linear(parameters, "head.inner", spec.activation, "float32") if spec.inner_width else None
         self.norm = None if spec.norm is None else Norm(parameters, "head.norm", spec.norm)
-        self.output = parameters.packed("head.output", "float32")
+        self.output = parameters.packed("head.output", precision)
 
     def __call__(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
         """outputs_BF of the sentences, or outputs_NF of each of their rows, from the last hidden states.
