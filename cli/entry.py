@@ -22,6 +22,7 @@ from fastattn.cli.printing import say, say_traceback
 from fastattn.cli.pull import pull
 from fastattn.cli.rerank import rerank
 from fastattn.cli.translate import translate
+from fastattn.cli.verify import verify
 from fastattn.cli.warmup import warmup
 from fastattn.errors import FastattnError
 
@@ -148,7 +149,7 @@ def commands(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (translate, encode, rerank, pull, inspect, convert, warmup, cache):
+for _command in (translate, encode, rerank, pull, inspect, verify, convert, warmup, cache):
     commands.add_command(_command)
 
 

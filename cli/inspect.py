@@ -3,7 +3,7 @@
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ _NOTABLE = (
     "neon fullfp16 bf16 dotprod i8mm sve sve2"
 ).split()
 
-_Facts = Iterator[tuple[str, str]]
+Facts = Iterator[tuple[str, str]]
 
 
 @click.command(
@@ -37,26 +37,33 @@ Examples:
 def inspect(model: str | None) -> None:
     """Describe MODEL (layers, sizes, precision, tokenizer) and this CPU."""
     if model is not None:
-        _print(_checkpoint_facts(model))
+        print_facts(_checkpoint_facts(model))
         say()
-    _print(_machine_facts())
+    print_facts(machine_facts())
 
 
-def _print(facts: _Facts) -> None:
+def print_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """A line for each fact."""
     for name, value in facts:
         say(f"{name:<14} {value}")
 
 
-def _checkpoint_facts(model: str) -> _Facts:
-    from fastattn.text_spec import TranslationText
+def _checkpoint_facts(model: str) -> Facts:
     from fastattn.weights import read
     from fastattn.weights.download import catalog
 
     path = catalog.resolve(model)
     checkpoint = read(path)
-    spec = checkpoint.spec
     yield "checkpoint", str(path)
     yield from _origin_facts(path)
+    yield from model_facts(checkpoint)
+
+
+def model_facts(checkpoint: "Checkpoint") -> Facts:
+    """What a checkpoint holds: the architecture, the weights, how text becomes ids."""
+    from fastattn.text_spec import TranslationText
+
+    spec = checkpoint.spec
     yield "format", checkpoint.format or "unknown"
     yield "model", f"Transformer {spec.kind}"
     for name, stack in spec.stacks.items():
@@ -74,7 +81,7 @@ def _checkpoint_facts(model: str) -> _Facts:
     yield from checkpoint.details.items()
 
 
-def _origin_facts(path: Path) -> _Facts:
+def _origin_facts(path: Path) -> Facts:
     """Licence and makers, as a pull noted them; for another folder the licence that its model card names."""
     from fastattn.weights.download import hub
     from fastattn.weights.download.pull import SOURCE_FILE
@@ -114,6 +121,7 @@ def _describe_stack(stack: "StackSpec") -> str:
             positions,
             *local,
             *(["causal"] if stack.causal else []),
+            *([] if stack.convolution is None else [f"convolution of {stack.convolution.width} rows"]),
         ]
     )
 
@@ -132,7 +140,7 @@ def _describe_head(head: "HeadSpec", text: "TranslationText | EncoderText") -> s
 _BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
-def _weight_facts(checkpoint: "Checkpoint") -> _Facts:
+def _weight_facts(checkpoint: "Checkpoint") -> Facts:
     from fastattn.precision import resolve_precision
 
     distinct = {id(tensor): tensor for tensor in checkpoint.tensors.values()}  # tied weights count once
@@ -146,7 +154,7 @@ def _weight_facts(checkpoint: "Checkpoint") -> _Facts:
     yield "precision", f"{held} in the file; auto is {precision}, about {size} in memory"
 
 
-def _translation_facts(text: "TranslationText") -> _Facts:
+def _translation_facts(text: "TranslationText") -> Facts:
     from fastattn.text.translation import lacks_sentencepiece
 
     if text.source_language or text.target_language:
@@ -167,7 +175,7 @@ def _translation_facts(text: "TranslationText") -> _Facts:
         yield "not followed", remark
 
 
-def _encoder_facts(text: "EncoderText") -> _Facts:
+def _encoder_facts(text: "EncoderText") -> Facts:
     yield "tokenizer", f"tokenizer.json, at most {text.max_length:,} ids" + (", lower case" if text.lowercase else "")
     length = ", then unit length" if text.normalize else ""
     if text.sparse is not None:
@@ -186,7 +194,8 @@ def _encoder_facts(text: "EncoderText") -> _Facts:
     yield "similarity", text.similarity
 
 
-def _machine_facts() -> _Facts:
+def machine_facts() -> Facts:
+    """The CPU, what is compiled for it, and the versions of what computes."""
     from fastattn.cache_folder import NOWHERE, cache_root
     from fastattn.runtime.threads import thread_limit
     from fastattn.simd.target import TARGET, compiled_features, compiled_name

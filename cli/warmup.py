@@ -54,7 +54,9 @@ def warmup() -> None:
             "positions": PositionSpec("rotary", limit=_LONG),
             "local": LocalSpec((0,), before=64, after=64),
         }
-        Encoder.from_checkpoint(_encoder_checkpoint(**normed), "float32").encode("word " * _LONG)
+        disentangled = {"positions": PositionSpec("disentangled", max_distance=_LONG)}
+        for variety in (normed, disentangled):
+            Encoder.from_checkpoint(_encoder_checkpoint(**variety), "float32").encode("word " * _LONG)
         predicting = _encoder_checkpoint(predicts=True)
         SparseEncoder.from_checkpoint(predicting, "float32").encode("word " * _LONG)
         MaskedLanguageModel.from_checkpoint(predicting, "float32").fill("[MASK]")

@@ -194,6 +194,7 @@ TABLE = {
     "sparse_encoder": ABOVE_ALL,
     "text_classifier": ABOVE_ALL,
     "token_classifier": ABOVE_ALL,
+    "verification": {"checkpoint", "encoder", "loaded_model", "models", "precision", "text", "text_spec", "translator"},
     # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and
     # kernels for what convert balances with them.
     "cli": {
@@ -218,6 +219,7 @@ TABLE = {
         "kernels",
         "simd",
         "progress",
+        "verification",
     },
 }
 # Within weights: room -> the rooms there that it may import, beside itself. An exporter knows no other.
@@ -245,6 +247,7 @@ OUTSIDE = {
     "text": {"tokenizers", "sentencepiece"},
     "weights": {"huggingface_hub"},
     "cli": {"click", "numba", "llvmlite"},
+    "verification": {"torch"},  # where it is installed, as all that frameworks.py imports
 }
 
 
@@ -261,6 +264,7 @@ NAMES = {name for name, _ in modules()}
 # Modules that import what a variable says, of a table of strings, which is read here as well, or from outside.
 FROM_VARIABLES = {
     "fastattn",
+    "fastattn.verification.frameworks",
     "fastattn.weights.download.transport",
     "fastattn.weights.huggingface.encoders",
 }

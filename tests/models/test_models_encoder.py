@@ -136,6 +136,18 @@ def test_a_sentence_has_the_same_bits_whatever_its_neighbours(
         np.testing.assert_array_equal(rows_ND[starts_B1[place] : starts_B1[place + 1]], alone_TD)
 
 
+@pytest.mark.parametrize("spec", VARIETIES.values(), ids=VARIETIES)
+def test_states_layer_by_layer_have_the_bits_of_a_whole_pass(spec: StackSpec) -> None:
+    model, (ids,) = build_model(_checkpoint(spec), kernels), _sentences([23])
+    states = list(model.encoder.states(ids))
+    assert len(states) == 1 + spec.layers + 1
+    rows_ND, _ = model.encode([ids])
+    np.testing.assert_array_equal(states[-1], rows_ND)
+    assert all(np.abs(a - b).max() > 0.01 for a, b in zip(states[: spec.layers], states[1:]))  # none is written over
+    if not spec.norms.final:
+        assert states[-1] is states[-2]
+
+
 def test_no_sentences_and_empty_ones(ops: ModuleType) -> None:
     model = build_model(_checkpoint(VARIETIES["none-False"]), ops)
     for ids_B in ([], [np.zeros(0, np.int32)] * 3):
@@ -149,6 +161,8 @@ def test_what_the_model_cannot_take_is_an_input_error() -> None:
     model = build_model(_checkpoint(table), reference)
     with pytest.raises(InputError, match="32 positions, the sequence needs 33"):
         model.encode(_sentences([33]))
+    with pytest.raises(InputError, match="32 positions, the sequence needs 33"):
+        model.encoder.states(_sentences([33])[0])
     with pytest.raises(InputError, match="token id 50 is outside the vocabulary of 50"):
         model.encode([np.array([1, 50], np.int32)])
     with pytest.raises(InputError, match="token id -2"):

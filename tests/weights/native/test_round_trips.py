@@ -11,7 +11,7 @@ import pytest
 from fastattn.checkpoint import Checkpoint
 from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import bfloat16_bits
-from fastattn.spec import LocalSpec, ModelSpec, Rotary
+from fastattn.spec import Convolution, Disentangled, LocalSpec, ModelSpec, Rotary
 from fastattn.text_spec import EncoderText, TranslationText
 from fastattn.weights import read
 from fastattn.weights.containers.json_file import is_text
@@ -132,6 +132,30 @@ def test_an_encoder_with_local_layers_types_and_norms_of_heads_comes_back(tmp_pa
     original = Checkpoint(spec, make_tensors(spec, 3), EncoderText(b"{}", max_length=9))
     again = check_same(original, converted(original, tmp_path / "out", precision), precision)
     assert again.spec.encoder is not None and again.spec.encoder.local == stack.local
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_an_encoder_with_disentangled_attention_and_a_convolution_comes_back(tmp_path: Path, precision: str) -> None:
+    stack = stack_spec(
+        layers=1,
+        width=12,
+        heads=2,
+        key_heads=2,
+        head_width=6,
+        inner_width=10,
+        vocabulary=7,
+        embedding_norm=True,
+        positions="disentangled",
+        relative_buckets=4,
+        relative_max_distance=20,
+        disentangled=Disentangled(to_content=False, norm=True),
+        embedding_width=8,
+        norm_after_projection=True,
+        convolution=Convolution(3, "gelu"),
+    )
+    spec = ModelSpec("encoder", stack)
+    original = Checkpoint(spec, make_tensors(spec, 3), EncoderText(b"{}", max_length=9))
+    check_same(original, converted(original, tmp_path / "out", precision), precision)
 
 
 def test_numbers_that_are_int8_already_are_kept(tmp_path: Path) -> None:
