@@ -48,6 +48,9 @@ def warmup() -> None:
         # Small models run every kernel, in each precision.
         for precision in ("float32", "bfloat16", "int8"):
             Encoder.from_checkpoint(_encoder_checkpoint(), precision).encode("word " * _LONG)
+            predicting = _encoder_checkpoint(predicts=True)
+            SparseEncoder.from_checkpoint(predicting, precision).encode("word " * _LONG)
+            MaskedLanguageModel.from_checkpoint(predicting, precision).fill("[MASK]")
         normed: dict[str, Any] = {
             "attention": AttentionSpec(heads=2, key_heads=1, head_width=32, head_norms=True),
             "norms": NormSpec("rms", output=True),
@@ -57,9 +60,6 @@ def warmup() -> None:
         disentangled = {"positions": PositionSpec("disentangled", max_distance=_LONG)}
         for variety in (normed, disentangled):
             Encoder.from_checkpoint(_encoder_checkpoint(**variety), "float32").encode("word " * _LONG)
-        predicting = _encoder_checkpoint(predicts=True)
-        SparseEncoder.from_checkpoint(predicting, "float32").encode("word " * _LONG)
-        MaskedLanguageModel.from_checkpoint(predicting, "float32").fill("[MASK]")
         rotary = {
             "positions": PositionSpec("rotary", limit=_LONG, rotary=Rotary(width=8)),
             "norms": NormSpec("rms", final=False),
@@ -81,10 +81,22 @@ def warmup() -> None:
             for shortlist in (True, False):
                 translator.translate("word", beam_size=2, max_decoding_length=4, shortlist=shortlist)
             translator.score(["word"], ["word"])
+        _search()
     if cache_fault():
         raise FastattnError("no kernel was kept: the next run will compile again")
     seconds = time.monotonic() - start
     click.echo(f"{compiling.kernels} kernels compiled in {seconds:.1f} s" if compiling.kernels else "all was compiled")
+
+
+def _search() -> None:
+    """Search vectors of each type."""
+    import numpy as np
+
+    from fastattn.vector_search import semantic_search
+
+    for dtype, function in ((np.float32, "dot"), (np.int8, "dot"), (np.uint8, "dot"), (np.uint8, "hamming")):
+        vectors_ND = np.ones((1, 8), dtype)
+        semantic_search(vectors_ND, vectors_ND, 1, function)
 
 
 def _stack(**variety: Any) -> Any:

@@ -108,9 +108,9 @@ def test_imports_only_what_it_comes_to_need(options, code, imported):
 README = ROOT / "README.md"
 
 
-def shell_examples(text):
-    """The lines that begin with ``fastattn encode``, without what follows three spaces."""
-    found = re.findall(r"^ *(fastattn encode .*?)(?:   .*)?$", text, re.MULTILINE)
+def shell_examples(text, command="encode"):
+    """The lines that begin with a command, without what follows three spaces."""
+    found = re.findall(rf"^ *(fastattn {command} .*?)(?:   .*)?$", text, re.MULTILINE)
     assert found
     return found
 
