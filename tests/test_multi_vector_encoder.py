@@ -1,5 +1,6 @@
 """MultiVectorEncoder: vectors of tokens as sentence-transformers and PyLate make them; MaxSim."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -214,3 +215,23 @@ def test_vectors_are_those_of_sentence_transformers(form: str, attend: bool, tmp
             np.testing.assert_allclose(a, b, atol=1e-5)
     expected, found = zip(*both)
     np.testing.assert_allclose(encoder.score(*found), peer.similarity(*expected).numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("expansion", -1, "text.multi_vector.expansion should be at least 0"),
+        ("query_length", 0, "text.multi_vector.query_length should be at least 1"),
+        ("skipped", "abc", "text.multi_vector.skipped should be"),
+    ],
+)
+def test_a_converted_folder_that_lies_is_refused(field: str, value: Any, message: str, tmp_path: Path) -> None:
+    original = read(write_today(tmp_path / "theirs"))
+    (tmp_path / "ours").mkdir()
+    convert.write(tmp_path / "ours", original, "float32")
+    path = tmp_path / "ours/config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["text"]["multi_vector"][field] = value
+    path.write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=message):
+        read(tmp_path / "ours")

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,20 @@ def test_neighbours_threads_and_blocks_change_no_bit(precision: str, tmp_path: P
     least = {"float32": 0.999999, "bfloat16": 0.999, "int8": 0.98}[precision]
     lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(exact, axis=1)
     assert ((found * exact).sum(axis=1) / lengths).min() > least
+
+
+def test_logits_of_a_text_are_not_stored() -> None:
+    rng = np.random.default_rng(0)
+    packed = kernels.pack_linear(rng.standard_normal((20_000, 16), np.float32))
+    x_ND, starts_B1 = rng.standard_normal((400, 16), np.float32), np.array([0, 399, 400])
+    kernels.project_peaks(x_ND, starts_B1, packed)  # compiled and loaded
+    tracemalloc.start()
+    try:
+        kernels.project_peaks(x_ND, starts_B1, packed)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 3 * 20_000 * 4  # of 400 rows they would be 400 times as large
 
 
 def test_the_greatest_numbers_are_kept(tmp_path: Path) -> None:
@@ -213,6 +228,15 @@ def test_settings_survive_a_conversion(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         found, SparseEncoder.from_checkpoint(original, ops=reference).encode(TEXTS).to_dense()
     )
+
+
+def test_a_converted_folder_that_lies_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ours").mkdir()
+    convert.write(tmp_path / "ours", read(write_sparse(tmp_path / "theirs", {"max_active_dims": 4})), "float32")
+    path = tmp_path / "ours/config.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"most": 4', '"most": 0'), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="text.sparse.most should be at least 1"):
+        read(tmp_path / "ours")
 
 
 def test_the_tied_embedding_is_in_memory_once(tmp_path: Path) -> None:
