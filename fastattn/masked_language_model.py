@@ -11,7 +11,9 @@ from fastattn.errors import CheckpointError, InputError, check_count
 from fastattn.loaded_encoder import plan_each
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan
+from fastattn.spec import StackSpec
 from fastattn.text_model import TextModel, check_predicts
+from fastattn.text_spec import EncoderText
 
 
 class MaskedLanguageModel(TextModel):
@@ -24,10 +26,10 @@ class MaskedLanguageModel(TextModel):
     Raises CheckpointError for a path without a valid checkpoint of an encoder that predicts tokens.
     """
 
-    def _checked(self, checkpoint: Checkpoint) -> Checkpoint:
-        if not checkpoint.text.mask_token:  # type: ignore[union-attr]
+    def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
+        if not text.mask_token:
             raise CheckpointError("a masked language model is expected: the tokenizer has no mask token")
-        return check_predicts(checkpoint, "a masked language model")
+        return check_predicts(checkpoint, text, stack, "a masked language model")
 
     def _prepare(self) -> None:
         self._mask = self._encoder.tokenizer.index(self.mask_token)

@@ -13,8 +13,9 @@ from fastattn.progress import Progress
 from fastattn.prompts import find_prompt
 from fastattn.scheduling.request import Plan
 from fastattn.similarity import unit_length
+from fastattn.spec import StackSpec
 from fastattn.text_model import TextModel
-from fastattn.text_spec import MultiVectorText
+from fastattn.text_spec import EncoderText, MultiVectorText
 from fastattn.vector_head import DenseLayers, check_dense
 
 # Rows of documents that are scored at once: as many as are copied to lie end to end.
@@ -30,13 +31,13 @@ class MultiVectorEncoder(TextModel):
     Raises CheckpointError for a path without a valid checkpoint that is made for this.
     """
 
-    def _checked(self, checkpoint: Checkpoint) -> Checkpoint:
-        if checkpoint.text.multi_vector is None:  # type: ignore[union-attr]
+    def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
+        if text.multi_vector is None:
             raise CheckpointError(
                 "a checkpoint made for a vector a token is expected: sentence-transformers' MultiVectorEncoder, "
                 "PyLate's or the original ColBERT's; this one's files do not say that it is"
             )
-        check_dense(checkpoint.text, checkpoint.spec.encoder.width)  # type: ignore[arg-type, union-attr]
+        check_dense(text, stack.width)
         return checkpoint.without_head()
 
     def _prepare(self) -> None:

@@ -14,8 +14,9 @@ from fastattn.prompts import find_prompt
 from fastattn.scheduling.request import Plan
 from fastattn.sparse_head import SparseHead
 from fastattn.sparse_vectors import SparseVectors, checked_vectors, join_rows, sparse_similarity
+from fastattn.spec import StackSpec
 from fastattn.text_model import TextModel, check_predicts
-from fastattn.text_spec import SparseText
+from fastattn.text_spec import EncoderText, SparseText
 
 FORMATS = ("csr", "scipy")
 
@@ -31,8 +32,8 @@ class SparseEncoder(TextModel):
     Raises CheckpointError for a path without a valid checkpoint of an encoder that predicts tokens.
     """
 
-    def _checked(self, checkpoint: Checkpoint) -> Checkpoint:
-        return check_predicts(checkpoint, "a masked language model for sparse vectors")
+    def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
+        return check_predicts(checkpoint, text, stack, "a masked language model for sparse vectors")
 
     def _prepare(self) -> None:
         text = self._encoder.text

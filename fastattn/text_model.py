@@ -12,6 +12,8 @@ from fastattn.models.head import Head
 from fastattn.ops import Ops
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan
+from fastattn.spec import StackSpec
+from fastattn.text_spec import EncoderText
 from fastattn.weights import read
 from fastattn.weights.download import catalog
 
@@ -38,12 +40,16 @@ class TextModel:
         return made
 
     def _build(self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep: bool) -> None:
-        encoder_parts(checkpoint)
-        self._encoder = LoadedEncoder(self._checked(checkpoint), precision, threads, ops, keep)
+        self._encoder = LoadedEncoder(
+            self._checked(checkpoint, *encoder_parts(checkpoint)), precision, threads, ops, keep
+        )
         self._prepare()
 
-    def _checked(self, checkpoint: Checkpoint) -> Checkpoint:
-        """The checkpoint, or the part of it that is needed; CheckpointError for one of another kind."""
+    def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
+        """The checkpoint, or the part of it that is needed; CheckpointError for one of another kind.
+
+        text, stack  its parts
+        """
         return checkpoint
 
     def _prepare(self) -> None:
@@ -85,11 +91,11 @@ class TextModel:
         return results
 
 
-def check_predicts(checkpoint: Checkpoint, wanted: str) -> Checkpoint:
+def check_predicts(checkpoint: Checkpoint, text: EncoderText, stack: StackSpec, wanted: str) -> Checkpoint:
     """The checkpoint; CheckpointError unless its head gives a number for each token of the vocabulary."""
-    head, stack = checkpoint.spec.head, checkpoint.spec.encoder
+    head = checkpoint.spec.head
     if head is None:
         raise CheckpointError(f"{wanted} is expected: {checkpoint.headless or 'the checkpoint has no head'}")
-    if head.rows != "each" or checkpoint.text.labels or stack is None or head.outputs != stack.vocabulary:  # type: ignore[union-attr]
+    if head.rows != "each" or text.labels or head.outputs != stack.vocabulary:
         raise CheckpointError(f"{wanted} is expected: the checkpoint's head does not predict tokens")
     return checkpoint

@@ -12,8 +12,10 @@ from fastattn.errors import CheckpointError, InputError, described
 from fastattn.loaded_encoder import plan_each
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan
+from fastattn.spec import StackSpec
 from fastattn.text_head import activated
 from fastattn.text_model import TextModel
+from fastattn.text_spec import EncoderText
 
 if TYPE_CHECKING:  # with the tokenizers library, which an import does without
     from fastattn.text.huggingface import TokenSpans
@@ -28,12 +30,12 @@ class TokenClassifier(TextModel):
     Raises CheckpointError for a path without a valid checkpoint of an encoder with such a head.
     """
 
-    def _checked(self, checkpoint: Checkpoint) -> Checkpoint:
+    def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
         head = checkpoint.spec.head
         if head is None:
             why = checkpoint.headless or "the checkpoint has no head"
             raise CheckpointError(f"a classifier of tokens is expected: {why}")
-        if head.rows != "each" or not checkpoint.text.labels:  # type: ignore[union-attr]
+        if head.rows != "each" or not text.labels:
             raise CheckpointError("a classifier of tokens is expected, the checkpoint's head is another")
         return checkpoint
 

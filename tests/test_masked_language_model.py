@@ -11,12 +11,12 @@ from fastattn.errors import CheckpointError, InputError
 from fastattn.masked_language_model import MaskedLanguageModel
 from fastattn.models.kinds import build_model
 from fastattn.weights import read
-from tests.architectures.cases import CASES
+from tests.architectures.cases import GOLDEN_CASES
 from tests.classifiers import LABELS, write_classifier
 from tests.masked import MASKED, write_masked
 
 # without the one that transformers takes the code of from elsewhere
-CASES_OF_MASKS = [case.name for case in CASES if case.task == "fill-mask" and case.model_type != "new"]
+CASES_OF_MASKS = [case.name for case in GOLDEN_CASES if case.task == "fill-mask" and case.model_type != "new"]
 
 
 def slow(folder: Path) -> MaskedLanguageModel:
