@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fastattn.cli.arrays import open_array
+from fastattn.cli.lengths import Lengths
 from fastattn.cli.lines import Line, Lines, open_lines
 from fastattn.cli.loading import loading
 from fastattn.cli.options import (
@@ -25,6 +27,7 @@ from fastattn.cli.options import (
     verbose_option,
 )
 from fastattn.cli.output import Output, open_output
+from fastattn.cli.printing import say
 from fastattn.cli.progress import Compiling, Progress, pace, rate
 from fastattn.errors import InputError
 
@@ -44,11 +47,12 @@ Examples:
   fastattn encode "A man is eating food." > vectors.jsonl
   fastattn encode -m minilm -i sentences.txt -o vectors.npy -v
   fastattn encode -i sentences.txt --format csv --truncate-dim 64
-  fastattn encode -m ./my-encoder --prompt-name query < questions.txt
+  fastattn encode -m ./my-encoder --task query < questions.txt
+  fastattn encode -i sentences.txt -o bits.npy --output-dtype ubinary
 
 \b
 One vector for each line, empty ones included.
-  npy    a float32 array [lines, dimension]
+  npy    an array [lines, dimension], float32, int8 or uint8
   jsonl  {"text": ..., "embedding": [...]}, with null for numbers that are not
          finite, which only damaged weights lead to
   csv    numbers separated by commas, no header
@@ -56,9 +60,20 @@ One vector for each line, empty ones included.
 \b
 Through a pipe, a FIFO or a terminal, a line is answered before the next one
 comes. With --on-error skip or mark a line that fails keeps its place in the
-output: npy and csv have a row of nan there, jsonl has null, and with mark
-"error" beside it. Such lines are counted on stderr at the end, and the exit
-code is 5.
+output: npy and csv have a row of nan there, or of zeros where numbers are
+whole, jsonl has null, and with mark "error" beside it. Such lines are counted
+on stderr at the end, and the exit code is 5.
+
+\b
+A line with more tokens than the model takes is cut, which stderr tells at the
+end. With --long mean its parts are encoded, and their vectors averaged; with
+--long error it fails.
+
+\b
+int8 and uint8 divide the range of each dimension in 256 steps. --calibration
+names vectors to take the ranges from, a thousand or more of texts like yours,
+as this command writes them: use the same for all that is compared. binary and
+ubinary keep a bit of each number, whether it is positive, eight in a byte.
 """
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
@@ -84,6 +99,24 @@ code is 5.
     "--prompt", type=TEXT, metavar="TEXT", help="Put TEXT before each line; '' for nothing (default: the model's own)."
 )
 @click.option("--prompt-name", type=TEXT, metavar="NAME", help="Put the model's prompt of that name before each line.")
+@click.option(
+    "--task",
+    type=click.Choice(["query", "document"]),
+    help="What the lines are: put the model's prompt for queries or documents before each, if it has one.",
+)
+@click.option(
+    "--long",
+    type=click.Choice(["truncate", "mean", "error"]),
+    help="What becomes of a line with more tokens than the model takes (default: truncate).",
+)
+@click.option(
+    "--output-dtype",
+    type=click.Choice(["float32", "int8", "uint8", "binary", "ubinary"]),
+    help="Type of the numbers written (default: float32).",
+)
+@click.option(
+    "--calibration", metavar="FILE", help="A .npy file of float vectors, whose ranges int8 and uint8 numbers divide."
+)
 @on_error_option
 @precision_option("float32", "bfloat16", "int8", "auto")
 @threads_option
@@ -96,6 +129,7 @@ def encode(
     form: str | None,
     normalize: bool | None,
     pooling: str | None,
+    calibration: str | None,
     on_error: str,
     precision: str | None,
     threads: int | None,
@@ -108,6 +142,9 @@ def encode(
     """
     if options["prompt"] is not None and options["prompt_name"] is not None:
         raise click.UsageError("give --prompt or --prompt-name, not both")
+    if (options["output_dtype"] in ("int8", "uint8")) != (calibration is not None):
+        raise click.UsageError("--output-dtype int8 and uint8 need --calibration, others take none")
+    vectors_MD = None if calibration is None else open_array(calibration)
     write = _WRITERS[form or _form_of(output_path)]
     lines = open_lines(texts, input_path, on_error)
     with open_output(output_path) as output, Progress() as progress:
@@ -118,6 +155,7 @@ def encode(
             path = _located(model, progress)
             compiling = Compiling(progress)
             from fastattn.encoder import Encoder
+            from fastattn.quantized_vectors import calibrated_ranges
 
             encoder = Encoder(path, **given(precision=precision, threads=threads))
         chosen = given(
@@ -125,10 +163,18 @@ def encode(
             normalize_embeddings=normalize,
             pooling=None if pooling is None else tuple(pooling.split(",")),
         )
+        if vectors_MD is not None:
+            width = encoder.encode([], **chosen | {"output_dtype": "float32"}).shape[1]
+            chosen["ranges"] = calibrated_ranges(vectors_MD, width)
+        lengths = Lengths(encoder, chosen)
+        if options["long"] == "error":
+            lines.refuse = lengths.refusal
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
-        results = _results(encoder, lines, chosen, progress, loaded)
-        write(output, results, encoder.encode([], **chosen).shape[1], on_error == "mark")
+        results = _results(encoder, lines, chosen, lengths, progress, loaded)
+        write(output, results, encoder.encode([], **chosen), on_error == "mark")
+    if options["long"] in (None, "truncate") and (remark := lengths.remark()):
+        say(f"fastattn: {remark}", err=True)
     if verbose:
         seconds = time.monotonic() - loaded
         click.echo(
@@ -151,14 +197,16 @@ def _located(model: str | None, progress: Progress) -> "Path":
 
 
 def _results(
-    encoder: "Encoder", lines: Lines, options: dict[str, Any], progress: Progress, start: float
+    encoder: "Encoder", lines: Lines, options: dict[str, Any], lengths: Lengths, progress: Progress, start: float
 ) -> Iterator[tuple[Line, "np.ndarray"]]:
     """(line, vector_E) of each line, in order; only what the encoder reads ahead is kept."""
     for burst in lines.bursts():
         for vector_E in encoder.encode_iter(burst, **options):
             line = lines.finish()
-            if line.error is not None:
-                vector_E = vector_E * float("nan")
+            if line.error is None:
+                lengths.note(line.text)
+            else:
+                vector_E[:] = float("nan") if vector_E.dtype.kind == "f" else 0
             progress.show(pace(lines, time.monotonic() - start))
             yield line, vector_E
 
@@ -173,7 +221,7 @@ def _form_of(path: str | None) -> str:
     return _SUFFIXES[suffix]
 
 
-def _write_jsonl(output: Output, results: "_Results", width: int, marks: bool) -> None:
+def _write_jsonl(output: Output, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
     """``marks``: write the reason in the place of a line that failed."""
     for line, vector_E in results:
         numbers = ", ".join(_NO_JSON.get(number, number) for number in _decimals(vector_E))
@@ -190,42 +238,51 @@ def _json_string(text: str) -> str:
 _NO_JSON = dict.fromkeys(("nan", "inf", "-inf"), "null")
 
 
-def _write_csv(output: Output, results: "_Results", width: int, marks: bool) -> None:
+def _write_csv(output: Output, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
     for _, vector_E in results:
         output.write(",".join(_decimals(vector_E)).encode() + b"\n")
         output.flush()
 
 
 def _decimals(vector_E: "np.ndarray") -> list[str]:
-    """The shortest decimals that give the same float32 back."""
+    """Whole numbers, or the shortest decimals that give the same float32 back."""
     return [str(value) for value in vector_E]
 
 
-def _write_npy(output: Output, results: "_Results", width: int, marks: bool) -> None:
-    """A pipe gets everything at the end; a file grows, and its header is rewritten with the number of rows."""
+def _write_npy(output: Output, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
+    """A pipe gets everything at the end; a file grows, and its header is rewritten with the number of rows.
+
+    none_0E  of the type and width of the vectors
+    """
     parts: list[bytes] = []
     rows = 0
     write = output.write if output.rewritable else parts.append
-    write(_npy_header(0, width))
+    write(_npy_header(0, none_0E))
     for _, vector_E in results:
         rows += 1
-        write(vector_E.astype("<f4", copy=False).tobytes())
-    header = _npy_header(rows, width)
+        write(vector_E.astype(_stored(none_0E), copy=False).tobytes())
+    header = _npy_header(rows, none_0E)
     if output.rewritable:
         output.rewrite_start(header)
     else:
         output.write(b"".join([header, *parts[1:]]))
 
 
-def _npy_header(rows: int, columns: int) -> bytes:
+def _npy_header(rows: int, none_0E: "np.ndarray") -> bytes:
     """Of the same length for any ``rows`` (NumPy pads it for a growing first dimension)."""
     import io
 
     from numpy.lib import format
 
     buffer = io.BytesIO()
-    format.write_array_header_1_0(buffer, {"descr": "<f4", "fortran_order": False, "shape": (rows, columns)})
+    shape = (rows, none_0E.shape[1])
+    format.write_array_header_1_0(buffer, {"descr": _stored(none_0E).str, "fortran_order": False, "shape": shape})
     return buffer.getvalue()
+
+
+def _stored(array: "np.ndarray") -> "np.dtype":
+    """The type of its numbers in a file, the same on every machine."""
+    return array.dtype.newbyteorder("<")
 
 
 _WRITERS = {"npy": _write_npy, "jsonl": _write_jsonl, "csv": _write_csv}

@@ -20,7 +20,9 @@ from fastattn.cli.encode import encode
 from fastattn.cli.inspect import inspect
 from fastattn.cli.printing import say, say_traceback
 from fastattn.cli.pull import pull
+from fastattn.cli.rerank import rerank
 from fastattn.cli.translate import translate
+from fastattn.cli.verify import verify
 from fastattn.cli.warmup import warmup
 from fastattn.errors import FastattnError
 
@@ -120,6 +122,7 @@ Examples:
   fastattn translate "Hello world"
   fastattn translate -m zh-en "你好"
   fastattn encode -m minilm -i sentences.txt -o vectors.npy
+  fastattn rerank -m ./my-reranker "Who eats?" -i documents.txt -k 10
   fastattn inspect zh-en
 
 \b
@@ -146,7 +149,7 @@ def commands(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (translate, encode, pull, inspect, convert, warmup, cache):
+for _command in (translate, encode, rerank, pull, inspect, verify, convert, warmup, cache):
     commands.add_command(_command)
 
 

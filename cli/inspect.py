@@ -3,7 +3,7 @@
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from fastattn.cli.printing import say
 
 if TYPE_CHECKING:
     from fastattn.checkpoint import Checkpoint
-    from fastattn.spec import StackSpec
+    from fastattn.spec import HeadSpec, StackSpec
     from fastattn.text_spec import EncoderText, TranslationText
 
 _NOTABLE = (
@@ -22,7 +22,7 @@ _NOTABLE = (
     "neon fullfp16 bf16 dotprod i8mm sve sve2"
 ).split()
 
-_Facts = Iterator[tuple[str, str]]
+Facts = Iterator[tuple[str, str]]
 
 
 @click.command(
@@ -37,30 +37,39 @@ Examples:
 def inspect(model: str | None) -> None:
     """Describe MODEL (layers, sizes, precision, tokenizer) and this CPU."""
     if model is not None:
-        _print(_checkpoint_facts(model))
+        print_facts(_checkpoint_facts(model))
         say()
-    _print(_machine_facts())
+    print_facts(machine_facts())
 
 
-def _print(facts: _Facts) -> None:
+def print_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """A line for each fact."""
     for name, value in facts:
         say(f"{name:<14} {value}")
 
 
-def _checkpoint_facts(model: str) -> _Facts:
-    from fastattn.text_spec import TranslationText
+def _checkpoint_facts(model: str) -> Facts:
     from fastattn.weights import read
     from fastattn.weights.download import catalog
 
     path = catalog.resolve(model)
     checkpoint = read(path)
-    spec = checkpoint.spec
     yield "checkpoint", str(path)
     yield from _origin_facts(path)
+    yield from model_facts(checkpoint)
+
+
+def model_facts(checkpoint: "Checkpoint") -> Facts:
+    """What a checkpoint holds: the architecture, the weights, how text becomes ids."""
+    from fastattn.text_spec import TranslationText
+
+    spec = checkpoint.spec
     yield "format", checkpoint.format or "unknown"
     yield "model", f"Transformer {spec.kind}"
     for name, stack in spec.stacks.items():
         yield name, _describe_stack(stack)
+    if spec.head is not None:
+        yield "head", _describe_head(spec.head, checkpoint.text)
     yield from _weight_facts(checkpoint)
     if isinstance(checkpoint.text, TranslationText):
         yield from _translation_facts(checkpoint.text)
@@ -72,7 +81,7 @@ def _checkpoint_facts(model: str) -> _Facts:
     yield from checkpoint.details.items()
 
 
-def _origin_facts(path: Path) -> _Facts:
+def _origin_facts(path: Path) -> Facts:
     """Licence and makers, as a pull noted them; for another folder the licence that its model card names."""
     from fastattn.weights.download import hub
     from fastattn.weights.download.pull import SOURCE_FILE
@@ -98,6 +107,9 @@ def _describe_stack(stack: "StackSpec") -> str:
     positions = f"{stack.positions.kind} positions"
     if stack.positions.limit:
         positions += f" (at most {stack.positions.limit:,})"
+    local = []
+    if stack.local is not None:
+        local.append(f"{len(stack.local.layers)} layers local ({stack.local.before} before, {stack.local.after} after)")
     return ", ".join(
         [
             f"{stack.layers} layers",
@@ -107,14 +119,27 @@ def _describe_stack(stack: "StackSpec") -> str:
             f"feed-forward {inner.inner_width} ({'gated ' if inner.gated else ''}{inner.activation})",
             f"{'pre' if stack.norms.before else 'post'}-norm ({stack.norms.kind})",
             positions,
+            *local,
+            *(["causal"] if stack.causal else []),
         ]
     )
+
+
+def _describe_head(head: "HeadSpec", text: "TranslationText | EncoderText") -> str:
+    """Its rows, its first layer if it has one, its outputs with the first of their labels."""
+    rows = "each row" if head.rows == "each" else "the mean row" if head.rows == "mean" else f"the {head.rows} row"
+    inner = [f"a layer of {head.inner_width} ({head.activation})"] if head.inner_width else []
+    outputs = f"{head.outputs:,} output{'s' * (head.outputs != 1)}"
+    labels = list(getattr(text, "labels", ()))
+    if labels:
+        outputs += f": {', '.join(labels[:5])}{', ...' * (len(labels) > 5)}"
+    return ", ".join([rows, *inner, outputs])
 
 
 _BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
-def _weight_facts(checkpoint: "Checkpoint") -> _Facts:
+def _weight_facts(checkpoint: "Checkpoint") -> Facts:
     from fastattn.precision import resolve_precision
 
     distinct = {id(tensor): tensor for tensor in checkpoint.tensors.values()}  # tied weights count once
@@ -128,7 +153,7 @@ def _weight_facts(checkpoint: "Checkpoint") -> _Facts:
     yield "precision", f"{held} in the file; auto is {precision}, about {size} in memory"
 
 
-def _translation_facts(text: "TranslationText") -> _Facts:
+def _translation_facts(text: "TranslationText") -> Facts:
     from fastattn.text.translation import lacks_sentencepiece
 
     if text.source_language or text.target_language:
@@ -149,7 +174,7 @@ def _translation_facts(text: "TranslationText") -> _Facts:
         yield "not followed", remark
 
 
-def _encoder_facts(text: "EncoderText") -> _Facts:
+def _encoder_facts(text: "EncoderText") -> Facts:
     yield "tokenizer", f"tokenizer.json, at most {text.max_length:,} ids" + (", lower case" if text.lowercase else "")
     yield "pooling", ", ".join(text.pooling) + (", then unit length" if text.normalize else "")
     for weight_FD, _, activation in text.dense:
@@ -160,7 +185,8 @@ def _encoder_facts(text: "EncoderText") -> _Facts:
     yield "similarity", text.similarity
 
 
-def _machine_facts() -> _Facts:
+def machine_facts() -> Facts:
+    """The CPU, what is compiled for it, and the versions of what computes."""
     from fastattn.cache_folder import NOWHERE, cache_root
     from fastattn.runtime.threads import thread_limit
     from fastattn.simd.target import TARGET, compiled_features, compiled_name

@@ -5,7 +5,7 @@ import os
 import stat
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -33,6 +33,7 @@ class Lines:
     source    lines with their ends, and None wherever the next one is not ready
     size      bytes in all, None if unknown
     on_error  for a line that fails: "stop" raises its error; "skip" and "mark" keep it in its Line
+    refuse    why a line fails that can be read, or None: may be set before the first burst
     finished, finished_bytes, finished_characters   counts of the lines that ``finish`` returned
     """
 
@@ -41,6 +42,7 @@ class Lines:
         self.name = name
         self.size = size
         self.finished = self.finished_bytes = self.finished_characters = 0
+        self.refuse: Callable[[str], str | None] = lambda text: None
         self._stops = on_error == "stop"
         self._read = 0
         self._ended = False
@@ -68,7 +70,10 @@ class Lines:
     def _line(self, raw: bytes) -> Line:
         place = f"{self.name}, line {self._read}"
         try:
-            return Line(place, as_text(raw, self._read, self.name), len(raw))
+            text = as_text(raw, self._read, self.name)
+            if (reason := self.refuse(text)) is not None:
+                raise InputError(f"{place}: {reason}")
+            return Line(place, text, len(raw))
         except InputError as error:
             if self._stops:
                 raise

@@ -32,12 +32,29 @@ def warmup() -> None:
         compiling = Compiling(progress)
         from fastattn.encoder import Encoder
         from fastattn.runtime.jit import cache_fault
-        from fastattn.spec import FeedForwardSpec, NormSpec, PositionSpec, RecurrenceSpec, Rotary
+        from fastattn.spec import (
+            AttentionSpec,
+            FeedForwardSpec,
+            LocalSpec,
+            NormSpec,
+            PositionSpec,
+            RecurrenceSpec,
+            Rotary,
+        )
         from fastattn.translator import Translator
 
         # Small models run every kernel, in each precision.
         for precision in ("float32", "bfloat16", "int8"):
             Encoder.from_checkpoint(_encoder_checkpoint(), precision).encode("word " * _LONG)
+        normed = {
+            "attention": AttentionSpec(heads=2, key_heads=1, head_width=32, head_norms=True),
+            "norms": NormSpec("rms", output=True),
+            "positions": PositionSpec("rotary", limit=_LONG),
+            "local": LocalSpec((0,), before=64, after=64),
+        }
+        disentangled = {"positions": PositionSpec("disentangled", max_distance=_LONG)}
+        for variety in (normed, disentangled):
+            Encoder.from_checkpoint(_encoder_checkpoint(**variety), "float32").encode("word " * _LONG)
         rotary = {
             "positions": PositionSpec("rotary", limit=_LONG, rotary=Rotary(width=8)),
             "norms": NormSpec("rms", final=False),
@@ -82,18 +99,18 @@ _LONG = 512
 _TOKENS = ("<unk>", "<s>", "</s>", "▁word")
 
 
-def _encoder_checkpoint() -> "Checkpoint":
+def _encoder_checkpoint(**variety: Any) -> "Checkpoint":
     from fastattn.spec import FeedForwardSpec, ModelSpec, NormSpec
     from fastattn.text_spec import EncoderText
 
     model = {"type": "WordLevel", "vocab": {"<unk>": 0, "word": 1}, "unk_token": "<unk>"}
     tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}
     text = EncoderText(tokenizer=json.dumps(tokenizer).encode(), max_length=_LONG)
-    variety = {
+    bert = {
         "feed_forward": FeedForwardSpec(inner_width=64, activation="gelu"),
         "norms": NormSpec(before=False, final=False, embedding=True),
     }
-    return _checkpoint(ModelSpec("encoder", _stack(**variety)), text)
+    return _checkpoint(ModelSpec("encoder", _stack(**bert | variety)), text)
 
 
 def _translation_checkpoint(quantized: bool, decoder: dict[str, Any], **variety: Any) -> "Checkpoint":

@@ -11,6 +11,7 @@ from fastattn._version import VERSION as __version__
 
 if TYPE_CHECKING:
     from fastattn import mechanisms
+    from fastattn.cross_encoder import CrossEncoder
     from fastattn.decoding.options import DecodingOptions, Step
     from fastattn.encoder import Encoder
     from fastattn.errors import FastattnError
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
     from fastattn.functions.combine import and_masks, or_masks
     from fastattn.functions.plan import explain_function
     from fastattn.plot import AttentionPlot, plot_attention
+    from fastattn.quantized_vectors import quantize_vectors
     from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
     from fastattn.runtime.threads import set_threading, use_threads
+    from fastattn.text_classifier import TextClassifier
     from fastattn.translator import Translator
 
 __all__ = [
     "AttentionPlot",
     "BlockMask",
+    "CrossEncoder",
     "DecodingOptions",
     "Encoder",
     "ExecutionStats",
@@ -37,6 +41,7 @@ __all__ = [
     "ProjectionWeights",
     "Score",
     "Step",
+    "TextClassifier",
     "TokenTranslation",
     "Translation",
     "Translator",
@@ -49,6 +54,7 @@ __all__ = [
     "multi_head_attention",
     "or_masks",
     "plot_attention",
+    "quantize_vectors",
     "set_threading",
     "use_threads",
 ]
@@ -56,6 +62,7 @@ __all__ = [
 _HOMES = {
     "AttentionPlot": ("fastattn.plot", "AttentionPlot"),
     "BlockMask": ("fastattn.functional.block_mask", "BlockMask"),
+    "CrossEncoder": ("fastattn.cross_encoder", "CrossEncoder"),
     "DecodingOptions": ("fastattn.decoding.options", "DecodingOptions"),
     "Encoder": ("fastattn.encoder", "Encoder"),
     "ExecutionStats": ("fastattn.results", "ExecutionStats"),
@@ -65,6 +72,7 @@ _HOMES = {
     "ProjectionWeights": ("fastattn.functional.multi_head", "ProjectionWeights"),
     "Score": ("fastattn.results", "Score"),
     "Step": ("fastattn.decoding.options", "Step"),
+    "TextClassifier": ("fastattn.text_classifier", "TextClassifier"),
     "TokenTranslation": ("fastattn.results", "TokenTranslation"),
     "Translation": ("fastattn.results", "Translation"),
     "Translator": ("fastattn.translator", "Translator"),
@@ -76,6 +84,7 @@ _HOMES = {
     "multi_head_attention": ("fastattn.functional.multi_head", "multi_head_attention"),
     "or_masks": ("fastattn.functions.combine", "or_masks"),
     "plot_attention": ("fastattn.plot", "plot_attention"),
+    "quantize_vectors": ("fastattn.quantized_vectors", "quantize_vectors"),
     "set_threading": ("fastattn.runtime.threads", "set_threading"),
     "use_threads": ("fastattn.runtime.threads", "use_threads"),
 }

@@ -1,7 +1,7 @@
 """What a loader returns, the same for all exporters."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,8 @@ class Checkpoint:
     """What a loader returns: the architecture, its tensors by canonical name, and the tokenizer's data.
 
     ``tensors`` are float32 arrays, or QuantizedTensors for linear weights and embedding tables; tied weights are one
-    object under both names. ``precision`` is that of the weights in the file.
+    object under both names. ``precision`` is that of the weights in the file. ``headless`` says why an encoder has no
+    head.
     """
 
     spec: ModelSpec
@@ -43,3 +44,12 @@ class Checkpoint:
     details: dict[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()  # that it was read from
     shortlist: Shortlist | None = None
+    headless: str = ""
+
+    def without_head(self) -> "Checkpoint":
+        """The encoder alone."""
+        if self.spec.head is None:
+            return self
+        kept = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("head.")}
+        text = replace(self.text, labels=()) if isinstance(self.text, EncoderText) else self.text
+        return replace(self, spec=replace(self.spec, head=None), tensors=kept, text=text)

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from fastattn.checkpoint import Checkpoint
-from fastattn.encoding import LEAST_ROWS, Batch, EncodingWorker, split_batches
-from fastattn.errors import CheckpointError, InputError, check_bool, check_count
-from fastattn.loaded_model import load_model
+from fastattn.encode_options import EncodeOptions
+from fastattn.errors import InputError, check_bool, check_count, check_text, check_texts
+from fastattn.loaded_encoder import LoadedEncoder, encoder_parts
+from fastattn.long_text import TextTooLongError
 from fastattn.ops import Ops
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan, awaited
-from fastattn.scheduling.scheduler import Scheduler
-from fastattn.similarity import similarity
-from fastattn.text_spec import EncoderText
+from fastattn.similarity import similarity, similarity_pairwise
 from fastattn.vector_head import VectorHead, VectorOptions, check_vectors
+from fastattn.vector_plans import VectorPlans
 from fastattn.weights import read
 from fastattn.weights.download import catalog
 
@@ -60,26 +60,14 @@ class Encoder:
     def _build(
         self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep: bool = False
     ) -> None:
-        text = checkpoint.text
-        if not isinstance(text, EncoderText):
-            raise CheckpointError(
-                f"an encoder's checkpoint is expected, this one is an {checkpoint.spec.kind} model's: "
-                "use Translator, or fastattn translate"
-            )
-        spec = checkpoint.spec.encoder
-        if spec is None or checkpoint.spec.decoder is not None:
-            raise CheckpointError(f"expected an encoder's checkpoint, got {checkpoint.spec.kind!r}")
+        text, spec = encoder_parts(checkpoint)
         check_vectors(text, spec.width)
-        self._loaded = loaded = load_model(checkpoint, precision, threads, ops, keep)
-        self._text = text
+        self._encoder = encoder = LoadedEncoder(checkpoint.without_head(), precision, threads, ops, keep)
+        self._text, self._tokenizer, self._scheduler = text, encoder.tokenizer, encoder.scheduler
+        self._loaded = loaded = encoder.loaded
         self._head = VectorHead(text, spec.width, loaded.ops)
-        max_positions = spec.positions.limit
-        self._max_length = min(text.max_length, max_positions) if max_positions else text.max_length
-        make_worker = partial(EncodingWorker, loaded.model)
-        self._scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
-        from fastattn.text.huggingface import HuggingFaceTokenizer  # needs the tokenizers library
-
-        self._tokenizer = HuggingFaceTokenizer(text.tokenizer, self._max_length, text.lowercase)
+        self._options = EncodeOptions(text, self._head, self._tokenizer)
+        self._plans = VectorPlans(self._tokenizer, self._head, loaded.threads)
 
     @property
     def precision(self) -> str:
@@ -94,53 +82,87 @@ class Encoder:
     @property
     def max_length(self) -> int:
         """The most ids of a text, special ones included; longer texts are cut."""
-        return self._max_length
+        return self._encoder.max_length
 
     def encode(
         self,
         texts: str | Iterable[str],
         *,
+        task: str | None = None,
         prompt_name: str | None = None,
         prompt: str | None = None,
         normalize_embeddings: bool | None = None,
         truncate_dim: int | None = None,
         pooling: str | Sequence[str] | None = None,
+        long: str = "truncate",
+        output_dtype: str = "float32",
+        ranges: np.ndarray | None = None,
         show_progress_bar: bool | None = None,
         batch_size: int | None = None,
         convert_to_numpy: bool = True,
     ) -> np.ndarray:
-        """float32 vectors of ``texts``: [len(texts), dimension] in their order; [dimension] for a single str.
+        """Vectors of ``texts``: [len(texts), dimension] in their order; [dimension] for a single str.
 
         prompt_name, prompt   put before every text: a name from the checkpoint's ``prompts``, or a prompt's text,
                               "" for none; by default the checkpoint's default prompt
+        task                  "query" or "document": by default the prompt of that name instead, none if it is missing
         normalize_embeddings  True: unit length, also after truncation; None: as the checkpoint says, before truncation
                               only; False: never (sentence-transformers' False is None here)
         truncate_dim          keep this many first dimensions (Matryoshka vectors)
         pooling               one or several (concatenated) of cls, max, mean, mean_sqrt_len, weightedmean, lasttoken;
                               None: the checkpoint's
+        long                  of a text with more than ``max_length`` tokens (see ``count_tokens``): "truncate": the
+                              first ones alone; "error": an InputError; "mean": as few windows as hold it, each with
+                              the special tokens and the prompt around it, are encoded, and the mean of their vectors
+                              after pooling and dense layers, weighted by each one's number of the text's own tokens,
+                              is normalized and truncated like any other vector
+        output_dtype          "float32", "int8", "uint8", "binary" or "ubinary": see ``quantize_vectors``
+        ranges                for int8 and uint8, as there; None: those of these vectors
         show_progress_bar     True: print on stderr how many texts are done, if it is a terminal
         batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
         Raises InputError for other values.
         """
-        options = self._options(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
+        options = self._options.of_call(
+            task=task,
+            prompt_name=prompt_name,
+            prompt=prompt,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=truncate_dim,
+            pooling=pooling,
+            long=long,
+            output_dtype=output_dtype,
+            ranges=ranges,
+        )
         if batch_size is not None:
             check_count("batch_size", batch_size)
         if not check_bool("convert_to_numpy", convert_to_numpy):
             raise InputError("convert_to_numpy must be True: vectors are NumPy arrays")
         if isinstance(texts, str):
-            return self._scheduler.run_alone(partial(self._plan, [texts], options), self._encode_alone)[0]
+            return self._encoder.run_alone(partial(self._plans.plan, [texts], options))[0]
         with Progress(show_progress_bar is not None and check_bool("show_progress_bar", show_progress_bar)) as progress:
-            return self._scheduler.run(partial(self._plan, _checked_texts(texts), options, progress))
+            return self._scheduler.run(partial(self._plans.plan, check_texts("texts", texts), options, progress))
+
+    def encode_query(self, texts: str | Iterable[str], **how: Any) -> np.ndarray:
+        """``encode`` with ``task="query"``: texts that are searched with."""
+        return self.encode(texts, task="query", **how)
+
+    def encode_document(self, texts: str | Iterable[str], **how: Any) -> np.ndarray:
+        """``encode`` with ``task="document"``: texts that are searched for."""
+        return self.encode(texts, task="document", **how)
 
     def submit(
         self,
         texts: str | Iterable[str],
         *,
+        task: str | None = None,
         prompt_name: str | None = None,
         prompt: str | None = None,
         normalize_embeddings: bool | None = None,
         truncate_dim: int | None = None,
         pooling: str | Sequence[str] | None = None,
+        long: str = "truncate",
+        output_dtype: str = "float32",
+        ranges: np.ndarray | None = None,
         caller: Hashable = None,
     ) -> "Future[np.ndarray]":
         """A ``concurrent.futures.Future`` of what ``encode`` returns; returns at once.
@@ -150,11 +172,21 @@ class Encoder:
         caller  who asks, any hashable value: callers get equal shares, however much each asks for; None: this thread
         Raises as ``encode`` does, and QueueFullError where too much waits.
         """
-        options = self._options(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
-        listed = _checked_texts([texts] if isinstance(texts, str) else texts)
+        options = self._options.of_call(
+            task=task,
+            prompt_name=prompt_name,
+            prompt=prompt,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=truncate_dim,
+            pooling=pooling,
+            long=long,
+            output_dtype=output_dtype,
+            ranges=ranges,
+        )
+        listed = check_texts("texts", [texts] if isinstance(texts, str) else texts)
 
         def make_plan() -> Plan:
-            vectors_BE = yield from self._plan(listed, options)
+            vectors_BE = yield from self._plans.plan(listed, options)
             return vectors_BE[0] if isinstance(texts, str) else vectors_BE
 
         return self._scheduler.submit(make_plan, caller)
@@ -167,21 +199,59 @@ class Encoder:
         self,
         texts: Iterable[str],
         *,
+        task: str | None = None,
         prompt_name: str | None = None,
         prompt: str | None = None,
         normalize_embeddings: bool | None = None,
         truncate_dim: int | None = None,
         pooling: str | Sequence[str] | None = None,
+        long: str = "truncate",
+        output_dtype: str = "float32",
+        ranges: np.ndarray | None = None,
     ) -> Iterator[np.ndarray]:
-        """Yield the vector of each text in order, float32 [dimension], as ``encode`` with the same options.
+        """Yield the vector of each text in order, [dimension], as ``encode`` with the same options.
 
         Reads at most a thousand texts ahead, so memory is bounded however many there are. An error, of a text or of the
-        iterable itself, is raised after the vectors of all texts before it.
+        iterable itself, is raised after the vectors of all texts before it. int8 and uint8 need ``ranges``.
         """
-        options = self._options(prompt_name, prompt, normalize_embeddings, truncate_dim, pooling)
+        options = self._options.of_call(
+            task=task,
+            prompt_name=prompt_name,
+            prompt=prompt,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=truncate_dim,
+            pooling=pooling,
+            long=long,
+            output_dtype=output_dtype,
+            ranges=ranges,
+        )
         if isinstance(texts, str) or not isinstance(texts, Iterable):
             raise InputError(f"texts must be an iterable of str, got {type(texts).__name__}")
+        if output_dtype in ("int8", "uint8") and ranges is None:
+            raise InputError(f"{output_dtype} needs ranges: vectors are yielded before those of all texts are known")
         return self._encode_windows(texts, options)
+
+    def count_tokens(
+        self,
+        texts: str | Iterable[str],
+        *,
+        task: str | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+    ) -> np.ndarray:
+        """How many tokens each text has, uncut, int64 [len(texts)]; [] for a single str.
+
+        Those of the prompt that ``encode`` would put before it, and the special ones, are counted too: a text with more
+        than ``max_length`` is too long, and is cut by as many as it has more.
+        """
+        before = self._options.prompt(task, prompt_name, prompt)
+        listed = [before + text for text in check_texts("texts", [texts] if isinstance(texts, str) else texts)]
+        tokenizer = self._tokenizer
+        special = tokenizer.max_length - tokenizer.room
+        counts_B = np.array(
+            [len(ids) + special for ids in tokenizer.encode_whole(listed, self._loaded.threads)], np.int64
+        )
+        return counts_B.reshape(()) if isinstance(texts, str) else counts_B
 
     @property
     def prompts(self) -> dict[str, str]:
@@ -195,95 +265,26 @@ class Encoder:
         """
         return similarity(a, b, self._text.similarity)
 
-    def _options(
-        self,
-        prompt_name: str | None,
-        prompt: str | None,
-        normalize: bool | None,
-        truncate_dim: int | None,
-        pooling: str | Sequence[str] | None,
-    ) -> VectorOptions:
-        if not isinstance(normalize, bool | np.bool_ | None):
-            raise InputError(f"normalize_embeddings must be True, False or None, got {normalize!r}")
-        modes = self._head.pooling(pooling)
-        width = self._head.width(modes, truncate_dim)
-        text = self._prompt(prompt_name, prompt)
-        return VectorOptions(text, 0 if self._text.include_prompt else self._prompt_rows(text), modes, normalize, width)
-
-    def _prompt(self, name: str | None, prompt: str | None) -> str:
-        if name is not None and prompt is not None:
-            raise InputError("give prompt or prompt_name, not both")
-        if prompt is not None:
-            if not isinstance(prompt, str):
-                raise InputError(f"prompt must be a str, got {type(prompt).__name__}")
-            return prompt
-        prompts = self._text.prompts
-        if name is None:
-            default = self._text.default_prompt
-            return "" if default is None else prompts.get(default, "")
-        if not isinstance(name, str):
-            raise InputError(f"prompt_name must be a str, got {type(name).__name__}")
-        if name not in prompts:
-            known = f"known: {', '.join(prompts)}" if prompts else "this checkpoint has none"
-            raise InputError(f"unknown prompt_name {name!r}; {known}; prompt is for a text of your own")
-        return prompts[name]
-
-    def _prompt_rows(self, prefix: str) -> int:
-        """How many of a text's first rows are the prompt's: its ids, less a special one at the end."""
-        if not prefix:
-            return 0
-        ids = self._tokenizer.encode([prefix])[0]
-        return len(ids) - (len(ids) > 0 and self._tokenizer.is_special(int(ids[-1])))
-
-    def _plan(self, texts: list[str], options: VectorOptions, progress: Progress | None = None) -> Plan:
-        """vectors_BE of the texts."""
-        if options.prompt:
-            texts = [options.prompt + text for text in texts]
-        ids_B = self._tokenizer.encode(texts, self._loaded.threads)
-        done: list[np.ndarray] = []
-
-        def vectors(rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
-            vectors_BE = self._head.vectors(rows_ND, starts_B1, options)
-            if progress is not None:
-                done.extend(vectors_BE)
-                progress.show(f"{len(done):,} of {len(texts):,} texts")
-            return vectors_BE
-
-        # Each core takes whole batches, or all cores share each batch.
-        batches = split_batches([len(ids) for ids in ids_B], self._loaded.threads)
-        vectors_BE = np.zeros((len(texts), options.width), np.float32)
-        for batch, found_BE in zip(batches, (yield [Batch([ids_B[b] for b in batch], vectors) for batch in batches])):
-            vectors_BE[batch] = found_BE
-        return vectors_BE
-
-    def _encode_alone(self, batches: list[Batch]) -> list[np.ndarray]:
-        """vectors_BE of each batch, without a worker."""
-        return [batch.vectors(*self._loaded.model.encode(batch.ids_B)) for batch in batches]
+    def similarity_pairwise(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """similarity_N float32 of each vector of a [N, D] or [D] and that of its number in b, as ``similarity``."""
+        return similarity_pairwise(a, b, self._text.similarity)
 
     def _encode_windows(self, texts: Iterable[str], options: VectorOptions) -> Iterator[np.ndarray]:
         numbered = enumerate(texts)
-        most, failure = FIRST_WINDOW, None
+        first, most, failure = 0, FIRST_WINDOW, None
         while failure is None:
             window, failure = _read_window(numbered, most)
+            plan = partial(self._plans.plan, options=options, first=first)
+            try:
+                vectors_BE = self._scheduler.run(partial(plan, window))
+            except TextTooLongError as error:
+                failure = error
+                vectors_BE = self._scheduler.run(partial(plan, window[: error.number - first]))
             # Copies, so that a caller who keeps one vector does not keep its whole window.
-            yield from map(np.copy, self._scheduler.run(partial(self._plan, window, options)))
-            most = min(2 * most, LAST_WINDOW)
+            yield from map(np.copy, vectors_BE)
+            first, most = first + len(window), min(2 * most, LAST_WINDOW)
         if not isinstance(failure, StopIteration):
             raise failure
-
-
-def _checked_texts(texts: Iterable[str]) -> list[str]:
-    try:
-        checked = list(texts)
-    except TypeError:
-        raise InputError(f"texts must be a str or several, got {type(texts).__name__}") from None
-    return [_checked_text(text, number) for number, text in enumerate(checked)]
-
-
-def _checked_text(text: str, number: int) -> str:
-    if not isinstance(text, str):
-        raise InputError(f"texts must be str, number {number} is {type(text).__name__}")
-    return text
 
 
 def _read_window(numbered: Iterator[tuple[int, str]], most: int) -> tuple[list[str], Exception | None]:
@@ -293,7 +294,7 @@ def _read_window(numbered: Iterator[tuple[int, str]], most: int) -> tuple[list[s
     while len(window) < most and characters < WINDOW_CHARACTERS:
         try:
             number, text = next(numbered)
-            window.append(_checked_text(text, number))
+            window.append(check_text("texts", text, number))
         except Exception as error:  # noqa: BLE001  raised again, after the results before it
             return window, error
         characters += len(text)

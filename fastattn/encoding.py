@@ -19,10 +19,16 @@ class Batch:
 
     ids_B    int32, one array each
     vectors  makes their vectors from the last hidden states: (rows_ND, starts_B1), after rows of other batches perhaps
+    types_B  the token types of the ids; None: 0. All batches of a model have some, or none has
     """
 
-    def __init__(self, ids_B: Sequence[np.ndarray], vectors: Callable[[np.ndarray, np.ndarray], np.ndarray]):
-        self.ids_B, self.vectors = ids_B, vectors
+    def __init__(
+        self,
+        ids_B: Sequence[np.ndarray],
+        vectors: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        types_B: Sequence[np.ndarray] | None = None,
+    ):
+        self.ids_B, self.vectors, self.types_B = ids_B, vectors, types_B
         self.weight = self.length = sum(map(len, ids_B))  # as a Scheduler knows it
 
 
@@ -43,7 +49,10 @@ class EncodingWorker:
         tickets = self.desk.take(has_room)
         if not tickets:
             return False
-        rows_ND, starts_B1 = self.model.encode([ids for ticket in tickets for ids in ticket.job.ids_B])
+        types_B = None
+        if tickets[0].job.types_B is not None:
+            types_B = [types for ticket in tickets for types in ticket.job.types_B]
+        rows_ND, starts_B1 = self.model.encode([ids for ticket in tickets for ids in ticket.job.ids_B], types_B)
         first = 0
         for ticket in tickets:
             end = first + len(ticket.job.ids_B)

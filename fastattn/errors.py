@@ -94,6 +94,22 @@ def check_bool(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def check_texts(name: str, texts: Any) -> list[str]:
+    """The texts of an iterable; InputError for anything else, and for one that is not a str."""
+    try:
+        listed = list(texts)
+    except TypeError:
+        raise InputError(f"{name} must be a str or several, got {type(texts).__name__}") from None
+    return [check_text(name, text, number) for number, text in enumerate(listed)]
+
+
+def check_text(name: str, text: Any, number: int) -> str:
+    """``text``, the one of that number; InputError unless it is a str."""
+    if not isinstance(text, str):
+        raise InputError(f"{name} must be str, number {number} is {type(text).__name__}")
+    return text
+
+
 def described(value: Any) -> str:
     """``repr(value)``, cut at 100 characters: for messages that say what was given."""
     try:

@@ -49,7 +49,8 @@ def load_model(
     if keep_packed:
         from fastattn.packed_file import PackedFile
 
-        packed_file = PackedFile(checkpoint.files, resolved.arithmetic, resolved.variety)
+        variety = resolved.variety + ("-head" if checkpoint.spec.head is not None else "")
+        packed_file = PackedFile(checkpoint.files, resolved.arithmetic, variety)
     factors = partial(input_factors, checkpoint, ops)
     model = build_model(checkpoint, ops, resolved.arithmetic, packed_file, factors)
     if packed_file is not None:

@@ -33,6 +33,7 @@ from fastattn.quantized import Tensor
 
 # Each implementation has its own types for weights; a PackedLinear has ``outputs`` and ``inputs``.
 PackedLinear: TypeAlias = Any
+PackedDistances: TypeAlias = Any
 RowLinear: TypeAlias = Any
 OutputSubset: TypeAlias = Any
 
@@ -59,6 +60,8 @@ class Ops(Protocol):
     def add_rows(self, x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray: ...
 
     def scale_rows(self, x_ND: np.ndarray, factor: float) -> np.ndarray: ...
+
+    def neighbours(self, x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int) -> np.ndarray: ...
 
     def pool(self, rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray: ...
 
@@ -144,8 +147,13 @@ class Ops(Protocol):
         sinks: int = 0,
         bias_BHTS: np.ndarray | None = None,
         position_bias: PositionBias | None = None,
+        distances: PackedDistances | None = None,
         weights_BHTS: np.ndarray | None = None,
     ) -> np.ndarray: ...
+
+    def pack_distances(
+        self, key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads
+    ) -> PackedDistances: ...
 
     def attention_step(
         self,

@@ -86,10 +86,15 @@ class PackedFile:
         else:
             mark_used(self.path)
 
-    def linear(self, name: str, shape: tuple[int, int], make: Callable[[], PackedLinear]) -> PackedLinear:
-        """The layer ``name``, with weights of ``shape``: mapped from the file if stored, else made, for ``save``."""
+    def linear(
+        self, name: str, shape: tuple[int, int], make: Callable[[], PackedLinear], precision: str = ""
+    ) -> PackedLinear:
+        """The layer ``name``, with weights of ``shape``: mapped from the file if stored, else made, for ``save``.
+
+        precision  "": the file's
+        """
         balanced = f"{name}.input_factors" in self._stored and self._stored[f"{name}.input_factors"].shape != (0,)
-        shapes = packed_shapes(*shape, self._precision, balanced)
+        shapes = packed_shapes(*shape, precision or self._precision, balanced)
         stored = {field: self._stored.get(f"{name}.{field}") for field in shapes}
         arrays = {field: tensor.array() for field, tensor in stored.items() if tensor is not None}
         if {field: array.shape for field, array in arrays.items()} == shapes:

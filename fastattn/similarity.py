@@ -1,4 +1,4 @@
-"""Similarity matrices of two sets of vectors: greater is more similar."""
+"""Similarities of two sets of vectors, of all with all or pair by pair: greater is more similar."""
 
 from collections.abc import Callable
 from typing import Any
@@ -54,21 +54,70 @@ SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
+def _pairwise_dot(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        product_N = np.einsum("nd,nd->n", a_ND, b_ND)
+        if np.isfinite(product_N).all():
+            return product_N
+        return np.einsum("nd,nd->n", a_ND.astype(np.float64), b_ND.astype(np.float64))
+
+
+def _pairwise_cosine(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
+    return np.einsum("nd,nd->n", unit_length(a_ND), unit_length(b_ND))
+
+
+def _pairwise_euclidean(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
+    differences_ND = np.subtract(a_ND, b_ND, dtype=np.float64)
+    return -np.sqrt(np.einsum("nd,nd->n", differences_ND, differences_ND))
+
+
+def _pairwise_manhattan(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # beyond float32 it is infinite
+        return -np.abs(a_ND - b_ND).sum(axis=1)
+
+
+PAIRWISE_SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "cosine": _pairwise_cosine,
+    "dot": _pairwise_dot,
+    "euclidean": _pairwise_euclidean,
+    "manhattan": _pairwise_manhattan,
+}
+
+
 def similarity(a: np.ndarray, b: np.ndarray, function: str = "cosine") -> np.ndarray:
     """similarity_AB float32 of vectors a [A, D] or [D] with b [B, D] or [D]; distances are negative.
 
     function  "cosine", "dot", "euclidean" or "manhattan". Other names or shapes that do not fit are an InputError.
     """
+    a_AD, b_BD = _of_one_width(a, b, function)
+    if not len(a_AD) or not len(b_BD):
+        return np.zeros((len(a_AD), len(b_BD)), np.float32)
+    return _float32(SIMILARITIES[function](a_AD, b_BD))
+
+
+def similarity_pairwise(a: np.ndarray, b: np.ndarray, function: str = "cosine") -> np.ndarray:
+    """similarity_N float32 of each vector of a [N, D] or [D] with that of the same number in b; otherwise as above."""
+    a_ND, b_ND = _of_one_width(a, b, function)
+    if len(a_ND) != len(b_ND):
+        raise InputError(f"pairs of vectors are expected, got shapes {np.shape(a)} and {np.shape(b)}")
+    if not len(a_ND):
+        return np.zeros(0, np.float32)
+    return _float32(PAIRWISE_SIMILARITIES[function](a_ND, b_ND))
+
+
+def _of_one_width(a: Any, b: Any, function: str) -> tuple[np.ndarray, np.ndarray]:
+    """a_AD, b_BD. Raises InputError for what they or the function's name cannot be."""
     if function not in SIMILARITIES:
         raise InputError(f"unknown similarity {function!r}; known: {', '.join(SIMILARITIES)}")
     a_AD, b_BD = _vectors(a), _vectors(b)
     if a_AD.ndim != 2 or b_BD.ndim != 2 or a_AD.shape[1] != b_BD.shape[1]:
         raise InputError(f"vectors of one width are expected, got shapes {np.shape(a)} and {np.shape(b)}")
-    if not len(a_AD) or not len(b_BD):
-        return np.zeros((len(a_AD), len(b_BD)), np.float32)
-    found_AB = SIMILARITIES[function](a_AD, b_BD)
+    return a_AD, b_BD
+
+
+def _float32(found: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
-        return found_AB.astype(np.float32, copy=False)
+        return found.astype(np.float32, copy=False)
 
 
 def _vectors(x: Any) -> np.ndarray:

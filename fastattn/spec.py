@@ -3,17 +3,19 @@
 ``fastattn.tensors`` has the names and shapes of a checkpoint's tensors.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastattn.errors import CheckpointError
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid")
 NORMS = ("layer", "rms")
 # "sinusoid": position p is encoded as p + start, sines then cosines, exponent d/2 - 1 (tensor2tensor).
-POSITIONS = ("none", "table", "sinusoid", "rotary", "alibi", "relative")
+POSITIONS = ("none", "table", "sinusoid", "rotary", "alibi", "relative", "disentangled")
 # Replacements of a decoder's self-attention: a simpler simple recurrent unit (Kim 2019), or the average attention
 # network (Zhang 2018).
 RECURRENCES = ("ssru", "average-attention")
+# The rows that a head takes of a sentence: one of them, their mean, or each.
+HEAD_ROWS = ("first", "last", "mean", "each")
 
 
 def _check_known(what: str, name: str, known: tuple[str, ...]) -> None:
@@ -123,6 +125,39 @@ class Alibi:
 
 
 @dataclass(frozen=True)
+class Disentangled:
+    """Attention to rows of distances (He 2021, section 3.1); each term at least once."""
+
+    to_position: bool = True  # queries with keys of distances
+    to_content: bool = True  # keys with queries of distances
+    shared: bool = False  # they are made by the projections of the rows, not by ones of their own
+    norm: bool = False  # the table of distances has a norm
+
+    def __post_init__(self) -> None:
+        if not (self.to_position or self.to_content):
+            raise CheckpointError(
+                "disentangled attention looks from content to positions, or from positions to content"
+            )
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of an encoder's embedded rows, added to its first block (DeBERTa-v2's of its larger sizes):
+    norm(x + activation(convolution))."""
+
+    width: int  # of its kernel, odd: rows that it sees
+    activation: str = "tanh"
+
+    def __post_init__(self) -> None:
+        _check_counts(1, width_of_the_convolution=self.width)
+        _check_known("activation", self.activation, ACTIVATIONS)
+        if self.width % 2 == 0:
+            raise CheckpointError(
+                f"a convolution sees as many rows before as after, which a width of {self.width} is not"
+            )
+
+
+@dataclass(frozen=True)
 class PositionSpec:
     """Positions of a stack; fields of other kinds keep their defaults."""
 
@@ -131,23 +166,38 @@ class PositionSpec:
     start: int = 1  # sinusoid: the number that encodes the first position
     rotary: Rotary | None = None  # None: on the whole head
     alibi: Alibi | None = None
-    buckets: int = 0  # relative: buckets of distances (T5); all from max_distance on are in the last
+    # relative: buckets of distances (T5); all from max_distance on are in the last. disentangled: as many for each
+    # direction, 0: a row for each distance
+    buckets: int = 0
     max_distance: int = 0
-    learned: bool = False  # relative: a table is added to the embedding too (MPNet)
+    learned: bool = False  # relative, disentangled: a table is added to the embedding too (MPNet)
+    disentangled: Disentangled | None = None  # None: its defaults
 
     def __post_init__(self) -> None:
         _check_known("positions", self.kind, POSITIONS)
         _check_counts(0, start=self.start)
+        if self.kind == "disentangled" and not (
+            self.buckets + 2 < 2 * self.max_distance < 2**32 and (self.buckets > 1 or self.buckets == 0)
+        ):
+            raise CheckpointError(
+                f"disentangled attention needs a greatest distance and, if any, at least 2 buckets, half of them below "
+                f"it, got distance {self.max_distance} and {self.buckets} buckets"
+            )
 
     @property
     def has_table(self) -> bool:
         """Whether learned positions are added to the embedding."""
-        return self.kind == "table" or (self.kind == "relative" and self.learned)
+        return self.kind == "table" or (self.kind in ("relative", "disentangled") and self.learned)
 
     @property
     def inside_attention(self) -> bool:
         """Whether positions act on queries, keys or scores, not on the embedding."""
-        return self.kind in ("rotary", "alibi", "relative")
+        return self.kind in ("rotary", "alibi", "relative", "disentangled")
+
+    @property
+    def distance_rows(self) -> int:
+        """disentangled: the number of rows of distances, half of them for keys behind."""
+        return 2 * (self.buckets or self.max_distance)
 
 
 @dataclass(frozen=True)
@@ -190,6 +240,8 @@ class StackSpec:
     start_from_zero_embedding: bool = False  # decoder: the first input embeds to zero
     token_types: int = 0  # that have an embedding of their own; 0: none
     embedding_width: int = 0  # of the table, if a linear layer makes rows of width D of it (Lan 2020); 0: D
+    norm_after_projection: bool = False  # of the embedding, whose projection then has no bias; else before it
+    convolution: Convolution | None = None
     causal: bool = False  # encoder: rows see only themselves and rows before them
     local: LocalSpec | None = None
     cross_attention: bool = False
@@ -200,8 +252,12 @@ class StackSpec:
     def __post_init__(self) -> None:
         _check_counts(1, layers=self.layers, width=self.width, vocabulary=self.vocabulary)
         _check_counts(0, token_types=self.token_types, embedding_width=self.embedding_width)
+        if self.positions.kind == "disentangled" and (self.attention.heads != self.attention.key_heads or self.causal):
+            raise CheckpointError("disentangled attention looks both ways, and each of its heads has keys of its own")
         if self.local is not None and max(self.local.layers, default=0) >= self.layers:
             raise CheckpointError(f"layer {max(self.local.layers)} should be local, but there are {self.layers} layers")
+        if self.norms.output and (self.cross_attention or self.recurrence is not None):
+            raise CheckpointError("norms of outputs go with self-attention alone")
         if self.recurrence is not None and self.positions.inside_attention:
             raise CheckpointError(
                 f"{self.positions.kind} positions act inside an attention, {self.recurrence.kind} has none"
@@ -209,19 +265,46 @@ class StackSpec:
 
 
 @dataclass(frozen=True)
+class HeadSpec:
+    """What follows an encoder's last hidden states: perhaps norm(activation(a linear layer)), then a linear layer."""
+
+    rows: str  # of a sentence, a name in HEAD_ROWS
+    outputs: int  # labels, a vocabulary, or a vector's width
+    bias: bool = True  # of the last layer
+    inner_width: int = 0  # of the first layer; 0: there is none, so no activation and no norm
+    inner_bias: bool = True
+    activation: str = "tanh"
+    norm: NormSpec | None = None  # of its places none matters
+    padding: int = -1  # of the last row: the id that does not count at a text's end
+
+    def __post_init__(self) -> None:
+        _check_known("rows of a head", self.rows, HEAD_ROWS)
+        _check_known("activation of a head", self.activation, ACTIVATIONS)
+        _check_counts(1, outputs=self.outputs)
+        _check_counts(0, inner_width=self.inner_width)
+        if self.norm is not None and not self.inner_width:
+            raise CheckpointError("a head has a norm after its first layer, not without one")
+
+
+@dataclass(frozen=True)
 class ModelSpec:
-    """An architecture: its kind, a name in ``fastattn.models.kinds.MODELS``, and the stacks that this kind has."""
+    """An architecture: its kind, a name in ``fastattn.models.kinds.MODELS``, the stacks that this kind has, a head."""
 
     kind: str
     encoder: StackSpec | None = None
     decoder: StackSpec | None = None
+    head: HeadSpec | None = field(default=None, kw_only=True)  # of an encoder alone
 
     def __post_init__(self) -> None:
         encoder, decoder = self.encoder, self.decoder
+        if self.head is not None and (encoder is None or decoder is not None):
+            raise CheckpointError("a head follows an encoder without a decoder")
         if encoder is None and decoder is None:
             raise CheckpointError(f"{self.kind} has neither an encoder nor a decoder")
         if decoder is not None and (decoder.local is not None or decoder.causal):
             raise CheckpointError("a decoder is causal by itself, and has no local layers")
+        if decoder is not None and (decoder.positions.kind == "disentangled" or decoder.convolution is not None):
+            raise CheckpointError("disentangled attention and convolutions are an encoder's")
         if encoder is not None and encoder.recurrence is not None:
             raise CheckpointError(f"an encoder looks both ways by self-attention, not by {encoder.recurrence.kind}")
         if decoder is None or not decoder.cross_attention:

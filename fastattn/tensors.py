@@ -7,10 +7,15 @@ Canonical tensor names; all are float32 (or a QuantizedTensor, for matrices), we
     STACK.positions                              [P, E]   positions "table", or "relative" with learned ones
     STACK.token_types                            [U, E]   token_types > 0
     STACK.relative_bias                          [buckets, H]   positions "relative"
-    STACK.embedding_norm.{weight,bias}           [E]
+    STACK.distances                              [2 buckets, D]   positions "disentangled"; or 2 max_distance rows
+    STACK.distance_norm.*                        [D]   likewise, disentangled.norm
+    STACK.embedding_norm.{weight,bias}           [E]   [D] if norm_after_projection
     STACK.embedding_projection.*                 [D, E]   embedding_width > 0
+    STACK.convolution.*                          [D, C D]   convolution of width C; columns: rows before, between, after
+    STACK.convolution_norm.*                     [D]
     STACK.layers.N.self_attention.norm.*         [D]   not in layer 0 if norms.first is False
     STACK.layers.N.self_attention.qkv.*          [(H + 2 G) K, D]   rows: queries, keys, values
+    STACK.layers.N.self_attention.distances.*    [H K, D]   disentangled, not shared: queries then keys, or one of them
     STACK.layers.N.self_attention.query_norm.weight, .key_norm.weight   [K]   attention.head_norms
     STACK.layers.N.self_attention.output.*       [D, H K]
     STACK.layers.N.self_attention.output_norm.*  [D]   norms.output; likewise of feed_forward
@@ -27,6 +32,9 @@ Canonical tensor names; all are float32 (or a QuantizedTensor, for matrices), we
     STACK.layers.N.feed_forward.outer.*          [D, F]
     STACK.final_norm.*                           [D]
     decoder.projection.*                         [V, D]
+    head.inner.*                                 [I, D]   head.inner_width > 0
+    head.norm.*                                  [I]   head.norm
+    head.output.*                                [outputs, I or D]
 """
 
 from collections.abc import Mapping
@@ -35,7 +43,7 @@ from typing import Any
 from fastattn.errors import CheckpointError
 from fastattn.printable import first_of
 from fastattn.quantized import Tensor
-from fastattn.spec import ModelSpec, RecurrenceSpec, StackSpec
+from fastattn.spec import Disentangled, HeadSpec, ModelSpec, RecurrenceSpec, StackSpec
 
 
 def _linear(shapes: dict, name: str, outputs: int, inputs: int, bias: bool) -> None:
@@ -55,6 +63,10 @@ def _self_attention(shapes: dict, layer: str, spec: StackSpec) -> None:
     if spec.norms.first or not layer.endswith(".layers.0"):
         _norm(shapes, f"{name}.norm", spec)
     _linear(shapes, f"{name}.qkv", queries + 2 * keys, spec.width, spec.biases)
+    if spec.positions.kind == "disentangled":
+        form = spec.positions.disentangled or Disentangled()
+        if not form.shared:
+            _linear(shapes, f"{name}.distances", (form.to_position + form.to_content) * keys, spec.width, spec.biases)
     if spec.attention.head_norms:
         shapes[f"{name}.query_norm.weight"] = shapes[f"{name}.key_norm.weight"] = (spec.attention.head_width,)
     _linear(shapes, f"{name}.output", spec.width, queries, spec.biases)
@@ -109,10 +121,18 @@ def _stack_shapes(prefix: str, spec: StackSpec) -> dict[str, tuple[int, ...]]:
         shapes[f"{prefix}.token_types"] = (spec.token_types, width)
     if spec.positions.kind == "relative":
         shapes[f"{prefix}.relative_bias"] = (spec.positions.buckets, spec.attention.heads)
+    if spec.positions.kind == "disentangled":
+        shapes[f"{prefix}.distances"] = (spec.positions.distance_rows, spec.width)
+        if (spec.positions.disentangled or Disentangled()).norm:
+            _norm(shapes, f"{prefix}.distance_norm", spec)
     if spec.norms.embedding:
-        _norm(shapes, f"{prefix}.embedding_norm", spec, width)
+        _norm(shapes, f"{prefix}.embedding_norm", spec, 0 if spec.norm_after_projection else width)
     if spec.embedding_width:
-        _linear(shapes, f"{prefix}.embedding_projection", spec.width, width, spec.biases)
+        bias = spec.biases and not spec.norm_after_projection
+        _linear(shapes, f"{prefix}.embedding_projection", spec.width, width, bias)
+    if spec.convolution is not None:
+        _linear(shapes, f"{prefix}.convolution", spec.width, spec.convolution.width * spec.width, spec.biases)
+        _norm(shapes, f"{prefix}.convolution_norm", spec)
     for i in range(spec.layers):
         layer = f"{prefix}.layers.{i}"
         if spec.recurrence is None:
@@ -127,6 +147,19 @@ def _stack_shapes(prefix: str, spec: StackSpec) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def head_shapes(head: HeadSpec, width: int) -> dict[str, tuple[int, ...]]:
+    """Canonical name -> shape of a head's tensors, after hidden states of ``width``."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    if head.inner_width:
+        _linear(shapes, "head.inner", head.inner_width, width, head.inner_bias)
+    if head.norm is not None:
+        shapes["head.norm.weight"] = (head.inner_width,)
+        if head.norm.kind == "layer" and head.norm.biases:
+            shapes["head.norm.bias"] = (head.inner_width,)
+    _linear(shapes, "head.output", head.outputs, head.inner_width or width, head.bias)
+    return shapes
+
+
 def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     """Canonical name -> shape of every tensor that a checkpoint of this spec must hold."""
     shapes: dict[str, tuple[int, ...]] = {}
@@ -134,6 +167,8 @@ def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
         shapes |= _stack_shapes(name, stack)
     if spec.decoder is not None:
         _linear(shapes, "decoder.projection", spec.decoder.vocabulary, spec.decoder.width, spec.decoder.projection_bias)
+    if spec.head is not None and spec.encoder is not None:
+        shapes |= head_shapes(spec.head, spec.encoder.width)
     return shapes
 
 

@@ -9,6 +9,11 @@ from fastattn.errors import InputError
 
 # From a sentence's rows to one vector, by sentence-transformers' names; mean_sqrt_len has two.
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+# What makes probabilities of a classifier's numbers, and scores of a pair's.
+PROBABILITIES = ("softmax", "sigmoid", "none")
+SCORES = ("none", "sigmoid", "tanh", "relu")
+# The end from which a text that is too long is cut.
+TRUNCATION_SIDES = ("right", "left")
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,11 @@ class EncoderText:
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     similarity: str = "cosine"
+    token_types: bool = True  # whether those of a pair's ids matter to the model; else all are 0
+    labels: tuple[str, ...] = ()  # of a classifier's numbers
+    probabilities: str = "softmax"  # from PROBABILITIES
+    scores: str = ""  # from SCORES; "": no head classifies
+    truncation_side: str = "right"  # from which a long text is cut; its special tokens stay
 
 
 def check_poolings(modes: tuple[str, ...]) -> None:

@@ -21,6 +21,8 @@ class VectorOptions:
     pooling      names from ``text_spec.POOLINGS``
     normalize    True, False, or None: as the checkpoint says
     width        of the vectors, truncated
+    long         what becomes of texts that are too long, from ``long_text.LONG``
+    output_dtype, ranges_2E   as ``quantize_vectors`` takes them
     """
 
     prompt: str
@@ -28,6 +30,9 @@ class VectorOptions:
     pooling: tuple[str, ...]
     normalize: bool | None
     width: int
+    long: str
+    output_dtype: str
+    ranges_2E: np.ndarray | None
 
 
 class VectorHead:
@@ -65,10 +70,17 @@ class VectorHead:
 
         starts_B1  where each sentence's rows start, and where the last one's end
         """
+        return self.finished(self.pooled(rows_ND, starts_B1, options), options)
+
+    def pooled(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
+        """``vectors`` after pooling and dense layers, neither truncated nor of unit length."""
         vectors_BE = self._ops.pool(rows_ND, starts_B1, options.pooling, options.prompt_rows)
         for weights, activation in self._dense:
             vectors_BE = self._ops.linear(vectors_BE, weights, activation)
-        vectors_BE = np.asarray(vectors_BE)
+        return np.asarray(vectors_BE)
+
+    def finished(self, vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
+        """``vectors`` of what ``pooled`` returns."""
         if options.normalize is None and self._text.normalize:
             vectors_BE = unit_length(vectors_BE)
         vectors_BE = vectors_BE[:, : options.width]

@@ -184,6 +184,8 @@ def test_long_input_is_cut_at_the_maximum_length() -> None:
     short = _encoder(max_length=6, normalize=False)
     assert short.max_length == 6
     np.testing.assert_allclose(short.encode("the cat sat on the mat"), short.encode("the cat sat on"), atol=1e-6)
+    left = _encoder(max_length=6, normalize=False, truncation_side="left")
+    np.testing.assert_allclose(left.encode("the cat sat on the mat"), short.encode("sat on the mat"), atol=1e-6)
     # Never more than the model has positions for.
     unbounded = _encoder(max_length=10**30)
     assert unbounded.max_length == 64

@@ -35,7 +35,7 @@ def _struck(call: Callable[[], np.ndarray], at: int, strike: Callable[[], None])
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.endswith(("encoder.py", "scheduler.py", "ledger.py")):
+        if not frame.f_code.co_filename.endswith(("encoder.py", "vector_plans.py", "scheduler.py", "ledger.py")):
             return None
         if event == "line":
             left -= 1
@@ -151,7 +151,9 @@ def test_progress_is_shown_on_a_terminal_to_whom_asks(
             assert shown == [""]
 
 
-@pytest.mark.parametrize("name", ["encode", "encode_iter", "similarity"])
+@pytest.mark.parametrize(
+    "name", ["encode", "encode_query", "encode_iter", "submit", "count_tokens", "similarity", "similarity_pairwise"]
+)
 def test_types_of_arguments_and_results_are_told(name: str) -> None:
     hints = get_type_hints(getattr(Encoder, name))
     assert set(hints) == {*inspect.signature(getattr(Encoder, name)).parameters, "return"} - {"self"}

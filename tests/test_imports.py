@@ -41,12 +41,19 @@ ABOVE_ALL = {
     "layers",
     "results",
     "similarity",
+    "quantized_vectors",
+    "long_text",
     "progress",
     "arguments",
     "call_options",
     "encoding",
     "loaded_model",
     "vector_head",
+    "encode_options",
+    "vector_plans",
+    "loaded_encoder",
+    "prompts",
+    "text_head",
     "scheduling",
     "presentation",
     "pipeline",
@@ -57,7 +64,20 @@ ABOVE_ALL = {
     "text",
 }
 TABLE = {
-    "": {"decoding", "encoder", "translator", "functional", "functions", "mechanisms", "plot", "results", "runtime"},
+    "": {
+        "cross_encoder",
+        "decoding",
+        "encoder",
+        "text_classifier",
+        "translator",
+        "functional",
+        "functions",
+        "mechanisms",
+        "plot",
+        "quantized_vectors",
+        "results",
+        "runtime",
+    },
     "__main__": {"cli"},
     "_version": set(),
     "errors": set(),
@@ -93,10 +113,35 @@ TABLE = {
     "encoding": {"models", "scheduling"},
     "loaded_model": {"balance", "checkpoint", "kernels", "models", "ops", "packed_file", "precision"},
     "vector_head": {"ops", "similarity", "spec", "text_spec"},
+    "loaded_encoder": {
+        "checkpoint",
+        "encoding",
+        "loaded_model",
+        "ops",
+        "progress",
+        "scheduling",
+        "spec",
+        "text",
+        "text_spec",
+    },
+    "prompts": {"text_spec"},
+    "text_head": {"checkpoint", "loaded_encoder", "ops", "progress", "scheduling"},
+    "encode_options": {"long_text", "prompts", "quantized_vectors", "text", "text_spec", "vector_head"},
+    "vector_plans": {
+        "loaded_encoder",
+        "long_text",
+        "progress",
+        "quantized_vectors",
+        "scheduling",
+        "text",
+        "vector_head",
+    },
     "presentation": {"decoding", "results", "text"},
     "pipeline": {"arguments", "decoding", "presentation", "results", "scheduling", "text"},
     "files": {"results"},
     "similarity": set(),
+    "quantized_vectors": set(),
+    "long_text": {"text"},
     "layers": {"heads", "position_bias", "ops", "spec", "quantized", "rounding"},
     "balance": {"models", "layers", "ops", "spec", "checkpoint", "quantized"},
     "models": {"layers", "ops", "spec", "checkpoint", "edits"},
@@ -130,10 +175,14 @@ TABLE = {
     "mechanisms": {"attention_float64", "functional", "kernels", "layers", "runtime"},
     "translator": ABOVE_ALL,
     "encoder": ABOVE_ALL,
+    "cross_encoder": ABOVE_ALL,
+    "text_classifier": ABOVE_ALL,
+    "verification": {"checkpoint", "encoder", "loaded_model", "models", "precision", "text", "text_spec", "translator"},
     # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and
     # kernels for what convert balances with them.
     "cli": {
         "",
+        "cross_encoder",
         "encoder",
         "translator",
         "files",
@@ -143,6 +192,7 @@ TABLE = {
         "checkpoint",
         "quantized",
         "precision",
+        "quantized_vectors",
         "text_spec",
         "tensors",
         "text",
@@ -150,6 +200,7 @@ TABLE = {
         "kernels",
         "simd",
         "progress",
+        "verification",
     },
 }
 # Within weights: room -> the rooms there that it may import, beside itself. An exporter knows no other.
@@ -176,6 +227,7 @@ OUTSIDE = {
     "text": {"tokenizers", "sentencepiece"},
     "weights": {"huggingface_hub"},
     "cli": {"click", "numba", "llvmlite"},
+    "verification": {"torch"},  # where it is installed, as all that frameworks.py imports
 }
 
 
@@ -192,6 +244,7 @@ NAMES = {name for name, _ in modules()}
 # Modules that import what a variable says, of a table of strings, which is read here as well, or from outside.
 FROM_VARIABLES = {
     "fastattn",
+    "fastattn.verification.frameworks",
     "fastattn.weights.download.transport",
     "fastattn.weights.huggingface.encoders",
 }

@@ -1,9 +1,10 @@
-"""fastattn.similarity where float32 ends, against float64; ordinary vectors are in test_encoder.py."""
+"""fastattn.similarity where float32 ends, against float64, and pair by pair; ordinary ones are in test_encoder.py."""
 
 import numpy as np
 import pytest
 
-from fastattn.similarity import SIMILARITIES, similarity, unit_length
+from fastattn.errors import InputError
+from fastattn.similarity import PAIRWISE_SIMILARITIES, SIMILARITIES, similarity, similarity_pairwise, unit_length
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -29,7 +30,11 @@ def test_vectors_of_any_size(function, size):
         expected = naive(a, b, function).astype(np.float32)
     found = similarity(a, b, function)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6 if function == "cosine" else 1e-5)
+    allowance = {"rtol": 2e-5, "atol": 2e-6 if function == "cosine" else 1e-5}
+    np.testing.assert_allclose(found, expected, **allowance)
+    pairs = similarity_pairwise(a[:4], b, function)
+    assert pairs.dtype == np.float32 and pairs.shape == (4,)
+    np.testing.assert_allclose(pairs, np.diag(expected[:4]), **allowance)
 
 
 def test_two_large_vectors_are_alike():
@@ -51,3 +56,38 @@ def test_a_large_row_changes_no_bit_of_the_others():
     np.testing.assert_array_equal(found[:3], expected)
     np.testing.assert_allclose(found[3], expected[0], rtol=1e-6)
     assert not found[5].any()
+
+
+def test_pairs_have_the_same_functions():
+    assert set(PAIRWISE_SIMILARITIES) == set(SIMILARITIES)
+    vector = np.full(4, 1e30, np.float32)
+    np.testing.assert_allclose(similarity_pairwise([vector, -vector], [vector, vector]), [1, -1], rtol=1e-6)
+    large = np.array([1e30, 1e30], np.float32)
+    np.testing.assert_array_equal(similarity_pairwise(large, large * np.array([1, -1], np.float32), "dot"), [0])
+    assert similarity_pairwise(np.zeros((0, 3)), np.zeros((0, 3))).shape == (0,)
+
+
+def test_neighbours_change_no_bit_of_a_pair():
+    a, b = np.random.default_rng(3).standard_normal((2, 50, 77), np.float32)
+    for function in SIMILARITIES:
+        together = similarity_pairwise(a, b, function)
+        alone = [similarity_pairwise(a[n], b[n], function)[0] for n in range(50)]
+        np.testing.assert_array_equal(together, alone)
+
+
+def test_what_are_no_pairs():
+    with pytest.raises(InputError, match=r"pairs of vectors are expected, got shapes \(2, 3\) and \(1, 3\)"):
+        similarity_pairwise(np.zeros((2, 3)), np.zeros((1, 3)))
+    with pytest.raises(InputError, match=r"one width are expected, got shapes \(2, 3\) and \(2, 4\)"):
+        similarity_pairwise(np.zeros((2, 3)), np.zeros((2, 4)))
+    with pytest.raises(InputError, match="unknown similarity 'best'; known: cosine, dot"):
+        similarity_pairwise(np.zeros(3), np.zeros(3), "best")
+
+
+@pytest.mark.parametrize("function", SIMILARITIES)
+def test_pairs_are_those_of_sentence_transformers(function):
+    theirs = pytest.importorskip("sentence_transformers.util.similarity")
+    names = {"cosine": "cos_sim", "dot": "dot_score", "euclidean": "euclidean_sim", "manhattan": "manhattan_sim"}
+    a, b = np.random.default_rng(4).standard_normal((2, 9, 33), np.float32)
+    expected = getattr(theirs, f"pairwise_{names[function]}")(a, b).numpy()
+    np.testing.assert_allclose(similarity_pairwise(a, b, function), expected, rtol=1e-5, atol=1e-5)

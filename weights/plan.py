@@ -24,7 +24,7 @@ from fastattn.spec import ModelSpec
 from fastattn.tensors import find_misfits, tensor_shapes
 
 Shape = tuple[int, ...]
-NAME = re.compile(r"(encoder|decoder)(\.layers\.(\d+))?\.(.+?)(?:\.(weight|bias))?")
+NAME = re.compile(r"(encoder|decoder|head)(\.layers\.(\d+))?\.(.+?)(?:\.(weight|bias))?")
 
 
 class Array(Protocol):
@@ -64,6 +64,8 @@ class Part:
     plus    added to each row
     offset  added to each number
     absent  (shape) -> the tensor if the file has none of the arrays; None: they are required
+    kernel  a convolution's weight is stored as [outputs, inputs, kernel]; 0: it is none. Its rows become those of a
+            linear layer, whose inputs are side by side for each place of the kernel
     shape   of the canonical tensor
     """
 
@@ -77,6 +79,7 @@ class Part:
     plus: FirstRow | None = None
     offset: float = 0.0
     absent: Callable[[Shape], np.ndarray] | None = None
+    kernel: int = 0
     shape: Shape = ()
 
     @property
@@ -88,9 +91,12 @@ class Part:
     def sources(self) -> dict[str, Shape]:
         """{name: expected shape} of the arrays."""
         shapes: dict[str, Shape] = {}
+        columns = self.shape[1:]
+        if self.kernel and columns:
+            columns = (columns[0] // self.kernel, self.kernel)
         for name, rows in zip(self.names, self.row_counts):
             if name is not None:
-                shape = (rows * self.piece[1] + self.skip, *self.shape[1:])
+                shape = (rows * self.piece[1] + self.skip, *columns)
                 shapes[name] = shape[::-1] if self.transposed else shape
         return shapes | ({self.plus.name: (self.plus.rows, self.shape[-1])} if self.plus else {})
 
@@ -127,8 +133,15 @@ def plan_tensors(
 
     numbers  what a stack's layers have in the file in place of #; None: their numbers from 0
     """
+    return plan_shapes(table, tensor_shapes(spec), numbers)
+
+
+def plan_shapes(
+    table: Mapping[str, Part], shapes: Mapping[str, Shape], numbers: Mapping[str, Sequence[int | str]] | None = None
+) -> dict[str, Part]:
+    """``plan_tensors`` of canonical names and their shapes."""
     parts = {}
-    for name, shape in tensor_shapes(spec).items():
+    for name, shape in shapes.items():
         stack, layer, number, part, end = NAME.fullmatch(name).groups()  # type: ignore[union-attr]
         keys = [f"{scope}{'.layers.#' if layer else ''}.{part}" for scope in (stack, "STACK")]
         if end:
@@ -181,7 +194,7 @@ def make_tensors(parts: Mapping[str, Part], stored: Mapping[str, Array]) -> dict
     for name, part in parts.items():
         arrays = tuple(id(stored[theirs]) if theirs and theirs in stored else theirs for theirs in part.names)
         is_weight = name.endswith(".weight")  # only weights may be int8
-        cut = part.skip, part.piece
+        cut = part.skip, part.piece, part.kernel
         key = (arrays, is_weight, part.shape, part.transposed, cut, part.plus, part.offset, part.absent)
         if key not in made:
             made[key] = _make(part, stored, is_weight)
@@ -204,6 +217,10 @@ def _make(part: Part, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
                 for name, rows in zip(part.names, part.row_counts)
             ]
         )
+    elif part.kernel:
+        (name,) = part.sources
+        weight_OIC = stored[name].vector.reshape(part.sources[name])
+        made = np.ascontiguousarray(weight_OIC.transpose(0, 2, 1)).reshape(part.shape)
     else:
         arrays = [stored[name].matrix(part.transposed) for name in part.names if name is not None]
         made = _joined([_cut(part, array) for array in arrays])

@@ -8,6 +8,7 @@ and not in tests/ because tests may import everything, and nothing imports tests
 from bench.operations import (
     attention,
     cache_rows,
+    disentangled,
     embed,
     matmul,
     norm,
@@ -24,6 +25,7 @@ from bench.operations.table import Operation
 OPERATIONS: dict[str, Operation] = {
     **matmul.TABLE,
     **attention.TABLE,
+    **disentangled.TABLE,
     **norm.TABLE,
     **embed.TABLE,
     **select.TABLE,

@@ -1,7 +1,7 @@
 """The operations of ``fastattn.ops`` as compiled loops; ``fastattn.reference`` has them in plain NumPy."""
 
 import fastattn.runtime  # noqa: F401  before Numba: it looks at what that would read
-from fastattn.kernels.attention import attention, attention_step, seen_around, seen_keys
+from fastattn.kernels.attention import attention, attention_step, pack_distances, seen_around, seen_keys
 from fastattn.kernels.cache_rows import round_rows, write_rows
 from fastattn.kernels.embed import embed
 from fastattn.kernels.matmul import linear
@@ -12,7 +12,7 @@ from fastattn.kernels.pooling import pool
 from fastattn.kernels.project import log_probs, project_all, project_top_k
 from fastattn.kernels.recurrence import running_average, ssru
 from fastattn.kernels.rotary import rotate
-from fastattn.kernels.rows import add_rows, average_heads, concatenate_rows, empty, scale_rows, take_rows
+from fastattn.kernels.rows import add_rows, average_heads, concatenate_rows, empty, neighbours, scale_rows, take_rows
 from fastattn.kernels.softmax import softmax
 from fastattn.kernels.tables import empty_table, extend_table, gather_table
 from fastattn.runtime.threads import current_threads, thread_limit, use_threads
@@ -32,7 +32,9 @@ __all__ = [
     "layer_norm",
     "linear",
     "log_probs",
+    "neighbours",
     "normalize_heads",
+    "pack_distances",
     "pack_linear",
     "pack_rows",
     "pool",

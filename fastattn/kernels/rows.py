@@ -33,3 +33,17 @@ def scale_rows(x_ND: np.ndarray, factor: float) -> np.ndarray:
 def average_heads(weights: np.ndarray, heads: int) -> np.ndarray:
     """The mean of the first ``heads`` heads of attention weights, [B, H, T, S] or [R, H, S]; float32, without H."""
     return weights[:, :heads].mean(axis=1)
+
+
+def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int) -> np.ndarray:
+    """Each row with those before and after it in its sentence, zeros beyond its ends: [N, (before + 1 + after) D]."""
+    N, D = x_ND.shape
+    near_NMD = np.zeros((N, before + 1 + after, D), x_ND.dtype)
+    for m, distance in enumerate(range(-before, after + 1)):
+        if abs(distance) < N:
+            near_NMD[max(-distance, 0) : N - max(distance, 0), m] = x_ND[max(distance, 0) : N + min(distance, 0)]
+    places_N = np.arange(N) - np.repeat(starts_B1[:-1], np.diff(starts_B1))
+    lengths_N = np.repeat(np.diff(starts_B1), np.diff(starts_B1))
+    found_NM = places_N[:, None] + np.arange(-before, after + 1)
+    near_NMD[(found_NM < 0) | (found_NM >= lengths_N[:, None])] = 0
+    return near_NMD.reshape(N, (before + 1 + after) * D)

@@ -6,6 +6,7 @@ import numpy as np
 
 from fastattn.heads import Heads
 from fastattn.layers.attention_positions import RotaryPositions
+from fastattn.layers.distances import DistanceRows
 from fastattn.layers.head_norms import HeadNorms
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Sublayer
@@ -42,6 +43,9 @@ class SelfAttention(Sublayer):
         self.head_norms = HeadNorms(parameters, name, spec) if spec.attention.head_norms else None
         local = spec.local if spec.local is not None and number in spec.local.layers else None
         self.window = None if local is None else (local.before, 0 if spec.causal else local.after)
+        self.distances = None
+        if spec.positions.kind == "disentangled":
+            self.distances = DistanceRows(parameters, name, spec, self.qkv)
         self.rotary = None
         if spec.positions.kind == "rotary":
             rotary = (local and local.rotary) or spec.positions.rotary or Rotary(spec.attention.head_width)
@@ -92,6 +96,7 @@ class SelfAttention(Sublayer):
             self.fused_heads,
             seen_N2=rows.seen(self.window),
             position_bias=rows.bias,
+            distances=None if self.distances is None else self.distances(rows.longest),
         )
 
 

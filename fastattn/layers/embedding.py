@@ -71,7 +71,8 @@ class TypedPositions:
         self.places = 1 if table_PD is None else len(table_PD)
         self.has_positions = table_PD is not None
         # in this order: the sums of positions and of type 0 are those of loaders that have added them
-        sums_UPD = types_UD[:, None] if table_PD is None else table_PD + types_UD[:, None]
+        with np.errstate(invalid="ignore", over="ignore"):  # weights of any size are sound data
+            sums_UPD = types_UD[:, None] if table_PD is None else table_PD + types_UD[:, None]
         self.table_ND = np.ascontiguousarray(sums_UPD.reshape(-1, types_UD.shape[1]))
 
     def rows(self, positions_N: np.ndarray, types_N: np.ndarray | None) -> np.ndarray:
@@ -88,18 +89,19 @@ POSITIONS: dict[str, Any] = {
     "none": _position_table,
     "table": _position_table,
     "sinusoid": lambda parameters, stack, spec, dtype: SinusoidPositions(spec.width, dtype, spec.positions.start),
-    # These three act inside the attention.
+    # These act inside the attention.
     "rotary": _position_table,
     "alibi": _position_table,
     "relative": _position_table,
+    "disentangled": _position_table,
 }
 
 
 class Embedding:
-    """Ids, positions and token types to rows: table[id] * scale + position + type, norm, projection to the width D.
+    """Ids, positions and token types to rows: table[id] * scale + position + type, norm and projection to the width D.
 
-    The last three only where the spec has them. The id -1 embeds to zeros (its position is still added). An id outside
-    the vocabulary, and a type that the model does not have, are InputErrors.
+    The last four only where the spec has them, norm and projection in its order. The id -1 embeds to zeros (its
+    position is still added). An id outside the vocabulary, and a type that the model does not have, are InputErrors.
     """
 
     def __init__(self, parameters: Parameters, stack: str, spec: StackSpec):
@@ -111,8 +113,10 @@ class Embedding:
         if spec.token_types:
             table_PD = parameters.optional(f"{stack}.positions")
             self.typed = TypedPositions(table_PD, parameters.tensor(f"{stack}.token_types"))
-        self.norm = Norm(parameters, f"{stack}.embedding_norm", spec.norms) if spec.norms.embedding else None
-        self.projection = Linear(parameters, f"{stack}.embedding_projection") if spec.embedding_width else None
+        norm = Norm(parameters, f"{stack}.embedding_norm", spec.norms) if spec.norms.embedding else None
+        projection = Linear(parameters, f"{stack}.embedding_projection") if spec.embedding_width else None
+        order = (projection, norm) if spec.norm_after_projection else (norm, projection)
+        self.finishing = [step for step in order if step is not None]
 
     def __call__(self, ids_N: np.ndarray, positions_N: np.ndarray, types_N: np.ndarray | None = None) -> np.ndarray:
         if len(ids_N) and not -1 <= int(ids_N.min()) <= int(ids_N.max()) < self.vocabulary:
@@ -122,8 +126,9 @@ class Embedding:
         if self.typed is not None:
             table_PD, positions_N = self.typed.table_ND, self._typed_rows(self.typed, positions_N, types_N)
         x_ND = self.ops.embed(ids_N, self.table, self.scale, positions_N, table_PD)
-        x_ND = x_ND if self.norm is None else self.norm(x_ND)
-        return x_ND if self.projection is None else self.projection(x_ND)
+        for step in self.finishing:
+            x_ND = step(x_ND)
+        return x_ND
 
     def _typed_rows(self, typed: TypedPositions, positions_N: np.ndarray, types_N: np.ndarray | None) -> np.ndarray:
         if types_N is not None and len(types_N) and not 0 <= int(types_N.min()) <= int(types_N.max()) < typed.types:

@@ -10,9 +10,12 @@ from fastattn.layers.rows import Rows
 from fastattn.spec import StackSpec
 
 
-def Linear(parameters: Parameters, name: str, activation: str = "none") -> partial[np.ndarray]:
-    """y = activation(x W' + b) [* multiply_NF] [+ residual_NF]; from the tensors ``name.weight`` and ``name.bias``."""
-    return partial(parameters.ops.linear, packed=parameters.packed(name), activation=activation)
+def Linear(parameters: Parameters, name: str, activation: str = "none", precision: str = "") -> partial[np.ndarray]:
+    """y = activation(x W' + b) [* multiply_NF] [+ residual_NF]; from the tensors ``name.weight`` and ``name.bias``.
+
+    precision  of the product; "": the parameters'
+    """
+    return partial(parameters.ops.linear, packed=parameters.packed(name, precision), activation=activation)
 
 
 class FeedForward(Sublayer):

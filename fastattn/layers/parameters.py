@@ -29,7 +29,7 @@ class Parameters:
     ):
         self.ops, self.precision, self._packed_file, self._factors = ops, precision, packed_file, cache(factors)
         self._tensors = tensors
-        self._packed: dict[tuple[int, int], PackedLinear] = {}
+        self._packed: dict[tuple[int, int, str], PackedLinear] = {}
 
     def tensor(self, name: str) -> Any:
         """An array; for linear weights and embedding tables perhaps a QuantizedTensor."""
@@ -39,22 +39,28 @@ class Parameters:
         """``tensor``, or None if there is none of that name."""
         return self._tensors.get(name)
 
-    def packed(self, name: str) -> PackedLinear:
-        """``name.weight`` and ``name.bias``, if it exists, packed by the operations."""
+    def packed(self, name: str, precision: str = "") -> PackedLinear:
+        """``name.weight`` and ``name.bias``, if it exists, packed by the operations.
+
+        precision  of these products; "": that of the others
+        """
+        precision = precision or self.precision
         weight_FD, bias_F = self.tensor(name + ".weight"), self.optional(name + ".bias")
-        key = id(weight_FD), id(bias_F)
+        key = id(weight_FD), id(bias_F), precision
         if key not in self._packed:
-            make = partial(self._pack, f"{name}.weight", bias_F)
+            make = partial(self._pack, f"{name}.weight", bias_F, precision)
             self._packed[key] = (
-                make() if self._packed_file is None else self._packed_file.linear(name, weight_FD.shape, make)
+                make()
+                if self._packed_file is None
+                else self._packed_file.linear(name, weight_FD.shape, make, precision)
             )
         return self._packed[key]
 
-    def _pack(self, name: str, bias_F: np.ndarray | None) -> PackedLinear:
+    def _pack(self, name: str, bias_F: np.ndarray | None, precision: str) -> PackedLinear:
         weight_FD = self.tensor(name)
-        if self.precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
+        if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
             weight_FD = quantize(weight_FD, name, self._factors().get(name))
-        return self.ops.pack_linear(weight_FD, bias_F, self.precision)
+        return self.ops.pack_linear(weight_FD, bias_F, precision)
 
     def table(self, name: str) -> Tensor | PackedLinear:
         """An embedding's table; if the projection is tied to it, with the same numbers, its packed weights.

@@ -90,8 +90,13 @@ class WholeRows:
         return self._seen[window]
 
     @lazy
+    def longest(self) -> int:
+        """The number of rows of the longest sequence."""
+        return int(np.diff(self.starts_B1).max(initial=0))
+
+    @lazy
     def bias(self) -> PositionBias | None:
-        return self._bias(int(np.diff(self.starts_B1).max(initial=0)))
+        return self._bias(self.longest)
 
     @lazy
     def previous_N(self) -> np.ndarray:

@@ -1,6 +1,6 @@
 """A decoder: runs whole sequences, chunks of them, and steps over a key-value cache."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -78,6 +78,13 @@ class Decoder:
                 self.ops, starts_B1, positions_N, bias, self.decoder.attends, memory, filled, rows_N, attention
             )
         return self.decoder(tokens_N, rows), rows.attention_NS
+
+    def states(self, tokens_T: np.ndarray, memory: Memory) -> Iterator[np.ndarray]:
+        """The rows of one sequence of int32 tokens layer by layer, as ``Stack.states`` has them."""
+        starts_B1 = np.array([0, len(tokens_T)], np.int64)
+        positions_T = np.arange(len(tokens_T), dtype=np.int32)
+        bias, attends = self.decoder.bias, self.decoder.attends
+        return self.decoder.states(tokens_T, WholeRows(self.ops, starts_B1, positions_T, bias, attends, memory))
 
     def step(
         self,

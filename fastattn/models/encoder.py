@@ -1,6 +1,6 @@
 """The Transformer encoder (Vaswani 2017, section 3.1) in every variety of a StackSpec, including BERT."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.rows import WholeRows
+from fastattn.models.head import Head
 from fastattn.models.stack import Stack
 from fastattn.spec import StackSpec
 
@@ -35,10 +36,7 @@ class EncoderStack:
         """
         starts_B1 = np.zeros(len(ids_B) + 1, np.int64)
         np.cumsum([len(ids) for ids in ids_B], out=starts_B1[1:])
-        longest = int(np.diff(starts_B1).max(initial=0))
-        limit = self.spec.positions.limit
-        if 0 < limit < longest:
-            raise InputError(f"the model has {limit} positions, the sequence needs {longest}")
+        self._check_length(int(np.diff(starts_B1).max(initial=0)))
         parts = []
         chunk, first = CHUNK * self.ops.current_threads(), 0
         while first < len(ids_B):
@@ -54,12 +52,32 @@ class EncoderStack:
         none_ND = self.ops.empty((0, self.spec.width), self.stack.embedding.dtype)
         return self.ops.concatenate_rows(parts or [none_ND]), starts_B1
 
+    def states(self, ids_T: np.ndarray) -> Iterator[np.ndarray]:
+        """The rows of one sentence layer by layer, as ``Stack.states`` has them: int32 ids, at least one.
+
+        A sentence longer than the model has positions for is an InputError.
+        """
+        self._check_length(len(ids_T))
+        starts_B1 = np.array([0, len(ids_T)], np.int64)
+        positions_T = np.arange(len(ids_T), dtype=np.int32)
+        return self.stack.states(ids_T, WholeRows(self.ops, starts_B1, positions_T, self.stack.bias, self.spec.causal))
+
+    def _check_length(self, longest: int) -> None:
+        limit = self.spec.positions.limit
+        if 0 < limit < longest:
+            raise InputError(f"the model has {limit} positions, the sequence needs {longest}")
+
 
 class EncoderModel:
-    """An encoder on its own. Raises CheckpointError for a checkpoint without one."""
+    """An encoder on its own. Raises CheckpointError for a checkpoint without one.
+
+    head  what follows its last hidden states, or None
+    """
 
     def __init__(self, checkpoint: Checkpoint, parameters: Parameters):
         if checkpoint.spec.encoder is None:
             raise CheckpointError(f"expected a checkpoint with an encoder, got {checkpoint.spec.kind!r}")
         self.encoder = EncoderStack(parameters, checkpoint.spec.encoder)
         self.encode = self.encoder.encode
+        head = checkpoint.spec.head
+        self.head = None if head is None else Head(parameters, head)

@@ -4,7 +4,7 @@ The files are those of ``fastattn.kernels``. The arithmetic runs in the dtype of
 a float64 oracle. Nothing is checked here beyond what NumPy checks.
 """
 
-from fastattn.reference.attention import attention, attention_step, seen_around, seen_keys
+from fastattn.reference.attention import attention, attention_step, pack_distances, seen_around, seen_keys
 from fastattn.reference.cache_rows import round_rows, write_rows
 from fastattn.reference.embed import embed
 from fastattn.reference.matmul import linear
@@ -15,7 +15,7 @@ from fastattn.reference.pooling import pool
 from fastattn.reference.project import log_probs, project_all, project_top_k
 from fastattn.reference.recurrence import running_average, ssru
 from fastattn.reference.rotary import rotate
-from fastattn.reference.rows import add_rows, average_heads, concatenate_rows, empty, scale_rows, take_rows
+from fastattn.reference.rows import add_rows, average_heads, concatenate_rows, empty, neighbours, scale_rows, take_rows
 from fastattn.reference.softmax import softmax
 from fastattn.reference.tables import empty_table, extend_table, gather_table
 from fastattn.reference.threads import current_threads, thread_limit, use_threads
@@ -35,7 +35,9 @@ __all__ = [
     "layer_norm",
     "linear",
     "log_probs",
+    "neighbours",
     "normalize_heads",
+    "pack_distances",
     "pack_linear",
     "pack_rows",
     "pool",

@@ -1,5 +1,7 @@
 """Attention over whole sentences, and of queries over tables of keys."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fastattn.heads import Heads
@@ -19,10 +21,46 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return scores
 
 
-def scores_of(query_GJTK: np.ndarray, key_GSK: np.ndarray, heads: Heads) -> np.ndarray:
+class Distances(NamedTuple):
+    """Rows of distances, see ``pack_distances``."""
+
+    key_HLK: np.ndarray | None
+    query_HLK: np.ndarray | None
+
+
+def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> Distances:
+    """The rows of disentangled attention (He 2021, section 3.1) for ``attention``: keys and queries of distances.
+
+    Row L // 2 + s - t is that of position s seen from t; farther ones share the first row and the last; None: none.
+    """
+    H, K = heads.query_heads, heads.width
+    return Distances(*(None if x_LE is None else _heads_first(x_LE, 0, H, K) for x_LE in (key_LE, query_LE)))
+
+
+def distance_scores(query_HTK: np.ndarray, key_HSK: np.ndarray, distances: Distances) -> np.ndarray:
+    """scores_HTS of contents with distances, without the scale, each as its formula says."""
+    (H, T, _), S = query_HTK.shape, key_HSK.shape[1]
+    scores_HTS = np.zeros((H, T, S), query_HTK.dtype)
+    distance_TS = np.arange(S) - np.arange(T)[:, None]
+    for rows_HLK, formula, content_HNK in (
+        (distances.key_HLK, "htk,htsk->hts", query_HTK),
+        (distances.query_HLK, "hsk,htsk->hts", key_HSK),
+    ):
+        if rows_HLK is not None:
+            farthest = rows_HLK.shape[1] // 2
+            rows_HTSK = rows_HLK[:, np.clip(distance_TS, -farthest, farthest) + farthest]
+            scores_HTS += np.einsum(formula, content_HNK, rows_HTSK)
+    return scores_HTS
+
+
+def scores_of(
+    query_GJTK: np.ndarray, key_GSK: np.ndarray, heads: Heads, distances: Distances | None = None
+) -> np.ndarray:
     """scores_HTS, scaled and capped, for J query heads of each key head."""
     G, J, T, K = query_GJTK.shape
     scores_HTS = (query_GJTK @ key_GSK[:, None].swapaxes(2, 3)).reshape(G * J, T, key_GSK.shape[1])
+    if distances is not None:
+        scores_HTS += distance_scores(query_GJTK[:, 0], key_GSK, distances)
     scores_HTS *= K**-0.5 if heads.scale is None else heads.scale
     if heads.softcap:
         scores_HTS = np.tanh(scores_HTS / heads.softcap) * heads.softcap
@@ -94,6 +132,7 @@ def attention(
     sinks: int = 0,
     bias_BHTS: np.ndarray | None = None,
     position_bias: PositionBias | None = None,
+    distances: Distances | None = None,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
     """Multi-head attention (Vaswani 2017) over a ragged batch, a sentence at a time: out_NF, F = heads * value width.
@@ -103,6 +142,7 @@ def attention(
                   keys below ``sinks`` (Xiao 2023); None: all keys.
     bias_BHTS     broadcast to (B, H, T, S), added after the scale; -inf hides a key.
     position_bias  added too; a query's position is its index in its sentence.
+    distances     disentangled attention's rows, added to the products; each query head has a key head of its own.
     weights_BHTS  written if given: the softmax weights, 0 for a hidden key.
     A query that sees no key yields zeros.
     """
@@ -117,7 +157,7 @@ def attention(
         key_GSK = _heads_first(key_ME[keys], heads.key_column, G, K)
         value_GSV = _heads_first(value_ME[keys], heads.value_column, G, V)
         T, S = query_HTK.shape[1], key_GSK.shape[1]
-        scores_HTS = scores_of(query_HTK.reshape(G, H // G, T, K), key_GSK, heads)
+        scores_HTS = scores_of(query_HTK.reshape(G, H // G, T, K), key_GSK, heads, distances)
         if bias_BHTS is not None:
             bias_HTS = bias_BHTS[b if bias_BHTS.shape[0] > 1 else 0]
             # An axis of length one is broadcast; the slice does not change it.

@@ -33,3 +33,12 @@ def scale_rows(x_ND: np.ndarray, factor: float) -> np.ndarray:
 def average_heads(weights: np.ndarray, heads: int) -> np.ndarray:
     """The mean of the first ``heads`` heads of attention weights, [B, H, T, S] or [R, H, S]."""
     return sum(weights[:, h] for h in range(heads)) / weights.dtype.type(heads)
+
+
+def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int) -> np.ndarray:
+    """Each row with those before and after it in its sentence, zeros beyond its ends: [N, (before + 1 + after) D]."""
+    parts = [np.empty((0, (before + 1 + after) * x_ND.shape[1]), x_ND.dtype)]
+    for start, end in zip(starts_B1, starts_B1[1:]):
+        padded_MD = np.pad(x_ND[start:end], ((before, after), (0, 0)))
+        parts.append(np.concatenate([padded_MD[m : m + end - start] for m in range(before + 1 + after)], axis=1))
+    return np.concatenate(parts)

@@ -6,13 +6,16 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
-from tokenizers import Tokenizer, normalizers
+from tokenizers import Encoding, Tokenizer, normalizers
 
-from fastattn.errors import TokenizerError
+from fastattn.errors import InputError, TokenizerError
+from fastattn.text.special_tokens import Layout, kept, longest_first, read_layout
 from fastattn.text.unicode import check_text
+from fastattn.text_spec import TRUNCATION_SIDES
 
 # Texts given to the library at once, which keeps only so many of its large result objects alive.
 BATCH = 1024
@@ -23,6 +26,19 @@ GREATEST_GROWTH = 1024
 _IMPORTED_BY = os.getpid()
 
 
+class TokenSpans(NamedTuple):
+    """The tokens of a text and where in it they lie, int32.
+
+    ids_T
+    offsets_T2  [start, end) in characters of the str; 0, 0 for special tokens
+    words_T     the number of the word that a token is of, as the tokenizer splits words; -1 for special tokens
+    """
+
+    ids_T: np.ndarray
+    offsets_T2: np.ndarray
+    words_T: np.ndarray
+
+
 class HuggingFaceTokenizer:
     """Texts to ids, special tokens added, at most ``max_length`` of them.
 
@@ -30,27 +46,33 @@ class HuggingFaceTokenizer:
     Raises TokenizerError where the file is not a tokenizer.json.
     """
 
-    def __init__(self, tokenizer_json: bytes, max_length: int, lowercase: bool = False):
-        """``lowercase`` puts lower case before the file's own normalization."""
+    def __init__(self, tokenizer_json: bytes, max_length: int, lowercase: bool = False, truncation_side: str = "right"):
+        """``lowercase`` puts lower case before the file's own normalization.
+
+        truncation_side  "right", or "left": a long text loses its beginning; its special tokens stay
+        """
         try:
             text = bytes(tokenizer_json).decode("utf-8")
         except UnicodeDecodeError:
             raise TokenizerError("tokenizer.json: not a UTF-8 text") from None
+        _check_tables(text)
         with _library_errors():
             tokenizer = Tokenizer.from_str(text)
         _check_growth(tokenizer)
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        special = tokenizer.num_special_tokens_to_add(False)
-        if max_length < max(1, special):
-            raise TokenizerError(f"max_length {max_length} leaves no room for the {special} special tokens")
-        if max_length < 2**31:  # exporters write 1e30 for "no limit"
-            tokenizer.enable_truncation(max_length, stride=0, strategy="longest_first", direction="right")
+        with _library_errors():
+            self._single = read_layout(tokenizer, 1)
+        if max_length < max(1, self._single.count):
+            raise TokenizerError(f"max_length {max_length} leaves no room for the {self._single.count} special tokens")
+        if truncation_side not in TRUNCATION_SIDES:
+            raise InputError(f"truncation_side should be one of {', '.join(TRUNCATION_SIDES)}, is {truncation_side!r}")
         if lowercase:
             _add_lowercase(tokenizer)
         self._tokenizer = tokenizer
         self._special = {index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special}
         self.max_length = max_length
+        self.truncation_side = truncation_side
 
     @property
     def vocabulary_size(self) -> int:
@@ -66,6 +88,12 @@ class HuggingFaceTokenizer:
         """Whether the file marks the token of an id as special."""
         return index in self._special
 
+    @property
+    def special_ids(self) -> tuple[np.ndarray, np.ndarray]:
+        """The special ids before a text and those after it, int32."""
+        before, after = self._single.ids
+        return before, after
+
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
         """One int32 array of ids a text, in their order.
 
@@ -74,19 +102,112 @@ class HuggingFaceTokenizer:
         Raises InputError for what is no text or holds a lone surrogate, TokenizerError where the file turns out to lack
         what a text needs, an unknown token say.
         """
+        return [_int32(self._cut(ids)) for ids in self._ids(texts, threads, special=True)]
+
+    def encode_whole(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
+        """The ids of each text, however many, without special tokens; otherwise as ``encode``.
+
+        A text is cut by ``encode`` where it has more than ``room`` of them.
+        """
+        return [_int32(ids) for ids in self._ids(texts, threads, special=False)]
+
+    @property
+    def room(self) -> int:
+        """The most ids of a text's own that ``encode`` keeps."""
+        return self.max_length - self._single.count
+
+    def token_types(self, length: int) -> np.ndarray:
+        """The token types of a single text that has ``length`` ids, special ones included, int32."""
+        return self._single.join_types([length - self._single.count])
+
+    def encode_pairs(
+        self, pairs: Sequence[tuple[str, str]], threads: int = 1
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """(ids, token types) of each pair of texts, int32; otherwise as ``encode``.
+
+        Of a pair that is too long, the longer text is cut first, then both alike: transformers' "longest_first".
+        A text that is in several pairs is tokenized once.
+        """
+        layout = self._pair
+        room = self.max_length - layout.count
+        if room < 0:
+            raise TokenizerError(f"max_length {self.max_length} leaves no room for {layout.count} special tokens")
+        texts = [text for pair in pairs for text in pair]
+        for text in texts:
+            check_text(text)
+        once = list(dict.fromkeys(texts))
+        whole = dict(zip(once, self.encode_whole(once, threads)))
+        ids_B, types_B = [], []
+        for pair in pairs:
+            whole_ids = [whole[text] for text in pair]
+            first, second = map(len, whole_ids)
+            lengths = longest_first(first, second, room)
+            own = [kept(ids, length, self.truncation_side) for ids, length in zip(whole_ids, lengths)]
+            ids_B.append(layout.join(own))
+            types_B.append(layout.join_types(lengths))
+        return ids_B, types_B
+
+    def encode_with_offsets(self, texts: Sequence[str], prompt: str = "", threads: int = 1) -> list[TokenSpans]:
+        """The tokens of each text after ``prompt`` with their places; otherwise as ``encode``.
+
+        Places are of the text as it is given: neither the prompt, whose tokens are as special ones, nor lower case nor
+        other normalization moves them.
+        """
+        check_text(prompt)
+        joined = [prompt + text for text in texts] if prompt else texts
+        return [self._spans(encoding, len(prompt)) for encoding in self._encodings(joined, threads, True, True)]
+
+    @cached_property
+    def _pair(self) -> Layout:
+        with _library_errors():
+            return read_layout(self._tokenizer, 2)
+
+    def _spans(self, encoding: Encoding, prompt: int) -> TokenSpans:
+        """The tokens of a text whose first characters, so many, are a prompt."""
+        offsets_T2 = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
+        words_T = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int32)
+        if prompt:
+            offsets_T2 -= np.int32(prompt)
+            inside = (words_T >= 0) & (offsets_T2[:, 1] > 0)
+            words_T = np.where(inside, words_T - words_T[inside].min(initial=2**31 - 1), -1).astype(np.int32)
+            offsets_T2 = np.maximum(offsets_T2, 0)
+        rows = np.array(self._cut(list(range(len(words_T)))), dtype=np.intp)
+        return TokenSpans(_int32(encoding.ids)[rows], offsets_T2[rows], words_T[rows])
+
+    def _cut(self, ids: list[int]) -> list[int]:
+        """The ids of a whole text with its special tokens, cut to ``max_length``.
+
+        The library's own truncation would build an object of each part that it cuts off.
+        """
+        if len(ids) <= self.max_length:
+            return ids
+        before, after = map(len, self._single.ids)
+        own = ids[before : len(ids) - after]
+        return ids[:before] + kept(own, self.room, self.truncation_side) + ids[len(ids) - after :]
+
+    def _ids(self, texts: Sequence[str], threads: int, special: bool) -> Iterator[list[int]]:
+        """The ids of each text, whole, perhaps with its special tokens."""
+        return (encoding.ids for encoding in self._encodings(texts, threads, special, False))
+
+    def _encodings(self, texts: Sequence[str], threads: int, special: bool, offsets: bool) -> Iterator[Encoding]:
+        """The library's encoding of each text, whole, perhaps with special tokens and with offsets in characters."""
         for text in texts:
             check_text(text)
         with _library_errors():
-            return self._encode(texts, threads)
+            if len(texts) < 2 or not _may_use_pool(threads):
+                for text in texts:
+                    yield self._tokenizer.encode(text, add_special_tokens=special)
+                return
+            encode = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
+            for start in range(0, len(texts), BATCH):
+                yield from encode(list(texts[start : start + BATCH]), add_special_tokens=special)
 
-    def _encode(self, texts: Sequence[str], threads: int) -> list[np.ndarray]:
-        if len(texts) < 2 or not _may_use_pool(threads):
-            return [np.array(self._tokenizer.encode(text).ids, dtype=np.int32) for text in texts]
-        ids: list[np.ndarray] = []
-        for start in range(0, len(texts), BATCH):
-            encodings = self._tokenizer.encode_batch_fast(list(texts[start : start + BATCH]))
-            ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
-        return ids
+
+def _int32(ids: list[int]) -> np.ndarray:
+    try:
+        return np.array(ids, dtype=np.int32)
+    except OverflowError:
+        raise TokenizerError(f"tokenizer.json: ids should be at most {2**31 - 1}, {max(ids)} is one") from None
 
 
 @contextlib.contextmanager
@@ -98,6 +219,27 @@ def _library_errors() -> Iterator[None]:
         if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)):
             raise
         raise TokenizerError(f"tokenizer.json: {' '.join(str(error).split())}") from None
+
+
+def _check_tables(text: str) -> None:
+    """Raise TokenizerError where a normalizer's table says that it has more bytes than it has.
+
+    The library would allocate them, and end the process if it cannot.
+    """
+    if "charsmap" not in text and "\\u" not in text:
+        return
+    with contextlib.suppress(ValueError, RecursionError):  # what is no JSON is for the library to tell
+        json.loads(text, object_pairs_hook=_check_pairs, parse_int=str, parse_float=str)
+
+
+def _check_pairs(pairs: list[tuple[str, object]]) -> None:
+    for name, value in pairs:
+        if name == "precompiled_charsmap" and isinstance(value, str):
+            length = int.from_bytes(base64.b64decode(value[:8])[:4], "little")
+            if length > len(value):
+                raise TokenizerError(
+                    f"tokenizer.json: a normalizer's table says that it has {length} bytes, and has fewer"
+                )
 
 
 def _check_growth(tokenizer: Tokenizer) -> None:

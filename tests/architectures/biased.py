@@ -68,6 +68,7 @@ _GATED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "rela
 T5 = [
     Case("t5-0", T5_CONFIG, golden=True),
     Case("t5-1", T5_CONFIG | _GATED | {"num_layers": 1, "d_kv": 16}, lengths=LONG, golden=True, seed=1),
+    Case("mt5", T5_CONFIG | _GATED | {"architectures": ["MT5EncoderModel"], "model_type": "mt5"}),
     Case("t5-2", T5_CONFIG | {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 20}, seed=2),
 ]
 
@@ -95,7 +96,10 @@ DEBERTA = three(
     ODD_HEADS | {"conv_kernel_size": 3, "conv_act": "gelu"},  # v2's xlarge has the convolution
     {"pos_att_type": "c2p", "norm_rel_ebd": "none", "position_buckets": -1, "max_relative_positions": 30},
     {"position_biased_input": True, "type_vocab_size": 2},
-    lengths={0: LONG},
+    ONE_LAYER | {"position_buckets": 256, "max_position_embeddings": 512},  # v3's own, and a text beyond them
+    {"embedding_size": 17, "share_att_key": False, "pos_att_type": ["p2c"]},
+    {"relative_attention": False, "position_biased_input": True, "norm_rel_ebd": "none"},
+    lengths={0: LONG, 5: (600, 1)},
     types=(4,),
-    golden=(0, 2),
+    golden=(0, 2, 5, 6),
 )

@@ -17,3 +17,15 @@ def encode(folder: Path, case: Case, precision: str = "float32") -> list[np.ndar
     model: Any = build_model(read(folder), kernels, precision)
     rows_ND, starts_B1 = model.encode(make_ids(case), *(() if types_B is None else (types_B,)))
     return [rows_ND[start:end] for start, end in zip(starts_B1, starts_B1[1:])]
+
+
+def logits(folder: Path, case: Case, precision: str = "float32") -> list[np.ndarray]:
+    """What the head gives of each sentence: [labels], or [T, labels] or [T, V]."""
+    checkpoint = read(folder)
+    assert checkpoint.spec.head is not None, checkpoint.headless
+    model: Any = build_model(checkpoint, kernels, precision)
+    rows_ND, starts_B1 = model.encode(make_ids(case), make_types(case))
+    outputs = model.head(rows_ND, starts_B1)
+    if checkpoint.spec.head.rows != "each":
+        return list(outputs)
+    return [outputs[start:end] for start, end in zip(starts_B1, starts_B1[1:])]

@@ -29,6 +29,7 @@ TOKENIZERS = {
     "qwen2": QWEN_LIKE,
     "qwen3": QWEN_LIKE,
     "t5": T5_LIKE,
+    "mt5": T5_LIKE,
 }
 
 

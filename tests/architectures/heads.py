@@ -1,5 +1,6 @@
 """Cases of heads: what classifies a text or its tokens, and what predicts masked ones."""
 
+import re
 from typing import Any
 
 from tests.architectures.absolute import (
@@ -29,7 +30,7 @@ def _heads(
     return [
         Case(
             f"{name}-{task}",
-            config | two | ({} if task == "fill-mask" else labelled),
+            config | two | _named(config, task) | ({} if task == "fill-mask" else labelled),
             task,
             lengths=(2, 13),
             types=types,
@@ -40,7 +41,13 @@ def _heads(
     ]
 
 
+def _named(config: dict[str, Any], task: str) -> dict[str, Any]:
+    """The class of the task in place of the encoder's."""
+    return {"architectures": [re.sub("(Model|ForMaskedLM|ForCausalLM)$", CLASS_ENDS[task], config["architectures"][0])]}
+
+
 _SEQUENCE, _TOKENS, _MASK = TASKS[1:]
+CLASS_ENDS = {_SEQUENCE: "ForSequenceClassification", _TOKENS: "ForTokenClassification", _MASK: "ForMaskedLM"}
 HEADS = [
     *_heads("bert", SIZES | BERT_CONFIG, _SEQUENCE, _TOKENS, _MASK),
     *_heads("bert-untied", SIZES | BERT_CONFIG | {"tie_word_embeddings": False}, _MASK),

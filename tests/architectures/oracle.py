@@ -21,6 +21,8 @@ CLASSES = {
     "token-classification": "AutoModelForTokenClassification",
     "fill-mask": "AutoModelForMaskedLM",
 }
+# Of models with a decoder, which AutoModel has as a whole.
+ENCODER_HALVES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel"}
 # NomicBertConfig's names -> those of its authors' configuration, after GPT-2.
 NOMIC_NAMES = {
     "hidden_size": "n_embd",
@@ -85,7 +87,7 @@ def save(case: Case, config: dict[str, Any], folder: Path) -> None:
 
     made = transformers.AutoConfig.for_model(**config)
     kind = _class_of(case)
-    (kind(made) if kind is transformers.T5EncoderModel else kind.from_config(made)).save_pretrained(folder)
+    (kind.from_config if hasattr(kind, "from_config") else kind)(made).save_pretrained(folder)
     shapes = {name: shape for name, shape in shapes_of(folder).items() if not name.endswith(FROZEN)}
     (folder / "model.safetensors").write_bytes(safetensors_bytes(draw_all(shapes, case.seed)))
     write_tokenizer(folder, case.model_type)
@@ -94,8 +96,8 @@ def save(case: Case, config: dict[str, Any], folder: Path) -> None:
 def _class_of(case: Case) -> Any:
     import transformers
 
-    if case.model_type == "t5" and case.task == "encoder":
-        return transformers.T5EncoderModel
+    if case.model_type in ENCODER_HALVES and case.task == "encoder":
+        return getattr(transformers, ENCODER_HALVES[case.model_type])
     return getattr(transformers, CLASSES[case.task])
 
 

@@ -34,8 +34,9 @@ MODERNBERT = three(
     {},
     {"num_hidden_layers": 1, "norm_bias": True, "attention_bias": True, "mlp_bias": True},
     {"hidden_size": 20, "num_attention_heads": 2, "global_attn_every_n_layers": 2, "local_attention": 128},
+    {"rope_scaling": {"rope_type": "linear", "factor": 4.0}, "local_attention": 7},
     lengths={0: (1, 2, 13, 61), 2: LONG},
-    golden=(0, 1),
+    golden=(0, 1, 3),
 )
 
 NOMIC_CONFIG = {
@@ -188,7 +189,10 @@ QWEN3 = three(
     {},
     {"hidden_size": 21, "num_hidden_layers": 1, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 14},
     {"num_key_value_heads": 4, "attention_bias": True, "tie_word_embeddings": False, "rope_theta": 10000},
+    {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
+    {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
     lengths={1: LONG},
+    golden=(0, 3, 4),
 )
 QWEN2_CONFIG = {name: value for name, value in QWEN3_CONFIG.items() if name not in ("head_dim", "attention_bias")}
 QWEN2 = three(
@@ -232,6 +236,8 @@ GEMMA3 = three(
     {"num_hidden_layers": 1, "layer_types": ["full_attention"], "num_key_value_heads": 1, "hidden_size": 20},
     {"num_key_value_heads": 4, "sliding_window": 12, "hidden_size": 28},
     {"use_bidirectional_attention": False, "sliding_window": 6, "attention_bias": True},
+    {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},  # of the global layers alone
+    {"layer_types": None, "sliding_window_pattern": 2},
     lengths={1: LONG},
-    golden=(0, 2),
+    golden=(0, 2, 4, 5),
 )

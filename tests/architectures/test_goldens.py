@@ -26,5 +26,47 @@ def test_rows_are_the_goldens(case: Case, tmp_path: Path) -> None:
     assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
+# What precedes an encoder's tensors in the files of its models with heads, and a tensor of such a head.
+HEADED = {
+    "bert-0": ("bert.", "cls.predictions.bias"),
+    "roberta-0": ("roberta.", "lm_head.bias"),
+    "xlm-roberta-0": ("roberta.", "classifier.dense.bias"),
+    "camembert-0": ("roberta.", "lm_head.layer_norm.bias"),
+    "mpnet-0": ("mpnet.", "lm_head.bias"),
+    "distilbert-0": ("distilbert.", "vocab_projector.bias"),
+    "electra-0": ("electra.", "discriminator_predictions.dense.bias"),
+    "albert-0": ("albert.", "predictions.bias"),
+    "modernbert-0": ("model.", "decoder.bias"),
+    "nomic-0": ("nomic_bert.", "cls.predictions.bias"),
+    "nomic-gpt2-names-0": ("bert.", "cls.predictions.decoder.bias"),
+    "new-0": ("new.", "lm_head.decoder.bias"),
+    "gte-0": ("gte.", "classifier.bias"),
+    "jina-0": ("bert.", "cls.predictions.bias"),
+    "qwen3-0": ("model.", "lm_head.weight"),
+    "qwen2-0": ("model.", "score.weight"),
+    "gemma3-0": ("model.", "lm_head.weight"),
+    "t5-0": ("", "decoder.final_layer_norm.weight"),
+    "deberta-v2-0": ("deberta.", "cls.predictions.bias"),
+}
+
+
+@pytest.mark.parametrize("case", [case for case in GOLDEN_CASES if case.name in HEADED], ids=lambda case: case.name)
+def test_a_file_with_a_head_holds_the_same_encoder(case: Case, tmp_path: Path) -> None:
+    if case.not_yet:
+        pytest.xfail(f"not yet: {', '.join(case.not_yet)}")
+    tensors = draw_all(read_goldens(case)[0], case.seed)
+    prefix, head = HEADED[case.name]
+    headed = {prefix + name: tensor for name, tensor in tensors.items()} | {head: np.ones(3, np.float32)}
+    for name, stored in (("alone", tensors), ("headed", headed)):
+        (tmp_path / name).mkdir()
+        write_folder(tmp_path / name, case.config, stored)
+    for alone_TD, headed_TD in zip(encode(tmp_path / "alone", case), encode(tmp_path / "headed", case)):
+        np.testing.assert_array_equal(headed_TD, alone_TD)
+
+
+def test_every_architecture_is_read_with_a_head_too() -> None:
+    assert set(HEADED) == {case.name for case in GOLDEN_CASES if case.name.endswith("-0")}
+
+
 def test_what_is_not_read_yet_is_a_golden() -> None:
     assert NOT_YET <= {needed for case in GOLDEN_CASES for needed in case.not_yet}

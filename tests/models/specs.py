@@ -43,6 +43,7 @@ PARTS: dict[str, tuple[type, dict[str, str]]] = {
             "relative_buckets": "buckets",
             "relative_max_distance": "max_distance",
             "learned_positions": "learned",
+            "disentangled": "disentangled",
         },
     ),
     "recurrence": (

@@ -14,7 +14,7 @@ from fastattn.checkpoint import Checkpoint
 from fastattn.errors import InputError
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.kinds import build_model
-from fastattn.spec import POSITIONS, Alibi, LocalSpec, Rotary, StackSpec
+from fastattn.spec import POSITIONS, Alibi, Convolution, Disentangled, LocalSpec, Rotary, StackSpec
 from tests import GOLDENS
 from tests.models.encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
 from tests.models.specs import stack_spec
@@ -42,7 +42,7 @@ def _stack(positions: str, pre_norm: bool, **more: Any) -> StackSpec:
         "layers": 2,
         "width": 20,
         "heads": 4,
-        "key_heads": 2,
+        "key_heads": 4 if positions == "disentangled" else 2,
         "head_width": 6,
         "inner_width": 33,
         "vocabulary": 50,
@@ -57,6 +57,7 @@ def _stack(positions: str, pre_norm: bool, **more: Any) -> StackSpec:
         "max_positions": 32 if positions == "table" else 0,
         "rotary": Rotary(4, interleaved=pre_norm) if positions == "rotary" else None,
         "alibi": Alibi(scaled=pre_norm) if positions == "alibi" else None,
+        "disentangled": Disentangled(shared=pre_norm, norm=pre_norm) if positions == "disentangled" else None,
         "relative_buckets": 8,
         "relative_max_distance": 10,
     }
@@ -73,6 +74,12 @@ VARIETIES = {f"{positions}-{norm}": _stack(positions, norm) for positions in POS
     "typed-alone": _stack("alibi", False, token_types=2, alibi=Alibi(symmetric=True)),
     "relative-learned": _stack("relative", False, learned_positions=True, max_positions=32),
     "narrow-embedding": _stack("table", False, embedding_width=7, token_types=2),
+    "narrow-before-norm": _stack("table", False, embedding_width=7, norm_after_projection=True),
+    "distances-alone": _stack("disentangled", False, relative_buckets=0, disentangled=Disentangled(to_position=False)),
+    "distances-learned": _stack(
+        "disentangled", False, learned_positions=True, max_positions=32, disentangled=Disentangled(to_content=False)
+    ),
+    "convolution": _stack("disentangled", False, convolution=Convolution(5, "gelu")),
 }
 
 
@@ -129,6 +136,18 @@ def test_a_sentence_has_the_same_bits_whatever_its_neighbours(
         np.testing.assert_array_equal(rows_ND[starts_B1[place] : starts_B1[place + 1]], alone_TD)
 
 
+@pytest.mark.parametrize("spec", VARIETIES.values(), ids=VARIETIES)
+def test_states_layer_by_layer_have_the_bits_of_a_whole_pass(spec: StackSpec) -> None:
+    model, (ids,) = build_model(_checkpoint(spec), kernels), _sentences([23])
+    states = list(model.encoder.states(ids))
+    assert len(states) == 1 + spec.layers + 1
+    rows_ND, _ = model.encode([ids])
+    np.testing.assert_array_equal(states[-1], rows_ND)
+    assert all(np.abs(a - b).max() > 0.01 for a, b in zip(states[: spec.layers], states[1:]))  # none is written over
+    if not spec.norms.final:
+        assert states[-1] is states[-2]
+
+
 def test_no_sentences_and_empty_ones(ops: ModuleType) -> None:
     model = build_model(_checkpoint(VARIETIES["none-False"]), ops)
     for ids_B in ([], [np.zeros(0, np.int32)] * 3):
@@ -142,6 +161,8 @@ def test_what_the_model_cannot_take_is_an_input_error() -> None:
     model = build_model(_checkpoint(table), reference)
     with pytest.raises(InputError, match="32 positions, the sequence needs 33"):
         model.encode(_sentences([33]))
+    with pytest.raises(InputError, match="32 positions, the sequence needs 33"):
+        model.encoder.states(_sentences([33])[0])
     with pytest.raises(InputError, match="token id 50 is outside the vocabulary of 50"):
         model.encode([np.array([1, 50], np.int32)])
     with pytest.raises(InputError, match="token id -2"):

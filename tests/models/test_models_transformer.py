@@ -183,6 +183,14 @@ def test_kernels_agree_with_the_reference_in_each_precision(variety):
         assert 1e-3 < rounding.mean() < 0.1, precision
 
 
+@pytest.mark.parametrize("variety", VARIETIES)
+def test_states_layer_by_layer_are_those_of_the_full_pass(variety):
+    model, source, target = random_model(seed=2, **VARIETIES[variety]), random_sources(1), np.arange(7, dtype=np.int32)
+    states = list(model.states(target, model.encode(source)))
+    assert len(states) == 1 + 2 + 1
+    np.testing.assert_array_equal(states[-1], _full(model, source, [target])[0])
+
+
 def test_start_from_zero_ignores_the_start_token():
     model = random_model(seed=1, start_from_zero_embedding=True)
     source = random_sources(1)

@@ -1,5 +1,6 @@
 """HuggingFaceTokenizer against transformers' ids (goldens/make_text.py), its threads, and its refusals."""
 
+import base64
 import json
 import os
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, processors
 
 from fastattn.errors import InputError, TokenizerError
 from fastattn.text import huggingface
@@ -39,6 +40,145 @@ def test_no_limit():
     assert len(HuggingFaceTokenizer(FILE, int(1e30)).encode(["a " * 5000])[0]) == 5002
 
 
+def library(limit, side="right", strategy="longest_first"):
+    """The tokenizers library's own truncation: the oracle of ours."""
+    tokenizer = Tokenizer.from_str(FILE.decode())
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(limit, strategy=strategy, direction=side)
+    return tokenizer
+
+
+TEXTS = sorted({text for _, text, _ in GOLDEN["cases"]})
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("limit", [2, 3, 9, 64])
+def test_a_long_text_is_cut_from_a_side(side, limit):
+    peer, tokenizer = library(limit, side), HuggingFaceTokenizer(FILE, limit, truncation_side=side)
+    for text, ids in zip(TEXTS, tokenizer.encode(TEXTS), strict=True):
+        assert ids.tolist() == peer.encode(text).ids, text
+
+
+def test_an_unknown_side_is_refused():
+    with pytest.raises(InputError, match="truncation_side should be one of right, left, is 'top'"):
+        HuggingFaceTokenizer(FILE, 8, truncation_side="top")
+
+
+def test_whole_ids():
+    tokenizer, unlimited = HuggingFaceTokenizer(FILE, 7), HuggingFaceTokenizer(FILE, 10**6)
+    before, after = (ids.tolist() for ids in tokenizer.special_ids)
+    assert (before, after, tokenizer.room) == ([2], [3], 5)
+    for ids, all_ids in zip(tokenizer.encode_whole(TEXTS), unlimited.encode(TEXTS), strict=True):
+        assert ids.dtype == np.int32
+        assert before + ids.tolist() + after == all_ids.tolist()
+
+
+def pair_file(processor):
+    tokenizer = Tokenizer.from_str(FILE.decode())
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    tokenizer.post_processor = processor
+    return tokenizer.to_str().encode()
+
+
+SPECIAL = [("[CLS]", 2), ("[SEP]", 3)]
+PROCESSORS = {
+    "bert": processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", SPECIAL),
+    "roberta": processors.RobertaProcessing(("[SEP]", 3), ("[CLS]", 2)),
+    "xlnet": processors.TemplateProcessing("$A [SEP] [CLS]:2", "$A [SEP] $B:1 [SEP]:1 [CLS]:2", SPECIAL),
+    "sequence": processors.Sequence([processors.ByteLevel(), processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))]),
+    "bytes": processors.ByteLevel(),
+}
+FILES = {name: pair_file(processor) for name, processor in PROCESSORS.items()}
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+@settings(deadline=None, max_examples=40)
+@given(lengths=st.tuples(*[st.integers(0, 12)] * 2), limit=st.integers(4, 15), side=st.sampled_from(["right", "left"]))
+def test_pairs_are_cut_as_the_library_cuts_them(name, lengths, limit, side):
+    first, second = (" ".join("abcdefghijklmnopqr"[start : start + length]) for start, length in zip((0, 5), lengths))
+    peer = Tokenizer.from_str(FILES[name].decode())
+    peer.enable_truncation(limit, strategy="longest_first", direction=side)
+    tokenizer = HuggingFaceTokenizer(FILES[name], limit, truncation_side=side)
+    (ids,), (types,) = tokenizer.encode_pairs([(first, second)])
+    expected = peer.encode(first, second)
+    assert (ids.tolist(), types.tolist()) == (expected.ids, expected.type_ids)
+    assert ids.dtype == types.dtype == np.int32
+    single = peer.encode(first)
+    assert tokenizer.encode([first])[0].tolist() == single.ids
+    assert tokenizer.token_types(len(single.ids)).tolist() == single.type_ids
+
+
+def test_pairs_on_threads_share_their_texts(monkeypatch):
+    monkeypatch.setenv("RAYON_NUM_THREADS", "2")
+    monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
+    tokenizer = HuggingFaceTokenizer(FILES["bert"], 9)
+    pairs = [("the garden", text) for text in TEXTS]
+    alone, pooled = tokenizer.encode_pairs(pairs), tokenizer.encode_pairs(pairs, threads=2)
+    for one, other in zip(alone, pooled, strict=True):
+        assert [row.tolist() for row in one] == [row.tolist() for row in other]
+    assert tokenizer.encode_pairs([]) == ([], [])
+
+
+def test_a_limit_below_the_special_tokens_of_a_pair_is_refused():
+    tokenizer = HuggingFaceTokenizer(FILES["bert"], 2)
+    with pytest.raises(TokenizerError, match="max_length 2 leaves no room for 3 special tokens"):
+        tokenizer.encode_pairs([("a", "b")])
+
+
+def test_a_template_without_a_text_is_refused():
+    twice = processors.TemplateProcessing("$A [SEP] $A", None, SPECIAL)
+    with pytest.raises(TokenizerError, match="each text once, in order"):
+        HuggingFaceTokenizer(pair_file(twice), 8)
+    turned = HuggingFaceTokenizer(pair_file(processors.TemplateProcessing("$A", "$B [SEP] $A", SPECIAL)), 8)
+    with pytest.raises(TokenizerError, match="each text once, in order"):
+        turned.encode_pairs([("a", "b")])
+
+
+@pytest.mark.parametrize("prompt", ["", "the garden: ", "é\U0001f600 "])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_offsets_are_of_the_text_as_given(prompt, threads, monkeypatch):
+    monkeypatch.setenv("RAYON_NUM_THREADS", "2")
+    monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
+    text = "\U0001f468\u200d\U0001f469 THE  gardenx \u0130a"
+    tokenizer = HuggingFaceTokenizer(FILE, 64, lowercase=True)
+    spans, other = tokenizer.encode_with_offsets([text, "a"], prompt, threads)
+    assert spans.ids_T.tolist() == tokenizer.encode([prompt + text])[0].tolist()
+    assert all(array.dtype == np.int32 for array in spans)
+    of_text = spans.words_T >= 0
+    words: dict[int, str] = {}
+    for (start, end), word in zip(spans.offsets_T2[of_text].tolist(), spans.words_T[of_text].tolist()):
+        words[word] = words.get(word, "") + text[start:end]
+    assert list(words) == list(range(len(words)))
+    assert [word for word in words.values() if word.isascii()] == ["THE", "gardenx"]
+    assert list(words.values())[-1] == "\u0130a"
+    assert not spans.offsets_T2[~of_text].any()
+    prompt_ids = tokenizer.encode_whole([prompt])[0]
+    assert (~of_text).sum() == 2 + len(prompt_ids)
+    assert other.offsets_T2[other.words_T >= 0].tolist() == [[0, 1]]
+
+
+def test_a_token_that_begins_in_the_prompt_has_its_part_of_the_text():
+    (spans,) = HuggingFaceTokenizer(FILE, 9).encode_with_offsets(["en a"], "gard")
+    assert spans.offsets_T2.tolist() == [[0, 0], [0, 2], [3, 4], [0, 0]]
+    assert spans.words_T.tolist() == [-1, 0, 1, -1]
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_offsets_are_cut_with_their_ids(side):
+    tokenizer = HuggingFaceTokenizer(FILE, 5, truncation_side=side)
+    (spans,) = tokenizer.encode_with_offsets(["a b c d e"])
+    assert spans.ids_T.tolist() == tokenizer.encode(["a b c d e"])[0].tolist()
+    first = 0 if side == "right" else 2
+    assert spans.offsets_T2.tolist() == [[0, 0], *([2 * i, 2 * i + 1] for i in range(first, first + 3)), [0, 0]]
+    assert spans.words_T.tolist() == [-1, first, first + 1, first + 2, -1]
+
+
+def test_offsets_of_an_empty_text_without_special_tokens():
+    (spans,) = HuggingFaceTokenizer(FILES["bytes"], 5).encode_with_offsets([""])
+    assert [array.shape for array in spans] == [(0,), (0, 2), (0,)]
+
+
 def test_lowercase():
     upper, lower = HuggingFaceTokenizer(FILE, 9), HuggingFaceTokenizer(FILE, 9, lowercase=True)
     assert upper.encode(["THE"])[0].tolist() == [2, 1, 3]
@@ -58,8 +198,9 @@ def test_threads_change_nothing(monkeypatch):
     monkeypatch.setattr(huggingface, "BATCH", 4)
     texts = [text for _, text, _ in GOLDEN["cases"]][:11]
     tokenizer = HuggingFaceTokenizer(FILE, 16)
-    alone, pooled = tokenizer.encode(texts), tokenizer.encode(texts, threads=2)
-    assert [ids.tolist() for ids in alone] == [ids.tolist() for ids in pooled]
+    for encode in (tokenizer.encode, tokenizer.encode_whole):
+        alone, pooled = encode(texts), encode(texts, threads=2)
+        assert [ids.tolist() for ids in alone] == [ids.tolist() for ids in pooled]
 
 
 def test_the_pool_needs_leave(monkeypatch):
@@ -85,6 +226,17 @@ def test_a_bad_file_is_refused_in_one_line(data):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("escaped", [False, True])
+def test_a_table_that_says_it_is_large_is_refused(escaped):
+    table = base64.b64encode((1 << 32 - 1).to_bytes(4, "little") + b"\0" * 20).decode()
+    normalizer = {"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": table}]}
+    data = json.dumps(GOLDEN["tokenizer"] | {"normalizer": normalizer}, ensure_ascii=False)
+    if escaped:
+        data = data.replace("charsmap", "\\u0063harsmap")
+    with pytest.raises(TokenizerError, match="a normalizer's table says that it has 2147483648 bytes, and has fewer"):
+        HuggingFaceTokenizer(data.encode(), 8)
+
+
 def test_what_a_file_lacks_for_a_text_is_a_tokenizer_error():
     words = Tokenizer(models.WordLevel({"known": 0}, unk_token="[UNK]"))  # the unknown token has no id
     tokenizer = HuggingFaceTokenizer(words.to_str().encode(), 8)
@@ -100,9 +252,12 @@ def test_a_limit_below_the_special_tokens_is_refused(limit):
         HuggingFaceTokenizer(FILE, limit)
 
 
-def test_lone_surrogates_are_refused():
+def test_lone_surrogates_and_what_is_no_text_are_refused():
     with pytest.raises(InputError, match=r"U\+DFFF"):
         HuggingFaceTokenizer(FILE, 8).encode(["fine", "bad \udfff"])
+    for pair in (("fine", ["no text"]), ("fine", None)):
+        with pytest.raises(InputError, match="a text was expected, not"):
+            HuggingFaceTokenizer(FILES["bert"], 8).encode_pairs([pair])
 
 
 @settings(deadline=None, max_examples=60)
@@ -110,3 +265,14 @@ def test_lone_surrogates_are_refused():
 def test_any_text_gives_ids_within_the_limit(text):
     ids = HuggingFaceTokenizer(FILE, 12).encode([text])[0].tolist()
     assert ids[0] == 2 and ids[-1] == 3 and 2 <= len(ids) <= 12
+
+
+def test_ids_that_no_int32_holds_are_refused() -> None:
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "the": 1 << 31}, unk_token="[UNK]"))
+    encoder = HuggingFaceTokenizer(tokenizer.to_str().encode(), 10)
+    for encode in (encoder.encode, encoder.encode_whole, lambda texts: encoder.encode_pairs([("a", *texts)])):
+        with pytest.raises(TokenizerError, match="ids should be at most 2147483647, 2147483648 is one"):
+            encode(["the"])
+    tokenizer.post_processor = processors.TemplateProcessing("$A", "$A [SEP] $B", [("[SEP]", 1 << 31)])
+    with pytest.raises(TokenizerError, match="the post-processor should give numbers of at most 2147483647"):
+        HuggingFaceTokenizer(tokenizer.to_str().encode(), 10).encode_pairs([("a", "b")])

@@ -14,6 +14,7 @@ import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from fastattn.checkpoint import Shortlist
+from fastattn.cross_encoder import CrossEncoder
 from fastattn.decoding.shortlist import allowed_ids
 from fastattn.encoder import Encoder
 from fastattn.errors import DownloadError
@@ -25,6 +26,12 @@ from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.folder import Directory
 from fastattn.weights.native import convert
 from tests import GOLDENS
+from tests.architectures.case import Case
+from tests.architectures.cases import GOLDEN_CASES
+from tests.architectures.drawing import draw_all
+from tests.architectures.folders import write_folder
+from tests.architectures.goldens import read_goldens
+from tests.classifiers import write_classifier
 from tests.weights.containers import safetensors_writer
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.containers.safetensors_writer import MEAN_POOLING, safetensors_bytes
@@ -32,6 +39,7 @@ from tests.weights.containers.shortlist_writer import binary_shortlist
 from tests.weights.ctranslate2 import writer
 from tests.weights.huggingface.marian_cases import CASES, write_files
 from tests.weights.huggingface.marian_cases import make_tensors as marian_mt_tensors
+from tests.weights.huggingface.spm_writer import CONTROL, NORMAL, UNKNOWN, USER, spm_bytes
 from tests.weights.marian import writer as marian_writer
 from tests.weights.mutators import Files, mutate, packed
 
@@ -60,6 +68,11 @@ def _translate(translator: Translator) -> None:
 def _encode(encoder: Encoder) -> None:
     encoder.encode(TEXTS)
     encoder.encode(TEXTS[:2], prompt="query: ", normalize_embeddings=True)
+
+
+def _rank(encoder: CrossEncoder) -> None:
+    encoder.predict([(text, TEXTS[1]) for text in TEXTS], apply_softmax=True)
+    encoder.rank(TEXTS[1], TEXTS, top_k=2)
 
 
 def _segment(model: SentencePiece) -> None:
@@ -160,6 +173,54 @@ def bert_files(kind: str = "WordPiece", shards: int = 1) -> Files:
     for i in range(shards):
         files[f"model-{i}.safetensors"] = safetensors_bytes({name: tensors[name] for name in names[i::shards]})
     return files | {"model.safetensors.index.json": _json({"metadata": {}, "weight_map": weight_map})}
+
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "garden", *"abcdeghnrtx", "##x", "##e", "w"]
+SPM_BYTES = spm_bytes(
+    [(b"<unk>", 0, UNKNOWN), (b"<s>", 0, CONTROL), (b"</s>", 0, CONTROL), (b"th", -2, USER)]
+    + [(piece.encode(), -float(i), NORMAL) for i, piece in enumerate(["\u2581", "the", "\u2581w", *"abcdeghnrt"])],
+    rules=True,
+)
+
+
+def classifier_files(precision: str = "") -> Files:
+    """A reranker as sentence-transformers 6 saves one; ``precision``: fastattn's own folder of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_classifier(Path(folder))
+        files = {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+    module = {"type": "sentence_transformers.base.modules.transformer.Transformer", "path": ""}
+    config = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
+    scores = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity"}
+    files |= {"modules.json": _json([module]), "sentence_bert_config.json": _json(config)}
+    files |= {"config_sentence_transformers.json": _json(scores)}
+    return converted_files(files, precision) if precision else files
+
+
+def older_files(kind: str) -> Files:
+    """A BERT with the tokenizer of another class, of that class's own files."""
+    made: dict[str, dict[str, bytes]] = {
+        "BertTokenizer": {
+            "vocab.txt": "\n".join(WORDS).encode(),
+            "special_tokens_map.json": _json(
+                {"mask_token": {"content": "[MASK]", "lstrip": True}, "cls_token": "[CLS]"}
+            ),
+            "added_tokens.json": _json({"<new>": len(WORDS)}),
+        },
+        "RobertaTokenizer": {
+            "vocab.json": _json(
+                {token: i for i, token in enumerate(["<s>", "</s>", "<unk>", *"\u0120abcdeghnrtx", "th"])}
+            ),
+            "merges.txt": b"#version: 0.2\nt h\n",
+        },
+        "XLMRobertaTokenizer": {"sentencepiece.bpe.model": SPM_BYTES},
+        "AlbertTokenizer": {"spiece.model": SPM_BYTES},
+    }
+    files = bert_files() | made[kind]
+    del files["tokenizer.json"]
+    settings = {"tokenizer_class": kind, "model_max_length": 40, "truncation_side": "left"}
+    if kind == "AlbertTokenizer":
+        settings |= {"cls_token": "<s>", "sep_token": "</s>", "keep_accents": False}
+    return files | {"tokenizer_config.json": _json(settings)}
 
 
 def bert_files_of_pytorch(form: str) -> Files:
@@ -271,8 +332,16 @@ def _spm(path: Path) -> SentencePiece:
 
 
 def _checkpoint(files: Files, kind: type = Translator, folder: str = "") -> Subject:
-    use = _translate if kind is Translator else _encode
+    use = _translate if kind is Translator else _rank if kind is CrossEncoder else _encode
     return Subject(files, lambda path: kind(path / folder, threads=1), use)  # type: ignore[arg-type]
+
+
+def architecture_files(case: Case) -> Files:
+    """A little encoder of an architecture, its weights drawn."""
+    shapes, _ = read_goldens(case)
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_folder(Path(folder), case.config, draw_all(shapes, case.seed))
+        return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
 
 
 TOKENS = ("</s>", "<unk>", *(f"▁w{i}" for i in range(18)))
@@ -297,9 +366,15 @@ SUBJECTS: dict[str, Subject] = {
     "bert of pytorch": _checkpoint(bert_files_of_pytorch("zip"), Encoder),
     "bert of pytorch, old": _checkpoint(bert_files_of_pytorch("stream"), Encoder),
     "bert of pytorch in shards": _checkpoint(bert_files_of_pytorch("shards"), Encoder),
+    "bert, vocab.txt": _checkpoint(older_files("BertTokenizer"), Encoder),
+    "bert, merges.txt": _checkpoint(older_files("RobertaTokenizer"), Encoder),
+    "bert, sentencepiece.bpe.model": _checkpoint(older_files("XLMRobertaTokenizer"), Encoder),
+    "bert, spiece.model": _checkpoint(older_files("AlbertTokenizer"), Encoder),
     "marianmt": _checkpoint(marian_mt_files("shared", "model.safetensors")),
     "marianmt of pytorch": _checkpoint(marian_mt_files("separate", "pytorch_model.bin")),
     "sentence-transformers": _checkpoint(sentence_transformer_files(), Encoder),
+    "reranker": _checkpoint(classifier_files(), CrossEncoder),
+    "own reranker": _checkpoint(classifier_files("int8"), CrossEncoder),
     "own int8": _checkpoint(converted_files(ctranslate2_files(6, rotary=True, gated=True), "int8")),
     "own bfloat16": _checkpoint(converted_files(ctranslate2_files(5, "int8", relative_buckets=8), "bfloat16")),
     "own with a shortlist": _checkpoint(converted_files(ctranslate2_files(6), "int8", SHORTLIST)),
@@ -315,6 +390,9 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "pulled zip": Subject(archive_files("pulled.zip"), _unpack, lambda nothing: None),
     "pulled tar": Subject(archive_files("pulled.tar.gz"), _unpack, lambda nothing: None),
+} | {
+    case.name: _checkpoint(architecture_files(case), Encoder)
+    for case in {case.model_type: case for case in GOLDEN_CASES if case.task == "encoder" and not case.not_yet}.values()
 } | {
     f"spm {kind}": Subject({"spm.model": (GOLDENS / f"text_{kind}.model").read_bytes()}, _spm, _segment)  # type: ignore[arg-type]
     for kind in ("unigram_symbols", "bpe_bytes", "characters", "words", "unigram_suffix")

@@ -136,10 +136,9 @@ def _bytes(data: bytes, rng: random.Random) -> bytes:
 
 def _json(data: bytes, rng: random.Random) -> bytes:
     try:
-        value = json.loads(data)
+        return _json_value(json.loads(data), rng)
     except (ValueError, RecursionError):
         raise Unfit from None
-    return _json_value(value, rng)
 
 
 def _json_value(value: Any, rng: random.Random) -> bytes:

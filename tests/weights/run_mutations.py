@@ -136,6 +136,7 @@ def main() -> int:
     options = parser.parse_args()
     faulthandler.enable()
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", "the checkpoint's own settings")  # damage may well name some
     loaded = faults = 0
     with tempfile.TemporaryDirectory() as folder:
         check_sound(Path(folder))

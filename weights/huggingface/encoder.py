@@ -1,5 +1,7 @@
 """Encoders in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint."""
 
+import dataclasses
+
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.spec import ModelSpec, StackSpec
@@ -9,6 +11,8 @@ from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.encoders import find_architecture
 from fastattn.weights.huggingface.encoders.architecture import Architecture
+from fastattn.weights.huggingface.head import read_head, read_labels
+from fastattn.weights.huggingface.tokenizer import read_text
 from fastattn.weights.huggingface.weights import MISFIT, read_weights, stored_precision
 from fastattn.weights.plan import check_parts, make_tensors, plan_tensors
 
@@ -27,26 +31,32 @@ def describe_encoder(
 ) -> tuple[StackSpec, EncoderText]:
     """(spec, text) of ``read_encoder``, without its weights, which may not be downloaded yet (``hub``)."""
     spec = find_architecture(config).spec(config)
-    tokenizer = _read_tokenizer(folder, prefix)
-    limit = spec.positions.limit
-    length = max_length or _stated_length(folder, prefix, limit)
-    return spec, EncoderText(tokenizer=tokenizer, max_length=min(length, limit) if limit else length)
+    return spec, read_text(folder, prefix, config, spec, max_length)
 
 
 def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, text: EncoderText) -> Checkpoint:
-    """The encoder of ``describe_encoder``, perhaps with another text, with its weights."""
+    """The encoder of ``describe_encoder``, perhaps with another text, with its weights, and its head if it has one."""
     architecture = find_architecture(config)
     stored, where = read_weights(folder, prefix)
-    stored = _named_as_today(stored, architecture)
+    stored = _named_as_today(stored, architecture, config)
+    own = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
     # More layers than tensors are refused before their names fill memory; some share theirs.
-    if spec.layers > len(stored) and architecture.numbers is None:
+    if spec.layers > len(own) and architecture.numbers is None:
         raise CheckpointError(
-            f"{config.where}: there should be {spec.layers} layers, but {where} has {len(stored)} tensors"
+            f"{config.where}: there should be {spec.layers} layers, but {where} has {len(own)} tensors"
         )
     model = ModelSpec("encoder", spec)
     numbers = None if architecture.numbers is None else {"encoder": architecture.numbers(config)}
     parts = plan_tensors(architecture.table(config, spec), model, numbers)
-    check_parts(parts, stored, where, MISFIT)
+    check_parts(parts, own, where, MISFIT)
+    headless = ""
+    try:
+        head, head_parts = read_head(config, architecture.heads, spec, stored, where)
+        text = read_labels(config, architecture.heads, text)
+    except CheckpointError as error:  # the encoder may be all that is wanted
+        headless = str(error)
+    else:
+        model, parts = dataclasses.replace(model, head=head), parts | head_parts
     return Checkpoint(
         spec=model,
         tensors=make_tensors(parts, stored),
@@ -55,39 +65,21 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
         format="huggingface",
         details={"model type": config.string("model_type")},
         files=tuple(folder.used),
+        headless=headless,
     )
 
 
-def _named_as_today(stored: dict[str, StoredTensor], architecture: Architecture) -> dict[str, StoredTensor]:
-    """The tensors that the encoder needs, by current names."""
+def _named_as_today(
+    stored: dict[str, StoredTensor], architecture: Architecture, config: JsonObject
+) -> dict[str, StoredTensor]:
+    """The tensors by current names."""
     named: dict[str, StoredTensor] = {}
     for theirs, tensor in stored.items():
         name = architecture.current_name(theirs)
-        if name is None:
-            continue
-        if name in named:
+        if name in named and architecture.needs(name, config):
             raise CheckpointError(f"{tensor.where}: {name} is given twice, with and without a prefix or an old name")
         named[name] = tensor
     for name, twin in architecture.twins.items():
         if twin in named:
             named.setdefault(name, named.pop(twin))
     return named
-
-
-def _read_tokenizer(folder: Folder, prefix: str) -> bytes:
-    # sentence-transformers stores it in the transformer module's folder, old versions sometimes only at the top.
-    for name in (prefix + "tokenizer.json", "tokenizer.json"):
-        if folder.contains(name):
-            return bytes(folder.read(name))
-    raise CheckpointError(
-        f"{folder.where(prefix + 'tokenizer.json')}: no such file; save the model with a fast tokenizer"
-    )
-
-
-def _stated_length(folder: Folder, prefix: str, limit: int) -> int:
-    """The tokenizer's model_max_length, which is huge if there is no limit; ``limit`` where it says nothing."""
-    limit = limit or 2**31 - 1
-    if not folder.contains(prefix + "tokenizer_config.json"):
-        return limit
-    config = read_object(folder, prefix + "tokenizer_config.json")
-    return config.integer("model_max_length", limit, minimum=1)

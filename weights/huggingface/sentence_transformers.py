@@ -14,6 +14,7 @@ from fastattn.text_spec import EncoderText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_json, read_object, shorten
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.huggingface.encoder import describe_encoder, read_described
+from fastattn.weights.huggingface.head import torch_activation
 from fastattn.weights.huggingface.weights import read_weights
 
 DESCRIPTION = "sentence-transformers folder (modules.json)"
@@ -51,6 +52,11 @@ DENSE_ACTIVATIONS = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
 }
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+# What a transformer is for -> what it is called that it gives, and transformers' name of that.
+OUTPUTS = {
+    "feature-extraction": ("token_embeddings", "last_hidden_state"),
+    "sequence-classification": ("scores", "logits"),
+}
 
 
 def recognize(path: Path) -> bool:
@@ -67,7 +73,9 @@ def read_folder(folder: Folder) -> Checkpoint:
     modules = _read_modules(folder)
     prefix = modules[0][1]
     config = read_object(folder, prefix + "config.json")
-    spec, text = _describe_transformer(folder, prefix, config)
+    classifies, spec, text = _describe_transformer(folder, prefix, config)
+    if classifies != (len(modules) == 1):
+        raise _wrong_order(folder, modules)
     width = spec.width
     text = _read_prompts(folder, text)
     for kind, place in modules[1:]:
@@ -95,15 +103,17 @@ def _read_modules(folder: Folder) -> list[tuple[str, str]]:
         modules.append(module)
     kinds = [kind for kind, _ in modules]
     dense = kinds.count("Dense")
-    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in (
-        ["Dense"] * dense,
-        ["Dense"] * dense + ["Normalize"],
-    ):
-        raise CheckpointError(
-            f"{where}: modules should be Transformer, Pooling, any number of Dense, perhaps Normalize; they are"
-            f" {', '.join(kinds) or 'none'}"
-        )
+    ends = (["Dense"] * dense, ["Dense"] * dense + ["Normalize"])
+    if kinds != ["Transformer"] and (kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ends):
+        raise _wrong_order(folder, modules)
     return modules
+
+
+def _wrong_order(folder: Folder, modules: list[tuple[str, str]]) -> CheckpointError:
+    return CheckpointError(
+        f"{folder.where('modules.json')}: modules should be Transformer, Pooling, any number of Dense, perhaps "
+        f"Normalize, or a classifying Transformer alone; they are {', '.join(kind for kind, _ in modules) or 'none'}"
+    )
 
 
 def _module_class(entry: JsonObject) -> str:
@@ -116,23 +126,25 @@ def _module_class(entry: JsonObject) -> str:
     return kind
 
 
-def _describe_transformer(folder: Folder, prefix: str, encoder: JsonObject) -> tuple[StackSpec, EncoderText]:
-    """(spec, text) of the transformer; ``encoder`` is its config.json."""
+def _describe_transformer(folder: Folder, prefix: str, encoder: JsonObject) -> tuple[bool, StackSpec, EncoderText]:
+    """(whether its head's numbers are wanted, spec, text) of the transformer; ``encoder`` is its config.json."""
     name = next((name for name in TRANSFORMER_CONFIGS if folder.contains(prefix + name)), None)
     if name is None:
-        return describe_encoder(folder, prefix, encoder)
+        return False, *describe_encoder(folder, prefix, encoder)
     config = read_object(folder, prefix + name)
     task = config.string("transformer_task", "feature-extraction")
-    if task != "feature-extraction":
+    if task not in OUTPUTS:
         raise CheckpointError(f"{config.where}: transformer_task {shorten(task)} is not supported")
-    if config.string("module_output_name", "token_embeddings") != "token_embeddings":
-        raise config.error("module_output_name", "'token_embeddings'", config.values["module_output_name"])
-    output = config.nested("modality_config").nested("text").string("method_output_name", "last_hidden_state")
-    if output != "last_hidden_state":
-        raise CheckpointError(f"{config.where}: method_output_name should be 'last_hidden_state', is {shorten(output)}")
+    features, output = OUTPUTS[task]
+    if config.string("module_output_name", features) != features:
+        raise config.error("module_output_name", f"'{features}'", config.values["module_output_name"])
+    found = config.nested("modality_config").nested("text").string("method_output_name", output)
+    if found != output:
+        raise CheckpointError(f"{config.where}: method_output_name should be '{output}', is {shorten(found)}")
     limit = config.integer("max_seq_length", minimum=1) if config.has("max_seq_length") else None
     spec, text = describe_encoder(folder, prefix, encoder, limit)
-    return spec, dataclasses.replace(text, lowercase=config.boolean("do_lower_case", False))
+    text = dataclasses.replace(text, lowercase=config.boolean("do_lower_case", False))
+    return task == "sequence-classification", spec, text
 
 
 def _read_pooling(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
@@ -194,13 +206,13 @@ def _shapes(shapes: dict[str, tuple[int, ...]]) -> str:
 
 
 def _read_prompts(folder: Folder, text: EncoderText) -> EncoderText:
-    """``text`` with prompts, default prompt and similarity of config_sentence_transformers.json, if it exists."""
+    """``text`` with the prompts, similarity and activation of config_sentence_transformers.json, if it exists."""
     if not folder.contains("config_sentence_transformers.json"):
         return text
     config = read_object(folder, "config_sentence_transformers.json")
     kind = config.string("model_type", "SentenceTransformer")
-    if kind != "SentenceTransformer":
-        raise CheckpointError(f"{config.where}: model_type should be 'SentenceTransformer', is {shorten(kind)}")
+    if kind not in ("SentenceTransformer", "CrossEncoder"):
+        raise config.error("model_type", "'SentenceTransformer' or 'CrossEncoder'", kind)
     prompts: dict[str, Any] = config.nested("prompts").values
     prompts = {name: "" if prompt is None else prompt for name, prompt in prompts.items()}
     if not all(map(is_text, prompts.values())):
@@ -211,7 +223,8 @@ def _read_prompts(folder: Folder, text: EncoderText) -> EncoderText:
     similarity = config.string("similarity_fn_name", "cosine")
     if similarity not in SIMILARITIES:
         raise config.error("similarity_fn_name", f"one of {', '.join(SIMILARITIES)}", similarity)
-    return dataclasses.replace(text, prompts=prompts, default_prompt=default, similarity=similarity)
+    scores = torch_activation(config, "activation_fn")
+    return dataclasses.replace(text, prompts=prompts, default_prompt=default, similarity=similarity, scores=scores)
 
 
 READERS: dict[str, Callable[[Folder, str, EncoderText, int], tuple[EncoderText, int]]] = {

@@ -14,8 +14,8 @@ MULTIPLIER, INPUT_SCALE, INPUT_FACTORS = ".multiplier", ".input_scale", ".input_
 
 
 def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether it is a linear weight or an embedding table: only these are stored at fewer bits."""
-    return name.endswith(".weight") and len(shape) == 2
+    """Whether it is a linear weight or an embedding table: only these are stored at fewer bits; no head's are."""
+    return name.endswith(".weight") and len(shape) == 2 and not name.startswith("head.")
 
 
 @dataclass(frozen=True)

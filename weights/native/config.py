@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import ModelSpec, StackSpec
-from fastattn.text_spec import EncoderText, TranslationText
+from fastattn.spec import ModelSpec, Rotary, StackSpec
+from fastattn.text_spec import PROBABILITIES, SCORES, TRUNCATION_SIDES, EncoderText, TranslationText
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.containers.plain_data import from_plain
 from fastattn.weights.folder import Folder
@@ -112,6 +112,8 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
         problems += _faults(config)
     if text is not None:
         problems += _text_faults(text)
+    if config is not None and isinstance(text, EncoderText):
+        problems += _head_faults(config.model, text)
     if config is None or text is None or problems:
         raise CheckpointError(f"{values.where}: {'; '.join(dict.fromkeys(problems))}")
     return config, text
@@ -169,12 +171,19 @@ def _stack_faults(stack: StackSpec) -> list[str]:
     faults = [f"positions.{name} should not be negative" for name in counts if getattr(positions, name) < 0]
     if not (-stack.layers <= alignment.layer < stack.layers and 0 <= alignment.heads <= heads):
         faults.append(f"alignment.layer and alignment.heads do not fit {stack.layers} layers of {heads} heads")
-    rotary, width = positions.rotary, stack.attention.head_width
-    if rotary is not None:
-        if rotary.width % 2 or not 2 <= rotary.width <= width:
-            faults.append(f"positions.rotary.width should be even, from 2 to the head's {width}, is {rotary.width}")
-        if not (np.float32(rotary.base) > 0 and np.float32(rotary.scale) > 0):
-            faults.append("positions.rotary.base and positions.rotary.scale should be above zero")
+    local = stack.local.rotary if stack.local is not None else None
+    for name, rotary in (("positions", positions.rotary), ("local", local)):
+        if rotary is not None:
+            faults += _rotary_faults(f"{name}.rotary", rotary, stack.attention.head_width)
+    return faults
+
+
+def _rotary_faults(name: str, rotary: Rotary, width: int) -> list[str]:
+    faults = []
+    if rotary.width % 2 or not 2 <= rotary.width <= width:
+        faults.append(f"{name}.width should be even, from 2 to the head's {width}, is {rotary.width}")
+    if not (np.float32(rotary.base) > 0 and np.float32(rotary.scale) > 0):
+        faults.append(f"{name}.base and {name}.scale should be above zero")
     return faults
 
 
@@ -183,6 +192,21 @@ def _text_faults(text: Text) -> list[str]:
     if isinstance(text, EncoderText):
         if text.max_length < 1:
             faults.append(f"text.max_length should be at least 1, is {text.max_length}")
+        if text.truncation_side not in TRUNCATION_SIDES:
+            sides = ", ".join(TRUNCATION_SIDES)
+            faults.append(f"text.truncation_side should be one of {sides}, is {shorten(text.truncation_side)}")
         if text.default_prompt is not None and text.default_prompt not in text.prompts:
             faults.append(f"text.default_prompt {shorten(text.default_prompt)} is none of the prompts")
+    return faults
+
+
+def _head_faults(model: ModelSpec, text: EncoderText) -> list[str]:
+    faults = []
+    if text.labels and (model.head is None or model.head.outputs != len(text.labels)):
+        faults.append(f"text.labels should be as many as the head's outputs, are {len(text.labels)}")
+    for name, known in (("probabilities", PROBABILITIES), ("scores", ("", *SCORES))):
+        if getattr(text, name) not in known:
+            faults.append(
+                f"text.{name} should be one of {', '.join(filter(None, known))}, is {shorten(getattr(text, name))}"
+            )
     return faults

@@ -71,7 +71,9 @@ def write(
 
 def weight_bytes(checkpoint: Checkpoint, precision: str) -> int:
     """The bytes of the weights in a file of this precision, without its header; tied weights once."""
-    distinct = {id(tensor): (name, tensor) for name, tensor in checkpoint.tensors.items()}
+    distinct: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in checkpoint.tensors.items():
+        distinct.setdefault(id(tensor), (name, tensor))  # the name that it is stored under
     matrices = [tensor for name, tensor in distinct.values() if is_matrix(name, tensor.shape)]
     rows = sum(tensor.shape[0] for tensor in matrices) if precision == "int8" else 0
     elements = sum(tensor.size for tensor in matrices)

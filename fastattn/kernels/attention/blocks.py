@@ -33,7 +33,7 @@ from fastattn.kernels.attention.masks import (
     seen_here,
     state_of_tile,
 )
-from fastattn.kernels.attention.products import prepare_keys, prepare_queries, score_keys
+from fastattn.kernels.attention.products import prepare_keys, prepare_queries, prepare_rows, score_keys
 from fastattn.kernels.attention.rows import scale_row, widened, write_row
 from fastattn.kernels.attention.scores import (
     LN_2,
@@ -89,7 +89,7 @@ def scratch_size(limit: int, width: int, value_width: int, narrow: bool) -> int:
 def cut_scratch(scratch, limit, width, value_width):
     """The addresses in a thread's scratch of: packed keys, packed values, a tile's scores; totals, sums, queries, first
     keys and stops, maxima of a block's rows; new maxima of a tile's rows; bytes of what these see; indices; rows of
-    narrow numbers as float32."""
+    narrow numbers as float32, or what disentangled attention keeps."""
     columns = columns_of(value_width)
     values = scratch + KEYS * columns_of(width) * 4
     scores = values + KEYS * columns * 4
@@ -195,7 +195,7 @@ def attend_tile(
     ranged     whether there are rows that do not see all keys
     finishing  whether more than that is done to the products
     """
-    keys, values, scores, totals, sums, rows, ranges, tops, new_tops, seen, indices, _ = places
+    keys, values, scores, totals, sums, rows, ranges, tops, new_tops, seen, indices, more = places
     front, stop, every = 0, here, True
     if ranged:
         front, stop, every = seen_by_tile(ranges, tile, s, here, sinks)
@@ -212,7 +212,8 @@ def attend_tile(
         prefetch_values(table, value[0] + (s + front) * value[1], value[1], value_width)
         multiply_keys_of_few(table, rows + i * width * 4, count, key, s, width, (front, stop), scores)
     else:
-        score_keys(form[5], form[6], rows + i * width * 4, keys, width, front, stop, scores)
+        where, query = (i, block[0] + i, block[0] + block[1] - 1, s), rows + i * width * 4
+        score_keys(form[5], form[6], query, keys, width, front, stop, scores, where, more)
     if finishing or not every or stop < whole:
         span = front, stop, whole
         finish_scores(tile, s, here, span, queries, block, form, mask, masked, outputs, sinks, places)
@@ -328,5 +329,6 @@ def attend_block(table, query, key, value, out, ahead, sentence, block, seen, fo
         for i in range(0, padded, ROWS):
             if s + KEYS >= last:
                 prefetch_ahead(i, ahead, query, key, value, out, sentence, padded)
+            prepare_rows(form[5], form[6], i, padded, block[0] + i, s, here, key, places[11])
             attend_tile(table, (i, i + ROWS), s, here, *what)
     return finish_block(table, out, sentence, block, outputs, sinks, places)

@@ -1,11 +1,13 @@
-"""What a score is made of, known when the kernel is compiled: dot products, or additive attention's sums.
+"""What a score is made of, known when the kernel is compiled by the type of ``product`` and ``details``:
 
-``product`` is 0 for dot products, which are multiplied by the scale's factor; or an array, for its type alone,
-of additive attention's ``vector_factors``: their queries and keys are exponentials where a head's flag says so.
+dot products            0, which are multiplied by the scale's factor
+additive attention      [H, D + 1] of ``vector_factors``; flags_BH: whether a head's queries and keys are exponentials
+disentangled attention  the tables and the layout of ``PackedDistances``: dot products, and more of them
 """
 
 from numba import types
 
+from fastattn.kernels.attention.distance_tile import STRIP, add_distances, distances_of_head, write_strip
 from fastattn.kernels.attention.tiles import multiply_keys
 from fastattn.runtime.jit import inner_by_type
 from fastattn.simd.vector import address
@@ -16,8 +18,8 @@ def is_dot(product):
     raise NotImplementedError("compiled code only")
 
 
-def head_factors(product, flags_BH, b, h):
-    """(address of a head's factors, whether its queries and keys are exponentials)."""
+def head_factors(product, details, b, h):
+    """A head's part: of additive attention (address of its factors, whether its queries and keys are exponentials)."""
     raise NotImplementedError("compiled code only")
 
 
@@ -31,9 +33,21 @@ def prepare_keys(product, head, keys, count, width):
     raise NotImplementedError("compiled code only")
 
 
-def score_keys(product, head, query, keys, width, front, stop, score):
-    """Write the scores of a tile's rows and the packed keys ``front`` to ``stop``, as ``multiply_keys`` does."""
+def prepare_rows(product, head, i, padded, t, s, here, key, scratch):
+    """Compute what the tiles of a strip of rows, the block's from i on and queries from t on, take from ``scratch``."""
     raise NotImplementedError("compiled code only")
+
+
+def score_keys(product, head, query, keys, width, front, stop, score, place, scratch):
+    """Write the scores of a tile's rows and the packed keys ``front`` to ``stop``, as ``multiply_keys`` does.
+
+    place  the first row's number in the block; its query, the block's last query, the first packed key
+    """
+    raise NotImplementedError("compiled code only")
+
+
+def _is_disentangled(product):
+    return product.ndim == 3
 
 
 @inner_by_type(is_dot)
@@ -42,11 +56,16 @@ def _is_dot(product):
 
 
 @inner_by_type(head_factors)
-def _head_factors(product, flags_BH, b, h):
-    def of_head(product, flags_BH, b, h):
-        return address(product) + h * product.shape[1] * 4, flags_BH[b, h] != 0
+def _head_factors(product, details, b, h):
+    if isinstance(product, types.Integer):
+        return lambda product, details, b, h: (0, False)
+    if _is_disentangled(product):
+        return lambda product, details, b, h: distances_of_head(product, details, h)
 
-    return (lambda product, flags_BH, b, h: (0, False)) if isinstance(product, types.Integer) else of_head
+    def of_head(product, details, b, h):
+        return address(product) + h * product.shape[1] * 4, details[b, h] != 0
+
+    return of_head
 
 
 # The tiles of additive attention are imported where it is: every start imports this.
@@ -54,7 +73,7 @@ def _head_factors(product, flags_BH, b, h):
 
 @inner_by_type(prepare_queries)
 def _prepare_queries(product, head, rows, count):
-    if isinstance(product, types.Integer):
+    if isinstance(product, types.Integer) or _is_disentangled(product):
         return lambda product, head, rows, count: None
     from fastattn.kernels.attention.additive_tile import exponentiate
 
@@ -67,7 +86,7 @@ def _prepare_queries(product, head, rows, count):
 
 @inner_by_type(prepare_keys)
 def _prepare_keys(product, head, keys, count, width):
-    if isinstance(product, types.Integer):
+    if isinstance(product, types.Integer) or _is_disentangled(product):
         return lambda product, head, keys, count, width: None
     from fastattn.kernels.attention.additive_tile import exponentiate_keys
 
@@ -78,17 +97,36 @@ def _prepare_keys(product, head, keys, count, width):
     return run
 
 
+@inner_by_type(prepare_rows)
+def _prepare_rows(product, head, i, padded, t, s, here, key, scratch):
+    if isinstance(product, types.Integer) or not _is_disentangled(product):
+        return lambda product, head, i, padded, t, s, here, key, scratch: None
+
+    def run(product, head, i, padded, t, s, here, key, scratch):
+        if head[1] != 0 and i % STRIP == 0:
+            write_strip(head, i, padded, t, s, here, key, scratch)
+
+    return run
+
+
 @inner_by_type(score_keys)
-def _score_keys(product, head, query, keys, width, front, stop, score):
+def _score_keys(product, head, query, keys, width, front, stop, score, place, scratch):
     if isinstance(product, types.Integer):
 
-        def multiply(product, head, query, keys, width, front, stop, score):
+        def multiply(product, head, query, keys, width, front, stop, score, place, scratch):
             multiply_keys(query, keys, width, front, stop, score)
 
         return multiply
+    if _is_disentangled(product):
+
+        def multiply_more(product, head, query, keys, width, front, stop, score, place, scratch):
+            multiply_keys(query, keys, width, front, stop, score)
+            add_distances(head, place, query, front, stop, score, scratch)
+
+        return multiply_more
     from fastattn.kernels.attention.additive_tile import add_keys
 
-    def add(product, head, query, keys, width, front, stop, score):
+    def add(product, head, query, keys, width, front, stop, score, place, scratch):
         add_keys(query, keys, width, front, stop, score, head[0], head[1])
 
     return add

@@ -47,13 +47,13 @@ def score_form(
     position_bias: PositionBias | None = None,
     sinks_H: np.ndarray | None = None,
     function: Any = NO_FUNCTION,
-    additive: tuple[Any, np.ndarray] = DOT,
+    product: tuple[Any, np.ndarray] = DOT,
 ) -> tuple:
     """(factor of products, their cap or 0, bias and its steps, slopes_H, table_HL, whether positions count from the
-    start, sinks_H times log2(e), function; additive attention's ``vector_factors``, the scale then being 1 / log2(e),
-    and which heads have exponentials), for kernels; arrays may be empty."""
+    start, sinks_H times log2(e), function; ``product`` and ``details`` of products.py, the scale of additive attention
+    being 1 / log2(e)), for kernels; arrays may be empty."""
     others = bias_BHTS is not None or position_bias is not None or sinks_H is not None
-    if not others and function is NO_FUNCTION and additive is DOT:
+    if not others and function is NO_FUNCTION and product is DOT:
         return _plain_form(heads.width, heads.scale, heads.softcap)
     position_bias = position_bias or PositionBias()
     bias, steps = (NO_ARRAY, NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
@@ -66,7 +66,7 @@ def score_form(
         int(position_bias.from_start),
         NO_ARRAY if sinks_H is None else sinks_H * np.float32(LOG2_E),
         function,
-        *additive,
+        *product,
     )
 
 

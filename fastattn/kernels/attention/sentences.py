@@ -27,11 +27,12 @@ from numba import prange
 from fastattn.functions.rows import NO_FUNCTION
 from fastattn.heads import Heads
 from fastattn.kernels.attention.blocks import attend_block, cut_scratch, scratch_size
+from fastattn.kernels.attention.distance_tile import PackedDistances, scratch_floats
 from fastattn.kernels.attention.few import FEW
 from fastattn.kernels.attention.masks import seen_by
 from fastattn.kernels.attention.memory import Laid
 from fastattn.kernels.attention.products import head_factors, is_dot
-from fastattn.kernels.attention.scores import aligned, score_form, score_form_of
+from fastattn.kernels.attention.scores import DOT, aligned, score_form, score_form_of
 from fastattn.kernels.attention.tiles import ROWS
 from fastattn.position_bias import PositionBias
 from fastattn.runtime.jit import inner, kernel
@@ -251,10 +252,12 @@ def attend_laid(laid: Laid, N: int, heads: Heads, seen: tuple, mask: tuple, form
     return invalid_P
 
 
-def _shape_and_scratch(N: int, heads: Heads, narrow: bool) -> tuple[tuple[int, ...], np.ndarray, np.ndarray]:
+def _shape_and_scratch(
+    N: int, heads: Heads, narrow: bool, more: int = 0
+) -> tuple[tuple[int, ...], np.ndarray, np.ndarray]:
     parts = current_threads()
     shape, floats = _shape_of(N, heads, narrow, parts)
-    return shape, np.empty((parts, floats), np.float32), np.empty(parts, np.int64)
+    return shape, np.empty((parts, floats + more), np.float32), np.empty(parts, np.int64)
 
 
 @lru_cache(1024)  # a model's layers, and the steps and sentences of one length, ask for the same
@@ -291,6 +294,7 @@ def attention(
     sinks: int = 0,
     bias_BHTS: np.ndarray | None = None,
     position_bias: PositionBias | None = None,
+    distances: PackedDistances | None = None,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
     """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = query heads * value width.
@@ -301,6 +305,7 @@ def attention(
                   any, the earlier keys below ``sinks`` (Xiao 2023); None: all keys.
     bias_BHTS     added after the scale; axes of length one are broadcast; -inf hides a key.
     position_bias  added too; a query's position is its index in its sentence. Arrays are C-contiguous.
+    distances     disentangled attention (He 2021), see ``pack_distances``; each query head has a key head of its own.
     weights_BHTS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
     A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
     """
@@ -312,8 +317,9 @@ def attention(
         weights_BHTS.fill(0)
         outputs = weights_BHTS, *NO_OUTPUTS[1:]
     seen = (NO_RANGES if seen_N2 is None else seen_N2), sinks
-    form = score_form(heads, bias_BHTS, position_bias)
-    shape, scratch_PN, invalid_P = _shape_and_scratch(N, heads, False)
+    form = score_form(heads, bias_BHTS, position_bias, product=DOT if distances is None else distances)
+    more = 0 if distances is None else scratch_floats(heads.width)
+    shape, scratch_PN, invalid_P = _shape_and_scratch(N, heads, False, more)
     arrays, starts = (query_NE, key_ME, value_ME, out_NF), (query_starts_B1, key_starts_B1)
     attend(arrays, steps, starts, shape, seen, NO_MASK, form, outputs, scratch_PN, invalid_P)
     return out_NF

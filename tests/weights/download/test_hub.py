@@ -113,6 +113,9 @@ def test_only_what_is_read_is_needed() -> None:
     assert found is not None and found.weights == ["0_Transformer/model.safetensors"]
     beside = ["config.json", "shared_vocabulary.json", "vmap.txt"]
     assert needed([*beside, "model.bin"]) == Needed("ctranslate2", beside, ["model.bin"])
+    older = ["added_tokens.json", "merges.txt", "spiece.model", "spm.model", "special_tokens_map.json", "vocab.txt"]
+    found = needed(["config.json", "model.safetensors", *older, "vocab.bpe"])
+    assert found == Needed("huggingface", sorted(["config.json", *older]), ["model.safetensors"])
     assert needed(["a.argosmodel", "README.md"]) == Needed("argos", ["README.md"], ["a.argosmodel"])
     assert needed(["a.argosmodel", "b.argosmodel"]) is None
 

@@ -11,7 +11,7 @@ from fastattn.weights.native.config import FIRST_NAMES
 from tests.models.specs import PARTS
 from tests.models.tiny_models import VARIETIES as TINY
 from tests.models.tiny_models import random_checkpoint
-from tests.weights.native.folders import converted, edit, refusal
+from tests.weights.native.folders import converted, edit, encoder_model, refusal
 
 
 def test_another_version_is_refused(folder: Path) -> None:
@@ -129,6 +129,12 @@ def test_each_wrong_field_is_named(folder: Path, place: tuple[str, ...], value: 
 
     edit(folder, change)
     assert fault in refusal(folder)
+
+
+def test_an_unknown_truncation_side_is_named(tmp_path: Path) -> None:
+    folder = converted(read(encoder_model(tmp_path / "model")), tmp_path / "out", "float32")
+    edit(folder, lambda config: config["text"].update(truncation_side="top"))
+    assert "text.truncation_side should be one of right, left, is 'top'" in refusal(folder)
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,14 @@ import pytest
 from fastattn.checkpoint import Checkpoint
 from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import bfloat16_bits
+from fastattn.spec import Convolution, Disentangled, LocalSpec, ModelSpec, Rotary
 from fastattn.text_spec import EncoderText, TranslationText
 from fastattn.weights import read
 from fastattn.weights.containers.json_file import is_text
 from fastattn.weights.containers.safetensors import ALIGNMENT, NewTensor, write_tensors
 from fastattn.weights.native.arrays import is_matrix
+from tests.models.encoder_cases import make_tensors
+from tests.models.specs import stack_spec
 from tests.models.tiny_models import random_checkpoint
 from tests.weights.ctranslate2 import writer
 from tests.weights.native.folders import converted, encoder_model, shortlisted, translation_model
@@ -89,6 +92,7 @@ def test_a_shortlist_comes_back(tmp_path: Path, precision: str) -> None:
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_an_encoder_comes_back(tmp_path: Path, precision: str) -> None:
     original = read(encoder_model(tmp_path / "model"))
+    original.text = dataclasses.replace(original.text, truncation_side="left")
     again = check_same(original, converted(original, tmp_path / "out", precision), precision)
     before, after = original.text, again.text
     assert isinstance(before, EncoderText) and isinstance(after, EncoderText)
@@ -102,6 +106,56 @@ def test_an_encoder_comes_back(tmp_path: Path, precision: str) -> None:
         np.testing.assert_array_equal(weight_again, weight)  # a dense layer's rounding would be all of the vector's
         np.testing.assert_array_equal(bias_again, bias)
         assert activation_again == activation
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_an_encoder_with_local_layers_types_and_norms_of_heads_comes_back(tmp_path: Path, precision: str) -> None:
+    stack = stack_spec(
+        layers=2,
+        width=12,
+        heads=2,
+        key_heads=1,
+        head_width=6,
+        head_norms=True,
+        inner_width=10,
+        vocabulary=7,
+        norm="rms",
+        output_norms=True,
+        positions="rotary",
+        rotary=Rotary(6, interleaved=False),
+        local=LocalSpec((1,), before=3, after=2, rotary=Rotary(4, base=50.0)),
+        causal=True,
+        token_types=2,
+        embedding_width=8,
+    )
+    spec = ModelSpec("encoder", stack)
+    original = Checkpoint(spec, make_tensors(spec, 3), EncoderText(b"{}", max_length=9))
+    again = check_same(original, converted(original, tmp_path / "out", precision), precision)
+    assert again.spec.encoder is not None and again.spec.encoder.local == stack.local
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_an_encoder_with_disentangled_attention_and_a_convolution_comes_back(tmp_path: Path, precision: str) -> None:
+    stack = stack_spec(
+        layers=1,
+        width=12,
+        heads=2,
+        key_heads=2,
+        head_width=6,
+        inner_width=10,
+        vocabulary=7,
+        embedding_norm=True,
+        positions="disentangled",
+        relative_buckets=4,
+        relative_max_distance=20,
+        disentangled=Disentangled(to_content=False, norm=True),
+        embedding_width=8,
+        norm_after_projection=True,
+        convolution=Convolution(3, "gelu"),
+    )
+    spec = ModelSpec("encoder", stack)
+    original = Checkpoint(spec, make_tensors(spec, 3), EncoderText(b"{}", max_length=9))
+    check_same(original, converted(original, tmp_path / "out", precision), precision)
 
 
 def test_numbers_that_are_int8_already_are_kept(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ ENCODERS = {
     "albert": "fastattn.weights.huggingface.encoders.albert",
     "bert": "fastattn.weights.huggingface.encoders.bert",
     "camembert": "fastattn.weights.huggingface.encoders.roberta",
+    "deberta-v2": "fastattn.weights.huggingface.encoders.deberta",
     "distilbert": "fastattn.weights.huggingface.encoders.distilbert",
     "electra": "fastattn.weights.huggingface.encoders.electra",
     "gemma3_text": "fastattn.weights.huggingface.encoders.gemma3",

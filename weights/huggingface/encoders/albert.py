@@ -7,6 +7,7 @@ from fastattn.spec import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import MOST_LAYERS, Architecture, count_layers
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, OLD_NORM_ENDS, bert_spec
+from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
 from fastattn.weights.plan import Part, of
 
 LAYER = "encoder.albert_layer_groups.#"  # a group and one of its layers
@@ -20,6 +21,14 @@ TABLE = EMBEDDING | {
     "encoder.layers.#.feed_forward.inner.*": of(f"{LAYER}.ffn.*"),
     "encoder.layers.#.feed_forward.outer.*": of(f"{LAYER}.ffn_output.*"),
     "encoder.layers.#.feed_forward.norm.*": of(f"{LAYER}.full_layer_layer_norm.*"),
+}
+
+PREDICTIONS = masked_head("predictions.dense", "predictions.LayerNorm", "predictions.decoder", "predictions.bias")
+HEADS = {
+    SEQUENCE: dense_head("first", "pooler", "classifier", "tanh"),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: PREDICTIONS,
+    "ForPreTraining": PREDICTIONS,
 }
 
 
@@ -49,5 +58,5 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
 
 
 ARCHITECTURE = Architecture(
-    _spec, _table, ("albert.",), (*IGNORED, "pooler.", "predictions.", "sop_classifier."), _groups, OLD_NORM_ENDS
+    _spec, _table, ("albert.",), (*IGNORED, "pooler.", "predictions.", "sop_classifier."), _groups, OLD_NORM_ENDS, HEADS
 )

@@ -4,12 +4,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import AttentionSpec, Rotary, StackSpec
+from fastattn.spec import AttentionSpec, HeadSpec, Rotary, StackSpec
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.weights import ACTIVATIONS
 from fastattn.weights.plan import Part
 
 MOST_LAYERS = 1024  # beyond any encoder: lists of layers are made before the tensors are counted
+
+
+@dataclass(frozen=True)
+class Head:
+    """What follows an encoder in a Hugging Face directory.
+
+    spec      (config.json, its stack, how many labels config.json has) -> the head
+    table     (config.json, its stack) -> where its tensors come from, whose names have no prefix
+    labelled  whether it gives a number for each label of config.json
+    """
+
+    spec: Callable[[JsonObject, StackSpec, int], HeadSpec]
+    table: Callable[[JsonObject, StackSpec], Mapping[str, Part]]
+    labelled: bool = True
 
 
 @dataclass(frozen=True)
@@ -22,7 +36,9 @@ class Architecture:
     ignored   beginnings of the names of tensors that do not affect the last hidden states
     numbers   (config.json) -> what each layer has in the file in place of its number; None: its number
     renamed   old name's end -> the current one
+    heads     the end of a class's name in ``architectures`` -> its head
     twins     name -> that under which some files have the same tensor, or have it too
+    unused    (config.json) -> more beginnings to be ignored, of tensors that its settings leave out
     """
 
     spec: Callable[[JsonObject], StackSpec]
@@ -31,16 +47,22 @@ class Architecture:
     ignored: tuple[str, ...] = ()
     numbers: Callable[[JsonObject], list[str]] | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
+    heads: Mapping[str, Head] = field(default_factory=dict)
     twins: Mapping[str, str] = field(default_factory=dict)
+    unused: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
 
-    def current_name(self, name: str) -> str | None:
-        """A tensor's name without a prefix, old ends replaced; None if the encoder does not need the tensor."""
+    def current_name(self, name: str) -> str:
+        """A tensor's name without a prefix, old ends replaced."""
         for prefix in self.prefixes:
             name = name.removeprefix(prefix)
         for old, new in self.renamed.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new
-        return None if name.startswith(self.ignored) else name
+        return name
+
+    def needs(self, name: str, config: JsonObject) -> bool:
+        """Whether the encoder itself needs the tensor of a current name."""
+        return not name.startswith(self.ignored + self.unused(config))
 
 
 def count_layers(config: JsonObject, name: str = "num_hidden_layers") -> int:

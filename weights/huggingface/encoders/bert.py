@@ -9,6 +9,14 @@ from fastattn.weights.huggingface.encoders.architecture import (
     even_heads,
     refuse,
 )
+from fastattn.weights.huggingface.encoders.heads import (
+    MASKED,
+    SEQUENCE,
+    TOKENS,
+    dense_head,
+    linear_head,
+    masked_head,
+)
 from fastattn.weights.plan import Part, of
 
 LAYERS = {
@@ -33,6 +41,19 @@ EMBEDDING = {
 IGNORED = ("embeddings.position_ids", "embeddings.token_type_ids", "pooler.", "cls.", "classifier.", "qa_outputs.")
 # TensorFlow's names of a norm's weights, which early conversions kept.
 OLD_NORM_ENDS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+
+PREDICTIONS = masked_head(
+    "cls.predictions.transform.dense",
+    "cls.predictions.transform.LayerNorm",
+    "cls.predictions.decoder",
+    "cls.predictions.bias",
+)
+HEADS = {
+    SEQUENCE: dense_head("first", "pooler.dense", "classifier", "tanh"),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: PREDICTIONS,
+    "ForPreTraining": PREDICTIONS,
+}
 
 
 def bert_spec(config: JsonObject, skipped: int = 0, positions: str = "absolute") -> StackSpec:
@@ -59,4 +80,4 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return LAYERS | EMBEDDING
 
 
-ARCHITECTURE = Architecture(bert_spec, _table, ("bert.",), IGNORED, renamed=OLD_NORM_ENDS)
+ARCHITECTURE = Architecture(bert_spec, _table, ("bert.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS)

@@ -4,6 +4,7 @@ from fastattn.spec import FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture, activation, count_layers, even_heads
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING
+from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
 from fastattn.weights.plan import Part, of
 
 LAYERS = {
@@ -20,6 +21,12 @@ LAYERS = {
 }
 # Sinusoids are stored like learned positions.
 IGNORED = ("embeddings.position_ids", "pre_classifier.", "classifier.", "qa_outputs.", "vocab_")
+
+HEADS = {
+    SEQUENCE: dense_head("first", "pre_classifier", "classifier", "relu"),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: masked_head("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+}
 
 
 def _spec(config: JsonObject) -> StackSpec:
@@ -38,4 +45,4 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return LAYERS | EMBEDDING
 
 
-ARCHITECTURE = Architecture(_spec, _table, ("distilbert.",), IGNORED)
+ARCHITECTURE = Architecture(_spec, _table, ("distilbert.",), IGNORED, heads=HEADS)

@@ -6,9 +6,17 @@ from fastattn.spec import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
+from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
 from fastattn.weights.plan import Part, of
 
-HEADS = ("discriminator_predictions.", "generator_predictions.", "generator_lm_head.")
+HEAD_NAMES = ("discriminator_predictions.", "generator_predictions.", "generator_lm_head.")
+HEADS = {
+    SEQUENCE: dense_head("first", "classifier.dense", "classifier.out_proj", "gelu"),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: masked_head(
+        "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head", act="gelu"
+    ),
+}
 
 
 def _spec(config: JsonObject) -> StackSpec:
@@ -21,4 +29,4 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return LAYERS | EMBEDDING | {"encoder.embedding_projection.*": of("embeddings_project.*")}
 
 
-ARCHITECTURE = Architecture(_spec, _table, ("electra.",), (*IGNORED, *HEADS), renamed=OLD_NORM_ENDS)
+ARCHITECTURE = Architecture(_spec, _table, ("electra.",), (*IGNORED, *HEAD_NAMES), renamed=OLD_NORM_ENDS, heads=HEADS)

@@ -1,5 +1,7 @@
 """Gemma 3's text stack (Gemma Team 2025), as EmbeddingGemma has it: norms around each sublayer, local layers."""
 
+from dataclasses import replace
+
 from fastattn.spec import FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
@@ -10,7 +12,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     refuse,
     rotary,
 )
-from fastattn.weights.huggingface.encoders.qwen import IGNORED, llama_table, shared_heads
+from fastattn.weights.huggingface.encoders.qwen import HEADS, IGNORED, llama_table, shared_heads
 from fastattn.weights.plan import Part, of
 
 # Its norms multiply by one more than what is stored.
@@ -38,6 +40,9 @@ def _spec(config: JsonObject) -> StackSpec:
         config.integer("sliding_window", 4096, minimum=1),
     )
     reach = window // 2 if both_sides else window - 1
+    near = rotary(config, attention.head_width, 10_000.0, "sliding_attention", "rope_local_base_freq")
+    if not config.has("rope_parameters"):  # the old form's scaling is of the global layers alone
+        near = replace(near, scale=1.0)
     return StackSpec(
         layers=layers,
         width=width,
@@ -61,7 +66,7 @@ def _spec(config: JsonObject) -> StackSpec:
             local_layers(config, layers, lambda i: (i + 1) % every != 0),
             before=reach,
             after=reach if both_sides else 0,
-            rotary=rotary(config, attention.head_width, 10_000.0, "sliding_attention", "rope_local_base_freq"),
+            rotary=near,
         ),
     )
 
@@ -70,4 +75,4 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return llama_table(spec) | NORMS
 
 
-ARCHITECTURE = Architecture(_spec, _table, ("model.",), IGNORED)
+ARCHITECTURE = Architecture(_spec, _table, ("model.",), IGNORED, heads=HEADS)

@@ -10,6 +10,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     refuse,
     rotary,
 )
+from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
 from fastattn.weights.plan import Part, of
 
 TABLE = {
@@ -27,6 +28,12 @@ TABLE = {
     "encoder.layers.#.feed_forward.norm.*": of("encoder.layer.#.mlp_ln.*"),
 }
 IGNORED = ("pooler.", "lm_head.", "classifier.", "rotary_emb.", "embeddings.rotary_emb.")
+
+HEADS = {
+    SEQUENCE: dense_head("first", "pooler.dense", "classifier", "tanh"),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: masked_head("lm_head.dense", "lm_head.norm", "lm_head.decoder", act="gelu"),
+}
 
 
 def _spec(config: JsonObject) -> StackSpec:
@@ -60,6 +67,7 @@ def _rotary(config: JsonObject, width: int) -> Rotary:
     if scaling.string("type", "default") != "ntk":
         default = 160_000.0 if config.string("model_type") == "gte" else 10_000.0
         return rotary(config, width, default)
+    refuse(scaling, mixed_b=None)
     # Its authors' NTK scaling: a base so many times as large, all angles smaller by a root of the factor.
     factor = scaling.number("factor")
     if factor <= 0:
@@ -72,4 +80,4 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return TABLE
 
 
-ARCHITECTURE = Architecture(_spec, _table, ("new.", "gte."), IGNORED)
+ARCHITECTURE = Architecture(_spec, _table, ("new.", "gte."), IGNORED, heads=HEADS)

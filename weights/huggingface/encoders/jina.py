@@ -5,7 +5,7 @@ from dataclasses import replace
 from fastattn.spec import Alibi, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture
-from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
+from fastattn.weights.huggingface.encoders.bert import EMBEDDING, HEADS, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
 from fastattn.weights.plan import Part, of
 
 GATED = {
@@ -36,4 +36,4 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return LAYERS | EMBEDDING | (GATED if spec.feed_forward.gated else {})
 
 
-ARCHITECTURE = Architecture(_spec, _table, ("bert.",), IGNORED, renamed=OLD_NORM_ENDS)
+ARCHITECTURE = Architecture(_spec, _table, ("bert.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS)

@@ -1,16 +1,18 @@
 """ModernBERT (Warner 2024): rotary positions of two bases, local layers between global ones, gates, norms before."""
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec import FeedForwardSpec, HeadSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,
+    Head,
     activation,
     count_layers,
     even_heads,
     local_layers,
     rotary,
 )
+from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, tied_output
 from fastattn.weights.plan import Part, of
 
 TABLE = {
@@ -64,4 +66,50 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return TABLE
 
 
-ARCHITECTURE = Architecture(_spec, _table, ("model.",), ("head.", "decoder.", "classifier."))
+def _head(config: JsonObject, rows: str, outputs: int, bias: bool = True) -> HeadSpec:
+    norms = NormSpec("layer", config.number("norm_eps", 1e-5), config.boolean("norm_bias", False))
+    return HeadSpec(
+        rows,
+        outputs,
+        bias,
+        config.integer("hidden_size", minimum=1),
+        config.boolean("classifier_bias", False),
+        activation(config, "classifier_activation"),
+        norms,
+    )
+
+
+def _sequence_head(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
+    pooling = config.string("classifier_pooling", "cls")
+    if pooling not in ("cls", "mean"):
+        raise config.error("classifier_pooling", "'cls' or 'mean'", pooling)
+    return _head(config, "first" if pooling == "cls" else "mean", labels)
+
+
+def _token_head(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
+    return _head(config, "each", labels)
+
+
+def _masked_head(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
+    return _head(config, "each", spec.vocabulary, config.boolean("decoder_bias", True))
+
+
+def _head_table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+    return HEAD
+
+
+def _masked_table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+    return HEAD | tied_output(config, "decoder", "decoder.bias", "embeddings.tok_embeddings")
+
+
+HEAD = {
+    "head.inner.*": of("head.dense.*"),
+    "head.norm.*": of("head.norm.*"),
+    "head.output.*": of("classifier.*"),
+}
+HEADS = {
+    SEQUENCE: Head(_sequence_head, _head_table),
+    TOKENS: Head(_token_head, _head_table),
+    MASKED: Head(_masked_head, _masked_table, labelled=False),
+}
+ARCHITECTURE = Architecture(_spec, _table, ("model.",), ("head.", "decoder.", "classifier."), heads=HEADS)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from fastattn.spec import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import Architecture
+from fastattn.weights.huggingface.encoders.architecture import Architecture, refuse
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
-from fastattn.weights.huggingface.encoders.roberta import skipped_positions
+from fastattn.weights.huggingface.encoders.roberta import HEADS, skipped_positions
 from fastattn.weights.plan import Part, of
 
 ATTENTION = {
@@ -20,9 +20,9 @@ ATTENTION = {
 
 
 def _spec(config: JsonObject) -> StackSpec:
+    refuse(config, relative_attention_num_buckets=32)  # transformers uses 32 whatever it says
     stack = bert_spec(config, skipped_positions(config))
-    buckets = config.integer("relative_attention_num_buckets", 32, minimum=1)
-    positions = replace(stack.positions, kind="relative", learned=True, buckets=buckets, max_distance=128)
+    positions = replace(stack.positions, kind="relative", learned=True, buckets=32, max_distance=128)
     return replace(stack, positions=positions, token_types=0)
 
 
@@ -31,4 +31,4 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return LAYERS | EMBEDDING | ATTENTION | {"encoder.positions": positions}
 
 
-ARCHITECTURE = Architecture(_spec, _table, ("mpnet.",), (*IGNORED, "lm_head."), renamed=OLD_NORM_ENDS)
+ARCHITECTURE = Architecture(_spec, _table, ("mpnet.",), (*IGNORED, "lm_head."), renamed=OLD_NORM_ENDS, heads=HEADS)

@@ -10,6 +10,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     refuse,
     rotary,
 )
+from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
 from fastattn.weights.plan import Part, of
 
 TABLE = {
@@ -27,6 +28,18 @@ TABLE = {
 IGNORED = ("pooler.", "cls.", "classifier.", "lm_head.")
 # Its first files name their settings after GPT-2; each has a form that transformers gave it since.
 GATES = {"swiglu": "silu", "geglu": "gelu"}
+
+TRANSFORM = "cls.predictions.transform"
+HEADS = {
+    SEQUENCE: dense_head("first", "pooler.dense", "classifier", "tanh"),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: masked_head(
+        f"{TRANSFORM}.dense",
+        f"{TRANSFORM}.layer_norm",
+        "cls.predictions.decoder",
+        "cls.predictions.bias",
+    ),
+}
 
 
 def _spec(config: JsonObject) -> StackSpec:
@@ -64,13 +77,16 @@ def _first_spec(config: JsonObject) -> StackSpec:
         raise config.error("activation_function", f"one of {', '.join(GATES)}", gate)
     attention = even_heads(config, "n_embd", "n_head")
     base = config.number("rotary_emb_base", 10_000.0)
+    limit = config.integer("n_positions", 2048, minimum=1)
+    if config.has("rotary_scaling_factor"):  # beyond this length, the base would change with the text's length
+        limit = min(limit, config.integer("max_trained_positions", 2048, minimum=1))
     return _stack(
         config,
         ("n_layer", "n_embd", "n_head", "n_inner"),
         "swish" if gate == "swiglu" else "gelu",
         config.number("layer_norm_epsilon", 1e-12),
         Rotary(attention.head_width, base, interleaved=False),
-        config.integer("n_positions", 2048, minimum=1),
+        limit,
     )
 
 
@@ -96,4 +112,4 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return TABLE
 
 
-ARCHITECTURE = Architecture(_spec, _table, ("nomic_bert.", "bert."), IGNORED)
+ARCHITECTURE = Architecture(_spec, _table, ("nomic_bert.", "bert."), IGNORED, heads=HEADS)

@@ -9,6 +9,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     local_layers,
     rotary,
 )
+from fastattn.weights.huggingface.encoders.heads import SEQUENCE, TOKENS, last_head, linear_head
 from fastattn.weights.plan import Part, of
 
 TABLE = {
@@ -27,6 +28,7 @@ TABLE = {
 NO_BIASES = {f"encoder.layers.#.feed_forward.{name}.bias": of(None) for name in ("inner", "inner_linear", "outer")}
 NO_OUTPUT_BIAS = {"encoder.layers.#.self_attention.output.bias": of(None)}
 IGNORED = ("lm_head.", "score.", "rotary_emb.")
+HEADS = {SEQUENCE: last_head("score"), TOKENS: linear_head("each", "score")}
 
 
 def shared_heads(config: JsonObject, head_norms: bool, query_scale: float | None = None) -> AttentionSpec:
@@ -78,4 +80,4 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return llama_table(spec) | (NO_OUTPUT_BIAS if spec.biases and not spec.attention.head_norms else {})
 
 
-ARCHITECTURE = Architecture(_spec, _table, ("model.",), IGNORED)
+ARCHITECTURE = Architecture(_spec, _table, ("model.",), IGNORED, heads=HEADS)

@@ -4,7 +4,21 @@ from fastattn.spec import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
+from fastattn.weights.huggingface.encoders.heads import (
+    MASKED,
+    SEQUENCE,
+    TOKENS,
+    dense_head,
+    linear_head,
+    masked_head,
+)
 from fastattn.weights.plan import Part, of
+
+HEADS = {
+    SEQUENCE: dense_head("first", "classifier.dense", "classifier.out_proj", "tanh"),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: masked_head("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias", "gelu"),
+}
 
 
 def skipped_positions(config: JsonObject) -> int:
@@ -21,4 +35,4 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return LAYERS | EMBEDDING | {"encoder.positions": positions}
 
 
-ARCHITECTURE = Architecture(_spec, _table, ("roberta.",), (*IGNORED, "lm_head."), renamed=OLD_NORM_ENDS)
+ARCHITECTURE = Architecture(_spec, _table, ("roberta.",), (*IGNORED, "lm_head."), renamed=OLD_NORM_ENDS, heads=HEADS)

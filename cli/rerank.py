@@ -1,0 +1,85 @@
+"""``fastattn rerank``: documents by how well they answer a query."""
+
+import json
+import math
+from itertools import chain
+from typing import Any
+
+import click
+
+from fastattn.cli.lines import open_lines
+from fastattn.cli.loading import loading
+from fastattn.cli.options import TEXT, given, input_option, located, model_option, precision_option, threads_option
+from fastattn.cli.output import Output, open_output
+from fastattn.cli.progress import Compiling, Progress
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  fastattn rerank -m ./my-reranker "Who eats?" "A man eats." "A plane lands."
+  fastattn rerank -m OWNER/NAME "Who eats?" -i documents.txt -k 10
+  grep lunch notes.txt | fastattn rerank -m ./my-reranker "Who eats?" --json
+
+\b
+One line for each document, the best first, with tabs between: rank, score and
+the document. --json writes a single line instead, with the documents' rows
+counted from 0:
+  {"query": ..., "results": [{"score": ..., "row": ..., "text": ...}, ...]}
+"""
+)
+@click.argument("query", type=TEXT)
+@click.argument("documents", nargs=-1, metavar="[DOCUMENT]...")
+@model_option
+@input_option
+@click.option("-k", "--top-k", type=click.IntRange(min=1), help="Write so many of the best (default: all).")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+@precision_option("float32", "bfloat16", "int8", "auto")
+@threads_option
+def rerank(
+    query: str,
+    documents: tuple[str, ...],
+    model: str | None,
+    input_path: str | None,
+    top_k: int | None,
+    as_json: bool,
+    precision: str | None,
+    threads: int | None,
+) -> None:
+    """Order DOCUMENTs, the lines of a file, or of standard input, by how well they answer QUERY.
+
+    -m names a reranker: an encoder with a head that gives a pair of texts a score.
+    """
+    if model is None:
+        raise click.UsageError("there is no default model to rerank with; name one with -m")
+    lines = open_lines(documents, input_path)
+    with open_output(None) as output, Progress() as progress:
+        with loading():
+            progress.show(f"loading {model}")
+            from fastattn.weights.download import catalog
+
+            path = catalog.resolve(located(model, progress))
+            Compiling(progress)
+            from fastattn.cross_encoder import CrossEncoder
+
+            encoder = CrossEncoder(path, **given(precision=precision, threads=threads))
+        progress.clear()
+        texts = chain.from_iterable(lines.bursts())
+        ranked = encoder.rank(query, texts, top_k, return_documents=True, show_progress_bar=True)
+        (_write_json if as_json else _write_table)(output, query, ranked)
+
+
+def _write_table(output: Output, query: str, ranked: list[dict[str, Any]]) -> None:
+    for rank, entry in enumerate(ranked, start=1):
+        output.write(f"{rank}\t{entry['score']:.4f}\t{entry['text']}\n".encode())
+
+
+def _write_json(output: Output, query: str, ranked: list[dict[str, Any]]) -> None:
+    from numpy import float32
+
+    results = []
+    for entry in ranked:
+        score = float(str(float32(entry["score"])))  # the shortest decimals of the float32
+        number = score if math.isfinite(score) else None
+        results.append({"score": number, "row": entry["corpus_id"], "text": entry["text"]})
+    output.write((json.dumps({"query": query, "results": results}, ensure_ascii=False) + "\n").encode())

@@ -1,0 +1,183 @@
+"""``fastattn verify``: a model here beside its source framework, a line for each layer."""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fastattn.cli.inspect import machine_facts, model_facts, print_facts
+from fastattn.cli.loading import loading
+from fastattn.cli.options import TEXT, located, precision_option
+from fastattn.cli.printing import say
+from fastattn.cli.progress import Compiling, Progress
+
+if TYPE_CHECKING:
+    from fastattn.checkpoint import Checkpoint
+    from fastattn.verification import Verification
+    from fastattn.verification.comparison import Comparison
+
+# A plain one, one beyond ASCII, one of more ids than most encoders take.
+SENTENCES = (
+    "The library opens at nine on weekdays.",
+    "Zoë's café in Łódź charges €4½ for a naïve “crème brûlée” — 好吃!",
+    "On the third morning the rain stopped, and the whole village went down to the river to see what was left. ",
+)
+REPEATED = 40  # times the last one, for an encoder
+PAST = 1
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  fastattn verify minilm
+  fastattn verify ./my-model "A sentence that comes out wrong."
+  fastattn verify minilm --precision int8
+  fastattn verify ./my-model --json > report.json
+
+\b
+What is installed beside fastattn computes the same texts in float32:
+  Hugging Face folders   transformers, torch
+  sentence-transformers  these and sentence-transformers
+  CTranslate2            ctranslate2
+
+\b
+A line for each layer, of the text and token where both sides are farthest
+apart:
+  largest   difference of two numbers, or of two log-probabilities
+  relative  to the largest number that the framework has in this layer
+  cosine    the least one of a row here and there
+Tokens come first: where they differ, all else would, so the layers get the
+tokens from here. Translations may differ where the log-probabilities that
+fastattn gives to both are within the bound.
+
+\b
+Exit codes: 0 all is within the bound, 1 something is not, 2 no framework to
+compare with, 3 a checkpoint that one of the two sides cannot read.
+"""
+)
+@click.argument("model")
+@click.argument("texts", nargs=-1, metavar="[TEXT]...", type=TEXT)
+@precision_option("float32", "bfloat16", "int8", "intgemm", "auto")
+@click.option(
+    "--bound",
+    type=click.FloatRange(min=0),
+    metavar="NUMBER",
+    help="The most that rows may differ, relatively, and log-probabilities (default: 0.0001 and 0.001 in float32, "
+    "more in other precisions).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def verify(
+    context: click.Context,
+    model: str,
+    texts: tuple[str, ...],
+    precision: str | None,
+    bound: float | None,
+    as_json: bool,
+) -> None:
+    """Compare MODEL with its source framework, for an issue report: every layer, vectors or translations.
+
+    Without TEXT three sentences are compared: a plain one, one beyond ASCII, and for encoders a long one.
+    """
+    from fastattn.weights import read
+    from fastattn.weights.download import catalog
+
+    with Progress() as progress:
+        progress.show(f"loading {model}")
+        with loading():
+            path = catalog.resolve(located(model, progress))
+            Compiling(progress)
+            from fastattn.verification import Verification
+
+            checkpoint = read(path)
+            verification = Verification(path, checkpoint, precision or "auto", bound)
+        chosen = texts or _default_texts(checkpoint)
+        progress.show(f"comparing {len(chosen)} texts")
+        comparisons = verification.compare(chosen)
+    facts = _machine_facts(), _model_facts(model, checkpoint, verification)
+    if as_json:
+        click.echo(_json(*facts, chosen, comparisons))
+    else:
+        _print_report(*facts, chosen, comparisons)
+    if not all(comparison.within for comparison in comparisons):
+        context.exit(PAST)
+
+
+def _default_texts(checkpoint: "Checkpoint") -> tuple[str, ...]:
+    """The built-in sentences; a translation model's are not long, which would be one sentence over and over."""
+    plain, accented, long = SENTENCES
+    return (plain, accented, long * REPEATED if checkpoint.spec.decoder is None else long.strip())
+
+
+def _machine_facts() -> dict[str, str]:
+    facts = dict(machine_facts())
+    return {name: facts[name] for name in ("versions", "cpu", "features", "compiled for")}
+
+
+def _model_facts(model: str, checkpoint: "Checkpoint", verification: "Verification") -> dict[str, str]:
+    bounds = verification.bounds
+    return {
+        "model": model,
+        **{name if name != "model" else "kind": value for name, value in model_facts(checkpoint)},
+        "here": f"fastattn, {verification.precision}",
+        "there": f"{verification.source}, float32",
+        "bound": f"rows {bounds.rows:g}"
+        + (f", log-probabilities {bounds.log_probs:g}" if checkpoint.spec.decoder is not None else ""),
+    }
+
+
+def _print_report(
+    machine: dict[str, str], model: dict[str, str], texts: Sequence[str], comparisons: Sequence["Comparison"]
+) -> None:
+    print_facts(machine.items())
+    print_facts(model.items())
+    print_facts((f"text {number}", _shortened(text)) for number, text in enumerate(texts, 1))
+    say()
+    width = max(len(comparison.name) for comparison in comparisons)
+    say(f"{'':<{width}}  {'largest':>8}  {'relative':>8}  {'cosine':>9}")
+    for comparison in comparisons:
+        _print_comparison(comparison, width)
+    past = [comparison.name for comparison in comparisons if not comparison.within]
+    more = f" and {len(past) - 3} more" if len(past) > 3 else ""
+    say(f"past the bound: {', '.join(past[:3])}{more}" if past else "all is within the bound")
+
+
+def _print_comparison(comparison: "Comparison", width: int) -> None:
+    numbers = (_number(comparison.largest, ".1e"), _number(comparison.relative, ".1e"))
+    cosine = _number(comparison.cosine, ".7f")
+    mark = "" if comparison.within else "PAST THE BOUND  "
+    line = f"{comparison.name:<{width}}  {numbers[0]:>8}  {numbers[1]:>8}  {cosine:>9}  {mark}{comparison.remark}"
+    say(line.rstrip())
+    if comparison.here is not None and comparison.there is not None and comparison.here != comparison.there:
+        say(f"{'':<{width}}  here   {' '.join(comparison.here)}")
+        say(f"{'':<{width}}  there  {' '.join(comparison.there)}")
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 90 else f"{text[:80]}... ({len(text):,} characters)"
+
+
+def _json(
+    machine: dict[str, str], model: dict[str, str], texts: Sequence[str], comparisons: Iterable["Comparison"]
+) -> str:
+    """What the report says; null for a number that is not finite."""
+    found = [{name: _finite(value) for name, value in asdict(comparison).items()} for comparison in comparisons]
+    report = {
+        "machine": machine,
+        "model": model,
+        "texts": list(texts),
+        "comparisons": found,
+        "within": all(comparison["within"] for comparison in found),
+    }
+    return json.dumps(report, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,167 @@
+"""Disentangled attention's scores (He 2021): a content's products with the rows of the distance to another.
+
+    score(t, s) = q_t k_s' + q_t p(s - t)' + k_s r(s - t)'
+
+p are keys of distances (content to position), r queries of them (position to content); a model may lack either. The
+rows lie by distance, so neither product is gathered: the scores q_t p' of a query lie side by side for adjacent keys,
+those k_s r' of a key for adjacent queries. The first are a tile of the query rows times the packed p of the tile's
+distances. The second are computed for a strip of query rows at once, since ROWS rows would need as many distances as
+keys: a tile of keys times the packed r, CHUNK keys at a time, and transposed into the strip, one row a query.
+
+One core with AVX-512, of plain attention at (8, 12, 512, 64): FIGURE times its time, 2 of it products.
+
+Arguments as in blocks.py; a head's part of the form is
+
+head      (address of the packed p, 0: none; likewise r; width of the head's rows; greatest distance that whole vectors
+          have, bound; where the table has the distance 0, reach)
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fastattn.heads import Heads
+from fastattn.kernels.attention.tiles import COLUMNS, KEYS, ROWS, half_score_tile, score_tile
+from fastattn.runtime.jit import inner
+from fastattn.simd.rows import copy_floats, transpose
+from fastattn.simd.target import LANES
+from fastattn.simd.vector import LOG2_E, address, load, store
+
+STRIP = 16 * ROWS  # query rows; the strip takes 96 KiB (AVX2), half of the products' columns lie outside at 6 rows
+_STEP = math.lcm(ROWS, LANES)
+CHUNK = -(-24 // _STEP) * _STEP  # keys; their scores take 16 KiB (AVX2)
+WIDE = KEYS + 2 * COLUMNS  # floats of a row of a tile's scores by distance
+LONG = STRIP + CHUNK + 2 * COLUMNS  # of a row of a chunk's
+
+
+class PackedDistances(NamedTuple):
+    """Rows of distances for ``attention``, packed like keys.
+
+    tables_XHP  [1 or 2, H, floats of a head]: p by s - t, then r by t - s, times the scale and log2(e)
+    layout      int64: whether there is p, whether there is r, the width of a head, its bound and its reach
+    """
+
+    tables_XHP: np.ndarray
+    layout: np.ndarray
+
+
+def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> PackedDistances:
+    """The rows of disentangled attention (He 2021, section 3.1) for ``attention``.
+
+    key_LE    [L, H K], L odd: row L // 2 + s - t is the key of position s seen from t, whose products with the query of
+              t are added to its products with keys. Farther positions share the first row and the last; None: none
+    query_LE  the same of queries, whose products with the key of s are added
+    """
+    both = (key_LE, 1.0), (None if query_LE is None else query_LE[::-1], _scale(heads) * LOG2_E)
+    given = [(x_LE, factor) for x_LE, factor in both if x_LE is not None]
+    farthest = len(given[0][0]) // 2
+    reach = farthest + 2 * (LANES - 1)
+    panels = -(-(2 * reach + 1) // COLUMNS)
+    index_L = np.clip(np.arange(panels * COLUMNS) - reach, -farthest, farthest) + farthest
+    tables_XHP = np.empty((len(given), heads.query_heads, panels * heads.width * COLUMNS), np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # weights may be anything: they are data
+        for table_HP, (x_LE, factor) in zip(tables_XHP, given, strict=True):
+            panels_PCHK = x_LE[index_L].reshape(panels, COLUMNS, heads.query_heads, heads.width)
+            packed_HPKC = table_HP.reshape(heads.query_heads, panels, heads.width, COLUMNS)
+            np.multiply(panels_PCHK.transpose(2, 0, 3, 1), np.float32(factor), out=packed_HPKC)
+    layout = (key_LE is not None, query_LE is not None, heads.width, reach - (LANES - 1), reach)
+    return PackedDistances(tables_XHP, np.array(layout, np.int64))
+
+
+def _scale(heads: Heads) -> float:
+    return heads.width**-0.5 if heads.scale is None else heads.scale
+
+
+def scratch_floats(width: int) -> int:
+    """The scratch of a thread: a tile's scores by distance, a strip, a chunk's scores by distance, a tile's keys."""
+    return ROWS * WIDE + STRIP * KEYS + CHUNK * LONG + ROWS * width
+
+
+@inner
+def distances_of_head(tables_XHP, layout, h):
+    """A head's part of the form."""
+    _, H, P = tables_XHP.shape
+    first = address(tables_XHP) + h * P * 4
+    keys = first if layout[0] != 0 else 0
+    queries = first + layout[0] * H * P * 4 if layout[1] != 0 else 0
+    return keys, queries, layout[2], layout[3], layout[4]
+
+
+@inner
+def within(distance, bound):
+    """The distance, or the farthest of the same rows."""
+    return max(min(distance, bound), -bound)
+
+
+@inner
+def multiply_distances(rows, table, width, first, last, score, row):
+    """Write products of ROWS rows and the packed rows of the panels ``first`` to that of column ``last``."""
+    for c in range(first * COLUMNS, last + 1, COLUMNS):
+        panel = table + c * width * 4
+        place = score + (c - first * COLUMNS) * 4
+        if last - c >= LANES:
+            score_tile(rows, width * 4, panel, COLUMNS * 4, width, place, row)
+        else:
+            half_score_tile(rows, width * 4, panel, COLUMNS * 4, width, place, row)
+
+
+@inner
+def distances_of_keys(t, rows, first, last, bound):
+    """The least and the greatest distance t - s that ``write_strip`` reads for rows from t on and keys of a chunk."""
+    tail = LANES - 1
+    least = min(max(t - last, -bound - tail), bound - tail)
+    return least, max(min(t + rows - 1 - first, bound + tail), tail - bound)
+
+
+@inner
+def write_strip(head, i, padded, t, s, here, key, scratch):
+    """Write the position-to-content scores of a strip of rows, the block's from i on and queries from t on, and keys
+    s to s + here."""
+    _, table, width, bound, reach = head
+    strip = scratch + ROWS * WIDE * 4
+    chunk = strip + STRIP * KEYS * 4
+    copies = chunk + CHUNK * LONG * 4
+    rows = (min(STRIP, padded - i) + LANES - 1) // LANES * LANES
+    for c in range(0, here, CHUNK):
+        last = min(c + CHUNK, here) - 1
+        base = (distances_of_keys(t, rows, s + c, s + last, bound)[0] + reach) // COLUMNS
+        for j in range(c, last + 1, ROWS):
+            for n in range(ROWS):
+                copy_floats(key[0] + (s + min(j + n, last)) * key[1], copies + n * width * 4, width)
+            least, most = distances_of_keys(t, rows, s + j, s + min(j + ROWS - 1, last), bound)
+            first = (least + reach) // COLUMNS
+            place = chunk + ((j - c) * LONG + (first - base) * COLUMNS) * 4
+            multiply_distances(copies, table, width, first, most + reach, place, LONG * 4)
+        for j in range(c, last + 1, LANES):
+            for n in range(0, rows, LANES):
+                column = within(t + n - s - j, bound) + reach - base * COLUMNS
+                source = chunk + ((j - c) * LONG + column) * 4
+                # the next key is one place farther from each query
+                transpose(source, (LONG - 1) * 4, last + 1 - j, LANES, strip + (n * KEYS + j) * 4, KEYS * 4)
+
+
+@inner
+def add_distances(head, place, query, front, stop, score, scratch):
+    """Add to the products of a tile's rows and the keys ``front`` to ``stop`` those with the distances' rows.
+
+    place  the first row's number in the block; its query, the block's last, of which rows beyond are copies; key 0
+    """
+    i, t, end, s = place
+    table, queries, width, bound, reach = head
+    whole = (stop + LANES - 1) // LANES * LANES
+    first = (within(s + front - t - ROWS + 1, bound) + reach) // COLUMNS
+    if table != 0:
+        last = within(s + whole - LANES - t, bound) + LANES - 1 + reach
+        multiply_distances(query, table, width, first, last, scratch, WIDE * 4)
+    strip = scratch + (ROWS * WIDE + i % STRIP * KEYS) * 4
+    for n in range(ROWS):
+        line, m = score + n * KEYS * 4, min(n, end - t)
+        row, near = scratch + (n * WIDE + reach - first * COLUMNS) * 4, strip + m * KEYS * 4
+        for c in range(front, whole, LANES):
+            total = load(line + c * 4)
+            if table != 0:
+                total = total + load(row + within(s + c - t - m, bound) * 4)
+            if queries != 0:
+                total = total + load(near + c * 4)
+            store(total, line + c * 4)

@@ -1,0 +1,86 @@
+"""Numbers of texts and of pairs of texts: an encoder, its head, and what makes scores or probabilities of them."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fastattn.checkpoint import Checkpoint
+from fastattn.errors import CheckpointError
+from fastattn.loaded_encoder import LoadedEncoder, encoder_parts, plan_batches
+from fastattn.ops import Ops
+from fastattn.progress import Progress
+from fastattn.scheduling.request import Plan
+
+
+class TextHead:
+    """An encoder whose head gives each text numbers, one for each label.
+
+    Raises CheckpointError for a checkpoint without such a head.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep: bool):
+        """The arguments are those of ``load_model``."""
+        encoder_parts(checkpoint)
+        head = checkpoint.spec.head
+        if head is None:
+            raise CheckpointError(f"a classifier is expected: {checkpoint.headless or 'the checkpoint has no head'}")
+        if head.rows == "each":
+            raise CheckpointError("a classifier of texts is expected, the checkpoint's head is for each token")
+        self.spec = head
+        self.encoder = LoadedEncoder(checkpoint, precision, threads, ops, keep)
+        self._typed = self.encoder.text.token_types and self.encoder.spec.token_types > 1
+
+    def plan_texts(self, texts: Sequence[str], progress: Progress | None = None) -> Plan:
+        """numbers_BF of the texts."""
+        ids_B = self.encoder.tokenizer.encode(texts, self.encoder.loaded.threads)
+        return (yield from self._plan(ids_B, None, progress, "texts"))
+
+    def plan_pairs(self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None) -> Plan:
+        """numbers_BF of the pairs."""
+        ids_B, types_B = self.encoder.tokenizer.encode_pairs(pairs, self.encoder.loaded.threads)
+        return (yield from self._plan(ids_B, types_B if self._typed else None, progress, "pairs"))
+
+    def _plan(
+        self,
+        ids_B: Sequence[np.ndarray],
+        types_B: Sequence[np.ndarray] | None,
+        progress: Progress | None,
+        what: str,
+    ) -> Plan:
+        if self.spec.padding >= 0:
+            ids_B = [_without_padding(ids, self.spec.padding) for ids in ids_B]
+        if types_B is not None:
+            types_B = [types[: len(ids)] for types, ids in zip(types_B, ids_B)]
+        loaded = self.encoder.loaded
+        numbers_BF = yield from plan_batches(
+            ids_B, loaded.model.head, self.spec.outputs, loaded.threads, progress, types_B, what
+        )
+        return numbers_BF
+
+
+def _without_padding(ids: np.ndarray, padding: int) -> np.ndarray:
+    """The ids up to the last that is no padding; the first alone if all are."""
+    others = np.flatnonzero(ids != padding)
+    return ids[: others[-1] + 1 if len(others) else 1]
+
+
+def activated(name: str, numbers_BF: np.ndarray) -> np.ndarray:
+    """float32 of the shape of the numbers: ``name`` is from text_spec.PROBABILITIES or SCORES.
+
+    In float64, so that a number's bits do not depend on its place in the array.
+    """
+    return _ACTIVATIONS[name](numbers_BF.astype(np.float64)).astype(np.float32)
+
+
+def _softmax(numbers_BF: np.ndarray) -> np.ndarray:
+    weights_BF = np.exp(numbers_BF - numbers_BF.max(axis=1, keepdims=True))
+    return np.asarray(weights_BF / weights_BF.sum(axis=1, keepdims=True))
+
+
+_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "none": lambda numbers_BF: numbers_BF,
+    "sigmoid": lambda numbers_BF: np.exp(-np.logaddexp(0.0, -numbers_BF)),
+    "softmax": _softmax,
+    "tanh": np.tanh,
+    "relu": lambda numbers_BF: np.maximum(numbers_BF, 0.0),
+}

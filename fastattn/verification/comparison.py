@@ -1,0 +1,160 @@
+"""What was compared, and how far apart it was."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+# Precision -> the largest difference allowed in a row, relative to the largest number of the source's.
+ROWS = {"float32": 1e-4, "bfloat16": 0.05, "int8": 0.2, "intgemm": 0.2}
+# Precision -> the largest difference allowed of a token's log-probability.
+LOG_PROBS = {"float32": 1e-3, "bfloat16": 0.2, "int8": 0.5, "intgemm": 0.5}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How far apart the two sides may be.
+
+    rows       the largest difference of a layer's rows or a vector, relative to the source's largest number
+    log_probs  the largest difference of a token's log-probability
+    """
+
+    rows: float
+    log_probs: float
+
+    @classmethod
+    def of_precision(cls, precision: str, bound: float | None) -> "Bounds":
+        """Those of a precision; ``bound`` instead of both."""
+        return cls(ROWS[precision], LOG_PROBS[precision]) if bound is None else cls(bound, bound)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A line of a report.
+
+    name      what was compared
+    within    whether it is within the bound
+    largest   the largest difference of two numbers
+    relative  the same relative to the source's largest number
+    cosine    the least cosine of two rows
+    remark    where the largest difference is, or all there is to say
+    here, there  the tokens of a translation on both sides
+    """
+
+    name: str
+    within: bool = True
+    largest: float | None = None
+    relative: float | None = None
+    cosine: float | None = None
+    remark: str = ""
+    here: Sequence[str] | None = None
+    there: Sequence[str] | None = None
+
+
+class Findings:
+    """Comparisons of several texts: of each name the worst, in the order in which the names first came."""
+
+    def __init__(self) -> None:
+        self._worst: dict[str, Comparison] = {}
+
+    def add(self, comparisons: Iterable[Comparison]) -> None:
+        for comparison in comparisons:
+            known = self._worst.get(comparison.name)
+            if known is None or _badness(comparison) > _badness(known):
+                self._worst[comparison.name] = comparison
+
+    def all(self) -> list[Comparison]:
+        return list(self._worst.values())
+
+
+def _badness(comparison: Comparison) -> tuple[bool, float]:
+    far = comparison.largest if comparison.relative is None else comparison.relative
+    return not comparison.within, -1.0 if far is None else float(np.nan_to_num(far, nan=np.inf))
+
+
+def compare_rows(name: str, ours_TD: np.ndarray, theirs_TD: np.ndarray, bound: float, place: str) -> Comparison:
+    """Rows of both sides; NaN on either is never within a bound.
+
+    place  where the rows are from, for the remark
+    """
+    if ours_TD.shape != theirs_TD.shape:
+        return Comparison(name, False, remark=f"{place}: shape {ours_TD.shape} here, {theirs_TD.shape} there")
+    ours_TD, theirs_TD = ours_TD.astype(np.float64), theirs_TD.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference_TD = np.abs(ours_TD - theirs_TD)
+        largest, scale = float(difference_TD.max()), float(np.abs(theirs_TD).max())
+        relative = largest if scale == 0.0 else largest / scale
+        row = int(difference_TD.max(axis=1).argmax())
+    if len(ours_TD) > 1:
+        place += f", token {row + 1}"
+    return Comparison(name, relative <= bound, largest, relative, _least_cosine(ours_TD, theirs_TD), place)
+
+
+def _least_cosine(a_TD: np.ndarray, b_TD: np.ndarray) -> float:
+    """Of two rows at the same place; 1 where both are zero."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        lengths_T = np.linalg.norm(a_TD, axis=1) * np.linalg.norm(b_TD, axis=1)
+        products_T = np.einsum("td,td->t", a_TD, b_TD)
+        same_T = (a_TD == b_TD).all(axis=1)
+        cosines_T = np.where(same_T, 1.0, products_T / np.where(lengths_T == 0.0, 1.0, lengths_T))
+    return min(float(cosines_T.min()), 1.0)
+
+
+def compare_states(
+    ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], bound: float, place: str, framework: str
+) -> Iterator[Comparison]:
+    """The rows of each layer by name; what one side alone shows is named, and not compared."""
+    for name in dict.fromkeys([*ours, *theirs]):
+        if name not in theirs:
+            yield Comparison(name, remark=f"not compared: {framework} does not show it")
+        elif name not in ours:
+            yield Comparison(name, remark=f"not compared: only {framework} shows it")
+        elif name == "embedding" and ours[name].shape != theirs[name].shape:
+            yield Comparison(name, remark=f"not compared: {theirs[name].shape[1]} numbers a row in {framework}")
+        else:
+            yield compare_rows(name, ours[name], theirs[name], bound, place)
+
+
+def name_states(states: Sequence[np.ndarray], output_TD: np.ndarray, prefix: str = "") -> dict[str, np.ndarray]:
+    """Rows by the names of their layers.
+
+    states     after the embedding and after each block
+    output_TD  the last hidden states: the last block's, or what a final norm makes of them
+    """
+    named = {f"{prefix}embedding": states[0]}
+    named |= {f"{prefix}block {number}": x_TD for number, x_TD in enumerate(states[1:], 1)}
+    last_TD = states[-1]
+    if len(states) > 1 and last_TD.shape == output_TD.shape and np.array_equal(last_TD, output_TD, equal_nan=True):
+        del named[f"{prefix}block {len(states) - 1}"]
+    return named | {f"{prefix}output": output_TD}
+
+
+def compare_ids(
+    ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]], token: Callable[[int], str | None]
+) -> Comparison:
+    """The ids of each text on both sides; of the first text whose ids differ, the first that do.
+
+    token  of an id, for the remark
+    """
+    for number, (here, there) in enumerate(zip(ours, theirs), 1):
+        if list(here) != list(there):
+            first = first_difference(here, there)
+            found = " and ".join(
+                f"{_named(ids, first, token)} {side}" for ids, side in ((here, "here"), (there, "there"))
+            )
+            counts = f"{len(here)} ids here, {len(there)} there"
+            return Comparison(
+                "tokens", False, remark=f"text {number}: {counts}; the first that differs, {first + 1}: {found}"
+            )
+    return Comparison("tokens", remark=f"the same: {', '.join(f'{len(ids):,}' for ids in ours)} ids")
+
+
+def first_difference(here: Sequence[Any], there: Sequence[Any]) -> int:
+    """The first place at which they differ; the shorter one's end if the other goes on."""
+    pairs = enumerate(zip(here, there))
+    return next((place for place, (a, b) in pairs if a != b), min(len(here), len(there)))
+
+
+def _named(ids: Sequence[int], place: int, token: Callable[[int], str | None]) -> str:
+    return f"{token(ids[place])!r} ({ids[place]})" if place < len(ids) else "none"

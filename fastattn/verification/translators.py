@@ -1,0 +1,184 @@
+"""Translation models on both sides: ids, rows after each block, log-probabilities, translations."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from fastattn.checkpoint import Checkpoint
+from fastattn.loaded_model import load_model
+from fastattn.models.encoder_decoder import EncoderDecoder
+from fastattn.text.translation import TranslationTokenizer
+from fastattn.text_spec import TranslationText
+from fastattn.translator import Translator
+from fastattn.verification.comparison import (
+    Bounds,
+    Comparison,
+    Findings,
+    compare_ids,
+    compare_states,
+    first_difference,
+    name_states,
+)
+
+LONGEST = 256  # tokens of a translation, where the checkpoint has no limit of its own
+
+
+class TranslatorSide(Protocol):
+    """A translation model, here or in its source framework; tokens are those of the checkpoint's vocabularies.
+
+    name  of the framework, with the versions of what it is made of
+    """
+
+    name: str
+
+    def source_ids(self, text: str) -> list[int] | None:
+        """The ids of a text, special ones included; None: the framework does not know text."""
+        ...
+
+    def states(self, source: Sequence[str], target: Sequence[str]) -> Mapping[str, np.ndarray]:
+        """Rows of both stacks by the names of ``name_states``, the target's behind its start; {}: not shown."""
+        ...
+
+    def log_probs(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
+        """The log-probability of each token of a given translation, the end token last."""
+        ...
+
+    def translate(self, source: Sequence[str], beam_size: int, lengths: tuple[int, int]) -> list[str]:
+        """The best translation of a search, with the checkpoint's other settings; of at least and at most so many
+        tokens, and never sampled."""
+        ...
+
+
+class FastattnTranslator:
+    """The side here; computes as a Translator of the same folder and precision."""
+
+    name = "fastattn"
+
+    def __init__(self, path: Path, checkpoint: Checkpoint, precision: str):
+        assert isinstance(checkpoint.text, TranslationText) and checkpoint.spec.decoder is not None
+        self._text = checkpoint.text
+        self._tokenizer = TranslationTokenizer(checkpoint.text)
+        self._translator = Translator(path, precision)
+        # What the Translator has packed is mapped, not packed again.
+        self._model: EncoderDecoder = load_model(checkpoint, precision, None, None, keep_packed=True).model
+        self.beam_sizes = sorted({1, self._translator.default_options.beam_size})
+        self.lengths = self._lengths(checkpoint.spec.decoder.positions.limit)
+
+    def _lengths(self, positions: int) -> tuple[int, int]:
+        own = self._translator.default_options
+        most = own.max_decoding_length or LONGEST
+        most = min(most, positions - 1 - self._tokenizer.forced) if positions else most
+        return min(own.min_decoding_length, most), most
+
+    @property
+    def max_source_length(self) -> int:
+        return self._translator.max_source_length
+
+    def source_tokens(self, text: str) -> list[str]:
+        return self._tokenizer.source_tokens(text)
+
+    def source_token(self, index: int) -> str | None:
+        vocabulary = self._text.source_vocabulary
+        return vocabulary[index] if index < len(vocabulary) else None
+
+    def source_ids(self, text: str) -> list[int] | None:
+        return [int(index) for index in self._tokenizer.source_ids(self.source_tokens(text))]
+
+    def states(self, source: Sequence[str], target: Sequence[str]) -> Mapping[str, np.ndarray]:
+        ids_S = self._tokenizer.source_ids(source)
+        *states, output_SD = self._model.encoder.states(ids_S)
+        named = name_states(states, output_SD, "encoder ")
+        ids_T = np.array(self._tokenizer.target_ids(target), np.int32)
+        *states, output_TD = self._model.states(ids_T, self._model.encode([ids_S]))
+        return named | name_states(states, output_TD, "decoder ")
+
+    def log_probs(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
+        return self._translator.score_tokens([source], [target])[0].log_probs
+
+    def translate(self, source: Sequence[str], beam_size: int, lengths: tuple[int, int]) -> list[str]:
+        least, most = lengths
+        (found,) = self._translator.translate_tokens(
+            [source], beam_size=beam_size, sampling_topk=1, min_decoding_length=least, max_decoding_length=most
+        )
+        return found.tokens
+
+
+def compare_translators(
+    ours: FastattnTranslator, theirs: TranslatorSide, texts: Sequence[str], bounds: Bounds
+) -> list[Comparison]:
+    """Ids; layers and log-probabilities, given the framework's translations; each search of each text.
+
+    The framework gets the source's tokens from here, so that the rest tells of the model alone: as many as it has
+    positions for.
+    """
+    framework = theirs.name.partition(" ")[0]
+    findings = Findings()
+    findings.add([_compare_ids(ours, theirs, texts, framework)])
+    searches = []
+    for number, text in enumerate(texts, 1):
+        source, place = ours.source_tokens(text)[: ours.max_source_length], f"text {number}"
+        if not source:
+            continue
+        given = theirs.translate(source, 1, ours.lengths)
+        states = theirs.states(source, given)
+        if states:
+            findings.add(compare_states(ours.states(source, given), states, bounds.rows, place, framework))
+        else:
+            findings.add([Comparison("layers", remark=f"not compared: {framework} does not show them")])
+        findings.add([_compare_log_probs(ours, theirs, source, given, bounds.log_probs, place)])
+        for beam_size in ours.beam_sizes:
+            name = f"{place}, {'greedy' if beam_size == 1 else f'beam {beam_size}'}"
+            there = given if beam_size == 1 else theirs.translate(source, beam_size, ours.lengths)
+            here = ours.translate(source, beam_size, ours.lengths)
+            searches.append(_compare_translations(name, ours, source, here, there, beam_size, bounds))
+    return [*findings.all(), *searches]
+
+
+def _compare_ids(ours: FastattnTranslator, theirs: TranslatorSide, texts: Sequence[str], framework: str) -> Comparison:
+    there = [ids for text in texts if (ids := theirs.source_ids(text)) is not None]
+    if len(there) < len(texts):
+        return Comparison("tokens", remark=f"not compared: {framework} gets tokens, not text")
+    return compare_ids([ours.source_ids(text) or [] for text in texts], there, ours.source_token)
+
+
+def _compare_log_probs(
+    ours: TranslatorSide, theirs: TranslatorSide, source: Sequence[str], target: Sequence[str], bound: float, place: str
+) -> Comparison:
+    """Of the tokens of a translation, given both sides."""
+    difference_T = np.abs(ours.log_probs(source, target) - theirs.log_probs(source, target))
+    largest = float(difference_T.max())
+    place += f", token {int(difference_T.argmax()) + 1}"
+    return Comparison("log-probabilities", largest <= bound, largest, remark=place)
+
+
+def _compare_translations(
+    name: str,
+    ours: FastattnTranslator,
+    source: Sequence[str],
+    here: Sequence[str],
+    there: Sequence[str],
+    beam_size: int,
+    bounds: Bounds,
+) -> Comparison:
+    """Two translations may differ where the model here holds both as good, within the bound.
+
+    A greedy search is measured where it turns another way, a beam by the mean of all tokens.
+    """
+    ours_T, theirs_T = ours.log_probs(source, here), ours.log_probs(source, there)
+    told = f"log-probability a token {ours_T.mean():.4f}"
+    if list(here) == list(there):
+        return Comparison(name, remark=f"the same {len(here)} tokens; {told}", here=here, there=there)
+    if beam_size > 1 and ours.lengths[1] in (len(here), len(there)):
+        remark = f"not compared: no end within {ours.lengths[1]} tokens"
+        return Comparison(name, remark=remark, here=here, there=there)
+    first = first_difference(here, there)
+    gap = float(ours_T[first] - theirs_T[first] if beam_size == 1 else ours_T.mean() - theirs_T.mean())
+    turned = " and ".join(f"{_named(tokens, first)} {side}" for tokens, side in ((here, "here"), (there, "there")))
+    remark = f"differs from token {first + 1}: {turned}; {told} here, {theirs_T.mean():.4f} there"
+    return Comparison(name, abs(gap) <= bounds.log_probs, abs(gap), remark=remark, here=here, there=there)
+
+
+def _named(tokens: Sequence[str], place: int) -> str:
+    return tokens[place] if place < len(tokens) else "the end"

@@ -1,0 +1,115 @@
+"""Heads: their numbers are those of transformers, they survive a conversion, and an Encoder does without them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastattn.errors import CheckpointError
+from fastattn.weights import read
+from fastattn.weights.native import convert
+from tests.architectures import oracle
+from tests.architectures.case import Case, some_rows
+from tests.architectures.cases import CASES
+from tests.architectures.drawing import draw_all
+from tests.architectures.encoding import logits
+from tests.architectures.folders import write_folder
+from tests.architectures.goldens import read_goldens
+
+HEADS = [case for case in CASES if case.task != "encoder"]
+SOME = [case for case in HEADS if case.name in ("bert-sequence-classification", "roberta-fill-mask")]
+
+
+def write(case: Case, folder: Path) -> np.ndarray:
+    """The folder of a golden case, and its rows."""
+    shapes, expected = read_goldens(case)
+    write_folder(folder, case.config, draw_all(shapes, case.seed))
+    return expected
+
+
+def expect_refusal(case: Case, folder: Path) -> None:
+    with pytest.raises((CheckpointError, TypeError)):
+        logits(folder, case)
+    pytest.xfail(f"not yet: {', '.join(case.not_yet)}")
+
+
+@pytest.mark.parametrize("case", HEADS, ids=lambda case: case.name)
+def test_numbers_are_the_goldens(case: Case, tmp_path: Path) -> None:
+    expected = write(case, tmp_path)
+    if case.not_yet:
+        expect_refusal(case, tmp_path)
+    found = np.concatenate([some_rows(output) for output in logits(tmp_path, case)])
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("case", HEADS, ids=lambda case: case.name)
+def test_numbers_are_those_of_transformers(case: Case, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    expected = oracle.make(case, tmp_path)
+    if case.not_yet:
+        expect_refusal(case, tmp_path)
+    scale = max(np.abs(output).max() for output in expected)
+    for output, wanted in zip(logits(tmp_path, case), expected, strict=True):
+        assert output.shape == wanted.shape
+        assert np.abs(output - wanted).max() <= 1e-5 * scale
+
+
+@pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_a_head_survives_a_conversion(case: Case, precision: str, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "ours").mkdir()
+    write(case, tmp_path / "theirs")
+    original = read(tmp_path / "theirs")
+    convert.write(tmp_path / "ours", original, precision)
+    again = read(tmp_path / "ours")
+    assert again.spec == original.spec
+    assert again.text == original.text
+    tied = original.tensors["head.output.weight"] is original.tensors["encoder.embedding.weight"]
+    assert (again.tensors["head.output.weight"] is again.tensors["encoder.embedding.weight"]) == tied
+    assert tied == (case.task == "fill-mask")
+    found, expected = logits(tmp_path / "ours", case, "float32"), logits(tmp_path / "theirs", case, "float32")
+    least = {"float32": 1.0, "bfloat16": 0.999, "int8": 0.98}[precision]
+    for output, wanted in zip(found, expected):
+        assert (output * wanted).sum() / np.linalg.norm(output) / np.linalg.norm(wanted) >= least - 1e-6
+    if precision == "float32":
+        assert all(np.array_equal(output, wanted) for output, wanted in zip(found, expected))
+
+
+def test_a_head_is_in_float32_whatever_the_rest_is(tmp_path: Path) -> None:
+    write(SOME[0], tmp_path)
+    (tmp_path / "ours").mkdir()
+    original = read(tmp_path)
+    convert.write(tmp_path / "ours", original, "int8")
+    again = read(tmp_path / "ours")
+    for name, tensor in original.tensors.items():
+        if name.startswith("head."):
+            np.testing.assert_array_equal(again.tensors[name], tensor)
+    assert convert.weight_bytes(original, "float32") > convert.weight_bytes(original, "int8")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"architectures": ["BertModel"]}, "'BertModel' has no head that is supported; known: ForSequenceCl"),
+        ({"architectures": None}, "architectures should name the model's class, is None"),
+        ({"architectures": [5]}, "architectures should name the model's class, is [5]"),
+        ({"id2label": None}, "tensors do not fit config.json: classifier.weight should be [2, 36], is [3, 36]"),
+        ({"id2label": None, "num_labels": 5}, "classifier.weight should be [5, 36], is [3, 36]"),
+        ({"id2label": {"0": "a", "2": "b", "3": "c"}}, "id2label should be a label for each number from 0"),
+        ({"id2label": {"0": "a", "1": "b", "2": 3}}, "id2label should be a label for each number from 0"),
+        ({"id2label": []}, "id2label should be an object"),
+        ({"problem_type": "guess"}, "problem_type should be one of regression"),
+        ({"sentence_transformers": {"activation_fn": "torch.nn.Fish"}}, "activation_fn should be one of torch.nn"),
+    ],
+)
+def test_a_head_that_does_not_fit_is_left_out(change: dict, reason: str, tmp_path: Path) -> None:
+    write(SOME[0], tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8")) | change
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    checkpoint = read(tmp_path)
+    assert checkpoint.spec.head is None and not checkpoint.text.labels
+    assert reason in checkpoint.headless and "\n" not in checkpoint.headless
+    assert not [name for name in checkpoint.tensors if name.startswith("head.")]

@@ -1,0 +1,55 @@
+"""Configurations that would be computed otherwise than their authors do: one line says which setting it is."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastattn.errors import CheckpointError
+from fastattn.weights import read
+from tests.architectures.cases import GOLDEN_CASES
+from tests.architectures.drawing import draw_all
+from tests.architectures.folders import write_folder
+from tests.architectures.goldens import read_goldens
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("bert-0", {"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key'"),
+    ("bert-0", {"is_decoder": True}, "is_decoder True"),
+    ("bert-0", {"hidden_act": "mish"}, "hidden_act should be one of"),
+    ("bert-0", {"num_attention_heads": 5}, "hidden_size 36 is not a multiple of num_attention_heads 5"),
+    ("mpnet-0", {"relative_attention_num_buckets": 40}, "relative_attention_num_buckets 40"),
+    ("modernbert-0", {"layer_types": ["full_attention"]}, "layer_types should be"),
+    ("modernbert-0", {"rope_scaling": {"type": "yarn", "factor": 2.0}}, "type should be 'default' or 'linear'"),
+    ("nomic-gpt2-names-0", {"rotary_emb_interleaved": True}, "rotary_emb_interleaved True"),
+    ("nomic-gpt2-names-0", {"rotary_emb_fraction": 0.5}, "rotary_emb_fraction 0.5"),
+    ("nomic-gpt2-names-0", {"prenorm": True}, "prenorm True"),
+    ("nomic-gpt2-names-0", {"activation_function": "relu"}, "activation_function should be one of"),
+    ("new-0", {"rope_scaling": {"type": "ntk", "factor": 2.0, "mixed_b": 0.6}}, "mixed_b 0.6"),
+    ("new-0", {"rope_scaling": {"type": "ntk", "factor": 0}}, "factor should be above zero"),
+    ("new-0", {"logn_attention_scale": True}, "logn_attention_scale True"),
+    ("new-0", {"layer_norm_type": "rms_norm"}, "layer_norm_type 'rms_norm'"),
+    ("jina-0", {"feed_forward_type": "swiglu"}, "feed_forward_type should be one of"),
+    ("qwen3-0", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type should be 'default' or 'linear'"),
+    ("gemma3-0", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping 50.0"),
+    ("gemma3-0", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar should be above zero"),
+    ("t5-0", {"feed_forward_proj": "gated-mish"}, "feed_forward_proj should be one of"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "message"), REFUSED)
+def test_a_setting_that_is_not_followed_is_named(
+    name: str, change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    case = next(case for case in GOLDEN_CASES if case.name == name)
+    write_folder(tmp_path, case.config | change, draw_all(read_goldens(case)[0], case.seed))
+    with pytest.raises(CheckpointError) as raised:
+        read(tmp_path)
+    assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_nomics_scaled_rotary_positions_end_where_scaling_would_begin(tmp_path: Path) -> None:
+    case = next(case for case in GOLDEN_CASES if case.name == "nomic-gpt2-names-0")
+    config = case.config | {"rotary_scaling_factor": 2, "max_trained_positions": 50}
+    write_folder(tmp_path, config, draw_all(read_goldens(case)[0], case.seed))
+    encoder = read(tmp_path).spec.encoder
+    assert encoder is not None and encoder.positions.limit == 50

@@ -1,0 +1,160 @@
+"""Little models beside the frameworks themselves, where these are installed."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastattn.weights.huggingface import marian
+from tests.architectures import oracle
+from tests.architectures.cases import CASES as ENCODERS
+from tests.cli.test_cli import fail, run, succeed
+from tests.verification.encoder_folders import TEXTS, damage, write_bert
+from tests.weights.containers.safetensors_writer import write_json
+from tests.weights.ctranslate2.writer import write_tiny
+from tests.weights.huggingface.marian_cases import CASES, write_model
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+WORDS = ("▁w1 ▁w2", "▁w3", "▁w4 ▁w5 ▁w6 ▁w7 ▁w1")
+
+
+@pytest.fixture
+def transformers() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+
+
+def verified(*arguments: Any) -> dict[str, dict[str, Any]]:
+    """The comparisons by name; all are within the bound."""
+    report = json.loads(succeed("verify", *arguments, "--json"))
+    return {line["name"]: line for line in report["comparisons"]}
+
+
+def first_past(*arguments: Any) -> str:
+    """The name of the first comparison that is past the bound."""
+    result = run("verify", *arguments, "--json")
+    assert result.exit_code == 1, (result.stderr, result.exception)
+    return next(line["name"] for line in json.loads(result.stdout)["comparisons"] if not line["within"])
+
+
+@pytest.mark.usefixtures("transformers")
+def test_bert(tmp_path: Path) -> None:
+    folder = write_bert(tmp_path / "bert")
+    found = verified(folder, *TEXTS)
+    assert list(found) == ["tokens", "embedding", "block 1", "block 2", "output", "vector"]
+    assert found["tokens"]["remark"] == "the same: 7, 3, 40 ids"
+    assert all(0 < found[name]["relative"] < 1e-5 for name in ("block 1", "block 2", "output", "vector"))
+    assert verified(folder, *TEXTS, "--precision", "int8")["vector"]["relative"] > 1e-3
+    assert "there          transformers " in succeed("verify", folder)
+
+
+@pytest.mark.usefixtures("transformers")
+@pytest.mark.parametrize("name", ["albert-3", "t5-0", "modernbert-1"])
+def test_other_encoders(tmp_path: Path, name: str) -> None:
+    """Several blocks of a layer, half of a model of two, a norm after the blocks."""
+    (case,) = (case for case in ENCODERS if case.name == name)
+    oracle.make(case, tmp_path)
+    write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
+    found = verified(tmp_path, *TEXTS[:2])
+    assert all(found[line]["relative"] < 1e-5 for line in ("embedding", "output", "vector"))
+    hidden = [line for line, comparison in found.items() if comparison["remark"].startswith("not compared")]
+    assert hidden == {"albert-3": [], "t5-0": ["block 3"], "modernbert-1": ["block 1"]}[name]
+
+
+@pytest.mark.usefixtures("transformers")
+def test_damage_in_bert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_bert(tmp_path / "bert")
+    damage(monkeypatch, folder, "encoder.layers.1.feed_forward.inner.weight")
+    assert first_past(folder, *TEXTS) == "block 2"
+
+
+@pytest.mark.usefixtures("transformers")
+def test_sentence_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sentence_transformers")
+    folder = write_bert(tmp_path / "bert")
+    kinds = ("Transformer", "Pooling", "Normalize")
+    places = ("", "1_Pooling", "2_Normalize")
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, path) in enumerate(zip(kinds, places))
+    ]
+    write_json(folder / "modules.json", modules)
+    for place in places[1:]:
+        (folder / place).mkdir()
+    pooling = {"word_embedding_dimension": 36, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    write_json(folder / "1_Pooling" / "config.json", pooling)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": 20, "do_lower_case": False})
+    prompts = {"prompts": {"query": "w40 w41 "}, "default_prompt_name": "query"}
+    write_json(folder / "config_sentence_transformers.json", prompts)
+    found = verified(folder, *TEXTS)
+    assert found["tokens"]["remark"] == "the same: 9, 5, 20 ids"
+    assert found["vector"]["relative"] < 1e-5
+    damage(monkeypatch, folder, "encoder.layers.2.self_attention.output.weight")
+    assert first_past(folder, *TEXTS) == "output"
+
+
+@pytest.mark.usefixtures("transformers")
+def test_another_model_than_the_folder_says(tmp_path: Path) -> None:
+    folder = write_bert(tmp_path / "bert")
+    config = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", config | {"auto_map": {"AutoModel": "someone/else--modeling_bert.OtherBert"}})
+    line = fail(3, "verify", folder)
+    assert line.endswith("transformers has no OtherBert, only a BertModel; the folder's own code is not run")
+    write_json(folder / "config.json", config | {"auto_map": {"AutoModel": "modeling_bert.BertModel"}})
+    assert verified(folder, *TEXTS)
+
+
+@pytest.mark.usefixtures("transformers")
+def test_what_transformers_cannot_read(tmp_path: Path) -> None:
+    folder = write_bert(tmp_path / "bert")
+    (folder / "tokenizer_config.json").write_text("{}x")
+    (folder / "special_tokens_map.json").write_text("{}x")
+    line = fail(3, "verify", folder)
+    assert str(folder) in line
+
+
+@pytest.mark.usefixtures("transformers")
+@pytest.mark.parametrize("name", ["shared", "separate"])
+def test_marian(tmp_path: Path, name: str) -> None:
+    folder = write_model(tmp_path / name, CASES[name], num_beams=3)
+    found = verified(folder, "The quiet teacher opens a window.", "今天我在花园看见老师。")
+    assert found["decoder output"]["relative"] < 1e-5 and found["log-probabilities"]["largest"] < 1e-4
+    for text in (1, 2):
+        greedy = found[f"text {text}, greedy"]
+        assert greedy["here"] == greedy["there"] != [] and greedy["remark"].startswith(
+            f"the same {len(greedy['here'])}"
+        )
+        assert f"text {text}, beam 3" in found
+
+
+@pytest.mark.usefixtures("transformers")
+def test_damage_in_marian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = marian.read_translator_tensors
+
+    def damaged(*arguments: Any) -> Any:
+        tensors = read(*arguments)
+        name = "decoder.layers.0.feed_forward.outer.bias"
+        return tensors | {name: tensors[name] + np.float32(0.1) * np.arange(16, dtype=np.float32)}
+
+    monkeypatch.setattr(marian, "read_translator_tensors", damaged)
+    # the field makes the files others than those of the undamaged model, whose packed weights may be kept
+    folder = write_model(tmp_path / "model", CASES["shared"], _name_or_path="damaged")
+    result = run("verify", folder, "The quiet teacher opens a window near the river.")
+    assert result.exit_code == 1
+    past = [line.partition("  ")[0].strip() for line in result.stdout.splitlines() if "PAST THE BOUND" in line]
+    assert past[:3] == ["decoder block 1", "decoder output", "log-probabilities"]
+    assert result.stdout.splitlines()[-1].startswith("past the bound: decoder block 1, decoder output, log-prob")
+
+
+def test_ctranslate2(tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    (tmp_path / "model").mkdir()
+    folder = write_tiny(tmp_path / "model")
+    found = verified(folder, *WORDS)
+    assert found["tokens"]["remark"] == "not compared: ctranslate2 gets tokens, not text"
+    assert found["layers"]["remark"] == "not compared: ctranslate2 does not show them"
+    assert found["log-probabilities"]["largest"] < 1e-4
+    assert all(found[f"text {number}, greedy"]["within"] for number in (1, 2, 3))

@@ -1,0 +1,147 @@
+"""DeBERTa-v2 and v3 (He 2021, He 2023): disentangled attention, a convolution in the larger sizes of v2."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fastattn.spec import Convolution, Disentangled, FeedForwardSpec, HeadSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.encoders.architecture import (
+    Architecture,
+    Head,
+    activation,
+    count_layers,
+    even_heads,
+    refuse,
+)
+from fastattn.weights.huggingface.encoders.bert import LAYERS, OLD_NORM_ENDS, PREDICTIONS
+from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, linear_head, masked_head
+from fastattn.weights.plan import Part, of
+
+ATTENTION = {
+    "encoder.layers.#.self_attention.qkv.*": of(
+        "encoder.layer.#.attention.self.query_proj.*",
+        "encoder.layer.#.attention.self.key_proj.*",
+        "encoder.layer.#.attention.self.value_proj.*",
+    ),
+    "encoder.distances": of("encoder.rel_embeddings.weight"),
+    "encoder.distance_norm.*": of("encoder.LayerNorm.*"),
+}
+EMBEDDING = {
+    "encoder.embedding.weight": of("embeddings.word_embeddings.weight"),
+    "encoder.embedding_projection.weight": of("embeddings.embed_proj.weight"),
+    "encoder.embedding_norm.*": of("embeddings.LayerNorm.*"),
+    "encoder.positions": of("embeddings.position_embeddings.weight"),
+    "encoder.token_types": of("embeddings.token_type_embeddings.weight"),
+}
+# A term of the score -> its projection of the rows of distances, where that is not the queries' and the keys'.
+TERMS = {
+    "p2c": "encoder.layer.#.attention.self.pos_query_proj.*",
+    "c2p": "encoder.layer.#.attention.self.pos_key_proj.*",
+}
+MOST_WIDTH = 1 << 20  # beyond any encoder's; a scale is made of it before the tensors are looked at
+IGNORED = (
+    "embeddings.position_ids",
+    "pooler.",
+    "cls.",
+    "classifier.",
+    "qa_outputs.",
+    "lm_predictions.",
+    "mask_predictions.",
+)
+
+
+def _terms(config: JsonObject) -> list[str]:
+    """The terms of the score besides the product of contents, in the order of TERMS."""
+    stated = config.values.get("pos_att_type")
+    names = [name.strip() for name in stated.lower().split("|")] if isinstance(stated, str) else stated or []
+    if not isinstance(names, list) or any(not isinstance(name, str) or name not in TERMS for name in names if name):
+        raise config.error("pos_att_type", "of 'c2p' and 'p2c'", stated)
+    return [name for name in TERMS if name in names]
+
+
+def _positions(config: JsonObject, terms: list[str]) -> PositionSpec:
+    learned = config.boolean("position_biased_input", True)
+    most = config.integer("max_position_embeddings", 512, minimum=1)
+    limit = most if learned else 0
+    if not config.boolean("relative_attention", False):
+        return PositionSpec("table" if learned else "none", limit=limit)
+    if not terms:
+        raise config.error("pos_att_type", "'c2p', 'p2c' or both with relative_attention", None)
+    stated = config.integer("max_relative_positions", -1, minimum=-1)
+    norms = [name.strip() for name in config.string("norm_rel_ebd", "none").lower().split("|")]
+    form = Disentangled(
+        "c2p" in terms, "p2c" in terms, shared=config.boolean("share_att_key", False), norm="layer_norm" in norms
+    )
+    return PositionSpec(
+        "disentangled",
+        limit=limit,
+        buckets=max(config.integer("position_buckets", -1, minimum=-1), 0),
+        max_distance=stated if stated > 0 else most,
+        learned=learned,
+        disentangled=form,
+    )
+
+
+def _spec(config: JsonObject) -> StackSpec:
+    attention, terms = even_heads(config), _terms(config)
+    width = config.integer("hidden_size", minimum=1)
+    if width > MOST_WIDTH:
+        raise config.error("hidden_size", f"at most {MOST_WIDTH}", width)
+    narrow = config.integer("embedding_size", width, minimum=1)
+    refuse(config, conv_groups=1, attention_head_size=attention.head_width)
+    kernel = config.integer("conv_kernel_size", 0)
+    return StackSpec(
+        layers=count_layers(config),
+        width=width,
+        vocabulary=config.integer("vocab_size", minimum=1),
+        attention=replace(attention, query_scale=(attention.head_width * (1 + len(terms))) ** -0.5),
+        feed_forward=FeedForwardSpec(config.integer("intermediate_size", minimum=1), activation(config)),
+        norms=NormSpec("layer", config.number("layer_norm_eps", 1e-7), before=False, final=False, embedding=True),
+        positions=_positions(config, terms),
+        token_types=config.integer("type_vocab_size", 0),
+        embedding_width=narrow if narrow != width else 0,
+        norm_after_projection=narrow != width,
+        convolution=Convolution(kernel, activation(config, "conv_act", "tanh")) if kernel else None,
+    )
+
+
+def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+    added = {"encoder.layers.#.self_attention.distances.*": of(*(TERMS[term] for term in _terms(config)))}
+    if spec.convolution is not None:
+        added["encoder.convolution.*"] = of("encoder.conv.conv.*", kernel=spec.convolution.width)
+        added["encoder.convolution_norm.*"] = of("encoder.conv.LayerNorm.*")
+    return LAYERS | ATTENTION | EMBEDDING | added
+
+
+def _unused(config: JsonObject) -> tuple[str, ...]:
+    """Old checkpoints hold a table of positions even where it is not added."""
+    learned = config.boolean("position_biased_input", True)
+    return () if learned else ("embeddings.position_embeddings.",)
+
+
+def _pooled(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
+    act = activation(config, "pooler_hidden_act")
+    return HeadSpec("first", labels, inner_width=spec.width, activation=act)
+
+
+def _pooled_table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+    return {"head.inner.*": of("pooler.dense.*"), "head.output.*": of("classifier.*")}
+
+
+def _predictions(config: JsonObject, spec: StackSpec) -> Mapping[str, Part]:
+    legacy = config.boolean("legacy", True)
+    return (PREDICTIONS if legacy else LM_PREDICTIONS).table(config, spec)
+
+
+LM_PREDICTIONS = masked_head(
+    "lm_predictions.lm_head.dense",
+    "lm_predictions.lm_head.LayerNorm",
+    "lm_predictions.lm_head.decoder",
+    "lm_predictions.lm_head.bias",
+)
+HEADS = {
+    SEQUENCE: Head(_pooled, _pooled_table),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: Head(PREDICTIONS.spec, _predictions, labelled=False),
+}
+ARCHITECTURE = Architecture(_spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS, unused=_unused)

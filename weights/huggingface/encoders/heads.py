@@ -1,0 +1,75 @@
+"""Forms of heads that several architectures share, with the names of their tensors."""
+
+from collections.abc import Callable, Mapping
+
+from fastattn.spec import HeadSpec, NormSpec, StackSpec
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.encoders.architecture import Head
+from fastattn.weights.plan import Part, of
+
+SEQUENCE, TOKENS, MASKED = "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM"
+
+
+def dense_head(rows: str, inner: str, outer: str, act: str) -> Head:
+    """A classifier of two layers, the first of the stack's width, with the activation ``act``."""
+
+    def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
+        return HeadSpec(rows, labels, inner_width=stack.width, activation=act)
+
+    return Head(spec, _fixed({"head.inner.*": of(f"{inner}.*"), "head.output.*": of(f"{outer}.*")}))
+
+
+def linear_head(rows: str, outer: str, bias: bool = True) -> Head:
+    """A classifier of one layer."""
+
+    def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
+        return HeadSpec(rows, labels, bias)
+
+    return Head(spec, _fixed({"head.output.*": of(f"{outer}.*")}))
+
+
+def last_head(outer: str) -> Head:
+    """A classifier of one layer without a bias, of the last row that is no padding's."""
+
+    def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
+        return HeadSpec("last", labels, bias=False, padding=config.integer("pad_token_id", -1, minimum=-1))
+
+    return Head(spec, _fixed({"head.output.*": of(f"{outer}.*")}))
+
+
+def masked_head(
+    inner: str,
+    norm: str,
+    output: str,
+    bias: str = "",
+    act: str = "",
+    embedding: str = "embeddings.word_embeddings",
+) -> Head:
+    """A prediction of tokens: a layer of the embedding's width, a norm, and the embedding itself or a layer like it.
+
+    output  the last layer, where it is not tied to the embedding
+    bias    of a last layer that is tied; "": the last layer's own
+    act     the activation of the first layer; "": that of the feed-forwards
+    """
+
+    def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
+        width, name = stack.embedding_width or stack.width, act or stack.feed_forward.activation
+        norms = NormSpec(epsilon=stack.norms.epsilon)
+        return HeadSpec("each", stack.vocabulary, inner_width=width, activation=name, norm=norms)
+
+    def table(config: JsonObject, stack: StackSpec) -> Mapping[str, Part]:
+        parts = {"head.inner.*": of(f"{inner}.*"), "head.norm.*": of(f"{norm}.*")}
+        return parts | tied_output(config, output, bias or f"{output}.bias", embedding)
+
+    return Head(spec, table, labelled=False)
+
+
+def tied_output(config: JsonObject, output: str, bias: str, embedding: str) -> dict[str, Part]:
+    """A last layer that is the embedding with a bias, or a layer of its own: the end of ``masked_head``'s table."""
+    if not config.boolean("tie_word_embeddings", True):
+        return {"head.output.*": of(f"{output}.*")}
+    return {"head.output.weight": of(f"{embedding}.weight"), "head.output.bias": of(bias)}
+
+
+def _fixed(table: Mapping[str, Part]) -> Callable[[JsonObject, StackSpec], Mapping[str, Part]]:
+    return lambda config, stack: table

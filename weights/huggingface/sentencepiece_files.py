@@ -1,0 +1,271 @@
+"""A tokenizer.json from a sentencepiece model of unigrams: sentencepiece.bpe.model, spiece.model or spm.model.
+
+Each is what transformers builds from the same file. DeBERTa's is that of its converter (convert_slow_tokenizer), which
+normalizes as sentencepiece does; the class that replaces it in transformers 5 leaves out the file's own rules.
+"""
+
+import base64
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from fastattn.errors import CheckpointError, TokenizerError
+from fastattn.text.protobuf import read_bytes, read_fields, read_int
+from fastattn.text.spm_file import check_spm
+from fastattn.weights.containers.json_file import JsonObject, shorten
+from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.added_tokens import AddedTokens, Token
+from fastattn.weights.huggingface.vocabulary_files import ROBERTA, assembled, placed, template
+
+UNIGRAM = 1
+NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4
+SPACE = "\u2581"
+# Of a piece that no text should become.
+UNLIKELY = -100.0
+XLM_ROBERTA: dict[str, str | Token] = {**ROBERTA}
+CAMEMBERT = XLM_ROBERTA | {"mask_token": {"content": "<mask>", "lstrip": True}}
+T5: dict[str, str | Token] = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+DEBERTA: dict[str, str | Token] = {
+    "bos_token": "[CLS]",
+    "eos_token": "[SEP]",
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
+ALBERT = DEBERTA | {"unk_token": "<unk>", "pad_token": "<pad>"}
+
+_FLOAT = struct.Struct("<f")
+
+Scores = list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class Spm:
+    """What a sentencepiece model holds: its pieces with scores and types, and the rules of its normalizer."""
+
+    pieces: Scores
+    types: list[int]
+    rules: bytes
+    where: str
+
+    @property
+    def unknown(self) -> int:
+        """The id of the unknown piece."""
+        if UNKNOWN not in self.types:
+            raise CheckpointError(f"{self.where}: no unknown piece")
+        return self.types.index(UNKNOWN)
+
+    @property
+    def symbols(self) -> list[Token]:
+        """Its control pieces and user's symbols, as added tokens: text does not run through them."""
+        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        return [
+            {"content": piece} | flags | {"special": kind == CONTROL}
+            for (piece, _), kind in zip(self.pieces, self.types)
+            if kind in (CONTROL, USER)
+        ]
+
+    def normalizers(self) -> list[dict[str, Any]]:
+        rules = base64.b64encode(self.rules).decode()
+        return [{"type": "Precompiled", "precompiled_charsmap": rules}] if self.rules else []
+
+
+def xlm_roberta_tokenizer(
+    folder: Folder, prefix: str, config: JsonObject, tokens: AddedTokens, rows: int
+) -> dict[str, Any]:
+    """The pieces after the first three, which are fairseq's own four, and a mask after the last."""
+    spm = read_spm(folder, prefix + "sentencepiece.bpe.model", rows)
+    if NORMAL in spm.types[:3]:
+        raise CheckpointError(f"{spm.where}: the first three pieces should be unknown and control pieces")
+    first = [(_content(tokens, ROBERTA, name), 0.0) for name in ("bos_token", "pad_token", "eos_token", "unk_token")]
+    scores = [*first, *spm.pieces[3:], (_content(tokens, ROBERTA, "mask_token"), 0.0)]
+    return _fairseq(spm, scores, config, tokens, XLM_ROBERTA)
+
+
+def camembert_tokenizer(
+    folder: Folder, prefix: str, config: JsonObject, tokens: AddedTokens, rows: int
+) -> dict[str, Any]:
+    """The pieces after the first, which are five of fairseq's, and a mask after the last."""
+    spm = read_spm(folder, prefix + "sentencepiece.bpe.model", rows)
+    pad, unk, mask = (_content(tokens, ROBERTA, name) for name in ("pad_token", "unk_token", "mask_token"))
+    first = [("<s>NOTUSED", 0.0), (pad, 0.0), ("</s>NOTUSED", 0.0), (unk, 0.0), ("<unk>NOTUSED", UNLIKELY)]
+    return _fairseq(spm, [*first, *spm.pieces[1:], (mask, 0.0)], config, tokens, CAMEMBERT)
+
+
+def _fairseq(
+    spm: Spm, scores: Scores, config: JsonObject, tokens: AddedTokens, defaults: dict[str, str | Token]
+) -> dict[str, Any]:
+    needed = ("unk_token", "bos_token", "eos_token")
+    tokenizer, ids = _assembled(spm, scores, 3, tokens, defaults, needed, spm.normalizers(), _words(config))
+    bos, eos = (_content(tokens, ROBERTA, name) for name in ("bos_token", "eos_token"))
+    processor = template([bos, "A", eos], [bos, "A", eos, eos, "B", eos], ids, second_type=0)
+    return tokenizer | {"post_processor": processor}
+
+
+def albert_tokenizer(folder: Folder, prefix: str, config: JsonObject, tokens: AddedTokens, rows: int) -> dict[str, Any]:
+    spm = read_spm(folder, prefix + "spiece.model", rows)
+    steps: list[dict[str, Any]] = [_replaced({"String": quotes}, '"') for quotes in ("``", "''")]
+    if not config.boolean("keep_accents", False):
+        steps += [{"type": "NFKD"}, {"type": "StripAccents"}]
+    if config.boolean("do_lower_case", True):
+        steps.append({"type": "Lowercase"})
+    return _between_cls_and_sep(spm, tokens, ALBERT, steps + spm.normalizers(), _words(config))
+
+
+def deberta_tokenizer(
+    folder: Folder, prefix: str, config: JsonObject, tokens: AddedTokens, rows: int
+) -> dict[str, Any]:
+    spm = read_spm(folder, prefix + "spm.model", rows)
+    steps: list[dict[str, Any]] = [{"type": "Lowercase"}] if config.boolean("do_lower_case", False) else []
+    steps += [{"type": "Strip", "strip_left": True, "strip_right": True}, *spm.normalizers()]
+    steps.append(_replaced({"Regex": " {2,}"}, " "))
+    splits: list[dict[str, Any]] = []
+    if config.boolean("split_by_punct", False):
+        splits.append({"type": "Punctuation", "behavior": "Isolated"})
+    return _between_cls_and_sep(spm, tokens, DEBERTA, steps, [*splits, _metaspace("always")])
+
+
+def _between_cls_and_sep(
+    spm: Spm,
+    tokens: AddedTokens,
+    defaults: dict[str, str | Token],
+    normalizers: list[dict[str, Any]],
+    pre_tokenizers: list[dict[str, Any]],
+) -> dict[str, Any]:
+    needed = ("cls_token", "sep_token")
+    tokenizer, ids = _assembled(spm, spm.pieces, spm.unknown, tokens, defaults, needed, normalizers, pre_tokenizers)
+    cls, sep = (_content(tokens, DEBERTA, name) for name in needed)
+    return tokenizer | {"post_processor": template([cls, "A", sep], [cls, "A", sep, "B", sep], ids)}
+
+
+def t5_tokenizer(folder: Folder, prefix: str, config: JsonObject, tokens: AddedTokens, rows: int) -> dict[str, Any]:
+    """The pieces, then tokens <extra_id_N>, the last of them first."""
+    spm = read_spm(folder, prefix + "spiece.model", rows)
+    count = config.integer("extra_ids", 100)
+    if len(spm.pieces) + count > rows:
+        raise config.error(
+            "extra_ids", f"at most {rows - len(spm.pieces)}, the embedding's rows without a piece", count
+        )
+    extra = [f"<extra_id_{i}>" for i in reversed(range(count))]
+    symbols = [{"content": token, "special": True} for token in extra]
+    scores = spm.pieces + [(token, 0.0) for token in extra]
+    tokenizer, ids = _assembled(
+        spm, scores, spm.unknown, tokens, T5, ("eos_token",), spm.normalizers(), _words(config), symbols
+    )
+    eos = _content(tokens, T5, "eos_token")
+    return tokenizer | {"post_processor": template(["A", eos], ["A", eos, "B", eos], ids, second_type=0)}
+
+
+def _assembled(
+    spm: Spm,
+    scores: Scores,
+    unknown: int,
+    tokens: AddedTokens,
+    defaults: dict[str, str | Token],
+    needed: tuple[str, ...],
+    normalizers: list[dict[str, Any]],
+    pre_tokenizers: list[dict[str, Any]],
+    symbols: list[Token] | None = None,
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """(tokenizer.json without a post-processor, the ids of all tokens)."""
+    vocabulary = {piece: index for index, (piece, _) in enumerate(scores)}
+    added, ids = placed(tokens.and_extra([*spm.symbols, *(symbols or [])]), vocabulary, defaults, needed, spm.where)
+    model = {"type": "Unigram", "unk_id": unknown, "vocab": scores, "byte_fallback": False}
+    normalizer = {"type": "Sequence", "normalizers": normalizers} if normalizers else None
+    return (
+        assembled(
+            model, added, normalizer, {"type": "Sequence", "pretokenizers": pre_tokenizers}, _metaspace("always")
+        ),
+        ids,
+    )
+
+
+def _words(config: JsonObject) -> list[dict[str, Any]]:
+    """Words at spaces, each with a leading one."""
+    return [{"type": "WhitespaceSplit"}, _metaspace("always" if config.boolean("add_prefix_space", True) else "never")]
+
+
+def _metaspace(prepend: str) -> dict[str, Any]:
+    return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": prepend, "split": True}
+
+
+def _replaced(pattern: dict[str, str], content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def _content(tokens: AddedTokens, defaults: dict[str, Any], name: str) -> str:
+    return tokens.content(name, defaults[name])
+
+
+def read_spm(folder: Folder, name: str, rows: int) -> Spm:
+    """A sentencepiece model of unigrams with at most as many pieces as the embedding has rows."""
+    data, where = bytes(folder.read(name)), folder.where(name)
+    try:
+        check_spm(data)
+        spm = _parsed(data, where, rows)
+    except TokenizerError as error:
+        raise CheckpointError(f"{where}: {error}") from None
+    if len({piece for piece, _ in spm.pieces}) != len(spm.pieces):
+        seen: set[str] = set()
+        twice = next(piece for piece, _ in spm.pieces if piece in seen or seen.add(piece))  # type: ignore[func-returns-value]
+        raise CheckpointError(f"{where}: the piece {shorten(twice)} is there twice")
+    return spm
+
+
+def _parsed(data: bytes, where: str, rows: int) -> Spm:
+    pieces: Scores = []
+    types: list[int] = []
+    rules = b""
+    for number, wire, value in read_fields(data, where):
+        if number == 1:
+            piece, score, kind = _piece(read_bytes(value, wire, where), where)
+            pieces.append((piece, score))
+            types.append(kind)
+            if len(pieces) > rows:
+                raise CheckpointError(f"{where}: more pieces than the embedding's {rows} rows")
+        elif number == 2:
+            fields = read_fields(read_bytes(value, wire, where), where)
+            if any(field == 3 and read_int(value, where) != UNIGRAM for field, _, value in fields):
+                raise CheckpointError(f"{where}: a sentencepiece model of unigrams is expected here")
+        elif number == 3:
+            fields = read_fields(read_bytes(value, wire, where), where)
+            rules = next((read_bytes(value, kind, where) for field, kind, value in fields if field == 2), b"")
+    return Spm(pieces, types, rules, where)
+
+
+def _piece(data: bytes, where: str) -> tuple[str, float, int]:
+    """(piece, score, type) of a piece's message."""
+    found = _short_piece(data) or _any_piece(data, where)
+    try:
+        piece, score = found[0].decode("utf-8"), found[1]
+    except UnicodeDecodeError:
+        raise CheckpointError(f"{where}: a piece is not UTF-8") from None
+    if not piece or not math.isfinite(score):
+        raise CheckpointError(f"{where}: the piece {shorten(piece)} has the score {score}")
+    return piece, score, found[2]
+
+
+def _short_piece(data: bytes) -> tuple[bytes, float, int] | None:
+    """The fields as they usually lie: 1, of fewer than 128 bytes, 2, perhaps 3. A vocabulary has 250,000 of them."""
+    end = 2 + data[1] if len(data) > 1 and data[0] == 0x0A else 0
+    rest = data[end:]
+    if not 2 < end < 130 or len(rest) not in (5, 7) or rest[0] != 0x15:
+        return None
+    if len(rest) == 7 and (rest[5] != 0x18 or rest[6] > 0x7F):
+        return None
+    return data[2:end], _FLOAT.unpack_from(rest, 1)[0], rest[6] if len(rest) == 7 else NORMAL
+
+
+def _any_piece(data: bytes, where: str) -> tuple[bytes, float, int]:
+    piece, score, kind = b"", 0.0, NORMAL
+    for number, wire, value in read_fields(data, where):
+        if number == 1:
+            piece = read_bytes(value, wire, where)
+        elif number == 2 and isinstance(value, bytes) and len(value) == 4:
+            (score,) = _FLOAT.unpack(value)
+        elif number == 3:
+            kind = read_int(value, where)
+    return piece, score, kind

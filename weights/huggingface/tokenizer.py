@@ -1,0 +1,243 @@
+"""The text of an encoder in a Hugging Face directory: tokenizer.json, or one made of older files, and its settings."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fastattn.errors import CheckpointError
+from fastattn.spec import StackSpec
+from fastattn.text_spec import TRUNCATION_SIDES, EncoderText
+from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, shorten
+from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.added_tokens import CONFIG, AddedTokens, read_added_tokens
+from fastattn.weights.huggingface.sentencepiece_files import (
+    albert_tokenizer,
+    camembert_tokenizer,
+    deberta_tokenizer,
+    t5_tokenizer,
+    xlm_roberta_tokenizer,
+)
+from fastattn.weights.huggingface.vocabulary_files import (
+    bert_tokenizer,
+    mpnet_tokenizer,
+    read_lines,
+    roberta_tokenizer,
+)
+
+FILE = "tokenizer.json"
+NO_LIMIT = 2**31 - 1
+Builder = Callable[[Folder, str, JsonObject, AddedTokens, int], dict[str, Any]]
+# Class of transformers -> what makes its tokenizer of older files, and those.
+BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
+    "BertTokenizer": (bert_tokenizer, ("vocab.txt",)),
+    "DistilBertTokenizer": (bert_tokenizer, ("vocab.txt",)),
+    "ElectraTokenizer": (bert_tokenizer, ("vocab.txt",)),
+    "MPNetTokenizer": (mpnet_tokenizer, ("vocab.txt",)),
+    "RobertaTokenizer": (roberta_tokenizer, ("vocab.json", "merges.txt")),
+    "XLMRobertaTokenizer": (xlm_roberta_tokenizer, ("sentencepiece.bpe.model",)),
+    "CamembertTokenizer": (camembert_tokenizer, ("sentencepiece.bpe.model",)),
+    "AlbertTokenizer": (albert_tokenizer, ("spiece.model",)),
+    "T5Tokenizer": (t5_tokenizer, ("spiece.model",)),
+    "DebertaV2Tokenizer": (deberta_tokenizer, ("spm.model",)),
+}
+# Model type -> class, where no file names one.
+CLASSES = {
+    "bert": "BertTokenizer",
+    "distilbert": "BertTokenizer",
+    "electra": "BertTokenizer",
+    "gte": "XLMRobertaTokenizer",
+    "nomic_bert": "BertTokenizer",
+    "mpnet": "MPNetTokenizer",
+    "roberta": "RobertaTokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "camembert": "CamembertTokenizer",
+    "albert": "AlbertTokenizer",
+    "t5": "T5Tokenizer",
+    "mt5": "T5Tokenizer",
+    "umt5": "T5Tokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
+}
+# Classes that give the model token types, as transformers 5 has it, where tokenizer_config.json does not say.
+TYPED_CLASSES = ("BertTokenizer", "ElectraTokenizer", "DebertaTokenizer", "DebertaV2Tokenizer")
+# Setting of tokenizer_config.json -> a BertNormalizer's, which it overrides in transformers.
+NORMALIZER_SETTINGS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+
+
+def read_text(
+    folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, max_length: int | None = None
+) -> EncoderText:
+    """The text of the encoder whose files' names begin with ``prefix``, with mean pooling, without normalization.
+
+    config      config.json
+    max_length  instead of the tokenizer's own
+    The padding side is not read: batches are ragged, and "lasttoken" pooling takes a text's own last token.
+    Raises CheckpointError where there is no tokenizer, one that does not fit the embedding, or files that disagree.
+    """
+    settings = JsonObject({}, folder.where(prefix + CONFIG))
+    if folder.contains(prefix + CONFIG):
+        settings = read_object(folder, prefix + CONFIG)
+    tokenizer, stated_side = _read_tokenizer(folder, prefix, config, settings, spec.vocabulary)
+    side = settings.string("truncation_side", stated_side)
+    if side not in TRUNCATION_SIDES:
+        raise settings.error("truncation_side", f"one of {', '.join(TRUNCATION_SIDES)}", side)
+    length = max_length or _stated_length(config, settings)
+    limit = spec.positions.limit or NO_LIMIT
+    return EncoderText(
+        tokenizer=tokenizer,
+        max_length=min(length, limit),
+        truncation_side=side,
+        token_types=_gives_types(config, settings),
+    )
+
+
+def _gives_types(config: JsonObject, settings: JsonObject) -> bool:
+    """Whether the tokenizer gives the model token types."""
+    inputs = settings.values.get("model_input_names")
+    return "token_type_ids" in inputs if isinstance(inputs, list) else _class(config, settings) in TYPED_CLASSES
+
+
+def _stated_length(config: JsonObject, settings: JsonObject) -> int:
+    """The least of the tokenizer's model_max_length, which is huge if there is no limit, and the config's positions."""
+    stated = settings.integer("model_max_length", settings.integer("max_len", NO_LIMIT, minimum=1), minimum=1)
+    positions = config.values.get("max_position_embeddings")
+    return min(stated, positions) if type(positions) is int and positions > 0 else stated
+
+
+def _read_tokenizer(
+    folder: Folder, prefix: str, config: JsonObject, settings: JsonObject, rows: int
+) -> tuple[bytes, str]:
+    """(the bytes of a tokenizer.json, the side from which its own truncation cuts)."""
+    kind = _class(config, settings)
+    builder, files = BUILDERS.get(kind, (None, ()))
+    # sentence-transformers stores it in the transformer module's folder, old versions sometimes only at the top.
+    for place in dict.fromkeys((prefix, "")):
+        if folder.contains(place + FILE):
+            data, where = bytes(folder.read(place + FILE)), folder.where(place + FILE)
+            tokenizer = _parsed(data, where)
+            changed = _follow_settings(tokenizer, settings, kind) | _fit(tokenizer, rows, where)
+            _check_agreement(folder, place, tokenizer, settings, kind)
+            side = str(_object(tokenizer.get("truncation")).get("direction", "right")).lower()
+            return (json.dumps(tokenizer).encode() if changed else data), side
+        if builder is not None and all(folder.contains(place + file) for file in files):
+            tokenizer = builder(folder, place, settings, read_added_tokens(folder, prefix, settings), rows)
+            _fit(tokenizer, rows, folder.where(place + files[0]))
+            return json.dumps(tokenizer).encode(), "right"
+    other = f", nor {' and '.join(files)} of a {kind}" if files else ""
+    raise CheckpointError(f"{folder.where(prefix + FILE)}: no such file{other}; save the model with a fast tokenizer")
+
+
+def _class(config: JsonObject, settings: JsonObject) -> str:
+    """The class of the tokenizer by its name in transformers."""
+    of_model = config.string("tokenizer_class", CLASSES.get(config.string("model_type", ""), ""))
+    return settings.string("tokenizer_class", of_model).removesuffix("Fast")
+
+
+def _parsed(data: bytes, where: str) -> dict[str, Any]:
+    """A tokenizer.json. Names that are there twice are no fault: the library takes the last."""
+    try:
+        tokenizer = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:  # of UTF-8 too
+        raise CheckpointError(f"{where}: not JSON: {str(error).splitlines()[0]}") from None
+    if not isinstance(tokenizer, dict):
+        raise CheckpointError(f"{where}: should hold a JSON object, holds {shorten(tokenizer)}")
+    return tokenizer
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _follow_settings(tokenizer: dict[str, Any], settings: JsonObject, kind: str) -> bool:
+    """Whether tokenizer_config.json says otherwise than a BertNormalizer, which then does as it says."""
+    normalizer = _object(tokenizer.get("normalizer"))
+    if normalizer.get("type") != "BertNormalizer" or kind not in BUILDERS:
+        return False
+    changed = False
+    for name, of_normalizer in NORMALIZER_SETTINGS.items():
+        if settings.has(name) and normalizer.get(of_normalizer) != settings.boolean(name):
+            normalizer[of_normalizer] = settings.boolean(name)
+            changed = True
+    return changed
+
+
+def _fit(tokenizer: dict[str, Any], rows: int, where: str) -> bool:
+    """Whether special tokens were dropped that the embedding has no rows for; typed in a text they are text.
+
+    Raises CheckpointError for other tokens without rows, and for special ones that every text gets.
+    """
+    vocabulary = _object(tokenizer.get("model")).get("vocab")
+    ids = {index: token for token, index in _object(vocabulary).items() if type(index) is int}
+    if isinstance(vocabulary, list):
+        ids = {len(vocabulary) - 1: shorten(vocabulary[-1])} if vocabulary else {}
+    listed = tokenizer.get("added_tokens")
+    added = [token for token in listed if isinstance(token, dict)] if isinstance(listed, list) else []
+    kept = [
+        token for token in added if type(token.get("id")) is not int or token["id"] < rows or not token.get("special")
+    ]
+    ids |= {token["id"]: token.get("content") for token in kept if type(token.get("id")) is int}
+    ids |= {index: token for token, index in _around(tokenizer.get("post_processor"))}
+    greatest = max(ids, default=0)
+    if greatest >= rows:
+        raise CheckpointError(
+            f"{where}: {shorten(ids[greatest])} has the id {greatest}, but the embedding has {rows} rows"
+        )
+    if len(kept) < len(added):
+        tokenizer["added_tokens"] = kept
+    return len(kept) < len(added)
+
+
+def _around(processor: object) -> Iterator[tuple[str, int]]:
+    """(token, id) of the special tokens that a post-processor puts around texts."""
+    match processor:
+        case {"type": "Sequence", "processors": list(steps)}:
+            for step in steps:
+                yield from _around(step)
+        case {"type": "TemplateProcessing", "special_tokens": dict(special)}:
+            for token in special.values():
+                match token:
+                    case {"ids": list(ids), "tokens": list(tokens)}:
+                        yield from ((token, index) for token, index in zip(tokens, ids) if type(index) is int)
+        case {"sep": [sep, int(sep_id)], "cls": [cls, int(cls_id)]}:
+            yield from ((cls, cls_id), (sep, sep_id))
+
+
+def _check_agreement(folder: Folder, prefix: str, tokenizer: dict[str, Any], settings: JsonObject, kind: str) -> None:
+    """Raise CheckpointError where special tokens have other ids by another file.
+
+    Only what changes ids is compared: further tokens, flags and padding may differ.
+    """
+    where = folder.where(prefix + FILE)
+    around = {token: index for token, index in _around(tokenizer.get("post_processor")) if is_text(token)}
+    known = _special_ids(tokenizer)
+    files: dict[str, dict[str, int]] = {where: known}
+    if folder.contains(prefix + "vocab.txt") and BUILDERS.get(kind, (None, ()))[1] == ("vocab.txt",):
+        files[folder.where(prefix + "vocab.txt")] = read_lines(folder, prefix + "vocab.txt")
+    tokens = read_added_tokens(folder, prefix, settings)
+    files[tokens.where] = {token["content"]: index for index, token in tokens.stated.items()}
+    for other, ids in files.items():
+        for token, index in around.items():
+            if ids.get(token, index) != index:
+                raise CheckpointError(
+                    f"{where}: puts {shorten(token)} around a text as id {index}, in {other} it is {ids[token]}"
+                )
+    if kind in BUILDERS and around:
+        for name in ("cls_token", "sep_token"):
+            stated = tokens.named.get(name, {}).get("content")
+            if stated is not None and known.get(stated) not in around.values():
+                raise CheckpointError(
+                    f"{where}: puts {', '.join(map(shorten, around))} around a text, but in {settings.where} the "
+                    f"{name} is {shorten(stated)}"
+                )
+
+
+def _special_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
+    """token -> id of the added tokens and, of a vocabulary by token, of the others."""
+    vocabulary = _object(_object(tokenizer.get("model")).get("vocab"))
+    listed = tokenizer.get("added_tokens")
+    added = [token for token in listed if isinstance(token, dict)] if isinstance(listed, list) else []
+    ids = {str(token["content"]): token.get("id") for token in added if is_text(token.get("content"))}
+    return {token: index for token, index in (vocabulary | ids).items() if type(index) is int}
