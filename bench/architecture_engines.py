@@ -141,12 +141,14 @@ class Subject:
         texts = make_texts(CALIBRATION, 32)
         dataset = nncf.Dataset([self.inputs([text]) for text in texts])
         with _silent():
-            return nncf.quantize(self.openvino, dataset, model_type=nncf.ModelType.TRANSFORMER)
+            kind = nncf.ModelType.TRANSFORMER
+            return nncf.quantize(self.openvino, dataset, model_type=kind, subset_size=CALIBRATION)
 
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
     """Without the warnings and progress that exporters print."""
+    before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with (
@@ -157,7 +159,7 @@ def _silent() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)
 
 
 Run = Callable[[np.ndarray, np.ndarray], np.ndarray]
