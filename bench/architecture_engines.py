@@ -1,4 +1,5 @@
-"""Engines for any architecture: for each and each setting a function from texts to vectors, tokenizing included.
+"""Engines for any architecture: for each and each setting a function from texts to vectors, or from pairs of texts to
+scores, tokenizing included.
 
 PyTorch runs transformers' own model, as sentence-transformers does. It is exported for ONNX Runtime, which runs it as
 it is and, where its transformer optimizer knows the model, optimized; and for OpenVINO. int8 is what each has for
@@ -11,13 +12,13 @@ import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.architectures import Architecture, make_texts, write
+from bench.architectures import RERANKER, Architecture, make_texts, write
 from bench.encoders import Encode, Engine, Setting, Tokenizer, encode_batches
 
 INPUTS = ("input_ids", "attention_mask")
@@ -40,7 +41,7 @@ class Subject:
         self._files: dict[tuple[str, str], Path | Exception] = {}
 
     def module(self, attention: str) -> Any:
-        """The model in PyTorch: (ids, mask) [B, T], int64 -> rows [B, T, D]."""
+        """The model in PyTorch: (ids, mask) [B, T], int64 -> rows [B, T, D], or a reranker's scores [B, 1]."""
         import torch
 
         if self.architecture.kind == "JinaBert":
@@ -60,7 +61,7 @@ class Subject:
                 self.model = model
 
             def forward(self, input_ids: Any, attention_mask: Any) -> Any:
-                return self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+                return self.model(input_ids=input_ids, attention_mask=attention_mask)[0]
 
         return Rows().eval()
 
@@ -140,12 +141,14 @@ class Subject:
         texts = make_texts(CALIBRATION, 32)
         dataset = nncf.Dataset([self.inputs([text]) for text in texts])
         with _silent():
-            return nncf.quantize(self.openvino, dataset, model_type=nncf.ModelType.TRANSFORMER)
+            kind = nncf.ModelType.TRANSFORMER
+            return nncf.quantize(self.openvino, dataset, model_type=kind, subset_size=CALIBRATION)
 
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
     """Without the warnings and progress that exporters print."""
+    before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with (
@@ -156,13 +159,14 @@ def _silent() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)
 
 
-def _encodes(
-    subject: Subject, run: Callable[[np.ndarray, np.ndarray], np.ndarray], how: str = ""
-) -> dict[Setting, Encode]:
-    """``run``: (ids, mask) [B, T], int64 -> rows [B, T, D]."""
+Run = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def _encodes(subject: Subject, run: Run, how: str = "") -> dict[Setting, Encode]:
+    """``run``: (ids, mask) [B, T], int64 -> what ``Subject.module`` gives."""
 
     def padded(ids: list[list[int]]) -> np.ndarray:
         ids_BT = np.zeros((len(ids), max(map(len, ids))), np.int64)
@@ -171,13 +175,27 @@ def _encodes(
             ids_BT[b, : len(row)], mask_BT[b, : len(row)] = row, 1
         return run(ids_BT, mask_BT)
 
+    if subject.architecture.kind == RERANKER:
+        return {Setting(size, how): _scores(subject, padded, size) for size in subject.batches}
     tokenizer, width = subject.tokenizer, subject.architecture.width
     return {Setting(size, how): encode_batches(tokenizer, size, width, padded) for size in subject.batches}
 
 
-def ours(subject: Subject, threads: int, precision: str) -> dict[Setting, Encode]:
-    from fastattn import Encoder
+def _scores(subject: Subject, run: Callable[[list[list[int]]], np.ndarray], size: int) -> Callable[[Any], np.ndarray]:
+    """From pairs of texts to scores [B]; they are given in order of length, or are all of one."""
 
+    def score(pairs: list[tuple[str, str]]) -> np.ndarray:
+        ids = [encoding.ids for encoding in subject.tokenizer.library.encode_batch(pairs)]
+        return np.concatenate([run(ids[start : start + size])[:, 0] for start in range(0, len(ids), size)])
+
+    return score
+
+
+def ours(subject: Subject, threads: int, precision: str) -> dict[Setting, Encode]:
+    from fastattn import CrossEncoder, Encoder
+
+    if subject.architecture.kind == RERANKER:
+        return {Setting(): partial(CrossEncoder(subject.folder, precision, threads).predict, activation_fn="none")}
     return {Setting(): Encoder(subject.folder, precision, threads).encode}
 
 

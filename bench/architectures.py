@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 VOCABULARY = 4000
+RERANKER = "AutoModelForSequenceClassification"
 SPECIAL = ("[PAD]", "[NOTHING]", "[CLS]", "[SEP]", "[UNK]")  # 1 would shift RoBERTa's positions: no text has it
 
 
@@ -22,7 +23,8 @@ class Architecture:
     """A model's sizes.
 
     config     as transformers has it, where it differs from the defaults of its class
-    kind       the class of transformers; "JinaBert": ours in PyTorch, which transformers does not have
+    kind       the class of transformers; "JinaBert": ours in PyTorch, which transformers does not have; RERANKER: one
+               that gives a pair of texts a score
     optimizer  the model type by which ONNX Runtime's transformer optimizer knows the graph; "": it does not
     """
 
@@ -101,10 +103,14 @@ ARCHITECTURES = {
     name: Architecture(name, {"model_type": model_type} | config, kind, optimizer)
     for name, model_type, config, kind, optimizer in _TABLE
 }
+RERANKERS = {
+    "minilm-l6": Architecture("minilm-l6", {"model_type": "bert", "num_labels": 1} | _SMALL, RERANKER, "bert"),
+    "bge-base": Architecture("bge-base", {"model_type": "xlm-roberta", "num_labels": 1} | _BASE, RERANKER, "bert"),
+}
 
 
 def write(architecture: Architecture, folder: Path) -> None:
-    """A sentence-transformers folder with mean pooling and vectors of unit length."""
+    """A folder of transformers; sentence-transformers' for an encoder: mean pooling, vectors of unit length."""
     import torch
 
     torch.manual_seed(0)
@@ -118,8 +124,12 @@ def write(architecture: Architecture, folder: Path) -> None:
 
         config = transformers.AutoConfig.for_model(**architecture.config)
         kind = getattr(transformers, architecture.kind)
-        (kind.from_config if architecture.kind == "AutoModel" else kind)(config).save_pretrained(folder)
+        (kind.from_config if architecture.kind.startswith("Auto") else kind)(config).save_pretrained(folder)
     (folder / "tokenizer.json").write_text(_tokenizer(), encoding="utf-8")
+    limit = {"max_seq_length": 8192}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(limit), encoding="utf-8")
+    if architecture.kind == RERANKER:
+        return
     modules = "Transformer", "Pooling", "Normalize"
     listed = [
         {"idx": i, "name": str(i), "path": f"{i}_{name}" if i else "", "type": f"sentence_transformers.models.{name}"}
@@ -129,22 +139,22 @@ def write(architecture: Architecture, folder: Path) -> None:
     (folder / "1_Pooling").mkdir()
     pooling = {"word_embedding_dimension": architecture.width, "pooling_mode_mean_tokens": True}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
-    limit = {"max_seq_length": 8192}
-    (folder / "sentence_bert_config.json").write_text(json.dumps(limit), encoding="utf-8")
 
 
 def _tokenizer() -> str:
-    """Words w5, w6, ... between [CLS] and [SEP]."""
+    """Words w5, w6, ... between [CLS] and [SEP]; pairs are of one type, so that no model needs types."""
     words = [*SPECIAL, *(f"w{i}" for i in range(len(SPECIAL), VOCABULARY))]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[(name, SPECIAL.index(name)) for name in ("[CLS]", "[SEP]")]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:0 [SEP]:0",
+        special_tokens=[(name, SPECIAL.index(name)) for name in ("[CLS]", "[SEP]")],
     )
     return str(tokenizer.to_str())
 
 
 def make_texts(count: int, tokens: int) -> list[str]:
-    """Random texts of so many tokens each."""
+    """Random texts of so many tokens each, [CLS] and [SEP] among them."""
     words_BT = np.random.default_rng(0).integers(len(SPECIAL), VOCABULARY, (count, tokens - 2))
     return [" ".join(f"w{word}" for word in words) for words in words_BT]

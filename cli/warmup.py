@@ -46,24 +46,24 @@ def warmup() -> None:
         from fastattn.translator import Translator
 
         # Small models run every kernel, in each precision.
-        for precision in ("float32", "bfloat16", "int8"):
-            Encoder.from_checkpoint(_encoder_checkpoint(), precision).encode("word " * _LONG)
-            predicting = _encoder_checkpoint(predicts=True)
-            SparseEncoder.from_checkpoint(predicting, precision).encode("word " * _LONG)
-            MaskedLanguageModel.from_checkpoint(predicting, precision).fill("[MASK]")
         normed: dict[str, Any] = {
             "attention": AttentionSpec(heads=2, key_heads=1, head_width=32, head_norms=True),
             "norms": NormSpec("rms", output=True),
-            "positions": PositionSpec("rotary", limit=_LONG),
+            "positions": PositionSpec("rotary", limit=_LONG, rotary=Rotary(width=32, interleaved=False)),
             "local": LocalSpec((0,), before=64, after=64),
+            "feed_forward": FeedForwardSpec(inner_width=64, gated=True),
         }
-        disentangled = {"positions": PositionSpec("disentangled", max_distance=_LONG)}
-        for variety in (normed, disentangled):
-            Encoder.from_checkpoint(_encoder_checkpoint(**variety), "float32").encode("word " * _LONG)
+        for precision in ("float32", "bfloat16", "int8"):
+            for variety in ({}, normed):
+                Encoder.from_checkpoint(_encoder_checkpoint(**variety), precision).encode("word " * _LONG)
+            predicting = _encoder_checkpoint(predicts=True)
+            SparseEncoder.from_checkpoint(predicting, precision).encode("word " * _LONG)
+            MaskedLanguageModel.from_checkpoint(predicting, precision).fill("[MASK]")
+        disentangled: dict[str, Any] = {"positions": PositionSpec("disentangled", max_distance=_LONG)}
+        Encoder.from_checkpoint(_encoder_checkpoint(**disentangled), "float32").encode("word " * _LONG)
         rotary = {
             "positions": PositionSpec("rotary", limit=_LONG, rotary=Rotary(width=8)),
             "norms": NormSpec("rms", final=False),
-            "feed_forward": FeedForwardSpec(inner_width=64, gated=True),
         }
         varieties: tuple[tuple[str, dict[str, Any], bool, str], ...] = (
             ("float32", {}, False, ""),

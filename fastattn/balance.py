@@ -35,13 +35,18 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ops, name)
 
-    def linear(
-        self, x_ND: np.ndarray, packed: PackedLinear, *, gate: PackedLinear | None = None, **rest: Any
-    ) -> np.ndarray:
+    def linear(self, x_ND: np.ndarray, packed: PackedLinear, **rest: Any) -> np.ndarray:
+        self._record(x_ND, packed)
+        return self._ops.linear(x_ND, packed, **rest)
+
+    def gated(self, x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, **rest: Any) -> np.ndarray:
+        self._record(x_ND, packed, gate)
+        return self._ops.gated(x_ND, packed, gate, **rest)
+
+    def _record(self, x_ND: np.ndarray, *layers: PackedLinear) -> None:
         peaks_D = np.abs(np.asarray(x_ND)).max(axis=0)
-        for weights in (packed,) if gate is None else (packed, gate):
-            self.peaks[id(weights)] = np.maximum(peaks_D, self.peaks.get(id(weights), peaks_D))
-        return self._ops.linear(x_ND, packed, gate=gate, **rest)
+        for packed in layers:
+            self.peaks[id(packed)] = np.maximum(peaks_D, self.peaks.get(id(packed), peaks_D))
 
 
 def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:

@@ -80,7 +80,10 @@ class Ops(Protocol):
         activation: str = "none",
         residual_NF: np.ndarray | None = None,
         multiply_NF: np.ndarray | None = None,
-        gate: PackedLinear | None = None,
+    ) -> np.ndarray: ...
+
+    def gated(
+        self, x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, activation: str = "none"
     ) -> np.ndarray: ...
 
     def layer_norm(

@@ -1,13 +1,16 @@
 """Encoders of each architecture at its published sizes against the fastest of the engines that run it."""
 
 import tempfile
+from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bench.architecture_engines import ENGINES, Subject
-from bench.architectures import ARCHITECTURES, Architecture, make_texts
+from bench.architectures import ARCHITECTURES, RERANKER, RERANKERS, Architecture, make_texts
 from bench.case import NOT_INSTALLED, OURS, Case, Side, installed, largest_difference
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, compare, plural
@@ -16,6 +19,13 @@ from bench.timing import library_threads
 WANTED = {"float32": 1.0, "int8": 1.2}
 # Tokens of a text, how many texts, batches to try: enough rows for every engine to run at its full speed.
 SHAPES = {32: (64, (8, 16, 32, 64)), 512: (4, (1, 4)), 4096: (1, (1,))}
+DOCUMENTS, PAIR = 100, 216  # tokens of a query of 13 words and a document of 200
+
+
+def make_pairs() -> list[tuple[str, str]]:
+    """A query with each of the documents."""
+    (query,) = make_texts(1, 15)
+    return [(query, document) for document in make_texts(DOCUMENTS, 202)]
 
 
 def _same_directions(ours_BD: np.ndarray, other_BD: np.ndarray) -> tuple[bool, str]:
@@ -24,9 +34,17 @@ def _same_directions(ours_BD: np.ndarray, other_BD: np.ndarray) -> tuple[bool, s
     return least >= 0.9, f"cosine at least {least:.3f}"
 
 
-def make_case(subject: Subject, tokens: int, count: int, threads: int, precision: str) -> tuple[Case, dict[str, str]]:
-    """(the case of the engines that run it, why others do not)."""
-    texts, sides, absent = make_texts(count, tokens), {}, {}
+def _near_scores(ours_B: np.ndarray, other_B: np.ndarray) -> tuple[bool, str]:
+    """Compare scores by two int8 models of random weights, which tell texts little apart."""
+    difference = largest_difference(ours_B, other_B)[1]
+    return float(difference) <= 0.25, difference
+
+
+def make_case(
+    subject: Subject, texts: Sequence[Any], tokens: int, threads: int, precision: str
+) -> tuple[Case, dict[str, str]]:
+    """(the case of the engines that run it, why others do not); texts, or pairs, of so many tokens each."""
+    sides, absent = {}, {}
     for name, engine in ENGINES.items():
         if precision not in engine.precisions:
             continue
@@ -43,37 +61,47 @@ def make_case(subject: Subject, tokens: int, count: int, threads: int, precision
             absent[name] = f"{type(error).__name__} {str(error).strip().splitlines()[0][:80]}"
             continue
         sides[name] = Side({setting: partial(call, texts) for setting, call in calls.items()})
-    agree = largest_difference if precision == "float32" else _same_directions
+    agree = largest_difference
+    if precision == "int8":
+        scores = subject.architecture.kind == RERANKER
+        agree = _near_scores if scores else _same_directions
     name = f"{subject.architecture.name}, {tokens} tokens"
-    return Case(name, count * tokens, "tokens/s", sides, agree=agree, warm=True), absent
+    return Case(name, len(texts) * tokens, "tokens/s", sides, agree=agree, warm=True), absent
 
 
-def _compare_all(architecture: Architecture, lengths: tuple[int, ...], data: Data) -> tuple[bool, str]:
+def _compare_all(
+    architecture: Architecture, texts: dict[int, Sequence[Any]], batches: dict[int, tuple[int, ...]], data: Data
+) -> tuple[bool, str]:
+    """The findings for texts, or pairs, by their numbers of tokens."""
     if not any(installed(engine.libraries) for name, engine in ENGINES.items() if name != OURS):
         raise Absent("no engine to compare with")
     findings = Findings()
-    for tokens in lengths:
-        count, batches = SHAPES[tokens]
-        with tempfile.TemporaryDirectory() as folder:
-            subject = Subject(architecture, Path(folder), batches)
-            for precision, least in WANTED.items():
-                for threads in THREADS:
-                    with library_threads(threads):
-                        case, absent = make_case(subject, tokens, count, threads, precision)
-                        sides = compare(case, threads, rounds=7, seconds=10.0)
-                    fastest = min((name for name in sides if name != OURS), key=lambda name: sides[name]["seconds"])
-                    rates = [f"{name} {side['rate']} {side['setting']}".strip() for name, side in sides.items()]
-                    rates += [f"{name}: {reason}" for name, reason in absent.items()]
-                    what = f"{precision}, {tokens} tokens, {plural(threads)}:"
-                    findings.at_least(what, sides[fastest]["ratio"], f"x {fastest}", least, "; ".join(rates))
+    with tempfile.TemporaryDirectory() as folder:
+        subject = Subject(architecture, Path(folder), ())
+        for tokens, (precision, least), threads in product(texts, WANTED.items(), THREADS):
+            subject.batches = batches[tokens]
+            with library_threads(threads):
+                case, absent = make_case(subject, texts[tokens], tokens, threads, precision)
+                sides = compare(case, threads, rounds=7, seconds=10.0)
+            fastest = min((name for name in sides if name != OURS), key=lambda name: sides[name]["seconds"])
+            rates = [f"{name} {side['rate']} {side['setting']}".strip() for name, side in sides.items()]
+            rates += [f"{name}: {reason}" for name, reason in absent.items()]
+            what = f"{precision}, {tokens} tokens, {plural(threads)}:"
+            findings.at_least(what, sides[fastest]["ratio"], f"x {fastest}", least, "; ".join(rates))
     return findings.verdict
 
 
 CLAIM = (
-    "two layers at random, texts of {} tokens, one thread and two, tokenizing included: ahead of the fastest of "
-    "PyTorch, ONNX Runtime and OpenVINO in float32, 1.2 x in int8"
+    "{} at random, one thread and two, tokenizing included: ahead of the fastest of PyTorch, ONNX Runtime and OpenVINO "
+    "in float32, 1.2 x in int8"
 )
+BATCHES = {tokens: batches for tokens, (_, batches) in SHAPES.items()} | {PAIR: (4, 20, 50)}
 for _name, _architecture in ARCHITECTURES.items():
     _lengths = (32, 512, 4096) if _name == "modernbert-base" else (32, 512)
-    _claim = CLAIM.format(" and ".join(map(str, _lengths)))
-    check(f"architectures-{_name}", _claim)(partial(_compare_all, _architecture, _lengths))
+    _claim = CLAIM.format(f"two or three layers, texts of {' and '.join(map(str, _lengths))} tokens,")
+    _texts = {tokens: make_texts(SHAPES[tokens][0], tokens) for tokens in _lengths}
+    check(f"architectures-{_name}", _claim)(partial(_compare_all, _architecture, _texts, BATCHES))
+for _name, _architecture in RERANKERS.items():
+    _claim = CLAIM.format(f"two layers and a score, a query with {DOCUMENTS} documents of 200 tokens,")
+    _pairs = {PAIR: make_pairs()}
+    check(f"architectures-rerank-{_name}", _claim)(partial(_compare_all, _architecture, _pairs, BATCHES))

@@ -4,7 +4,7 @@ import fastattn.runtime  # noqa: F401  before Numba: it looks at what that would
 from fastattn.kernels.attention import attention, attention_step, pack_distances, seen_around, seen_keys
 from fastattn.kernels.cache_rows import round_rows, write_rows
 from fastattn.kernels.embed import embed
-from fastattn.kernels.matmul import linear
+from fastattn.kernels.matmul import gated, linear
 from fastattn.kernels.norm import layer_norm, normalize_heads, rms_norm
 from fastattn.kernels.output_subset import pack_rows, select_outputs
 from fastattn.kernels.packing import pack_linear
@@ -31,6 +31,7 @@ __all__ = [
     "extend_table",
     "gather_table",
     "layer_norm",
+    "gated",
     "linear",
     "log_probs",
     "neighbours",

@@ -157,45 +157,70 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
         ahead += step * weights.shape[1]
 
 
-@kernel
-def _linear(x_ND, panels_PSN, affine, gate_PSN, gate_affine, activation, others, blocks, scratch_PB, y_NF):
-    """The tasks, a row block times a column block each, cut into runs, one a part; see linear.
+@inner
+def clear_scratch(scratch):
+    """(address of a tile, address of a row of zeros), which becomes one."""
+    for j in range(0, GROUP * NR, LANES):
+        store(splat(np.float32(0)), scratch[1] + j * 4)
+    return scratch
 
-    gate_PSN, gate_affine  as panels_PSN and affine; they are these if there is no gate
-    others                 multiply_NF, residual_NF; empty: absent
-    blocks                 rows of a task, column blocks, whether there is a gate
-    """
-    row_block, column_blocks, gated = blocks
-    multiply_NF, residual_NF = others
+
+@kernel
+def _linear(x_ND, panels_PSN, affine, activation, multiply_NF, residual_NF, blocks, scratch_PB, y_NF):
+    """The tasks, a row block times a column block each, cut into runs, one a part; see linear."""
+    row_block, column_blocks = blocks
     N, D = x_ND.shape
     P, F = len(panels_PSN), y_NF.shape[1]
     y, multiply, residual = address(y_NF), address(multiply_NF), address(residual_NF)
     tasks = (N + row_block - 1) // row_block * column_blocks
     for part in prange(0, len(scratch_PB)):
         staged, first_task, last_task = take_part(scratch_PB, part, tasks)
-        scratch = tile_scratch(), zeros_scratch()
-        for j in range(0, GROUP * NR, LANES):
-            store(splat(np.float32(0)), scratch[1] + j * 4)
+        columns, scratch = affine_at(affine), clear_scratch((tile_scratch(), zeros_scratch()))
         for task in range(first_task, last_task):
             first, block = task // column_blocks * row_block, task % column_blocks
             count, x, at = min(N - first, row_block), address(x_ND) + first * D * 4, first * F * 4
             rows = stage_rows(panels_PSN, affine[3:], x, count, D, staged, row_block)
-            gate_rows = rows
-            if gated != 0:
-                gate_rows = stage_rows(
-                    gate_PSN, gate_affine[3:], x, count, D, staged + scratch_PB.shape[1] // 2, row_block
-                )
             times = multiply + at if multiply_NF.size > 0 else 0
             plus = residual + at if residual_NF.size > 0 else 0
             p, end = block * P // column_blocks, (block + 1) * P // column_blocks
             while p < end:
-                # panels that are not whole go alone: their residual is added last, however many rows there are
-                width = GROUP if count < 4 and p + GROUP <= end and (p + GROUP) * NR <= F else 1
-                if gated != 0:  # y holds the gate until it is multiplied
-                    target = (y + at, 0, 0, F * 4)
-                    multiply_panels(gate_PSN, gate_rows, count, p, width, affine_at(gate_affine), 0, target, scratch)
-                    times = y + at
+                width = panels_together(count, p, end, F)
                 target = (y + at, times, plus, F * 4)
+                multiply_panels(panels_PSN, rows, count, p, width, columns, activation, target, scratch)
+                p += width
+
+
+@inner
+def panels_together(count, p, end, outputs):
+    """How many panels from p on ``count`` rows take at once: GROUP or one.
+
+    Panels that are not whole go alone: their residual is added last, however many rows there are.
+    """
+    return GROUP if count < 4 and p + GROUP <= end and (p + GROUP) * NR <= outputs else 1
+
+
+@kernel
+def _gated(x_ND, panels_PSN, affine, gate_PSN, gate_affine, activation, blocks, scratch_PB, y_NF):
+    """``_linear`` with a second product of the same rows, which y holds until it is multiplied; see gated."""
+    row_block, column_blocks = blocks
+    N, D = x_ND.shape
+    P, F = len(panels_PSN), y_NF.shape[1]
+    tasks = (N + row_block - 1) // row_block * column_blocks
+    for part in prange(0, len(scratch_PB)):
+        staged, first_task, last_task = take_part(scratch_PB, part, tasks)
+        scratch, half = clear_scratch((tile_scratch(), zeros_scratch())), scratch_PB.shape[1] // 2
+        for task in range(first_task, last_task):
+            first, block = task // column_blocks * row_block, task % column_blocks
+            count, x = min(N - first, row_block), address(x_ND) + first * D * 4
+            y = address(y_NF) + first * F * 4
+            rows = stage_rows(panels_PSN, affine[3:], x, count, D, staged, row_block)
+            gate_rows = stage_rows(gate_PSN, gate_affine[3:], x, count, D, staged + half, row_block)
+            p, end = block * P // column_blocks, (block + 1) * P // column_blocks
+            while p < end:
+                width = panels_together(count, p, end, F)
+                target = (y, 0, 0, F * 4)
+                multiply_panels(gate_PSN, gate_rows, count, p, width, affine_at(gate_affine), 0, target, scratch)
+                target = (y, y, 0, F * 4)
                 multiply_panels(panels_PSN, rows, count, p, width, affine_at(affine), activation, target, scratch)
                 p += width
 
@@ -223,24 +248,36 @@ def linear(
     activation: str = "none",
     residual_NF: np.ndarray | None = None,
     multiply_NF: np.ndarray | None = None,
-    gate: PackedLinear | None = None,
 ) -> np.ndarray:
     """activation(x W' + b) * multiply + residual, float32 [N, outputs]; the inputs are float32 and C-contiguous.
 
-    gate  instead of multiply: x V' + c, of as many outputs and the same precision (Shazeer 2020).
     The residual is added last.
     """
     N = x_ND.shape[0]
     y_NF = np.empty((N, packed.outputs), np.float32)
     if N:
         row_block, column_blocks, parts = blocks_for(N, packed)
-        size = scratch_bytes(packed.panels_PSN, packed.inputs, row_block) * (1 if gate is None else 2)
+        size = scratch_bytes(packed.panels_PSN, packed.inputs, row_block)
         scratch_PB = np.empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH
-        gating = packed if gate is None else gate
-        others = _NONE if multiply_NF is None else multiply_NF, _NONE if residual_NF is None else residual_NF
-        blocks = row_block, column_blocks, int(gate is not None)
         _linear(
-            x_ND, packed.panels_PSN, packed.affine, gating.panels_PSN, gating.affine, CODES[activation], others, blocks,
-            scratch_PB, y_NF,
+            x_ND, packed.panels_PSN, packed.affine, CODES[activation],
+            _NONE if multiply_NF is None else multiply_NF, _NONE if residual_NF is None else residual_NF,
+            (row_block, column_blocks), scratch_PB, y_NF,
+        )  # fmt: skip
+    return y_NF
+
+
+def gated(x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, activation: str = "none") -> np.ndarray:
+    """activation(x W' + b) * (x V' + c), float32 [N, outputs] (Shazeer 2020): V and c are the gate's, of W's size and
+    precision. The bits are those of two products."""
+    N = x_ND.shape[0]
+    y_NF = np.empty((N, packed.outputs), np.float32)
+    if N:
+        row_block, column_blocks, parts = blocks_for(N, packed)
+        size = 2 * scratch_bytes(packed.panels_PSN, packed.inputs, row_block)
+        scratch_PB = np.empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH
+        _gated(
+            x_ND, packed.panels_PSN, packed.affine, gate.panels_PSN, gate.affine, CODES[activation],
+            (row_block, column_blocks), scratch_PB, y_NF,
         )  # fmt: skip
     return y_NF

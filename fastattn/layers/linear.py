@@ -24,8 +24,10 @@ class FeedForward(Sublayer):
     def __init__(self, parameters: Parameters, layer: str, spec: StackSpec):
         name = f"{layer}.feed_forward"
         super().__init__(parameters, name, spec.norms)
-        gate = parameters.packed(f"{name}.inner_linear") if spec.feed_forward.gated else None
-        self.inner = partial(Linear(parameters, f"{name}.inner", spec.feed_forward.activation), gate=gate)
+        self.inner = Linear(parameters, f"{name}.inner", spec.feed_forward.activation)
+        if spec.feed_forward.gated:
+            gate = parameters.packed(f"{name}.inner_linear")
+            self.inner = partial(parameters.ops.gated, gate=gate, **self.inner.keywords)
         self.outer = Linear(parameters, f"{name}.outer")
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:

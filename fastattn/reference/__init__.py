@@ -7,7 +7,7 @@ a float64 oracle. Nothing is checked here beyond what NumPy checks.
 from fastattn.reference.attention import attention, attention_step, pack_distances, seen_around, seen_keys
 from fastattn.reference.cache_rows import round_rows, write_rows
 from fastattn.reference.embed import embed
-from fastattn.reference.matmul import linear
+from fastattn.reference.matmul import gated, linear
 from fastattn.reference.norm import layer_norm, normalize_heads, rms_norm
 from fastattn.reference.output_subset import pack_rows, select_outputs
 from fastattn.reference.packing import pack_linear
@@ -34,6 +34,7 @@ __all__ = [
     "extend_table",
     "gather_table",
     "layer_norm",
+    "gated",
     "linear",
     "log_probs",
     "neighbours",

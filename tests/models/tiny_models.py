@@ -44,16 +44,18 @@ DECODERS = ("projection_bias", "start_from_zero_embedding", "output_scale", "ali
 DECODERS += ("recurrence", "average_inner_width", "average_activation", "average_gates")
 
 
-def _rows_apart(x_ND, packed, activation="none", residual_NF=None, multiply_NF=None, gate=None):
+def _rows_apart(x_ND, packed, activation="none", residual_NF=None, multiply_NF=None):
     """A matrix product whose rows do not depend on how many there are, which BLAS does not promise."""
     rows = [reference.linear(x_ND[n : n + 1], packed) for n in range(len(x_ND))]
     y_NF = np.concatenate(rows) if rows else reference.linear(x_ND, packed)
     y_NF = ACTIVATIONS[activation](y_NF)
-    if gate is not None:
-        multiply_NF = _rows_apart(x_ND, gate)
     if multiply_NF is not None:
         y_NF = y_NF * multiply_NF
     return y_NF if residual_NF is None else y_NF + residual_NF
+
+
+def _gated_apart(x_ND, packed, gate, activation="none"):
+    return _rows_apart(x_ND, packed, activation, multiply_NF=_rows_apart(x_ND, gate))
 
 
 def _top_k_apart(x_RD, outputs, k, edits=NO_EDITS, normalized=True):
@@ -75,7 +77,7 @@ def _apart(x_RD, outputs, edits):
 
 # The reference operations with the engine's promise: a row's bits do not depend on the other rows.
 steady_ops = SimpleNamespace(**vars(reference))
-steady_ops.linear = _rows_apart
+steady_ops.linear, steady_ops.gated = _rows_apart, _gated_apart
 steady_ops.project_top_k = _top_k_apart
 steady_ops.project_all = _all_apart
 

@@ -75,6 +75,7 @@ def test_a_bad_cache_only_costs_time(tmp_path, damage):
 
 
 NOT_KEPT = """
+import contextlib
 from unittest import mock
 import numpy as np
 from fastattn import kernels
@@ -84,8 +85,11 @@ Compiling(Progress())
 ones = np.ones((3, 8), np.float32)
 kernels.layer_norm(ones, ones[0], None, 1e-5)
 kernels.linear(ones, kernels.pack_linear(ones))
-made = "fastattn.encoder.Encoder.from_checkpoint", "fastattn.translator.Translator.from_checkpoint"
-with mock.patch(made[0]), mock.patch(made[1]), mock.patch("fastattn.vector_search.semantic_search"):
+classes = "encoder.Encoder", "translator.Translator", "sparse_encoder.SparseEncoder"
+classes += ("masked_language_model.MaskedLanguageModel",)
+with contextlib.ExitStack() as stack:
+    for name in (*(f"{name}.from_checkpoint" for name in classes), "vector_search.semantic_search"):
+        stack.enter_context(mock.patch(f"fastattn.{name}"))
     commands.main(["warmup"])
 """
 
