@@ -31,7 +31,9 @@ def warmup() -> None:
     with Progress() as progress:
         compiling = Compiling(progress)
         from fastattn.encoder import Encoder
+        from fastattn.masked_language_model import MaskedLanguageModel
         from fastattn.runtime.jit import cache_fault
+        from fastattn.sparse_encoder import SparseEncoder
         from fastattn.spec import (
             AttentionSpec,
             FeedForwardSpec,
@@ -44,7 +46,7 @@ def warmup() -> None:
         from fastattn.translator import Translator
 
         # Small models run every kernel, in each precision.
-        normed = {
+        normed: dict[str, Any] = {
             "attention": AttentionSpec(heads=2, key_heads=1, head_width=32, head_norms=True),
             "norms": NormSpec("rms", output=True),
             "positions": PositionSpec("rotary", limit=_LONG, rotary=Rotary(width=32, interleaved=False)),
@@ -54,7 +56,10 @@ def warmup() -> None:
         for precision in ("float32", "bfloat16", "int8"):
             for variety in ({}, normed):
                 Encoder.from_checkpoint(_encoder_checkpoint(**variety), precision).encode("word " * _LONG)
-        disentangled = {"positions": PositionSpec("disentangled", max_distance=_LONG)}
+            predicting = _encoder_checkpoint(predicts=True)
+            SparseEncoder.from_checkpoint(predicting, precision).encode("word " * _LONG)
+            MaskedLanguageModel.from_checkpoint(predicting, precision).fill("[MASK]")
+        disentangled: dict[str, Any] = {"positions": PositionSpec("disentangled", max_distance=_LONG)}
         Encoder.from_checkpoint(_encoder_checkpoint(**disentangled), "float32").encode("word " * _LONG)
         rotary = {
             "positions": PositionSpec("rotary", limit=_LONG, rotary=Rotary(width=8)),
@@ -76,10 +81,22 @@ def warmup() -> None:
             for shortlist in (True, False):
                 translator.translate("word", beam_size=2, max_decoding_length=4, shortlist=shortlist)
             translator.score(["word"], ["word"])
+        _search()
     if cache_fault():
         raise FastattnError("no kernel was kept: the next run will compile again")
     seconds = time.monotonic() - start
     click.echo(f"{compiling.kernels} kernels compiled in {seconds:.1f} s" if compiling.kernels else "all was compiled")
+
+
+def _search() -> None:
+    """Search vectors of each type."""
+    import numpy as np
+
+    from fastattn.vector_search import semantic_search
+
+    for dtype, function in ((np.float32, "dot"), (np.int8, "dot"), (np.uint8, "dot"), (np.uint8, "hamming")):
+        vectors_ND = np.ones((1, 8), dtype)
+        semantic_search(vectors_ND, vectors_ND, 1, function)
 
 
 def _stack(**variety: Any) -> Any:
@@ -99,18 +116,21 @@ _LONG = 512
 _TOKENS = ("<unk>", "<s>", "</s>", "▁word")
 
 
-def _encoder_checkpoint(**variety: Any) -> "Checkpoint":
-    from fastattn.spec import FeedForwardSpec, ModelSpec, NormSpec
+def _encoder_checkpoint(predicts: bool = False, **variety: Any) -> "Checkpoint":
+    """``predicts``: with a head that predicts tokens."""
+    from fastattn.spec import FeedForwardSpec, HeadSpec, ModelSpec, NormSpec
     from fastattn.text_spec import EncoderText
 
-    model = {"type": "WordLevel", "vocab": {"<unk>": 0, "word": 1}, "unk_token": "<unk>"}
+    model = {"type": "WordLevel", "vocab": {"<unk>": 0, "word": 1, "[MASK]": 2}, "unk_token": "<unk>"}
     tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}
-    text = EncoderText(tokenizer=json.dumps(tokenizer).encode(), max_length=_LONG)
+    text = EncoderText(tokenizer=json.dumps(tokenizer).encode(), max_length=_LONG, mask_token="[MASK]")
     bert = {
         "feed_forward": FeedForwardSpec(inner_width=64, activation="gelu"),
         "norms": NormSpec(before=False, final=False, embedding=True),
     }
-    return _checkpoint(ModelSpec("encoder", _stack(**bert | variety)), text)
+    stack = _stack(**bert | variety)
+    head = HeadSpec("each", stack.vocabulary, inner_width=64, activation="gelu", norm=NormSpec()) if predicts else None
+    return _checkpoint(ModelSpec("encoder", stack, head=head), text)
 
 
 def _translation_checkpoint(quantized: bool, decoder: dict[str, Any], **variety: Any) -> "Checkpoint":

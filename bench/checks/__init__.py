@@ -96,6 +96,7 @@ from bench.checks import (  # noqa: E402, F401
     precision_speed,
     products,
     scaling,
+    search,
     start,
     translation,
     translation_speed,

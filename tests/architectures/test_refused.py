@@ -30,6 +30,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("new-0", {"layer_norm_type": "rms_norm"}, "layer_norm_type 'rms_norm'"),
     ("jina-0", {"feed_forward_type": "swiglu"}, "feed_forward_type should be one of"),
     ("qwen3-0", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type should be 'default' or 'linear'"),
+    ("qwen3-0", {"use_bidirectional_attention": True}, "use_bidirectional_attention True"),
     ("gemma3-0", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping 50.0"),
     ("gemma3-0", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar should be above zero"),
     ("t5-0", {"feed_forward_proj": "gated-mish"}, "feed_forward_proj should be one of"),

@@ -1,4 +1,4 @@
-"""Qwen 3 and Qwen 2 (Yang 2025, 2024) as encoders: causal, rotary positions, gates, shared key heads."""
+"""Qwen 3 and Qwen 2 (Yang 2025, 2024) as encoders: mostly causal, rotary positions, gates, shared key heads."""
 
 from fastattn.spec import AttentionSpec, FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
@@ -7,6 +7,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_layers,
     local_layers,
+    refuse,
     rotary,
 )
 from fastattn.weights.huggingface.encoders.heads import SEQUENCE, TOKENS, last_head, linear_head
@@ -48,7 +49,8 @@ def llama_table(spec: StackSpec) -> dict[str, Part]:
 
 
 def _spec(config: JsonObject) -> StackSpec:
-    second = config.string("model_type") == "qwen2"
+    refuse(config, use_bidirectional_attention=False)  # which transformers ignores, and remote code follows
+    second, causal = config.string("model_type") == "qwen2", config.boolean("is_causal", True)
     layers, attention = count_layers(config), shared_heads(config, head_norms=not second)
     local: tuple[int, ...] = ()
     window = 0
@@ -70,9 +72,16 @@ def _spec(config: JsonObject) -> StackSpec:
             rotary=rotary(config, attention.head_width, 10_000.0),
         ),
         biases=second or config.boolean("attention_bias", False),
-        causal=True,
-        local=LocalSpec(local, before=window - 1, after=0) if local else None,
+        causal=causal,
+        local=_local(local, window, causal),
     )
+
+
+def _local(layers: tuple[int, ...], window: int, causal: bool) -> LocalSpec | None:
+    """A causal window includes the row itself; one to both sides is as wide before it and as wide after it."""
+    if not layers:
+        return None
+    return LocalSpec(layers, before=window - 1, after=0) if causal else LocalSpec(layers, before=window, after=window)
 
 
 def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
