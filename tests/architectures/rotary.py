@@ -201,6 +201,7 @@ QWEN2 = three(
     {},
     {"hidden_size": 18, "num_hidden_layers": 1, "num_attention_heads": 3, "num_key_value_heads": 1},
     {"num_key_value_heads": 4, "tie_word_embeddings": False, "rope_theta": 10000},
+    {"is_causal": False},
     lengths={1: LONG},
 )
 

@@ -106,6 +106,11 @@ def rotary(config: JsonObject, width: int, base: float, kind: str = "", old: str
     kind  the type of layers that they are of, where types differ
     old   the name of the base before there were ``rope_parameters``
     """
+    if config.has("rope_parameters") and config.nested("rope_scaling").values not in (
+        {},
+        config.values["rope_parameters"],
+    ):
+        raise CheckpointError(f"{config.where}: rope_parameters and rope_scaling are both there, and differ")
     parameters = config.nested("rope_parameters" if config.has("rope_parameters") else "rope_scaling")
     if kind and parameters.has(kind):
         parameters = parameters.nested(kind)

@@ -34,6 +34,8 @@ def _spec(config: JsonObject) -> StackSpec:
     if scalar <= 0:
         raise config.error("query_pre_attn_scalar", "above zero", scalar)
     both_sides = config.boolean("use_bidirectional_attention", False)
+    if not both_sides:
+        refuse(config, is_causal=True)
     attention = shared_heads(config, head_norms=True, query_scale=scalar**-0.5)
     every, window = (
         config.integer("sliding_window_pattern", 6, minimum=1),

@@ -1,5 +1,6 @@
 """Qwen 3 and Qwen 2 (Yang 2025, 2024) as encoders: causal, rotary positions, gates, shared key heads."""
 
+from fastattn.errors import CheckpointError
 from fastattn.spec import AttentionSpec, FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
@@ -7,6 +8,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_layers,
     local_layers,
+    refuse,
     rotary,
 )
 from fastattn.weights.huggingface.encoders.heads import SEQUENCE, TOKENS, last_head, linear_head
@@ -47,6 +49,15 @@ def llama_table(spec: StackSpec) -> dict[str, Part]:
     return TABLE | {"encoder.layers.#.self_attention.qkv.*": qkv} | (NO_BIASES if spec.biases else {})
 
 
+def _is_causal(config: JsonObject) -> bool:
+    """What config.json says; a model with code of its own, as gte-Qwen2's, may look both ways without saying so."""
+    if config.nested("auto_map").has("AutoModel") and not config.has("is_causal"):
+        raise CheckpointError(
+            f"{config.where}: auto_map names code of the model's own, which may look both ways; is_causal should say so"
+        )
+    return config.boolean("is_causal", True)
+
+
 def _spec(config: JsonObject) -> StackSpec:
     second = config.string("model_type") == "qwen2"
     layers, attention = count_layers(config), shared_heads(config, head_norms=not second)
@@ -55,6 +66,7 @@ def _spec(config: JsonObject) -> StackSpec:
     if config.boolean("use_sliding_window", False) and config.has("sliding_window"):
         full, window = config.integer("max_window_layers", 28), config.integer("sliding_window", minimum=1)
         local = local_layers(config, layers, lambda i: i >= full)
+        refuse(config, is_causal=True)
     return StackSpec(
         layers=layers,
         width=config.integer("hidden_size", minimum=1),
@@ -70,7 +82,7 @@ def _spec(config: JsonObject) -> StackSpec:
             rotary=rotary(config, attention.head_width, 10_000.0),
         ),
         biases=second or config.boolean("attention_bias", False),
-        causal=True,
+        causal=_is_causal(config),
         local=LocalSpec(local, before=window - 1, after=0) if local else None,
     )
 
