@@ -12,6 +12,7 @@ from tests.architectures.drawing import draw_all
 from tests.architectures.folders import write_folder
 from tests.architectures.goldens import read_goldens
 
+HUGE = 10**400
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("bert-0", {"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key'"),
     ("bert-0", {"is_decoder": True}, "is_decoder True"),
@@ -43,6 +44,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("qwen3-0", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type should be 'default' or 'linear'"),
     ("gemma3-0", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping 50.0"),
     ("gemma3-0", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar should be above zero"),
+    ("bert-0", {"type_vocab_size": 65}, "token_types should be at most 64, is 65"),
+    ("t5-0", {"relative_attention_max_distance": HUGE}, "max_distance should be at most"),
+    ("gemma3-0", {"hidden_size": HUGE}, "hidden_size should be at most"),
+    ("gemma3-0", {"query_pre_attn_scalar": 1e-320}, "the scores' scale should be below 1e30"),
+    ("gemma3-0", {"sliding_window": HUGE}, "local layers should reach at most"),
+    ("gemma3-0", {"rope_scaling": {"type": "linear", "factor": 1e-320}}, "a base and a scale above zero"),
+    ("modernbert-0", {"partial_rotary_factor": 1e308}, "an even part of a head's 12 dimensions, got 1e+308"),
+    ("modernbert-0", {"local_attention": HUGE}, "local layers should reach at most"),
+    ("qwen3-0", {"head_dim": HUGE}, "head_dim should be at most"),
+    ("nomic-gpt2-names-0", {"rotary_emb_base": -3}, "a base and a scale above zero"),
     ("t5-0", {"feed_forward_proj": "gated-mish"}, "feed_forward_proj should be one of"),
 ]
 

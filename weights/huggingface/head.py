@@ -13,6 +13,7 @@ from fastattn.weights.huggingface.encoders.architecture import Head
 from fastattn.weights.huggingface.weights import MISFIT
 from fastattn.weights.plan import Part, check_parts, plan_shapes
 
+MOST_LABELS = 1 << 16  # beyond any model's: their names are made before the tensors are looked at
 # problem_type -> what makes the numbers of several labels probabilities, as transformers' pipelines do it.
 PROBABILITIES = {
     "": "softmax",
@@ -90,7 +91,10 @@ def _find(config: JsonObject, heads: Mapping[str, Head]) -> Head:
 def _labels(config: JsonObject) -> tuple[str, ...]:
     """The labels in their order: ``id2label``; else as many as transformers gives, ``num_labels`` or two."""
     if not config.has("id2label"):
-        return tuple(f"LABEL_{i}" for i in range(config.integer("num_labels", 2, minimum=1)))
+        count = config.integer("num_labels", 2, minimum=1)
+        if count > MOST_LABELS:
+            raise config.error("num_labels", f"at most {MOST_LABELS}, where id2label does not name them", count)
+        return tuple(f"LABEL_{i}" for i in range(count))
     named = config.nested("id2label").values
     labels = [named.get(str(i)) for i in range(len(named))]
     if not labels or not all(map(is_text, labels)):

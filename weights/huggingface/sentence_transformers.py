@@ -58,6 +58,33 @@ OUTPUTS = {
     "sequence-classification": ("scores", "logits"),
 }
 
+# Where a transformer's settings have arguments for transformers' classes, by their names of today and before.
+ARGUMENTS = (
+    "config_kwargs",
+    "model_kwargs",
+    "processor_kwargs",
+    "config_args",
+    "model_args",
+    "tokenizer_args",
+    "processing_kwargs",
+)
+# Those that change no vector, beyond the rounding of its numbers.
+HARMLESS = (
+    "add_pooling_layer",
+    "attn_implementation",
+    "device_map",
+    "dtype",
+    "low_cpu_mem_usage",
+    "padding_side",
+    "torch_dtype",
+    "trust_remote_code",
+    "unpad_inputs",
+    "use_cache",
+    "use_fast",
+    "use_memory_efficient_attention",
+    "use_safetensors",
+)
+
 
 def recognize(path: Path) -> bool:
     return (path / "modules.json").exists()
@@ -132,6 +159,10 @@ def _describe_transformer(folder: Folder, prefix: str, encoder: JsonObject) -> t
     if name is None:
         return False, *describe_encoder(folder, prefix, encoder)
     config = read_object(folder, prefix + name)
+    for name in ARGUMENTS:
+        others = [argument for argument in config.nested(name).values if argument not in HARMLESS]
+        if others:
+            raise CheckpointError(f"{config.where}: {name}: {', '.join(map(shorten, others))} is not supported")
     task = config.string("transformer_task", "feature-extraction")
     if task not in OUTPUTS:
         raise CheckpointError(f"{config.where}: transformer_task {shorten(task)} is not supported")
@@ -206,7 +237,7 @@ def _shapes(shapes: dict[str, tuple[int, ...]]) -> str:
 
 
 def _read_prompts(folder: Folder, text: EncoderText) -> EncoderText:
-    """``text`` with the prompts, similarity and activation of config_sentence_transformers.json, if it exists."""
+    """``text`` with config_sentence_transformers.json's prompts, similarity, width and activation, if it exists."""
     if not folder.contains("config_sentence_transformers.json"):
         return text
     config = read_object(folder, "config_sentence_transformers.json")
@@ -224,7 +255,10 @@ def _read_prompts(folder: Folder, text: EncoderText) -> EncoderText:
     if similarity not in SIMILARITIES:
         raise config.error("similarity_fn_name", f"one of {', '.join(SIMILARITIES)}", similarity)
     scores = torch_activation(config, "activation_fn")
-    return dataclasses.replace(text, prompts=prompts, default_prompt=default, similarity=similarity, scores=scores)
+    width = config.integer("truncate_dim", minimum=1) if config.has("truncate_dim") else None
+    return dataclasses.replace(
+        text, prompts=prompts, default_prompt=default, similarity=similarity, scores=scores, truncate_dim=width
+    )
 
 
 READERS: dict[str, Callable[[Folder, str, EncoderText, int], tuple[EncoderText, int]]] = {

@@ -326,6 +326,12 @@ def test_more_pieces_than_rows(tmp_path):
         text_of(written(tmp_path, files_of("albert")), rows=100)
 
 
+def test_an_embedding_that_claims_more_rows_than_any_has_makes_no_tokens(tmp_path):
+    written(tmp_path, files_of("t5") | {"tokenizer_config.json": {"extra_ids": 10**11}})
+    with pytest.raises(CheckpointError, match="extra_ids should be at most 65536"):
+        text_of(tmp_path, rows=10**12)
+
+
 def test_a_token_appended_beyond_the_embedding_is_dropped(tmp_path):
     """DeBERTa's mask, in the embedding of a model that was never meant to predict words."""
     written(tmp_path, files_of("deberta"))

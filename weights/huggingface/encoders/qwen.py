@@ -6,6 +6,7 @@ from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,
     activation,
+    count_columns,
     count_layers,
     local_layers,
     refuse,
@@ -36,7 +37,7 @@ HEADS = {SEQUENCE: last_head("score"), TOKENS: linear_head("each", "score")}
 def shared_heads(config: JsonObject, head_norms: bool, query_scale: float | None = None) -> AttentionSpec:
     """Attention whose key heads may be fewer, and as wide as config.json says."""
     heads = config.integer("num_attention_heads", minimum=1)
-    width = config.integer("head_dim", max(config.integer("hidden_size", minimum=1) // heads, 1), minimum=1)
+    width = count_columns(config, "head_dim", max(count_columns(config) // heads, 1))
     key_heads = config.integer("num_key_value_heads", heads, minimum=1)
     return AttentionSpec(heads, key_heads, width, query_scale, head_norms)
 
