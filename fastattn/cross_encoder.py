@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.checkpoint import Checkpoint
-from fastattn.errors import InputError, check_bool, check_count, check_texts, described
+from fastattn.errors import InputError, check_bool, check_count, check_known, check_texts, described
 from fastattn.ops import Ops
 from fastattn.progress import Progress
 from fastattn.prompts import find_prompt
@@ -93,8 +93,7 @@ class CrossEncoder:
         """
         before = find_prompt(self._head.encoder.text, prompt_name, prompt)
         name = self._head.encoder.text.scores if activation_fn is None else activation_fn
-        if name not in SCORES:
-            raise InputError(f"unknown activation_fn {described(activation_fn)}; known: {', '.join(SCORES)}")
+        check_known("activation_fn", name, SCORES)
         softmax = check_bool("apply_softmax", apply_softmax) and self.num_labels > 1
         if batch_size is not None:
             check_count("batch_size", batch_size)
@@ -150,7 +149,8 @@ class CrossEncoder:
 
 def _checked_pairs(pairs: Iterable[Sequence[str]] | Sequence[str]) -> tuple[list[tuple[str, str]], bool]:
     """(the pairs, whether it is a single one)."""
-    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
+    single_value = isinstance(pairs, np.ndarray) and not pairs.ndim  # an Iterable by its class
+    if isinstance(pairs, str) or not isinstance(pairs, Iterable) or single_value:
         raise InputError(f"pairs must be a pair of str or several, got {type(pairs).__name__}")
     listed: list[Any] = list(pairs)
     single = bool(listed) and isinstance(listed[0], str)

@@ -258,6 +258,8 @@ def test_activations() -> None:
     [
         ({"pairs": "w5"}, "pairs must be a pair of str or several, got str"),
         ({"pairs": 5}, "pairs must be a pair of str or several, got int"),
+        ({"pairs": np.array("w5")}, "pairs must be a pair of str or several, got ndarray"),
+        ({"pairs": [], "activation_fn": np.array(["none", "tanh"])}, "unknown activation_fn array"),
         ({"pairs": ["a", "b", "c"]}, r"a pair must be two str, number 0 is \['a', 'b', 'c'\]"),
         ({"pairs": ["a"]}, r"a pair must be two str, number 0 is \['a'\]"),
         ({"pairs": [("a", "b"), "cd"]}, "a pair must be two str, number 1 is 'cd'"),
