@@ -41,6 +41,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("new-0", {"logn_attention_scale": True}, "logn_attention_scale True"),
     ("new-0", {"layer_norm_type": "rms_norm"}, "layer_norm_type 'rms_norm'"),
     ("jina-0", {"feed_forward_type": "swiglu"}, "feed_forward_type should be one of"),
+    (
+        "jina-0",
+        {"auto_map": {"AutoModel": "jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel"}},
+        "not supported: norms of queries and keys, by 'jinaai/jina-bert-v2-qk-post-norm",
+    ),
     ("qwen3-0", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type should be 'default' or 'linear'"),
     ("gemma3-0", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping 50.0"),
     ("gemma3-0", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar should be above zero"),
