@@ -94,7 +94,7 @@ def _mean(rows_BTD: np.ndarray, lengths_B: np.ndarray) -> np.ndarray:
     return sums_BD / np.linalg.norm(sums_BD, axis=1, keepdims=True)
 
 
-def _encode_batches(
+def encode_batches(
     tokenizer: Tokenizer, size: int, width: int, run: Callable[[list[list[int]]], np.ndarray], workers: int = 1
 ) -> Encode:
     def encode(texts: list[str]) -> np.ndarray:
@@ -128,7 +128,7 @@ def ctranslate2(folder: Path, threads: int, precision: str, cache: Path) -> dict
             return np.asarray(encoder.forward_batch(ids).last_hidden_state)
 
         return {
-            Setting(size, f"inter {inter}, intra {intra}"): _encode_batches(tokenizer, size, width, run, inter)
+            Setting(size, f"inter {inter}, intra {intra}"): encode_batches(tokenizer, size, width, run, inter)
             for size in BATCHES
         }
 
@@ -152,7 +152,7 @@ def onnx_runtime(folder: Path, threads: int, precision: str, cache: Path) -> dic
         return runner.run(None, {"ids": padded, "lengths": np.array([len(s) for s in ids], np.int32)})[0]
 
     tokenizer, width = Tokenizer(folder), _width(folder)
-    return {Setting(size): _encode_batches(tokenizer, size, width, run) for size in (8, *BATCHES)}
+    return {Setting(size): encode_batches(tokenizer, size, width, run) for size in (8, *BATCHES)}
 
 
 def _width(folder: Path) -> int:

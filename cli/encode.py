@@ -14,11 +14,9 @@ from fastattn.cli.lines import Line, Lines, open_lines
 from fastattn.cli.loading import loading
 from fastattn.cli.options import (
     TEXT,
-    announce_default,
     given,
     input_option,
-    located,
-    located_name,
+    located_encoder,
     model_option,
     on_error_option,
     output_option,
@@ -32,8 +30,6 @@ from fastattn.cli.progress import Compiling, Progress, pace, rate
 from fastattn.errors import InputError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy as np
 
     from fastattn.encoder import Encoder
@@ -152,7 +148,7 @@ def encode(
             raise InputError("npy is not for a terminal; name a file with -o")
         start = time.monotonic()
         with loading():
-            path = _located(model, progress)
+            path = located_encoder(model, progress)
             compiling = Compiling(progress)
             from fastattn.encoder import Encoder
             from fastattn.quantized_vectors import calibrated_ranges
@@ -182,18 +178,6 @@ def encode(
             err=True,
         )
     lines.check("encoded")
-
-
-def _located(model: str | None, progress: Progress) -> "Path":
-    """The folder of the model, or of the default one; Numba is imported only after it is found."""
-    from fastattn.weights.download import catalog
-
-    if model is None:
-        announce_default(catalog.DEFAULT_ENCODER, "-m chooses another")
-    progress.show(f"loading {model or catalog.DEFAULT_ENCODER}")
-    if model is not None:
-        return catalog.resolve(located(model, progress))
-    return catalog.resolve(located_name(catalog.DEFAULT_ENCODER, progress))  # not a folder of that name
 
 
 def _results(

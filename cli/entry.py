@@ -21,6 +21,7 @@ from fastattn.cli.inspect import inspect
 from fastattn.cli.printing import say, say_traceback
 from fastattn.cli.pull import pull
 from fastattn.cli.rerank import rerank
+from fastattn.cli.search import search
 from fastattn.cli.translate import translate
 from fastattn.cli.verify import verify
 from fastattn.cli.warmup import warmup
@@ -123,6 +124,7 @@ Examples:
   fastattn translate -m zh-en "你好"
   fastattn encode -m minilm -i sentences.txt -o vectors.npy
   fastattn rerank -m ./my-reranker "Who eats?" -i documents.txt -k 10
+  fastattn search "Who eats?" -i vectors.npy --texts sentences.txt
   fastattn inspect zh-en
 
 \b
@@ -149,7 +151,7 @@ def commands(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (translate, encode, rerank, pull, inspect, verify, convert, warmup, cache):
+for _command in (translate, encode, search, rerank, pull, inspect, verify, convert, warmup, cache):
     commands.add_command(_command)
 
 

@@ -121,6 +121,7 @@ def _describe_stack(stack: "StackSpec") -> str:
             positions,
             *local,
             *(["causal"] if stack.causal else []),
+            *([] if stack.convolution is None else [f"convolution of {stack.convolution.width} rows"]),
         ]
     )
 

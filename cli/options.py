@@ -98,6 +98,18 @@ def announce_default(name: str, remark: str) -> None:
         say(f"fastattn: {name}, {title} ({remark})", err=True)
 
 
+def located_encoder(model: str | None, progress: Progress) -> Path:
+    """The folder of an encoder's model, or of the default one; Numba is imported only after it is found."""
+    from fastattn.weights.download import catalog
+
+    if model is None:
+        announce_default(catalog.DEFAULT_ENCODER, "-m chooses another")
+    progress.show(f"loading {model or catalog.DEFAULT_ENCODER}")
+    if model is not None:
+        return catalog.resolve(located(model, progress))
+    return catalog.resolve(located_name(catalog.DEFAULT_ENCODER, progress))  # not a folder of that name
+
+
 def located_name(name: str, progress: Progress) -> str:
     """The folder of the catalog's checkpoint ``name``; a download is announced."""
     from fastattn.weights.download.catalog import CATALOG

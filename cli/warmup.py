@@ -76,10 +76,22 @@ def warmup() -> None:
             for shortlist in (True, False):
                 translator.translate("word", beam_size=2, max_decoding_length=4, shortlist=shortlist)
             translator.score(["word"], ["word"])
+        _search()
     if cache_fault():
         raise FastattnError("no kernel was kept: the next run will compile again")
     seconds = time.monotonic() - start
     click.echo(f"{compiling.kernels} kernels compiled in {seconds:.1f} s" if compiling.kernels else "all was compiled")
+
+
+def _search() -> None:
+    """Search vectors of each type."""
+    import numpy as np
+
+    from fastattn.vector_search import semantic_search
+
+    for dtype, function in ((np.float32, "dot"), (np.int8, "dot"), (np.uint8, "dot"), (np.uint8, "hamming")):
+        vectors_ND = np.ones((1, 8), dtype)
+        semantic_search(vectors_ND, vectors_ND, 1, function)
 
 
 def _stack(**variety: Any) -> Any:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fastattn.runtime.threads import set_threading, use_threads
     from fastattn.text_classifier import TextClassifier
     from fastattn.translator import Translator
+    from fastattn.vector_search import SearchResult, semantic_search
 
 __all__ = [
     "AttentionPlot",
@@ -40,6 +41,7 @@ __all__ = [
     "MultiHeadAttention",
     "ProjectionWeights",
     "Score",
+    "SearchResult",
     "Step",
     "TextClassifier",
     "TokenTranslation",
@@ -55,6 +57,7 @@ __all__ = [
     "or_masks",
     "plot_attention",
     "quantize_vectors",
+    "semantic_search",
     "set_threading",
     "use_threads",
 ]
@@ -71,6 +74,7 @@ _HOMES = {
     "MultiHeadAttention": ("fastattn.functional.multi_head", "MultiHeadAttention"),
     "ProjectionWeights": ("fastattn.functional.multi_head", "ProjectionWeights"),
     "Score": ("fastattn.results", "Score"),
+    "SearchResult": ("fastattn.vector_search", "SearchResult"),
     "Step": ("fastattn.decoding.options", "Step"),
     "TextClassifier": ("fastattn.text_classifier", "TextClassifier"),
     "TokenTranslation": ("fastattn.results", "TokenTranslation"),
@@ -85,6 +89,7 @@ _HOMES = {
     "or_masks": ("fastattn.functions.combine", "or_masks"),
     "plot_attention": ("fastattn.plot", "plot_attention"),
     "quantize_vectors": ("fastattn.quantized_vectors", "quantize_vectors"),
+    "semantic_search": ("fastattn.vector_search", "semantic_search"),
     "set_threading": ("fastattn.runtime.threads", "set_threading"),
     "use_threads": ("fastattn.runtime.threads", "use_threads"),
 }

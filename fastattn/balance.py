@@ -35,10 +35,13 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ops, name)
 
-    def linear(self, x_ND: np.ndarray, packed: PackedLinear, **rest: Any) -> np.ndarray:
+    def linear(
+        self, x_ND: np.ndarray, packed: PackedLinear, *, gate: PackedLinear | None = None, **rest: Any
+    ) -> np.ndarray:
         peaks_D = np.abs(np.asarray(x_ND)).max(axis=0)
-        self.peaks[id(packed)] = np.maximum(peaks_D, self.peaks.get(id(packed), peaks_D))
-        return self._ops.linear(x_ND, packed, **rest)
+        for weights in (packed,) if gate is None else (packed, gate):
+            self.peaks[id(weights)] = np.maximum(peaks_D, self.peaks.get(id(weights), peaks_D))
+        return self._ops.linear(x_ND, packed, gate=gate, **rest)
 
 
 def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:

@@ -80,6 +80,7 @@ class Ops(Protocol):
         activation: str = "none",
         residual_NF: np.ndarray | None = None,
         multiply_NF: np.ndarray | None = None,
+        gate: PackedLinear | None = None,
     ) -> np.ndarray: ...
 
     def layer_norm(

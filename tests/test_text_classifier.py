@@ -67,11 +67,6 @@ def test_the_problem_says_what_makes_probabilities(name: str, problem: str | Non
     np.testing.assert_allclose(found, make(numbers(tmp_path)), rtol=1e-5)
 
 
-def test_more_labels_than_there_can_be_are_not_named_one_by_one(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="num_labels should be at most 65536, where id2label does not name them"):
-        TextClassifier(write_classifier(tmp_path, LABELS, id2label=None, num_labels=10**12))
-
-
 def test_labels_without_names_have_numbers(tmp_path: Path) -> None:
     classifier = slow(write_classifier(tmp_path, LABELS, id2label=None, num_labels=3))
     assert classifier.labels == ("LABEL_0", "LABEL_1", "LABEL_2")

@@ -81,6 +81,7 @@ class Findings:
 
 # The modules register their checks.
 from bench.checks import (  # noqa: E402, F401
+    architectures,
     attention,
     attention_accuracy,
     attention_functions,
@@ -95,6 +96,7 @@ from bench.checks import (  # noqa: E402, F401
     precision_speed,
     products,
     scaling,
+    search,
     start,
     translation,
     translation_speed,

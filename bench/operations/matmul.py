@@ -31,34 +31,47 @@ def linear(
     activation: str = "none",
     bias: bool = True,
     extras: bool = False,
+    gated: bool = False,
     precision: str = "float32",
 ) -> Problem:
     """Rows are float32 at every precision: rounding or quantizing them is part of the work.
 
-    extras  multiply the result by a factor and add it to a residual
+    extras  add the result to a residual; without a gate multiply it by a factor before
+    gated   multiply it by another product of the same rows
     """
     rng = np.random.default_rng(rows * 7919 + inputs * 31 + outputs)
     arrays = {"x": normal(rng, rows, inputs), "weight": normal(rng, outputs, inputs) / np.float32(inputs) ** 0.5}
     if bias:
         arrays["bias"] = normal(rng, outputs)
     if extras:
-        arrays["residual"], arrays["multiply"] = normal(rng, rows, outputs), normal(rng, rows, outputs)
+        arrays["residual"] = normal(rng, rows, outputs)
+    if extras and not gated:
+        arrays["multiply"] = normal(rng, rows, outputs)
+    if gated:
+        arrays["gate"], arrays["gate_bias"] = (
+            normal(rng, outputs, inputs) / np.float32(inputs) ** 0.5,
+            normal(rng, outputs),
+        )
 
     def bind(ops: Any, a: Arrays) -> Any:
         packed = ops.pack_linear(a["weight"], a.get("bias"), precision)
-        return lambda: (ops.linear(a["x"], packed, activation, a.get("residual"), a.get("multiply")),)
+        gate = ops.pack_linear(a["gate"], a["gate_bias"], precision) if gated else None
+        return lambda: (ops.linear(a["x"], packed, activation, a.get("residual"), a.get("multiply"), gate),)
 
-    moved = FLOAT * (rows * inputs + outputs + rows * outputs) + WEIGHT_BYTES[precision] * outputs * inputs
+    products = 2 if gated else 1
+    moved = FLOAT * (rows * inputs + outputs + rows * outputs) + products * WEIGHT_BYTES[precision] * outputs * inputs
     return Problem(
-        f"linear-{rows}x{inputs}x{outputs}-{activation}-{bias}-{extras}",
+        f"linear-{rows}x{inputs}x{outputs}-{activation}-{bias}-{extras}-{gated}",
         "linear",
         arrays,
         bind,
         {"activation": activation, "precision": precision},
         work=Work(
-            f"linear {rows} x {inputs} x {outputs}" + (f", {activation}" if activation != "none" else ""),
+            f"linear {rows} x {inputs} x {outputs}"
+            + (f", {activation}" if activation != "none" else "")
+            + ", gated" * gated,
             moved,
-            2.0 * rows * outputs * inputs,
+            2.0 * products * rows * outputs * inputs,
             GOPS if precision == "int8" else GFLOPS,
         ),
     )
@@ -70,6 +83,7 @@ TABLE = {
         awkward=[
             *(Size(*size) for size in MATRIX_SIZES),
             *(Size(*size, bias=False, extras=True) for size in MATRIX_SIZES[1::3]),
+            *(Size(*size, activation="gelu", gated=True, extras=size[0] % 2 == 0) for size in MATRIX_SIZES[1::2]),
             *(Size(7, 19, 37, activation, extras=extras) for activation in ACTIVATIONS for extras in (False, True)),
         ],
         large=[

@@ -67,10 +67,11 @@ GELU_SIGMOID, SWISH, TANH, SIGMOID = (CODES[name] for name in ("gelu_sigmoid", "
 
 def _make_loop(function):
     @inner
-    def loop(address, row, rows, size):
-        for start in range(address, address + rows * row, row):
-            for at in range(start, start + size, SIZE):
-                store(function(load(at)), at)
+    def loop(source, target, rows, size):
+        for i in range(rows):
+            row, out = source[0] + i * source[1], target[0] + i * target[1]
+            for at in range(0, size, SIZE):
+                store(function(load(row + at)), out + at)
 
     return loop
 
@@ -81,19 +82,22 @@ _tanh, _sigmoid = _make_loop(hyperbolic_tangent), _make_loop(sigmoid)
 
 
 @inner
-def activate_all(code, address, row, rows, size):
-    """Replace ``size`` bytes (whole vectors) of each of some rows, ``row`` bytes apart, by their activation."""
+def activate_all(code, source, target, rows, size):
+    """The activation of ``size`` bytes (whole vectors) of each of some rows, from source to target: (address, row).
+
+    A row is the distance to the next; source and target may be the same.
+    """
     if code == RELU:
-        _relu(address, row, rows, size)
+        _relu(source, target, rows, size)
     elif code == GELU:
-        _gelu(address, row, rows, size)
+        _gelu(source, target, rows, size)
     elif code == SWISH:
-        _swish(address, row, rows, size)
+        _swish(source, target, rows, size)
     elif code == GELU_TANH:
-        _gelu_tanh(address, row, rows, size)
+        _gelu_tanh(source, target, rows, size)
     elif code == GELU_SIGMOID:
-        _gelu_sigmoid(address, row, rows, size)
+        _gelu_sigmoid(source, target, rows, size)
     elif code == TANH:
-        _tanh(address, row, rows, size)
+        _tanh(source, target, rows, size)
     elif code == SIGMOID:
-        _sigmoid(address, row, rows, size)
+        _sigmoid(source, target, rows, size)

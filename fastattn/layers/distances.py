@@ -67,12 +67,14 @@ class DistanceRows:
         if shared_P.any():
             farthest = int(np.argmax(shared_P))
             numbers_L, longest = numbers_L[longest - 1 - farthest : longest + farthest], ALL
-        rows_LE, width = self._rows(), self.heads.query_heads * self.heads.width
+        first = int(numbers_L[-1])  # the numbers fall as keys move ahead
+        rows_LE, width = self._rows(first, int(numbers_L[0]) + 1), self.heads.query_heads * self.heads.width
+        numbers_L = numbers_L - first
         key_LE = rows_LE[numbers_L, self.key_column : self.key_column + width] if self.form.to_position else None
         query_LE = rows_LE[numbers_L, :width] if self.form.to_content else None
         return longest, self.ops.pack_distances(key_LE, query_LE, self.heads)
 
-    def _rows(self) -> np.ndarray:
-        """What the projection makes of the table."""
-        x_LD = self.ops.embed(np.arange(len(self.table_LD), dtype=np.int32), self.table_LD)
+    def _rows(self, first: int, stop: int) -> np.ndarray:
+        """What the projection makes of some rows of the table."""
+        x_LD = self.ops.embed(np.arange(first, stop, dtype=np.int32), self.table_LD)
         return np.asarray(self.projection(x_LD if self.norm is None else self.norm(x_LD)))

@@ -24,12 +24,10 @@ class FeedForward(Sublayer):
     def __init__(self, parameters: Parameters, layer: str, spec: StackSpec):
         name = f"{layer}.feed_forward"
         super().__init__(parameters, name, spec.norms)
-        self.inner = Linear(parameters, f"{name}.inner", spec.feed_forward.activation)
-        self.gate = Linear(parameters, f"{name}.inner_linear") if spec.feed_forward.gated else None
+        gate = parameters.packed(f"{name}.inner_linear") if spec.feed_forward.gated else None
+        self.inner = partial(Linear(parameters, f"{name}.inner", spec.feed_forward.activation), gate=gate)
         self.outer = Linear(parameters, f"{name}.outer")
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
-        inside_ND = self.entering(x_ND)
-        gate_NF = None if self.gate is None else self.gate(inside_ND)
-        y_ND = self.outer(self.inner(inside_ND, multiply_NF=gate_NF), residual_NF=self.residual(x_ND))
+        y_ND = self.outer(self.inner(self.entering(x_ND)), residual_NF=self.residual(x_ND))
         return self.leaving(x_ND, y_ND)

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-# Model types that no reader knows yet, and what no encoder takes; the tests fail where one of these works.
-NOT_YET: set[str] = set()
 VOCABULARY = 61
 FIRST_WORD = 5  # ids below are special: padding would shift RoBERTa's positions
 TASKS = ("encoder", "sequence-classification", "token-classification", "fill-mask")
@@ -37,14 +35,6 @@ class Case:
     @property
     def model_type(self) -> str:
         return str(self.config["model_type"])
-
-    @property
-    def not_yet(self) -> set[str]:
-        """What of NOT_YET the case needs; jina-v2's BERT and NomicBERT's old names are by their configurations."""
-        needed = {self.model_type, *self.config}
-        needed |= {"alibi"} if self.config.get("position_embedding_type") == "alibi" else set()
-        needed |= {"token types"} if self.types else set()
-        return needed & NOT_YET
 
 
 def make_ids(case: Case) -> list[np.ndarray]:

@@ -1,6 +1,7 @@
 """Cases of heads: what classifies a text or its tokens, and what predicts masked ones."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from tests.architectures.absolute import (
@@ -13,32 +14,51 @@ from tests.architectures.absolute import (
     XLM_ROBERTA,
 )
 from tests.architectures.biased import DEBERTA_CONFIG, JINA_CONFIG, MPNET_CONFIG
-from tests.architectures.case import SIZES, TASKS, Case
+from tests.architectures.case import ODD_HEADS, ONE_LAYER, SIZES, TASKS, Case
 from tests.architectures.rotary import GEMMA3_CONFIG, MODERNBERT_CONFIG, NEW_CONFIG, NOMIC_CONFIG, QWEN3_CONFIG
 
 _LABELS = {"0": "NONE", "1": "PLACE", "2": "PERSON"}
 _RERANKER = {"0": "LABEL_0"}
+_MORE_LABELS = ({"0": "NO", "1": "YES"}, {str(i): f"LABEL_{i}" for i in range(17)})
 
 
 def _heads(
     name: str, config: dict[str, Any], *tasks: str, types: bool = False, labels: dict[str, str] | None = None
 ) -> list[Case]:
-    """The heads of an architecture at a size of two layers; a masked-token head has no labels."""
+    """The heads of an architecture at a size of two layers, and at two more sizes; only the first are goldens."""
     two = {field: 2 for field in ("num_hidden_layers", "n_layers", "n_layer", "num_layers") if field in config}
-    labels = labels or _LABELS
-    labelled = {"id2label": labels, "label2id": {label: int(i) for i, label in labels.items()}}
-    return [
-        Case(
-            f"{name}-{task}",
-            config | two | _named(config, task) | ({} if task == "fill-mask" else labelled),
-            task,
-            lengths=(2, 13),
-            types=types,
-            golden=True,
-            seed=10 + i,
+    found = []
+    for i, task in enumerate(tasks):
+        common = _named(config, task) | _labelled(task, labels or _LABELS)
+        first = Case(
+            f"{name}-{task}", config | two | common, task, lengths=(2, 13), types=types, golden=True, seed=10 + i
         )
-        for i, task in enumerate(tasks)
-    ]
+        found.append(first)
+        for j, change in enumerate(_sizes(config)):
+            more = change | _named(config, task) | _labelled(task, _MORE_LABELS[j])
+            if task == _MASK and j:
+                more |= {"tie_word_embeddings": False}
+            found.append(replace(first, name=f"{first.name}-{j + 1}", config=config | more, golden=False, seed=20 + i))
+    return found
+
+
+def _sizes(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Changes to two other sizes, of one layer and of odd heads."""
+    if config["model_type"] == "distilbert":
+        return [{"dim": 20, "n_layers": 1, "n_heads": 4}, {"dim": 33, "n_layers": 2, "n_heads": 11}]
+    shared = "num_key_value_heads" in config
+    changes = [ONE_LAYER | ({"num_key_value_heads": 2} if shared else {})]
+    changes.append(ODD_HEADS | ({"num_key_value_heads": 1} if shared else {}))
+    if config["model_type"] in ("nomic_bert", "new", "gte", "modernbert"):  # rotary positions turn pairs
+        changes = [change | {"hidden_size": width} for change, width in zip(changes, (24, 44))]
+    if "layer_types" in config:
+        changes = [change | {"layer_types": config["layer_types"][: change["num_hidden_layers"]]} for change in changes]
+    return changes
+
+
+def _labelled(task: str, labels: dict[str, str]) -> dict[str, Any]:
+    """A masked-token head has no labels."""
+    return {} if task == _MASK else {"id2label": labels, "label2id": {label: int(i) for i, label in labels.items()}}
 
 
 def _named(config: dict[str, Any], task: str) -> dict[str, Any]:

@@ -6,8 +6,14 @@ Facts are from memory and from documentation, not from the files themselves; ``u
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.architectures.absolute import BERT_CONFIG, ROBERTA_CONFIG
-from tests.architectures.biased import JINA_CONFIG, MPNET_CONFIG
+from tests.architectures.absolute import (
+    ALBERT_CONFIG,
+    BERT_CONFIG,
+    DISTILBERT_CONFIG,
+    ELECTRA_CONFIG,
+    ROBERTA_CONFIG,
+)
+from tests.architectures.biased import DEBERTA_CONFIG, JINA_CONFIG, MPNET_CONFIG, T5_CONFIG
 from tests.architectures.rotary import (
     GEMMA3_CONFIG,
     MODERNBERT_CONFIG,
@@ -44,7 +50,13 @@ class Published:
 
     @property
     def layers_name(self) -> str:
-        return "n_layer" if "n_layer" in self.config else "num_hidden_layers"
+        names = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
+        return next(name for name in names if name in self.config)
+
+    @property
+    def width(self) -> int:
+        names = ("hidden_size", "d_model", "dim", "n_embd")
+        return int(next(self.config[name] for name in names if name in self.config))
 
     @property
     def layers(self) -> int:
@@ -277,6 +289,41 @@ ENCODERS = [
         prompts=QWEN_PROMPTS,
         needs="causal, norms of heads, last token",
     ),
+    Published(
+        "sentence-transformers/all-distilroberta-v1",
+        ROBERTA_CONFIG | {"max_position_embeddings": 514} | _sizes(768, 6, 12, 3072, 50265),
+        "roberta",
+        pooling="mean",
+        needs=POSITIONS_FROM_2,
+    ),
+    Published(
+        "sentence-transformers/distiluse-base-multilingual-cased-v2",
+        DISTILBERT_CONFIG
+        | {"max_position_embeddings": 512, "dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072},
+        max_length=128,
+        pooling="mean",
+        dense=((768, 512, True, TANH),),
+        normalize=False,
+        needs="DistilBERT's names, a dense layer",
+    ),
+    Published(
+        "sentence-transformers/paraphrase-albert-small-v2",
+        ALBERT_CONFIG | {"max_position_embeddings": 512, "embedding_size": 128} | _sizes(768, 6, 12, 3072, 30000),
+        "unigram",
+        100,
+        pooling="mean",
+        normalize=False,
+        needs="shared layers, a narrow embedding",
+        unsure="the tokenizer has [CLS] and [SEP] instead of <s> and </s>",
+    ),
+    Published(
+        "sentence-transformers/gtr-t5-base",
+        T5_CONFIG | {"d_model": 768, "d_kv": 64, "d_ff": 3072, "num_layers": 12, "num_heads": 12},
+        "t5",
+        pooling="mean",
+        dense=((768, 768, False, IDENTITY),),
+        needs="T5's encoder, a dense layer",
+    ),
 ]
 RERANKERS = [
     Published(
@@ -309,5 +356,34 @@ RERANKERS = [
         max_length=8192,
         pooling=None,
         **XLMR,
+    ),
+    Published(
+        "Alibaba-NLP/gte-reranker-modernbert-base",
+        _reranker(_modernbert(768, 22, 1152), "ModernBertForSequenceClassification"),
+        "bytes",
+        8192,
+        pooling=None,
+        needs="as ModernBERT",
+    ),
+    Published(
+        "mixedbread-ai/mxbai-rerank-xsmall-v1",
+        _reranker(
+            DEBERTA_CONFIG
+            | {"max_position_embeddings": 512, "position_buckets": 256}
+            | _sizes(384, 12, 6, 1536, 128100),
+            "DebertaV2ForSequenceClassification",
+        ),
+        "deberta",
+        pooling=None,
+        needs="disentangled attention",
+    ),
+    Published(
+        "cross-encoder/ms-marco-electra-base",
+        _reranker(
+            ELECTRA_CONFIG | {"max_position_embeddings": 512, "embedding_size": 768} | _sizes(768, 12, 12, 3072, 30522),
+            "ElectraForSequenceClassification",
+        ),
+        pooling=None,
+        needs="ELECTRA's names, pairs with token types",
     ),
 ]

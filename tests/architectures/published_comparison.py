@@ -4,13 +4,11 @@ import shutil
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
-import fastattn
-from fastattn import Encoder
+from fastattn import CrossEncoder, Encoder
 from fastattn.weights import read
 from tests.architectures import jina, oracle
 from tests.architectures.drawing import draw_all
@@ -91,13 +89,12 @@ def _jina_vectors(published: Published, folder: Path) -> np.ndarray:
 
 
 def _compare_scores(folder: Path) -> Difference:
-    from sentence_transformers import CrossEncoder
+    import sentence_transformers
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = CrossEncoder(str(folder / "published"), device="cpu")
+        model = sentence_transformers.CrossEncoder(str(folder / "published"), device="cpu")
         model.save_pretrained(str(folder / "saved"), create_model_card=False)
         expected = model.predict(PAIRS)
-    ours: Any = fastattn
-    found = [ours.CrossEncoder.from_checkpoint(read(folder / name)).predict(PAIRS) for name in ("published", "saved")]
+    found = [CrossEncoder.from_checkpoint(read(folder / name)).predict(PAIRS) for name in ("published", "saved")]
     return Difference(1.0, float(np.abs(np.stack(found) - expected).max()))

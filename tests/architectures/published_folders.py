@@ -42,7 +42,6 @@ def write(published: Published, folder: Path) -> None:
 
 
 def _write_modules(published: Published, folder: Path) -> None:
-    width = int(published.config.get("hidden_size", published.config.get("n_embd")))
     modules = ["Transformer", "Pooling", *["Dense"] * len(published.dense), *["Normalize"] * published.normalize]
     entries = []
     for i, kind in enumerate(modules):
@@ -51,7 +50,7 @@ def _write_modules(published: Published, folder: Path) -> None:
     write_json(folder / "modules.json", entries)
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": published.max_length, "do_lower_case": False})
     pooling = {
-        "word_embedding_dimension": width,
+        "word_embedding_dimension": published.width,
         "pooling_mode_cls_token": published.pooling == "cls",
         "pooling_mode_mean_tokens": published.pooling == "mean",
         "pooling_mode_max_tokens": False,
@@ -115,20 +114,36 @@ def _mpnet() -> tuple[Tokenizer, dict[str, Any]]:
     return tokenizer, said | NO_TYPES
 
 
-def _unigram() -> tuple[Tokenizer, dict[str, Any]]:
-    special = ["<s>", "<pad>", "</s>", "<unk>"]
+def _pieces(special: list[str], unknown: str) -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     tokenizer.decoder = decoders.Metaspace()
     trainer = trainers.UnigramTrainer(
-        vocab_size=VOCABULARY - 1, special_tokens=special, unk_token="<unk>", show_progress=False
+        vocab_size=VOCABULARY - 1, special_tokens=special, unk_token=unknown, show_progress=False
     )
     tokenizer.train_from_iterator(_texts(), trainer)
+    return tokenizer
+
+
+def _xlm_roberta() -> tuple[Tokenizer, dict[str, Any]]:
+    tokenizer = _pieces(["<s>", "<pad>", "</s>", "<unk>"], "<unk>")
     tokenizer.add_special_tokens(["<mask>"])
     _surrounded(tokenizer, "<s> $A </s>", "<s> $A </s> </s> $B </s>", ["<s>", "</s>"])
     said = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
     return tokenizer, said | NO_TYPES
+
+
+def _t5() -> tuple[Tokenizer, dict[str, Any]]:
+    tokenizer = _pieces(["<pad>", "</s>", "<unk>"], "<unk>")
+    _surrounded(tokenizer, "$A </s>", "$A </s> $B </s>", ["</s>"])
+    return tokenizer, {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"} | NO_TYPES
+
+
+def _deberta() -> tuple[Tokenizer, dict[str, Any]]:
+    tokenizer = _pieces(["[PAD]", "[CLS]", "[SEP]", "[UNK]"], "[UNK]")
+    _surrounded(tokenizer, "[CLS] $A [SEP]", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", ["[CLS]", "[SEP]"])
+    return tokenizer, {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
 
 
 def _byte_pairs(special: list[str]) -> Tokenizer:
@@ -149,6 +164,13 @@ def _modernbert() -> tuple[Tokenizer, dict[str, Any]]:
     tokenizer = _byte_pairs(special)
     _surrounded(tokenizer, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]", ["[CLS]", "[SEP]"])
     said = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
+    return tokenizer, said | NO_TYPES
+
+
+def _roberta() -> tuple[Tokenizer, dict[str, Any]]:
+    tokenizer = _byte_pairs(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    said = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
     return tokenizer, said | NO_TYPES
 
 
@@ -177,7 +199,10 @@ def _gemma() -> tuple[Tokenizer, dict[str, Any]]:
 TOKENIZERS: dict[str, Callable[[], tuple[Tokenizer, dict[str, Any]]]] = {
     "wordpiece": _bert,
     "mpnet": _mpnet,
-    "unigram": _unigram,
+    "unigram": _xlm_roberta,
+    "t5": _t5,
+    "deberta": _deberta,
+    "roberta": _roberta,
     "bytes": _modernbert,
     "qwen": _qwen,
     "gemma": _gemma,

@@ -191,8 +191,9 @@ QWEN3 = three(
     {"num_key_value_heads": 4, "attention_bias": True, "tie_word_embeddings": False, "rope_theta": 10000},
     {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
     {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    {"is_causal": False, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
     lengths={1: LONG},
-    golden=(0, 3, 4),
+    golden=(0, 3, 4, 5),
 )
 QWEN2_CONFIG = {name: value for name, value in QWEN3_CONFIG.items() if name not in ("head_dim", "attention_bias")}
 QWEN2 = three(
@@ -201,8 +202,9 @@ QWEN2 = three(
     {},
     {"hidden_size": 18, "num_hidden_layers": 1, "num_attention_heads": 3, "num_key_value_heads": 1},
     {"num_key_value_heads": 4, "tie_word_embeddings": False, "rope_theta": 10000},
-    {"is_causal": False},
+    {"is_causal": False},  # gte-Qwen2
     lengths={1: LONG},
+    golden=(0, 3),
 )
 
 GEMMA3_CONFIG = {

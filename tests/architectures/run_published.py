@@ -17,7 +17,7 @@ def row(published: Published) -> str:
     with tempfile.TemporaryDirectory() as folder:
         try:
             difference = compare(published, Path(folder))
-        except (AttributeError, FastattnError) as error:
+        except FastattnError as error:
             return f"| {published.name} | {published.needs} | {str(error).rpartition('/')[2]} |"
     return f"| {published.name} | {published.needs} | {difference.largest:.1e} |"
 

@@ -20,7 +20,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("bert-0", {"num_attention_heads": 5}, "hidden_size 36 is not a multiple of num_attention_heads 5"),
     ("gemma3-0", {"use_bidirectional_attention": False, "is_causal": False}, "is_causal False"),
     ("qwen3-0", {"auto_map": {"AutoModel": "code.Model"}}, "auto_map names code of the model's own"),
-    ("qwen3-0", {"is_causal": False, "use_sliding_window": True, "sliding_window": 4}, "is_causal False"),
     (
         "qwen3-0",
         {"rope_parameters": {"rope_theta": 1e6}, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
@@ -47,6 +46,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "not supported: norms of queries and keys, by 'jinaai/jina-bert-v2-qk-post-norm",
     ),
     ("qwen3-0", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type should be 'default' or 'linear'"),
+    ("qwen3-0", {"use_bidirectional_attention": True}, "use_bidirectional_attention True"),
     ("gemma3-0", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping 50.0"),
     ("gemma3-0", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar should be above zero"),
     ("bert-0", {"type_vocab_size": 65}, "token_types should be at most 64, is 65"),

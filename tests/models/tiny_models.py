@@ -44,11 +44,13 @@ DECODERS = ("projection_bias", "start_from_zero_embedding", "output_scale", "ali
 DECODERS += ("recurrence", "average_inner_width", "average_activation", "average_gates")
 
 
-def _rows_apart(x_ND, packed, activation="none", residual_NF=None, multiply_NF=None):
+def _rows_apart(x_ND, packed, activation="none", residual_NF=None, multiply_NF=None, gate=None):
     """A matrix product whose rows do not depend on how many there are, which BLAS does not promise."""
     rows = [reference.linear(x_ND[n : n + 1], packed) for n in range(len(x_ND))]
     y_NF = np.concatenate(rows) if rows else reference.linear(x_ND, packed)
     y_NF = ACTIVATIONS[activation](y_NF)
+    if gate is not None:
+        multiply_NF = _rows_apart(x_ND, gate)
     if multiply_NF is not None:
         y_NF = y_NF * multiply_NF
     return y_NF if residual_NF is None else y_NF + residual_NF

@@ -85,7 +85,7 @@ ones = np.ones((3, 8), np.float32)
 kernels.layer_norm(ones, ones[0], None, 1e-5)
 kernels.linear(ones, kernels.pack_linear(ones))
 made = "fastattn.encoder.Encoder.from_checkpoint", "fastattn.translator.Translator.from_checkpoint"
-with mock.patch(made[0]), mock.patch(made[1]):
+with mock.patch(made[0]), mock.patch(made[1]), mock.patch("fastattn.vector_search.semantic_search"):
     commands.main(["warmup"])
 """
 

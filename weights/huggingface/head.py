@@ -13,7 +13,6 @@ from fastattn.weights.huggingface.encoders.architecture import Head
 from fastattn.weights.huggingface.weights import MISFIT
 from fastattn.weights.plan import Part, check_parts, plan_shapes
 
-MOST_LABELS = 1 << 16  # beyond any model's: their names are made before the tensors are looked at
 # problem_type -> what makes the numbers of several labels probabilities, as transformers' pipelines do it.
 PROBABILITIES = {
     "": "softmax",
@@ -39,7 +38,7 @@ def read_head(
     where   their file's name in errors
     """
     head = _find(config, heads)
-    spec = head.spec(config, stack, len(_labels(config)) if head.labelled else 0)
+    spec = head.spec(config, stack, _count_labels(config) if head.labelled else 0)
     parts = plan_shapes(head.table(config, stack), head_shapes(spec, stack.width))
     needed = {name for part in parts.values() for name in part.sources}
     check_parts(parts, {name: array for name, array in stored.items() if name in needed}, where, MISFIT)
@@ -47,7 +46,7 @@ def read_head(
 
 
 def read_labels(config: JsonObject, heads: Mapping[str, Head], text: EncoderText) -> EncoderText:
-    """``text`` with the head's labels, and what makes their numbers probabilities, and scores unless it says so."""
+    """``text`` with the labels of a head that ``read_head`` has read, and what makes probabilities and scores."""
     if not _find(config, heads).labelled:
         return text
     labels = _labels(config)
@@ -88,15 +87,18 @@ def _find(config: JsonObject, heads: Mapping[str, Head]) -> Head:
     raise CheckpointError(f"{config.where}: {shorten(names[0])} has no head that is supported; {known}")
 
 
+def _count_labels(config: JsonObject) -> int:
+    """As many as ``id2label`` has; else as transformers gives, ``num_labels`` or two."""
+    named = config.nested("id2label").values
+    return len(named) if config.has("id2label") else config.integer("num_labels", 2, minimum=1)
+
+
 def _labels(config: JsonObject) -> tuple[str, ...]:
-    """The labels in their order: ``id2label``; else as many as transformers gives, ``num_labels`` or two."""
+    """The labels in their order; their number is that of the head's tensors."""
     if not config.has("id2label"):
-        count = config.integer("num_labels", 2, minimum=1)
-        if count > MOST_LABELS:
-            raise config.error("num_labels", f"at most {MOST_LABELS}, where id2label does not name them", count)
-        return tuple(f"LABEL_{i}" for i in range(count))
+        return tuple(f"LABEL_{i}" for i in range(_count_labels(config)))
     named = config.nested("id2label").values
     labels = [named.get(str(i)) for i in range(len(named))]
-    if not labels or not all(map(is_text, labels)):
+    if not all(map(is_text, labels)):
         raise config.error("id2label", "a label for each number from 0", named)
     return tuple(map(str, labels))

@@ -8,6 +8,7 @@ import pytest
 
 from fastattn.weights import read
 from fastattn.weights.native.config import FIRST_NAMES
+from tests.classifiers import write_classifier
 from tests.models.specs import PARTS
 from tests.models.tiny_models import VARIETIES as TINY
 from tests.models.tiny_models import random_checkpoint
@@ -156,3 +157,27 @@ def test_a_config_of_someone_elses_is_not_taken(tmp_path: Path) -> None:
     assert "config.json: hidden_size is missing" in refusal(tmp_path)
     (tmp_path / "config.json").write_text("[1, 2")
     assert "not JSON" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "fault"),
+    [
+        (("text", "labels"), ["a", "b"], "text.labels should be as many as the head's outputs, are 2"),
+        (("text", "probabilities"), "max", "text.probabilities should be one of softmax, sigmoid, none, is 'max'"),
+        (("text", "scores"), "max", "text.scores should be one of none, sigmoid, tanh, relu, is 'max'"),
+        (("model", "head"), None, "text.labels should be as many as the head's outputs, are 1"),
+        (("model", "head", "rows"), "all", "unknown rows of a head 'all'; known: first, last, mean, each"),
+        (("model", "head", "inner_width"), 35, "head.inner.weight should be [35, 36], is [36, 36]"),
+        (("model", "head", "norm"), {"kind": "rms"}, "missing head.norm.weight [36]"),
+    ],
+)
+def test_a_wrong_head_is_refused(tmp_path: Path, place: tuple, value: object, fault: str) -> None:
+    folder = converted(read(write_classifier(tmp_path / "theirs")), tmp_path / "out", "int8")
+
+    def change(config: dict) -> None:
+        for name in place[:-1]:
+            config = config[name]
+        config[place[-1]] = value
+
+    edit(folder, change)
+    assert fault in refusal(folder)

@@ -1,4 +1,4 @@
-"""Qwen 3 and Qwen 2 (Yang 2025, 2024) as encoders: causal, rotary positions, gates, shared key heads."""
+"""Qwen 3 and Qwen 2 (Yang 2025, 2024) as encoders: mostly causal, rotary positions, gates, shared key heads."""
 
 from fastattn.errors import CheckpointError
 from fastattn.spec import AttentionSpec, FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
@@ -60,14 +60,14 @@ def _is_causal(config: JsonObject) -> bool:
 
 
 def _spec(config: JsonObject) -> StackSpec:
-    second = config.string("model_type") == "qwen2"
+    refuse(config, use_bidirectional_attention=False)  # which transformers ignores, and remote code follows
+    second, causal = config.string("model_type") == "qwen2", _is_causal(config)
     layers, attention = count_layers(config), shared_heads(config, head_norms=not second)
     local: tuple[int, ...] = ()
     window = 0
     if config.boolean("use_sliding_window", False) and config.has("sliding_window"):
         full, window = config.integer("max_window_layers", 28), config.integer("sliding_window", minimum=1)
         local = local_layers(config, layers, lambda i: i >= full)
-        refuse(config, is_causal=True)
     return StackSpec(
         layers=layers,
         width=config.integer("hidden_size", minimum=1),
@@ -83,9 +83,16 @@ def _spec(config: JsonObject) -> StackSpec:
             rotary=rotary(config, attention.head_width, 10_000.0),
         ),
         biases=second or config.boolean("attention_bias", False),
-        causal=_is_causal(config),
-        local=LocalSpec(local, before=window - 1, after=0) if local else None,
+        causal=causal,
+        local=_local(local, window, causal),
     )
+
+
+def _local(layers: tuple[int, ...], window: int, causal: bool) -> LocalSpec | None:
+    """A causal window includes the row itself; one to both sides is as wide before it and as wide after it."""
+    if not layers:
+        return None
+    return LocalSpec(layers, before=window - 1, after=0) if causal else LocalSpec(layers, before=window, after=window)
 
 
 def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:

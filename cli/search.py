@@ -1,0 +1,168 @@
+"""``fastattn search``: the rows of a file of vectors that are most similar to a query."""
+
+import json
+import math
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fastattn.cli.arrays import open_array
+from fastattn.cli.lines import open_lines
+from fastattn.cli.loading import loading
+from fastattn.cli.options import given, located_encoder, model_option, precision_option, threads_option
+from fastattn.cli.output import Output, open_output
+from fastattn.cli.progress import Compiling, Progress
+from fastattn.errors import InputError
+from fastattn.files import as_text, open_bytes, raw_lines
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fastattn.encoder import Encoder
+
+TOGETHER = 64  # queries for which the vectors are read once
+_Row = tuple[Any, int, str | None]  # score, row, text
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  fastattn encode -i sentences.txt -o vectors.npy
+  fastattn search "Who eats?" -i vectors.npy --texts sentences.txt
+  fastattn search -m ./my-encoder -i vectors.npy -k 3 --json < questions.txt
+
+\b
+One line for each row found, the best first, with tabs between: rank, score,
+row number, and its text where --texts is given. Rows are counted from 0. If
+there may be several queries, each is on a line of its own before its rows.
+--json writes a line for each query:
+  {"query": ..., "results": [{"score": ..., "row": ..., "text": ...}, ...]}
+
+\b
+FILE.npy has vectors as `fastattn encode` writes them: float32; packed bits
+(ubinary and binary), which are compared by how many differ; or, with
+--calibration, int8 or uint8. It is mapped, not loaded. Vectors narrower than
+the model's are compared with the first numbers of a query's (Matryoshka).
+"""
+)
+@click.argument("queries", nargs=-1, metavar="[QUERY]...")
+@click.option("-i", "--input", "vectors_path", required=True, metavar="FILE.npy", help="The vectors to search.")
+@click.option("--texts", "texts_path", metavar="FILE", help="Show the lines of FILE, one for each vector.")
+@model_option
+@click.option("-k", "--top-k", type=click.IntRange(min=1), default=10, help="How many rows to find (default: 10).")
+@click.option(
+    "--score-function",
+    type=click.Choice(["cosine", "dot"]),
+    default="cosine",
+    help="How vectors of numbers are compared (default: cosine).",
+)
+@click.option(
+    "--calibration",
+    metavar="FILE.npy",
+    help="For int8 and uint8 numbers: the float vectors that they were calibrated with.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write JSON lines.")
+@precision_option("float32", "bfloat16", "int8", "auto")
+@threads_option
+def search(
+    queries: tuple[str, ...],
+    vectors_path: str,
+    texts_path: str | None,
+    model: str | None,
+    top_k: int,
+    score_function: str,
+    calibration: str | None,
+    as_json: bool,
+    precision: str | None,
+    threads: int | None,
+) -> None:
+    """Find the vectors of a file that are most similar to QUERYs, or to the lines of standard input.
+
+    -m names the model that made the vectors. The default is minilm, for English.
+    """
+    lines = open_lines(queries, None)
+    with open_output(None) as output, Progress() as progress:
+        with loading():
+            corpus_ND = _opened(vectors_path)
+            if corpus_ND.dtype == "float32" and calibration is not None:
+                raise click.UsageError(f"--calibration is for int8 and uint8; {vectors_path} has float32")
+            texts = None if texts_path is None else _texts(texts_path, len(corpus_ND), vectors_path)
+            path = located_encoder(model, progress)
+            Compiling(progress)
+            from fastattn.encoder import Encoder
+            from fastattn.vector_search import semantic_search
+
+            encoder = Encoder(path, **given(precision=precision, threads=threads))
+        progress.clear()
+        how = _query_options(encoder, corpus_ND, vectors_path, calibration)
+        function = "hamming" if how.get("output_dtype", "float32").endswith("binary") else score_function
+        write = _write_json if as_json else partial(_write_table, len(queries) != 1, 0 if function == "hamming" else 4)
+        for burst in lines.bursts():
+            while queries_Q := list(islice(burst, TOGETHER)):
+                found = semantic_search(
+                    encoder.encode_query(queries_Q, **how), corpus_ND, top_k, function, threads=threads
+                )
+                for query, scores_k, ids_k in zip(queries_Q, found.scores, found.ids, strict=True):
+                    rows = [(score, int(row)) for score, row in zip(scores_k, ids_k, strict=True) if row >= 0]
+                    shown = [(score, row, None if texts is None else texts(row)) for score, row in rows]
+                    write(output, query, shown)
+                output.flush()
+
+
+def _opened(path: str) -> "np.ndarray":
+    array = open_array(path)
+    if array.ndim != 2 or array.dtype not in ("float32", "int8", "uint8"):
+        raise InputError(f"{path}: vectors of float32, int8 or uint8 are expected, got {array.dtype} {array.shape}")
+    return array
+
+
+def _texts(path: str, rows: int, vectors_path: str) -> Callable[[int], str]:
+    """A function from a row to its line of a file, which has as many."""
+    with open_bytes(path) as file:
+        lines = list(raw_lines(file, path))
+    if len(lines) != rows:
+        raise InputError(f"{path} has {len(lines):,} lines, {vectors_path} {rows:,} vectors: expected a line for each")
+    return lambda row: as_text(lines[row], row + 1, path)
+
+
+def _query_options(encoder: "Encoder", corpus_ND: "np.ndarray", path: str, sample: str | None) -> dict[str, Any]:
+    """Arguments of ``encode_query`` for vectors like those of ``path``; InputError where they are not the model's.
+
+    sample  the vectors whose ranges integers divide; bytes are bits without
+    """
+    from fastattn.quantized_vectors import calibrated_ranges
+
+    width, dtype, most = corpus_ND.shape[1], str(corpus_ND.dtype), encoder.dimension
+    bits = dtype != "float32" and sample is None
+    widest = -(-most // 8) if bits else most
+    if not 0 < width <= widest:
+        form = " as packed bits; --calibration is for other bytes" if bits else ""
+        raise InputError(
+            f"{path} has rows of {width} {dtype}; expected 1 to {widest}, the model's {most} numbers{form}"
+        )
+    numbers = min(most, 8 * width if bits else width)
+    options: dict[str, Any] = {"truncate_dim": numbers if numbers < most else None}
+    if bits:
+        options["output_dtype"] = "ubinary" if dtype == "uint8" else "binary"
+    elif sample is not None:
+        options |= {"output_dtype": dtype, "ranges": calibrated_ranges(open_array(sample), numbers)}
+    return options
+
+
+def _write_table(headed: bool, decimals: int, output: Output, query: str, rows: list[_Row]) -> None:
+    if headed:
+        output.write(f"{query}\n".encode())
+    for rank, (score, row, text) in enumerate(rows, start=1):
+        columns = [str(rank), f"{score:.{decimals}f}", str(row), *([] if text is None else [text])]
+        output.write(("\t".join(columns) + "\n").encode())
+
+
+def _write_json(output: Output, query: str, rows: list[_Row]) -> None:
+    results = []
+    for score, row, text in rows:
+        number = float(str(score)) if math.isfinite(score) else None  # the shortest decimals of the float32
+        results.append({"score": number, "row": row} | ({} if text is None else {"text": text}))
+    output.write((json.dumps({"query": query, "results": results}, ensure_ascii=False) + "\n").encode())

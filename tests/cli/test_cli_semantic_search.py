@@ -1,0 +1,136 @@
+"""``fastattn search``: what it prints for float32 and packed bits, and one line for files that do not fit."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fastattn import quantize_vectors, semantic_search
+from fastattn.quantized_vectors import calibrated_ranges
+from tests.cli.test_cli import fail, run, succeed
+from tests.cli.test_cli_encode import shell_examples
+from tests.test_encoder import WIDTH, _encoder
+
+TEXTS = ["the cat sat", "a dog ran on the mat", "log", "the dog sat"]
+QUERIES = ["a cat", "the dog"]
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    return _encoder().encode(TEXTS)
+
+
+@pytest.fixture
+def encoder(monkeypatch, tmp_path, vectors):
+    """A random encoder with a prompt for queries; its vectors of TEXTS, and TEXTS, in the current folder."""
+    encoder = _encoder()
+    (tmp_path / "any").mkdir()
+    np.save(tmp_path / "v.npy", vectors)
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fastattn.encoder.Encoder", lambda name, **options: encoder)
+    return encoder
+
+
+def table(found, digits, texts=None):
+    lines = []
+    for rank, (score, row) in enumerate(zip(*found, strict=True), start=1):
+        text = "" if texts is None else f"\t{texts[row]}"
+        lines.append(f"{rank}\t{score:.{digits}f}\t{row}{text}\n")
+    return "".join(lines)
+
+
+def test_search_prints_rank_score_row_and_text(encoder, vectors):
+    query = encoder.encode(QUERIES, prompt_name="query")
+    found = [semantic_search(vector, vectors, 3) for vector in query]
+    common = ("search", "-m", "any", "-i", "v.npy", "-k", 3)
+    assert succeed(*common, QUERIES[0]) == table(found[0], 4)
+    assert succeed(*common, "--texts", "t.txt", QUERIES[0]) == table(found[0], 4, TEXTS)
+    both = "".join(f"{text}\n{table(rows, 4)}" for text, rows in zip(QUERIES, found, strict=True))
+    assert succeed(*common, *QUERIES) == both
+    assert succeed(*common, stdin="\n".join(QUERIES).encode()) == both
+    assert succeed(*common) == ""
+    dots = semantic_search(query[0], vectors, 4, "dot")
+    assert succeed("search", "-m", "any", "-i", "v.npy", "--score-function", "dot", QUERIES[0]) == table(dots, 4)
+
+
+def test_search_writes_json_lines(encoder, vectors):
+    query = encoder.encode(QUERIES, prompt_name="query")
+    lines = succeed("search", "-m", "any", "-i", "v.npy", "--json", "--texts", "t.txt", *QUERIES).splitlines()
+    for line, text, vector in zip(lines, QUERIES, query, strict=True):
+        record, (scores, ids) = json.loads(line), semantic_search(vector, vectors)
+        assert record["query"] == text
+        assert [result["row"] for result in record["results"]] == ids.tolist()
+        assert [np.float32(result["score"]) for result in record["results"]] == scores.tolist()
+        assert [result["text"] for result in record["results"]] == [TEXTS[row] for row in ids]
+    assert "text" not in succeed("search", "-m", "any", "-i", "v.npy", "--json", QUERIES[0])
+
+
+def test_a_score_beyond_float32_is_null(encoder):
+    np.save("v.npy", np.full((1, WIDTH), 3e38, np.float32) * np.sign(encoder.encode("a", prompt_name="query")))
+    options = ("search", "-m", "any", "-i", "v.npy", "--json", "--score-function", "dot")
+    assert json.loads(succeed(*options, "a"))["results"] == [{"score": None, "row": 0}]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_packed_bits_are_compared_by_bits(encoder, vectors, dtype):
+    def packed(x):
+        bits = np.packbits(x > 0, axis=-1)
+        return bits if dtype == np.uint8 else (bits.astype(np.int16) - 128).astype(np.int8)
+
+    np.save("v.npy", packed(vectors))
+    found = semantic_search(packed(encoder.encode("a cat", prompt_name="query")), packed(vectors), 10, "hamming")
+    assert succeed("search", "-m", "any", "-i", "v.npy", "a cat") == table(found, 0)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_bytes_are_numbers_by_the_ranges_of_a_calibration(encoder, vectors, dtype):
+    np.save("floats.npy", vectors)
+    ranges = calibrated_ranges(vectors, WIDTH)
+    np.save("v.npy", quantize_vectors(vectors, dtype, ranges))
+    query = encoder.encode_query("a cat", output_dtype=dtype, ranges=ranges)
+    found = semantic_search(query, np.load("v.npy"))
+    assert succeed("search", "-m", "any", "-i", "v.npy", "--calibration", "floats.npy", "a cat") == table(found, 4)
+
+
+def test_narrower_vectors_are_compared_with_the_first_numbers(encoder, vectors):
+    np.save("v.npy", vectors[:, :5])
+    query = encoder.encode("a cat", prompt_name="query")
+    found = semantic_search(query[:5], vectors[:, :5])
+    assert succeed("search", "-m", "any", "-i", "v.npy", "a cat") == table(found, 4)
+
+
+def test_no_vectors_give_no_rows(encoder, vectors):
+    np.save("v.npy", vectors[:0])
+    assert succeed("search", "-m", "any", "-i", "v.npy", "a cat") == ""
+
+
+def test_files_that_do_not_fit_are_told(encoder, vectors, tmp_path):
+    common = ("search", "-m", "any", "-i")
+    assert fail(2, *common, "none.npy", "a") == "cannot read none.npy: No such file or directory"
+    for name, array in (("wide", np.zeros((2, WIDTH + 1), np.float32)), ("whole", vectors.astype(np.int8))):
+        np.save(f"{name}.npy", array)
+        assert fail(2, *common, f"{name}.npy", "a").startswith(
+            f"{name}.npy has rows of {array.shape[1]} {array.dtype};"
+        )
+    for array in (vectors.astype(np.float64), vectors[0], vectors.astype(">f4")):
+        np.save("bad.npy", array)
+        assert fail(2, *common, "bad.npy", "a").startswith(
+            "bad.npy: vectors of float32, int8 or uint8 are expected, got"
+        )
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "v.npy").read_bytes()[:-1])
+    assert fail(2, *common, "cut.npy", "a") == "cut.npy: a .npy file with an array of numbers is expected"
+    assert fail(2, *common, "v.npy", "--calibration", "v.npy", "a").startswith("--calibration is for int8 and uint8;")
+    (tmp_path / "t.txt").write_text("one\n")
+    assert fail(2, *common, "v.npy", "--texts", "t.txt", "a").startswith("t.txt has 1 lines, v.npy 4 vectors")
+    assert "--input" in fail(2, "search", "a")
+
+
+def test_the_examples_run(encoder, vectors):
+    """Those of --help; the encoder stands for any model."""
+    np.save("vectors.npy", vectors)
+    for example in shell_examples(succeed("search", "--help"), "search"):
+        arguments = (
+            example.replace('"Who eats?"', "cat").replace("sentences.txt", "t.txt").partition(" <")[0].split()[1:]
+        )
+        assert run(*arguments, "-m", "any", stdin=b"cat\n").exit_code == 0, example
