@@ -1,5 +1,6 @@
 """CrossEncoder: pairs of texts in, scores out."""
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -126,7 +127,7 @@ class CrossEncoder:
         top_k             how many; None: all
         return_documents  add "text", the document itself
         how               of ``predict``
-        Equal scores are in the documents' order. Raises InputError for a checkpoint of several labels.
+        Equal scores are in the documents' order; scores that are no numbers come last. Raises InputError for a checkpoint of several labels.
         """
         if self.num_labels != 1:
             raise InputError(f"rank needs a checkpoint with one label, this one has {self.num_labels}; use predict")
@@ -139,7 +140,7 @@ class CrossEncoder:
             raise InputError("documents must be several str, got one")
         texts = check_texts("documents", documents)
         scores = self.predict([(query, text) for text in texts], **how).tolist()
-        best = sorted(range(len(texts)), key=lambda i: -scores[i])[:top_k]
+        best = sorted(range(len(texts)), key=lambda i: (math.isnan(scores[i]), -scores[i]))[:top_k]
         ranked: list[dict[str, Any]] = [{"corpus_id": i, "score": scores[i]} for i in best]
         if with_texts:
             for entry in ranked:
