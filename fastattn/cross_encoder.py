@@ -127,7 +127,8 @@ class CrossEncoder:
         top_k             how many; None: all
         return_documents  add "text", the document itself
         how               of ``predict``
-        Equal scores are in the documents' order; scores that are no numbers come last. Raises InputError for a checkpoint of several labels.
+        Equal scores are in the documents' order; scores that are no numbers come last.
+        Raises InputError for a checkpoint of several labels.
         """
         if self.num_labels != 1:
             raise InputError(f"rank needs a checkpoint with one label, this one has {self.num_labels}; use predict")
