@@ -177,7 +177,15 @@ def _translation_facts(text: "TranslationText") -> Facts:
 
 def _encoder_facts(text: "EncoderText") -> Facts:
     yield "tokenizer", f"tokenizer.json, at most {text.max_length:,} ids" + (", lower case" if text.lowercase else "")
-    yield "pooling", ", ".join(text.pooling) + (", then unit length" if text.normalize else "")
+    length = ", then unit length" if text.normalize else ""
+    if text.sparse is not None:
+        yield "vectors", f"sparse, the {text.sparse.pooling} of each text's tokens ({text.sparse.activation})"
+    elif text.multi_vector is not None:
+        settings = text.multi_vector
+        filled = f", queries filled up to {settings.expansion}" if settings.expansion else ""
+        yield "vectors", f"one a token{filled}{length}"
+    else:
+        yield "pooling", ", ".join(text.pooling) + length
     for weight_FD, _, activation in text.dense:
         yield "dense", f"{weight_FD.shape[1]} to {weight_FD.shape[0]}, {activation}"
     for name, prompt in text.prompts.items():

@@ -31,7 +31,9 @@ def warmup() -> None:
     with Progress() as progress:
         compiling = Compiling(progress)
         from fastattn.encoder import Encoder
+        from fastattn.masked_language_model import MaskedLanguageModel
         from fastattn.runtime.jit import cache_fault
+        from fastattn.sparse_encoder import SparseEncoder
         from fastattn.spec import (
             AttentionSpec,
             FeedForwardSpec,
@@ -46,7 +48,10 @@ def warmup() -> None:
         # Small models run every kernel, in each precision.
         for precision in ("float32", "bfloat16", "int8"):
             Encoder.from_checkpoint(_encoder_checkpoint(), precision).encode("word " * _LONG)
-        normed = {
+            predicting = _encoder_checkpoint(predicts=True)
+            SparseEncoder.from_checkpoint(predicting, precision).encode("word " * _LONG)
+            MaskedLanguageModel.from_checkpoint(predicting, precision).fill("[MASK]")
+        normed: dict[str, Any] = {
             "attention": AttentionSpec(heads=2, key_heads=1, head_width=32, head_norms=True),
             "norms": NormSpec("rms", output=True),
             "positions": PositionSpec("rotary", limit=_LONG),
@@ -111,18 +116,21 @@ _LONG = 512
 _TOKENS = ("<unk>", "<s>", "</s>", "▁word")
 
 
-def _encoder_checkpoint(**variety: Any) -> "Checkpoint":
-    from fastattn.spec import FeedForwardSpec, ModelSpec, NormSpec
+def _encoder_checkpoint(predicts: bool = False, **variety: Any) -> "Checkpoint":
+    """``predicts``: with a head that predicts tokens."""
+    from fastattn.spec import FeedForwardSpec, HeadSpec, ModelSpec, NormSpec
     from fastattn.text_spec import EncoderText
 
-    model = {"type": "WordLevel", "vocab": {"<unk>": 0, "word": 1}, "unk_token": "<unk>"}
+    model = {"type": "WordLevel", "vocab": {"<unk>": 0, "word": 1, "[MASK]": 2}, "unk_token": "<unk>"}
     tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}
-    text = EncoderText(tokenizer=json.dumps(tokenizer).encode(), max_length=_LONG)
+    text = EncoderText(tokenizer=json.dumps(tokenizer).encode(), max_length=_LONG, mask_token="[MASK]")
     bert = {
         "feed_forward": FeedForwardSpec(inner_width=64, activation="gelu"),
         "norms": NormSpec(before=False, final=False, embedding=True),
     }
-    return _checkpoint(ModelSpec("encoder", _stack(**bert | variety)), text)
+    stack = _stack(**bert | variety)
+    head = HeadSpec("each", stack.vocabulary, inner_width=64, activation="gelu", norm=NormSpec()) if predicts else None
+    return _checkpoint(ModelSpec("encoder", stack, head=head), text)
 
 
 def _translation_checkpoint(quantized: bool, decoder: dict[str, Any], **variety: Any) -> "Checkpoint":

@@ -21,11 +21,16 @@ if TYPE_CHECKING:
     from fastattn.functional.multi_head import MultiHeadAttention, ProjectionWeights, multi_head_attention
     from fastattn.functions.combine import and_masks, or_masks
     from fastattn.functions.plan import explain_function
+    from fastattn.masked_language_model import MaskedLanguageModel
+    from fastattn.multi_vector_encoder import MultiVectorEncoder
     from fastattn.plot import AttentionPlot, plot_attention
     from fastattn.quantized_vectors import quantize_vectors
     from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
     from fastattn.runtime.threads import set_threading, use_threads
+    from fastattn.sparse_encoder import SparseEncoder
+    from fastattn.sparse_vectors import SparseVectors
     from fastattn.text_classifier import TextClassifier
+    from fastattn.token_classifier import TokenClassifier
     from fastattn.translator import Translator
     from fastattn.vector_search import SearchResult, semantic_search
 
@@ -38,12 +43,17 @@ __all__ = [
     "ExecutionStats",
     "FastattnError",
     "KVCache",
+    "MaskedLanguageModel",
     "MultiHeadAttention",
+    "MultiVectorEncoder",
     "ProjectionWeights",
     "Score",
     "SearchResult",
+    "SparseEncoder",
+    "SparseVectors",
     "Step",
     "TextClassifier",
+    "TokenClassifier",
     "TokenTranslation",
     "Translation",
     "Translator",
@@ -71,12 +81,17 @@ _HOMES = {
     "ExecutionStats": ("fastattn.results", "ExecutionStats"),
     "FastattnError": ("fastattn.errors", "FastattnError"),
     "KVCache": ("fastattn.functional.cache", "KVCache"),
+    "MaskedLanguageModel": ("fastattn.masked_language_model", "MaskedLanguageModel"),
     "MultiHeadAttention": ("fastattn.functional.multi_head", "MultiHeadAttention"),
+    "MultiVectorEncoder": ("fastattn.multi_vector_encoder", "MultiVectorEncoder"),
     "ProjectionWeights": ("fastattn.functional.multi_head", "ProjectionWeights"),
     "Score": ("fastattn.results", "Score"),
     "SearchResult": ("fastattn.vector_search", "SearchResult"),
+    "SparseEncoder": ("fastattn.sparse_encoder", "SparseEncoder"),
+    "SparseVectors": ("fastattn.sparse_vectors", "SparseVectors"),
     "Step": ("fastattn.decoding.options", "Step"),
     "TextClassifier": ("fastattn.text_classifier", "TextClassifier"),
+    "TokenClassifier": ("fastattn.token_classifier", "TokenClassifier"),
     "TokenTranslation": ("fastattn.results", "TokenTranslation"),
     "Translation": ("fastattn.results", "Translation"),
     "Translator": ("fastattn.translator", "Translator"),

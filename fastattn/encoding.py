@@ -1,6 +1,7 @@
 """Batches of sentences, and the workers of an Encoder, which turn those of any callers into vectors."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,20 +16,22 @@ LEAST_ROWS = 256
 
 
 class Batch:
-    """Sentences of one caller; the result is vectors_BE.
+    """Sentences of one caller; the result is what ``vectors`` makes, vectors_BE or a list of something of each.
 
     ids_B    int32, one array each
     vectors  makes their vectors from the last hidden states: (rows_ND, starts_B1), after rows of other batches perhaps
     types_B  the token types of the ids; None: 0. All batches of a model have some, or none has
+    seen_B   how many first ids of each are attended to; None: all. All batches of a model have some, or none has
     """
 
     def __init__(
         self,
         ids_B: Sequence[np.ndarray],
-        vectors: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        vectors: Callable[[np.ndarray, np.ndarray], Sequence[Any] | np.ndarray],
         types_B: Sequence[np.ndarray] | None = None,
+        seen_B: Sequence[int] | None = None,
     ):
-        self.ids_B, self.vectors, self.types_B = ids_B, vectors, types_B
+        self.ids_B, self.vectors, self.types_B, self.seen_B = ids_B, vectors, types_B, seen_B
         self.weight = self.length = sum(map(len, ids_B))  # as a Scheduler knows it
 
 
@@ -49,10 +52,8 @@ class EncodingWorker:
         tickets = self.desk.take(has_room)
         if not tickets:
             return False
-        types_B = None
-        if tickets[0].job.types_B is not None:
-            types_B = [types for ticket in tickets for types in ticket.job.types_B]
-        rows_ND, starts_B1 = self.model.encode([ids for ticket in tickets for ids in ticket.job.ids_B], types_B)
+        ids_B, types_B, seen_B = (_joined(tickets, name) for name in ("ids_B", "types_B", "seen_B"))
+        rows_ND, starts_B1 = self.model.encode(ids_B, types_B, seen_B)
         first = 0
         for ticket in tickets:
             end = first + len(ticket.job.ids_B)
@@ -62,6 +63,13 @@ class EncodingWorker:
 
     def drop(self) -> None:
         """Nothing is in progress between two passes."""
+
+
+def _joined(tickets: Sequence[Ticket], name: str) -> Any:
+    """What all the batches have under a name, end to end; None where they have nothing."""
+    if getattr(tickets[0].job, name) is None:
+        return None
+    return [one for ticket in tickets for one in getattr(ticket.job, name)]
 
 
 def split_batches(lengths: Sequence[int], threads: int) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,6 +16,10 @@ from fastattn.scheduling.request import Plan
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec import StackSpec
 from fastattn.text_spec import EncoderText
+
+# From the last hidden states of a batch, as a Batch has it, to something of each of its texts.
+Make: TypeAlias = Callable[[np.ndarray, np.ndarray], Sequence[Any] | np.ndarray]
+MakeFor: TypeAlias = Callable[[list[int]], Make]
 
 
 class LoadedEncoder:
@@ -39,14 +44,13 @@ class LoadedEncoder:
             self.text.tokenizer, self.max_length, self.text.lowercase, self.text.truncation_side
         )
 
-    def run_alone(self, make_plan: Callable[[], Plan]) -> np.ndarray:
+    def run_alone(self, make_plan: Callable[[], Plan]) -> Any:
         """The result of a plan for little work, without a worker."""
-        found: np.ndarray = self.scheduler.run_alone(make_plan, self._encode)
-        return found
+        return self.scheduler.run_alone(make_plan, self._encode)
 
-    def _encode(self, batches: list[Batch]) -> list[np.ndarray]:
+    def _encode(self, batches: list[Batch]) -> list[Any]:
         model = self.loaded.model
-        return [batch.vectors(*model.encode(batch.ids_B, batch.types_B)) for batch in batches]
+        return [batch.vectors(*model.encode(batch.ids_B, batch.types_B, batch.seen_B)) for batch in batches]
 
 
 def encoder_parts(checkpoint: Checkpoint) -> tuple[EncoderText, StackSpec]:
@@ -76,22 +80,59 @@ def plan_batches(
     types_B  their token types; None: 0
     what     the ids are of, for the progress
     """
-    done: list[np.ndarray] = []
+    vectors_BE = np.zeros((len(ids_B), width), np.float32)
+    for numbers, found_BE in (yield from _plan_parts(ids_B, lambda _: make, threads, progress, types_B, what=what)):
+        vectors_BE[numbers] = found_BE
+    return vectors_BE
 
-    def vectors(rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
-        vectors_BE = make(rows_ND, starts_B1)
-        if progress is not None:
-            done.extend(vectors_BE)
-            progress.show(f"{len(done):,} of {len(ids_B):,} {what}")
-        return vectors_BE
+
+def plan_each(
+    ids_B: Sequence[np.ndarray],
+    make_for: MakeFor,
+    threads: int,
+    progress: Progress | None = None,
+    seen_B: Sequence[int] | None = None,
+) -> Plan:
+    """A list of something of each text, in their order.
+
+    make_for  from the numbers of a batch's texts to what makes the list of them, of their hidden states
+    seen_B    how many first ids of each are attended to, as a Batch has it
+    """
+    results: list[Any] = [None] * len(ids_B)
+    for numbers, found_B in (yield from _plan_parts(ids_B, make_for, threads, progress, seen_B=seen_B)):
+        for b, one in zip(numbers, found_B):
+            results[b] = one
+    return results
+
+
+def _plan_parts(
+    ids_B: Sequence[np.ndarray],
+    make_for: MakeFor,
+    threads: int,
+    progress: Progress | None,
+    types_B: Sequence[np.ndarray] | None = None,
+    seen_B: Sequence[int] | None = None,
+    what: str = "texts",
+) -> Plan:
+    """(numbers of texts, what was made of them) of each batch."""
+    done = 0
+
+    def counted(make: Make) -> Make:
+        def made(rows_ND: np.ndarray, starts_B1: np.ndarray) -> Sequence[Any] | np.ndarray:
+            nonlocal done
+            found_B = make(rows_ND, starts_B1)
+            if progress is not None:
+                done += len(found_B)
+                progress.show(f"{done:,} of {len(ids_B):,} {what}")
+            return found_B
+
+        return made
 
     def batch_of(numbers: list[int]) -> Batch:
         types = None if types_B is None else [types_B[b] for b in numbers]
-        return Batch([ids_B[b] for b in numbers], vectors, types)
+        seen = None if seen_B is None else [seen_B[b] for b in numbers]
+        return Batch([ids_B[b] for b in numbers], counted(make_for(numbers)), types, seen)
 
     # Each core takes whole batches, or all cores share each batch.
     batches = split_batches([len(ids) for ids in ids_B], threads)
-    vectors_BE = np.zeros((len(ids_B), width), np.float32)
-    for numbers, found_BE in zip(batches, (yield [batch_of(numbers) for numbers in batches])):
-        vectors_BE[numbers] = found_BE
-    return vectors_BE
+    return list(zip(batches, (yield [batch_of(numbers) for numbers in batches])))

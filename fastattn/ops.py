@@ -215,6 +215,10 @@ class Ops(Protocol):
         self, x_RD: np.ndarray, outputs: PackedLinear | Sequence[OutputSubset], edits: Edits = NO_EDITS
     ) -> np.ndarray: ...
 
+    def project_peaks(
+        self, x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear, least: float = 0.0
+    ) -> np.ndarray: ...
+
     def project_top_k(
         self,
         x_RD: np.ndarray,

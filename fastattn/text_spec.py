@@ -12,6 +12,9 @@ POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "mean_sqrt_len_tokens", "weig
 # What makes probabilities of a classifier's numbers, and scores of a pair's.
 PROBABILITIES = ("softmax", "sigmoid", "none")
 SCORES = ("none", "sigmoid", "tanh", "relu")
+# From what a head gives a text's tokens to a sparse vector.
+SPARSE_POOLINGS = ("max", "sum")
+SPARSE_ACTIVATIONS = ("relu", "log1p_relu")
 # The end from which a text that is too long is cut.
 TRUNCATION_SIDES = ("right", "left")
 
@@ -71,6 +74,47 @@ class TranslationText:
 
 
 @dataclass(frozen=True)
+class SparseText:
+    """How the numbers that a head gives each token become a sparse vector of a text (SPLADE, Formal 2021).
+
+    pooling     of a text's tokens, from SPARSE_POOLINGS
+    activation  of each number, from SPARSE_ACTIVATIONS: log(1 + max(0, x)), or that of its own logarithm again
+    most        how many of a vector's greatest numbers are kept; None: all
+    """
+
+    pooling: str = "max"
+    activation: str = "relu"
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class MultiVectorText:
+    """What makes a vector of each token of a text (ColBERT, Khattab and Zaharia 2020), beside the dense layers.
+
+    query_length, document_length   in ids, special ones included; None: the encoder's limit
+    expansion          a query is filled up to so many ids; 0: it is not
+    expansion_cuts     whether a longer query is cut there
+    expansion_seen     whether the other tokens attend to those that fill a query
+    expansion_token    what fills a query
+    skipped            tokens that get no vector
+    skipped_in         the tasks in whose texts they are skipped
+    markers            what begins queries and documents, a single token where the vocabulary has it
+    mean               whether a score is the mean of a query's tokens, not their sum
+    """
+
+    query_length: int | None = None
+    document_length: int | None = None
+    expansion: int = 0
+    expansion_cuts: bool = True
+    expansion_seen: bool = False
+    expansion_token: str = ""
+    skipped: tuple[str, ...] = ()
+    skipped_in: tuple[str, ...] = ("document",)
+    markers: tuple[str, ...] = ()
+    mean: bool = False
+
+
+@dataclass(frozen=True)
 class EncoderText:
     """How an encoder's text becomes ids, and its hidden states vectors (sentence-transformers' modules)."""
 
@@ -90,6 +134,9 @@ class EncoderText:
     scores: str = ""  # from SCORES; "": no head classifies
     truncate_dim: int | None = None  # how many first numbers of a vector are kept, where a call does not say
     truncation_side: str = "right"  # from which a long text is cut; its special tokens stay
+    mask_token: str = ""  # in whose place a head predicts tokens; "": there is none
+    sparse: SparseText | None = None  # of a checkpoint that is made for sparse vectors
+    multi_vector: MultiVectorText | None = None  # of one that is made for a vector a token
 
 
 def check_poolings(modes: tuple[str, ...]) -> None:

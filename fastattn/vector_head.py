@@ -35,16 +35,35 @@ class VectorOptions:
     ranges_2E: np.ndarray | None
 
 
+class DenseLayers:
+    """The dense layers of a text's spec, after rows of ``inputs``; ``width`` is that of what they give."""
+
+    def __init__(self, text: EncoderText, inputs: int, ops: Ops):
+        self._ops = ops
+        self._layers = [(ops.pack_linear(weight_FD, bias), activation) for weight_FD, bias, activation in text.dense]
+        self.inputs = self._layers[0][0].inputs if self._layers else inputs
+        self.width = self._layers[-1][0].outputs if self._layers else inputs
+
+    def __bool__(self) -> bool:
+        return bool(self._layers)
+
+    def __call__(self, x_ND: np.ndarray) -> np.ndarray:
+        """float32 [N, width]."""
+        for weights, activation in self._layers:
+            x_ND = self._ops.linear(x_ND, weights, activation)
+        return np.asarray(x_ND)
+
+
 class VectorHead:
     """Makes vectors from hidden states of ``width``, as a checkpoint that ``check_vectors`` accepts says."""
 
     def __init__(self, text: EncoderText, width: int, ops: Ops):
         self._text, self._width, self._ops = text, width, ops
-        self._dense = [(ops.pack_linear(weight_FD, bias), activation) for weight_FD, bias, activation in text.dense]
+        self._dense = DenseLayers(text, width, ops)
 
     def whole_width(self, pooling: Sequence[str]) -> int:
         """The width of the vectors before they are truncated."""
-        return self._dense[-1][0].outputs if self._dense else self._width * len(pooling)
+        return self._dense.width if self._dense else self._width * len(pooling)
 
     def width(self, pooling: Sequence[str], truncate_dim: int | None = None) -> int:
         """The width of the vectors; None: as the checkpoint says. Raises InputError for what is no count."""
@@ -63,9 +82,9 @@ class VectorHead:
         else:
             raise InputError(f"pooling must be a str or several, got {pooling!r}")
         check_poolings(modes)
-        if self._dense and self._width * len(modes) != self._dense[0][0].inputs:
+        if self._dense and self._width * len(modes) != self._dense.inputs:
             raise InputError(
-                f"the checkpoint's dense layer takes {self._dense[0][0].inputs} values, "
+                f"the checkpoint's dense layer takes {self._dense.inputs} values, "
                 f"pooling {', '.join(modes)} gives {self._width * len(modes)}"
             )
         return modes
@@ -79,10 +98,7 @@ class VectorHead:
 
     def pooled(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
         """``vectors`` after pooling and dense layers, neither truncated nor of unit length."""
-        vectors_BE = self._ops.pool(rows_ND, starts_B1, options.pooling, options.prompt_rows)
-        for weights, activation in self._dense:
-            vectors_BE = self._ops.linear(vectors_BE, weights, activation)
-        return np.asarray(vectors_BE)
+        return self._dense(self._ops.pool(rows_ND, starts_B1, options.pooling, options.prompt_rows))
 
     def finished(self, vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
         """``vectors`` of what ``pooled`` returns."""
@@ -97,13 +113,23 @@ def check_vectors(text: EncoderText, width: int) -> None:
 
     width  of the hidden states
     """
+    for other, what, name in (
+        (text.sparse, "sparse vectors", "SparseEncoder"),
+        (text.multi_vector, "a vector a token", "MultiVectorEncoder"),
+    ):
+        if other is not None:
+            raise CheckpointError(f"this checkpoint is made for {what}: use fastattn.{name}")
     try:
         check_poolings(text.pooling)
     except InputError as error:
         raise CheckpointError(str(error)) from None
     if text.similarity not in SIMILARITIES:
         raise CheckpointError(f"unknown similarity {text.similarity!r}; known: {', '.join(SIMILARITIES)}")
-    inputs = width * len(text.pooling)
+    check_dense(text, width * len(text.pooling))
+
+
+def check_dense(text: EncoderText, inputs: int) -> None:
+    """Raise CheckpointError for dense layers that do not fit rows of ``inputs``, or an unknown activation."""
     for weight_FD, _, activation in text.dense:
         if activation not in ("none", *ACTIVATIONS):
             raise CheckpointError(f"unknown activation {activation!r}; known: none, {', '.join(ACTIVATIONS)}")

@@ -46,7 +46,7 @@ def disentangled_attention(
     name = f"disentangled-{lengths}-{heads}x{head_width}-{farthest}-{terms}-{causal}".replace(" ", "")
     products = 2 * (2 + len(terms.split()))  # a column of distances for each key
     work = Work(
-        f"disentangled attention ({len(lengths)}, {heads}, {longest}, {head_width})",
+        f"pack_distances and attention ({len(lengths)}, {heads}, {longest}, {head_width})",
         FLOAT * width * (4.0 * rows + len(terms.split()) * (2 * farthest + 1)),
         float(products * width * sum(length**2 for length in lengths)),
     )

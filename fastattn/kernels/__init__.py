@@ -8,6 +8,7 @@ from fastattn.kernels.matmul import linear
 from fastattn.kernels.norm import layer_norm, normalize_heads, rms_norm
 from fastattn.kernels.output_subset import pack_rows, select_outputs
 from fastattn.kernels.packing import pack_linear
+from fastattn.kernels.peaks import project_peaks
 from fastattn.kernels.pooling import pool
 from fastattn.kernels.project import log_probs, project_all, project_top_k
 from fastattn.kernels.recurrence import running_average, ssru
@@ -39,6 +40,7 @@ __all__ = [
     "pack_rows",
     "pool",
     "project_all",
+    "project_peaks",
     "project_top_k",
     "rms_norm",
     "rotate",

@@ -10,6 +10,9 @@ from fastattn.ops import Ops, PackedLinear
 from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import quantize
 
+# Layers that an embedding may be tied to, in the model's precision where it is.
+PROJECTIONS = ("decoder.projection", "head.output")
+
 
 class Parameters:
     """A checkpoint's tensors, packed on demand into the operations' layout; tied weights are packed once.
@@ -63,11 +66,11 @@ class Parameters:
         return self.ops.pack_linear(weight_FD, bias_F, precision)
 
     def table(self, name: str) -> Tensor | PackedLinear:
-        """An embedding's table; if the projection is tied to it, with the same numbers, its packed weights.
+        """An embedding's table; if a projection is tied to it, with the same numbers, its packed weights.
 
         So the table is in memory once. An int8 table without a tied projection stays a view of the file.
         """
         table_VD = self.tensor(name)
-        tied = self._tensors.get("decoder.projection.weight") is table_VD
+        tied = [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is table_VD]
         is_unrounded = self.precision == ("int8" if isinstance(table_VD, QuantizedTensor) else "float32")
-        return self.packed("decoder.projection") if tied and is_unrounded else table_VD
+        return self.packed(tied[0]) if tied and is_unrounded else table_VD

@@ -55,6 +55,7 @@ class WholeRows:
     cache      row n is cached in its row ``rows_N[n]``; None: no cache
     attention  whether to set ``attention_NS``: each row's attention over the memory
     types_N    the rows' token types; None: 0
+    seen_B     how many first rows of a sequence its rows may attend to at most, int64; None: all
     """
 
     def __init__(
@@ -69,24 +70,26 @@ class WholeRows:
         rows_N: np.ndarray | None = None,
         attention: bool = False,
         types_N: np.ndarray | None = None,
+        seen_B: np.ndarray | None = None,
     ):
         self.ops, self.starts_B1, self.positions_N, self.types_N = ops, starts_B1, positions_N, types_N
         self.causal, self.memory, self.cache = causal, memory, cache
         self.rows_N = np.arange(starts_B1[-1], dtype=np.int32) if rows_N is None else rows_N
         self.wants_attention = attention
         self.attention_NS: np.ndarray | None = None
+        self._lengths_B = seen_B
         self._seen: dict[tuple[int, int] | None, np.ndarray | None] = {}
         self._bias = bias
 
     def seen(self, window: tuple[int, int] | None = None) -> np.ndarray | None:
         """seen_N2 of ``ops.attention``: the keys so many before and after each row; None: all that it may attend to."""
         if window not in self._seen:
-            lengths_B = np.diff(self.starts_B1)
+            lengths_B = np.diff(self.starts_B1) if self._lengths_B is None else self._lengths_B
             if window is not None:
                 self._seen[window] = self.ops.seen_around(self.starts_B1, lengths_B, np.zeros(1, np.int64), *window)
             else:
-                seen = self.ops.seen_keys
-                self._seen[window] = seen(self.starts_B1, lengths_B, causal=True) if self.causal else None
+                whole = not self.causal and self._lengths_B is None
+                self._seen[window] = None if whole else self.ops.seen_keys(self.starts_B1, lengths_B, self.causal)
         return self._seen[window]
 
     @lazy

@@ -26,11 +26,15 @@ class EncoderStack:
         self.stack = Stack(parameters, "encoder", spec)
 
     def encode(
-        self, ids_B: Sequence[np.ndarray], types_B: Sequence[np.ndarray] | None = None
+        self,
+        ids_B: Sequence[np.ndarray],
+        types_B: Sequence[np.ndarray] | None = None,
+        seen_B: Sequence[int] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """(rows_ND, starts_B1): the last hidden states of the sentences end to end; ids are int32, one array each.
 
         types_B  the token type of each id; None: 0. A model without token types has no use for them.
+        seen_B   how many first ids of a sentence all its ids attend to; None: all of them
         Sentence b holds rows starts[b] .. starts[b + 1]; an empty one holds none. A sentence longer than the model
         has positions for, or an id outside the vocabulary, is an InputError.
         """
@@ -46,7 +50,10 @@ class EncoderStack:
                 positions_N = np.concatenate([np.arange(len(ids), dtype=np.int32) for ids in ids_B[first:end]])
                 types_N = None if types_B is None else np.concatenate(types_B[first:end]).astype(np.int32, copy=False)
                 within_B1 = starts_B1[first : end + 1] - starts_B1[first]
-                rows = WholeRows(self.ops, within_B1, positions_N, self.stack.bias, self.spec.causal, types_N=types_N)
+                seen = None if seen_B is None else np.array(seen_B[first:end], np.int64)
+                rows = WholeRows(
+                    self.ops, within_B1, positions_N, self.stack.bias, self.spec.causal, types_N=types_N, seen_B=seen
+                )
                 parts.append(self.stack(ids_N, rows))
             first = end
         none_ND = self.ops.empty((0, self.spec.width), self.stack.embedding.dtype)
@@ -80,4 +87,6 @@ class EncoderModel:
         self.encoder = EncoderStack(parameters, checkpoint.spec.encoder)
         self.encode = self.encoder.encode
         head = checkpoint.spec.head
-        self.head = None if head is None else Head(parameters, head)
+        # a projection onto the vocabulary is as large as several layers of the encoder
+        predicts = head is not None and head.outputs == checkpoint.spec.encoder.vocabulary
+        self.head = None if head is None else Head(parameters, head, "" if predicts else "float32")

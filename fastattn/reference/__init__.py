@@ -11,6 +11,7 @@ from fastattn.reference.matmul import linear
 from fastattn.reference.norm import layer_norm, normalize_heads, rms_norm
 from fastattn.reference.output_subset import pack_rows, select_outputs
 from fastattn.reference.packing import pack_linear
+from fastattn.reference.peaks import project_peaks
 from fastattn.reference.pooling import pool
 from fastattn.reference.project import log_probs, project_all, project_top_k
 from fastattn.reference.recurrence import running_average, ssru
@@ -42,6 +43,7 @@ __all__ = [
     "pack_rows",
     "pool",
     "project_all",
+    "project_peaks",
     "project_top_k",
     "rms_norm",
     "rotate",

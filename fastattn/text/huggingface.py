@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from tokenizers import Encoding, Tokenizer, normalizers
+from tokenizers import AddedToken, Encoding, Tokenizer, models, normalizers
 
 from fastattn.errors import InputError, TokenizerError
 from fastattn.text.special_tokens import Layout, kept, longest_first, read_layout
@@ -84,6 +84,46 @@ class HuggingFaceTokenizer:
         token: str | None = self._tokenizer.id_to_token(index)
         return token
 
+    def index(self, token: str) -> int | None:
+        """The id of a token, or None."""
+        found: int | None = self._tokenizer.token_to_id(token)
+        return found
+
+    @property
+    def unknown(self) -> int | None:
+        """The id of what stands for all that the vocabulary lacks, or None."""
+        model = self._tokenizer.model
+        if isinstance(model, models.Unigram):
+            index: int | None = json.loads(model.__getstate__())["unk_id"]
+            return index
+        token = getattr(model, "unk_token", None)
+        return None if token is None else self.index(token)
+
+    @property
+    def marks_parts(self) -> bool:
+        """Whether a token that is not a word's first says so by a prefix."""
+        return bool(getattr(self._tokenizer.model, "continuing_subword_prefix", None))
+
+    def join_tokens(self, tokens: Sequence[str]) -> str:
+        """The text of tokens, as the file's decoder joins them; with spaces where it has none."""
+        decoder = self._tokenizer.decoder
+        with _library_errors():
+            return " ".join(tokens) if decoder is None else str(decoder.decode(list(tokens)))
+
+    def decode(self, ids: Sequence[int], skip_special: bool) -> str:
+        """The text of ids, perhaps without the special tokens."""
+        with _library_errors():
+            return str(self._tokenizer.decode(list(ids), skip_special_tokens=skip_special))
+
+    def take_whole(self, markers: Sequence[str]) -> None:
+        """Have each marker, or its first word, be a single token of any text, if the vocabulary has it."""
+        for marker in filter(str.split, markers):
+            known = (token for token in (marker, marker.split()[0]) if self.index(token) is not None)
+            for token in known:
+                if self._tokenizer.encode(token, add_special_tokens=False).tokens != [token]:
+                    self._tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True)])
+                break
+
     def is_special(self, index: int) -> bool:
         """Whether the file marks the token of an id as special."""
         return index in self._special
@@ -94,15 +134,18 @@ class HuggingFaceTokenizer:
         before, after = self._single.ids
         return before, after
 
-    def encode(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
+    def encode(self, texts: Sequence[str], threads: int = 1, max_length: int | None = None) -> list[np.ndarray]:
         """One int32 array of ids a text, in their order.
+
+        max_length  in place of the tokenizer's; it has room for the special tokens
 
         threads  1: this thread alone. More: the library's own pool, only where that has no more threads than this,
                  TOKENIZERS_PARALLELISM does not forbid it, and the process is not a fork.
         Raises InputError for what is no text or holds a lone surrogate, TokenizerError where the file turns out to lack
         what a text needs, an unknown token say.
         """
-        return [_int32(self._cut(ids)) for ids in self._ids(texts, threads, special=True)]
+        most = max_length or self.max_length
+        return [_int32(self._cut(ids, most)) for ids in self._ids(texts, threads, special=True)]
 
     def encode_whole(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
         """The ids of each text, however many, without special tokens; otherwise as ``encode``.
@@ -171,19 +214,19 @@ class HuggingFaceTokenizer:
             inside = (words_T >= 0) & (offsets_T2[:, 1] > 0)
             words_T = np.where(inside, words_T - words_T[inside].min(initial=2**31 - 1), -1).astype(np.int32)
             offsets_T2 = np.maximum(offsets_T2, 0)
-        rows = np.array(self._cut(list(range(len(words_T)))), dtype=np.intp)
+        rows = np.array(self._cut(list(range(len(words_T))), self.max_length), dtype=np.intp)
         return TokenSpans(_int32(encoding.ids)[rows], offsets_T2[rows], words_T[rows])
 
-    def _cut(self, ids: list[int]) -> list[int]:
-        """The ids of a whole text with its special tokens, cut to ``max_length``.
+    def _cut(self, ids: list[int], most: int) -> list[int]:
+        """The ids of a whole text with its special tokens, so many at most.
 
         The library's own truncation would build an object of each part that it cuts off.
         """
-        if len(ids) <= self.max_length:
+        if len(ids) <= most:
             return ids
         before, after = map(len, self._single.ids)
         own = ids[before : len(ids) - after]
-        return ids[:before] + kept(own, self.room, self.truncation_side) + ids[len(ids) - after :]
+        return ids[:before] + kept(own, most - self._single.count, self.truncation_side) + ids[len(ids) - after :]
 
     def _ids(self, texts: Sequence[str], threads: int, special: bool) -> Iterator[list[int]]:
         """The ids of each text, whole, perhaps with its special tokens."""

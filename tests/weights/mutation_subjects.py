@@ -8,7 +8,9 @@ import tarfile
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -18,7 +20,11 @@ from fastattn.cross_encoder import CrossEncoder
 from fastattn.decoding.shortlist import allowed_ids
 from fastattn.encoder import Encoder
 from fastattn.errors import DownloadError
+from fastattn.masked_language_model import MaskedLanguageModel
+from fastattn.multi_vector_encoder import MultiVectorEncoder
+from fastattn.sparse_encoder import SparseEncoder
 from fastattn.text.sentencepiece import SentencePiece
+from fastattn.token_classifier import TokenClassifier
 from fastattn.translator import Translator
 from fastattn.weights import read
 from fastattn.weights.containers.archive import ArchiveError, extract
@@ -31,7 +37,10 @@ from tests.architectures.cases import GOLDEN_CASES
 from tests.architectures.drawing import draw_all
 from tests.architectures.folders import write_folder
 from tests.architectures.goldens import read_goldens
+from tests.classifiers import TOKENS as TAGGER
 from tests.classifiers import write_classifier
+from tests.masked import write_masked, write_sparse
+from tests.multi_vector import write_original, write_pylate, write_today
 from tests.weights.containers import safetensors_writer
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.containers.safetensors_writer import MEAN_POOLING, safetensors_bytes
@@ -73,6 +82,24 @@ def _encode(encoder: Encoder) -> None:
 def _rank(encoder: CrossEncoder) -> None:
     encoder.predict([(text, TEXTS[1]) for text in TEXTS], apply_softmax=True)
     encoder.rank(TEXTS[1], TEXTS, top_k=2)
+
+
+def _weigh(encoder: SparseEncoder) -> None:
+    encoder.decode(encoder.encode(TEXTS), 3)
+    encoder.encode_query(TEXTS[:2], max_active_dims=2)
+
+
+def _match(encoder: MultiVectorEncoder) -> None:
+    encoder.score(encoder.encode_query(TEXTS), encoder.encode_document(TEXTS))
+
+
+def _label(classifier: TokenClassifier) -> None:
+    for aggregation in ("none", "average"):
+        classifier.classify(TEXTS, aggregation=aggregation)
+
+
+def _fill(model: MaskedLanguageModel) -> None:
+    model.fill([f"{text} {model.mask_token}" for text in TEXTS[:2]], top_k=2)
 
 
 def _segment(model: SentencePiece) -> None:
@@ -194,6 +221,14 @@ def classifier_files(precision: str = "") -> Files:
     files |= {"modules.json": _json([module]), "sentence_bert_config.json": _json(config)}
     files |= {"config_sentence_transformers.json": _json(scores)}
     return converted_files(files, precision) if precision else files
+
+
+def written(write: Callable[[Path], Path]) -> Files:
+    """The files that ``write`` puts into a folder, those of its modules' folders too."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder))
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
 
 
 def older_files(kind: str) -> Files:
@@ -331,9 +366,19 @@ def _spm(path: Path) -> SentencePiece:
     return SentencePiece((path / "spm.model").read_bytes())
 
 
+USES: dict[type, Callable[[Any], object]] = {
+    Translator: _translate,
+    Encoder: _encode,
+    CrossEncoder: _rank,
+    SparseEncoder: _weigh,
+    MultiVectorEncoder: _match,
+    TokenClassifier: _label,
+    MaskedLanguageModel: _fill,
+}
+
+
 def _checkpoint(files: Files, kind: type = Translator, folder: str = "") -> Subject:
-    use = _translate if kind is Translator else _rank if kind is CrossEncoder else _encode
-    return Subject(files, lambda path: kind(path / folder, threads=1), use)  # type: ignore[arg-type]
+    return Subject(files, lambda path: kind(path / folder, threads=1), USES[kind])
 
 
 def architecture_files(case: Case) -> Files:
@@ -375,6 +420,14 @@ SUBJECTS: dict[str, Subject] = {
     "sentence-transformers": _checkpoint(sentence_transformer_files(), Encoder),
     "reranker": _checkpoint(classifier_files(), CrossEncoder),
     "own reranker": _checkpoint(classifier_files("int8"), CrossEncoder),
+    "tagger": _checkpoint(written(partial(write_classifier, name=TAGGER)), TokenClassifier),
+    "masked": _checkpoint(written(write_masked), MaskedLanguageModel),
+    "sparse": _checkpoint(written(write_sparse), SparseEncoder),
+    "own sparse": _checkpoint(converted_files(written(write_sparse), "int8"), SparseEncoder),
+    "multi-vector": _checkpoint(written(write_today), MultiVectorEncoder),
+    "multi-vector of pylate": _checkpoint(written(write_pylate), MultiVectorEncoder),
+    "multi-vector, original": _checkpoint(written(write_original), MultiVectorEncoder),
+    "own multi-vector": _checkpoint(converted_files(written(write_today), "int8"), MultiVectorEncoder),
     "own int8": _checkpoint(converted_files(ctranslate2_files(6, rotary=True, gated=True), "int8")),
     "own bfloat16": _checkpoint(converted_files(ctranslate2_files(5, "int8", relative_buckets=8), "bfloat16")),
     "own with a shortlist": _checkpoint(converted_files(ctranslate2_files(6), "int8", SHORTLIST)),

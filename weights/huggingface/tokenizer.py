@@ -41,6 +41,8 @@ BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     "T5Tokenizer": (t5_tokenizer, ("spiece.model",)),
     "DebertaV2Tokenizer": (deberta_tokenizer, ("spm.model",)),
 }
+# What a mask is called where no file says it.
+USUAL_MASKS = ("[MASK]", "<mask>")
 # Model type -> class, where no file names one.
 CLASSES = {
     "bert": "BertTokenizer",
@@ -81,18 +83,29 @@ def read_text(
     settings = JsonObject({}, folder.where(prefix + CONFIG))
     if folder.contains(prefix + CONFIG):
         settings = read_object(folder, prefix + CONFIG)
-    tokenizer, stated_side = _read_tokenizer(folder, prefix, config, settings, spec.vocabulary)
+    tokenizer, data = _read_tokenizer(folder, prefix, config, settings, spec.vocabulary)
+    stated_side = str(_object(tokenizer.get("truncation")).get("direction", "right")).lower()
     side = settings.string("truncation_side", stated_side)
     if side not in TRUNCATION_SIDES:
         raise settings.error("truncation_side", f"one of {', '.join(TRUNCATION_SIDES)}", side)
     length = max_length or _stated_length(config, settings)
     limit = spec.positions.limit or NO_LIMIT
     return EncoderText(
-        tokenizer=tokenizer,
+        tokenizer=data,
         max_length=min(length, limit),
         truncation_side=side,
         token_types=_gives_types(config, settings),
+        mask_token=_mask_token(folder, prefix, settings, tokenizer),
     )
+
+
+def _mask_token(folder: Folder, prefix: str, settings: JsonObject, tokenizer: dict[str, Any]) -> str:
+    """The token in whose place others are predicted: the files' own, or the usual one, if the tokenizer has it."""
+    vocabulary = _object(_object(tokenizer.get("model")).get("vocab"))
+    listed = tokenizer.get("added_tokens")
+    added = [_object(token).get("content") for token in listed] if isinstance(listed, list) else []
+    stated = read_added_tokens(folder, prefix, settings).content("mask_token", "")
+    return next((token for token in (stated, *USUAL_MASKS) if token and (token in added or token in vocabulary)), "")
 
 
 def _gives_types(config: JsonObject, settings: JsonObject) -> bool:
@@ -110,8 +123,8 @@ def _stated_length(config: JsonObject, settings: JsonObject) -> int:
 
 def _read_tokenizer(
     folder: Folder, prefix: str, config: JsonObject, settings: JsonObject, rows: int
-) -> tuple[bytes, str]:
-    """(the bytes of a tokenizer.json, the side from which its own truncation cuts)."""
+) -> tuple[dict[str, Any], bytes]:
+    """(the contents of a tokenizer.json, its bytes)."""
     kind = _class(config, settings)
     builder, files = BUILDERS.get(kind, (None, ()))
     # sentence-transformers stores it in the transformer module's folder, old versions sometimes only at the top.
@@ -123,12 +136,11 @@ def _read_tokenizer(
             changed |= _add_ends(tokenizer, settings, read_added_tokens(folder, place, settings))
             changed |= _fit(tokenizer, rows, where)
             _check_agreement(folder, place, tokenizer, settings, kind)
-            side = str(_object(tokenizer.get("truncation")).get("direction", "right")).lower()
-            return (json.dumps(tokenizer).encode() if changed else data), side
+            return tokenizer, json.dumps(tokenizer).encode() if changed else data
         if builder is not None and all(folder.contains(place + file) for file in files):
             tokenizer = builder(folder, place, settings, read_added_tokens(folder, prefix, settings), rows)
             _fit(tokenizer, rows, folder.where(place + files[0]))
-            return json.dumps(tokenizer).encode(), "right"
+            return tokenizer, json.dumps(tokenizer).encode()
     other = f", nor {' and '.join(files)} of a {kind}" if files else ""
     raise CheckpointError(f"{folder.where(prefix + FILE)}: no such file{other}; save the model with a fast tokenizer")
 

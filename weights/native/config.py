@@ -195,7 +195,22 @@ def _text_faults(text: Text) -> list[str]:
             faults.append(f"text.truncation_side should be one of {sides}, is {shorten(text.truncation_side)}")
         if text.default_prompt is not None and text.default_prompt not in text.prompts:
             faults.append(f"text.default_prompt {shorten(text.default_prompt)} is none of the prompts")
+        faults += [f"text.{name} should be at least {least}" for name, least, value in _counts(text) if value < least]
     return faults
+
+
+def _counts(text: EncoderText) -> list[tuple[str, int, int]]:
+    """(name, least, value) of the numbers that say how sparse vectors and vectors of tokens are made."""
+    counts = []
+    if text.sparse is not None and text.sparse.most is not None:
+        counts.append(("sparse.most", 1, text.sparse.most))
+    if text.multi_vector is not None:
+        settings = text.multi_vector
+        counts.append(("multi_vector.expansion", 0, settings.expansion))
+        for name, length in (("query_length", settings.query_length), ("document_length", settings.document_length)):
+            if length is not None:
+                counts.append((f"multi_vector.{name}", 1, length))
+    return counts
 
 
 def _head_faults(model: ModelSpec, text: EncoderText) -> list[str]:

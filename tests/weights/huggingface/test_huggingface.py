@@ -271,7 +271,11 @@ def test_modules_that_are_refused(tmp_path: Path, rng: np.random.Generator, modu
         ("modules.json", {}, "should hold a list of objects"),
         ("modules.json", [{"type": POOLING, "path": "../x"}], "path should be a folder below this one"),
         ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length should be an integer of at least 1"),
-        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task 'fill-mask' is not"),
+        (
+            "sentence_bert_config.json",
+            {"transformer_task": "text-generation"},
+            "transformer_task 'text-generation' is not",
+        ),
         ("sentence_bert_config.json", {"module_output_name": "x"}, "module_output_name should be 'token_embeddings'"),
         (
             "sentence_bert_config.json",
@@ -289,7 +293,12 @@ def test_modules_that_are_refused(tmp_path: Path, rng: np.random.Generator, modu
             "processing_kwargs: 'text' is not supported",
         ),
         ("config_sentence_transformers.json", {"truncate_dim": 0}, "truncate_dim should be an integer of at least 1"),
-        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "is 'SparseEncoder'"),
+        ("config_sentence_transformers.json", {"model_type": "Fish"}, "is 'Fish'"),
+        (
+            "config_sentence_transformers.json",
+            {"model_type": "SparseEncoder"},
+            "that predicts tokens, SpladePooling; they",
+        ),
         ("config_sentence_transformers.json", {"default_prompt_name": "q"}, "default_prompt_name should be one of"),
         ("config_sentence_transformers.json", {"prompts": {"q": 1}}, "prompts should be strings by name"),
         ("config_sentence_transformers.json", {"similarity_fn_name": "hamming"}, "similarity_fn_name should be one of"),

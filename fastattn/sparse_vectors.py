@@ -1,0 +1,125 @@
+"""Sparse vectors: rows of few numbers beside zeros, compressed (CSR), and their similarities."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import FastattnError, InputError
+
+
+@dataclass(frozen=True, eq=False)
+class SparseVectors:
+    """Vectors [B, V] of which only what is not zero is stored: row b has the entries indptr[b] up to indptr[b + 1].
+
+    data     float32, the numbers
+    indices  int32, their columns, ascending within a row
+    indptr   int64 [B + 1]
+    shape    (B, V)
+    """
+
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
+    shape: tuple[int, int]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """(columns, numbers) of a row."""
+        entries = slice(int(self.indptr[number]), int(self.indptr[number + 1]))
+        return self.indices[entries], self.data[entries]
+
+    def to_dense(self) -> np.ndarray:
+        """float32 [B, V], zeros included."""
+        dense_BV = np.zeros(self.shape, np.float32)
+        dense_BV[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.indices] = self.data
+        return dense_BV
+
+    def to_scipy(self) -> Any:
+        """A ``scipy.sparse.csr_matrix`` of the same arrays; needs scipy."""
+        try:
+            from scipy.sparse import csr_matrix
+        except ImportError:
+            raise FastattnError('scipy is not installed: pip install scipy, or take format="csr"') from None
+        return csr_matrix((self.data, self.indices, self.indptr), shape=self.shape)
+
+
+def join_rows(rows: list[tuple[np.ndarray, np.ndarray]], width: int) -> SparseVectors:
+    """Vectors of ``width`` columns from (columns, numbers) of each."""
+    indptr = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(indices) for indices, _ in rows], out=indptr[1:])
+    indices = np.concatenate([np.empty(0, np.int32), *(indices for indices, _ in rows)])
+    data = np.concatenate([np.empty(0, np.float32), *(data for _, data in rows)])
+    return SparseVectors(data, indices, indptr, (len(rows), width))
+
+
+def checked_vectors(vectors: Any, width: int | None = None) -> SparseVectors:
+    """SparseVectors, or what has the arrays of a CSR matrix, such as scipy's; InputError for anything else.
+
+    width  the columns that they must have; None: any
+    """
+    data, indices, indptr = (getattr(vectors, name, None) for name in ("data", "indices", "indptr"))
+    shape: tuple[int, ...] = tuple(getattr(vectors, "shape", ()))
+    if not (isinstance(data, np.ndarray) and isinstance(indices, np.ndarray) and isinstance(indptr, np.ndarray)):
+        raise InputError(f"sparse vectors are expected, as encode returns them, got {type(vectors).__name__}")
+    if len(shape) != 2 or indptr.shape != (shape[0] + 1,) or data.shape != indices.shape or data.ndim != 1:
+        raise InputError("the arrays of sparse vectors do not fit each other")
+    if indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
+        raise InputError("the arrays of sparse vectors do not fit each other")
+    found = SparseVectors(data, indices, indptr, (int(shape[0]), int(shape[1])))
+    if len(found.indices) and not 0 <= found.indices.min() <= found.indices.max() < found.shape[1]:
+        raise InputError(f"sparse vectors of {found.shape[1]} columns have one numbered {found.indices.max()}")
+    if width is not None and found.shape[1] != width:
+        raise InputError(f"sparse vectors of {width} columns are expected, got {found.shape[1]}")
+    return found
+
+
+def sparse_similarity(a: Any, b: Any, name: str) -> np.ndarray:
+    """similarity_AB float32 of two sets of vectors, by one of similarity.SIMILARITIES; sums are in float64."""
+    first = checked_vectors(a)
+    second = checked_vectors(b, first.shape[1])
+    similarity_AB = np.empty((len(first), len(second)), np.float64)
+    owners = np.repeat(np.arange(len(second)), np.diff(second.indptr))
+    values = second.data.astype(np.float64)
+    for number in range(len(first)):
+        columns, numbers = first.row(number)
+        dense_V = np.zeros(first.shape[1])
+        dense_V[columns] = numbers
+        there = dense_V[second.indices]
+        # of the columns where both have something; the others are in the sums over each vector alone
+        shared = values * there if name != "manhattan" else np.abs(values - there) - np.abs(values) - np.abs(there)
+        similarity_AB[number] = np.bincount(owners, shared, minlength=len(second))
+    return _FINISH[name](similarity_AB, first, second).astype(np.float32)
+
+
+def _sums(vectors: SparseVectors, values: np.ndarray) -> np.ndarray:
+    owners = np.repeat(np.arange(len(vectors)), np.diff(vectors.indptr))
+    return np.bincount(owners, values, minlength=len(vectors))
+
+
+def _squares(vectors: SparseVectors) -> np.ndarray:
+    return _sums(vectors, vectors.data.astype(np.float64) ** 2)
+
+
+def _cosine(dots_AB: np.ndarray, a: SparseVectors, b: SparseVectors) -> np.ndarray:
+    lengths = np.sqrt(_squares(a))[:, None] * np.sqrt(_squares(b))
+    return np.divide(dots_AB, lengths, out=np.zeros_like(dots_AB), where=lengths > 0)
+
+
+def _euclidean(dots_AB: np.ndarray, a: SparseVectors, b: SparseVectors) -> np.ndarray:
+    return -np.sqrt(np.maximum(_squares(a)[:, None] + _squares(b) - 2 * dots_AB, 0))
+
+
+def _manhattan(shared_AB: np.ndarray, a: SparseVectors, b: SparseVectors) -> np.ndarray:
+    sums = [_sums(vectors, np.abs(vectors.data.astype(np.float64))) for vectors in (a, b)]
+    return -(sums[0][:, None] + sums[1] + shared_AB)
+
+
+_FINISH = {
+    "cosine": _cosine,
+    "dot": lambda dots_AB, a, b: dots_AB,
+    "euclidean": _euclidean,
+    "manhattan": _manhattan,
+}

@@ -1,0 +1,146 @@
+"""ColBERT's settings, a vector a token: of sentence-transformers, of PyLate before it, and of the original."""
+
+import dataclasses
+import string
+
+from fastattn.errors import CheckpointError
+from fastattn.text_spec import EncoderText, MultiVectorText
+from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, shorten
+from fastattn.weights.folder import Folder
+
+# What config_sentence_transformers.json calls such models, and PyLate's own up to its version 3.
+PYLATE, MULTI_VECTOR = "ColBERT", "MultiVectorEncoder"
+# The class of an original checkpoint, beside whose encoder this matrix lies.
+ORIGINAL, PROJECTION = "HF_ColBERT", "linear.weight"
+METADATA = "artifact.metadata"
+# Settings of which one is enough to show that PyLate wrote the file: it fills queries unless told otherwise.
+PYLATE_SETTINGS = (
+    "query_length",
+    "document_length",
+    "do_query_expansion",
+    "attend_to_expansion_tokens",
+    "attend_to_mask_tokens",
+    "query_prefix",
+    "document_prefix",
+    "skiplist_words",
+)
+QUERY_LENGTH = 32  # where no file says it
+STRATEGIES = ("fixed", "min")
+# PyLate's name of a prefix -> the prompt that begins with it.
+PREFIXES = {"query_prefix": "query", "document_prefix": "document"}
+
+
+def read_lengths(config: JsonObject, text: MultiVectorText) -> MultiVectorText:
+    """``text`` with the lengths and the expansion of queries of a transformer's own settings, where it has some."""
+    text = dataclasses.replace(
+        text,
+        query_length=_count(config, "query_length") or text.query_length,
+        document_length=_count(config, "document_length") or text.document_length,
+    )
+    if "query_expansion" not in config.values:
+        return text
+    if not config.has("query_expansion"):
+        return dataclasses.replace(text, expansion=0)
+    return _expanded(config.nested("query_expansion"), text)
+
+
+def read_top(config: JsonObject, text: EncoderText) -> EncoderText:
+    """``text`` as config_sentence_transformers.json has it: PyLate's prefixes and lengths, a score that is a mean."""
+    prompts = dict(text.prompts)
+    markers = []
+    for name, prompt in PREFIXES.items():
+        if name in config.values:
+            marker = config.string(name, "")
+            markers.append(marker)
+            prompts[prompt] = marker + prompts.get(prompt, "").removeprefix(marker)
+    settings = MultiVectorText(
+        markers=tuple(filter(None, markers)), mean=config.values.get("similarity_fn_name") == "meanmaxsim"
+    )
+    settings = read_lengths(config, settings)
+    if "query_expansion" not in config.values and any(name in config.values for name in PYLATE_SETTINGS):
+        if config.boolean("do_query_expansion", True):
+            seen = config.boolean("attend_to_expansion_tokens", config.boolean("attend_to_mask_tokens", False))
+            length = settings.query_length or QUERY_LENGTH
+            settings = dataclasses.replace(settings, query_length=None, expansion=length, expansion_seen=seen)
+    if config.string("model_type") == PYLATE:  # whose folders name neither of these
+        skipped = _words(config, "skiplist_words") if config.has("skiplist_words") else tuple(string.punctuation)
+        settings = dataclasses.replace(settings, skipped=skipped)
+        text = dataclasses.replace(text, normalize=True)
+    return dataclasses.replace(text, prompts=prompts, multi_vector=settings)
+
+
+def read_mask(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
+    """``text`` with the tokens that get no vector, of the module MultiVectorMask."""
+    config = read_object(folder, prefix + "config.json")
+    if config.values.get("keep_only_token_ids"):
+        raise config.error("keep_only_token_ids", "null", config.values["keep_only_token_ids"])
+    tasks = config.values.get("skiplist_tasks", ["document"])
+    tasks = (tasks,) if isinstance(tasks, str) else _words(config, "skiplist_tasks", ("document",))
+    settings = dataclasses.replace(
+        text.multi_vector or MultiVectorText(), skipped=_words(config, "skiplist_words"), skipped_in=tasks
+    )
+    return dataclasses.replace(text, multi_vector=settings), width
+
+
+def is_original(config: JsonObject) -> bool:
+    """Whether config.json names the class of the original checkpoints."""
+    names = config.values.get("architectures")
+    return isinstance(names, list) and ORIGINAL in names
+
+
+def read_original(folder: Folder, prefix: str, text: EncoderText) -> EncoderText:
+    """``text`` as artifact.metadata has it, or as the original does it without that file; not the projection."""
+    config = JsonObject({}, folder.where(prefix + METADATA))
+    if folder.contains(prefix + METADATA):
+        config = read_object(folder, prefix + METADATA)
+    similarity = config.string("similarity", "cosine")
+    if similarity not in ("cosine", "l2"):  # of unit vectors they give the same order
+        raise config.error("similarity", "'cosine'", similarity)
+    names = {"query": ("query_token_id", "[unused0]"), "document": ("doc_token_id", "[unused1]")}
+    prompts = {task: f"{config.string(*name)} " for task, name in names.items()}
+    settings = MultiVectorText(
+        document_length=_count(config, "doc_maxlen"),
+        expansion=config.integer("query_maxlen", QUERY_LENGTH, minimum=1),
+        expansion_seen=config.boolean("attend_to_mask_tokens", False),
+        expansion_token=text.mask_token,
+        skipped=tuple(string.punctuation) if config.boolean("mask_punctuation", True) else (),
+        markers=tuple(prompts.values()),
+    )
+    return dataclasses.replace(text, prompts=prompts, multi_vector=settings, normalize=True)
+
+
+def complete(text: EncoderText, where: str) -> EncoderText:
+    """``text`` with the token that fills queries: the mask, unless the files name another."""
+    settings = text.multi_vector
+    if settings is None or settings.expansion == 0 or settings.expansion_token:
+        return text
+    if not text.mask_token:
+        raise CheckpointError(f"{where}: queries are filled up, but the tokenizer has no mask token")
+    settings = dataclasses.replace(settings, expansion_token=text.mask_token)
+    return dataclasses.replace(text, multi_vector=settings)
+
+
+def _expanded(config: JsonObject, text: MultiVectorText) -> MultiVectorText:
+    strategy = config.string("strategy")
+    if strategy not in STRATEGIES:
+        raise config.error("strategy", f"one of {', '.join(STRATEGIES)}", strategy)
+    return dataclasses.replace(
+        text,
+        expansion=config.integer("length", minimum=1),
+        expansion_cuts=strategy == "fixed",
+        expansion_seen=config.boolean("attend", False),
+        expansion_token=config.string("token", ""),
+    )
+
+
+def _count(config: JsonObject, name: str) -> int | None:
+    return config.integer(name, minimum=1) if config.has(name) else None
+
+
+def _words(config: JsonObject, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+    words = config.values.get(name)
+    if words is None:
+        return default
+    if not isinstance(words, list) or not all(map(is_text, words)):
+        raise CheckpointError(f"{config.where}: {name} should be a list of strings, is {shorten(words)}")
+    return tuple(words)
