@@ -17,7 +17,7 @@ RECURRENCES = ("ssru", "average-attention")
 # The rows that a head takes of a sentence: one of them, their mean, or each.
 HEAD_ROWS = ("first", "last", "mean", "each")
 # Beyond any model's. Sums of all positions and token types are one table, which takes as many times the file's bytes.
-MOST_TOKEN_TYPES = 64
+MOST_TOKEN_TYPES = 16
 GREATEST = 2**31 - 1  # of a distance
 
 

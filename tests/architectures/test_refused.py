@@ -49,7 +49,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("qwen3-0", {"use_bidirectional_attention": True}, "use_bidirectional_attention True"),
     ("gemma3-0", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping 50.0"),
     ("gemma3-0", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar should be above zero"),
-    ("bert-0", {"type_vocab_size": 65}, "token_types should be at most 64, is 65"),
+    ("bert-0", {"type_vocab_size": 17}, "token_types should be at most 16, is 17"),
     ("t5-0", {"relative_attention_max_distance": HUGE}, "max_distance should be at most"),
     ("gemma3-0", {"hidden_size": HUGE}, "hidden_size should be at most"),
     ("gemma3-0", {"query_pre_attn_scalar": 1e-320}, "the scores' scale should be below 1e30"),
