@@ -1,5 +1,6 @@
 """CrossEncoder: pairs of texts in, scores out."""
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.checkpoint import Checkpoint
-from fastattn.errors import InputError, check_bool, check_count, check_texts, described
+from fastattn.errors import InputError, check_bool, check_count, check_known, check_texts, described
 from fastattn.ops import Ops
 from fastattn.progress import Progress
 from fastattn.prompts import find_prompt
@@ -93,8 +94,7 @@ class CrossEncoder:
         """
         before = find_prompt(self._head.encoder.text, prompt_name, prompt)
         name = self._head.encoder.text.scores if activation_fn is None else activation_fn
-        if name not in SCORES:
-            raise InputError(f"unknown activation_fn {described(activation_fn)}; known: {', '.join(SCORES)}")
+        check_known("activation_fn", name, SCORES)
         softmax = check_bool("apply_softmax", apply_softmax) and self.num_labels > 1
         if batch_size is not None:
             check_count("batch_size", batch_size)
@@ -127,7 +127,8 @@ class CrossEncoder:
         top_k             how many; None: all
         return_documents  add "text", the document itself
         how               of ``predict``
-        Equal scores are in the documents' order. Raises InputError for a checkpoint of several labels.
+        Equal scores are in the documents' order; scores that are no numbers come last.
+        Raises InputError for a checkpoint of several labels.
         """
         if self.num_labels != 1:
             raise InputError(f"rank needs a checkpoint with one label, this one has {self.num_labels}; use predict")
@@ -140,7 +141,7 @@ class CrossEncoder:
             raise InputError("documents must be several str, got one")
         texts = check_texts("documents", documents)
         scores = self.predict([(query, text) for text in texts], **how).tolist()
-        best = sorted(range(len(texts)), key=lambda i: -scores[i])[:top_k]
+        best = sorted(range(len(texts)), key=lambda i: (math.isnan(scores[i]), -scores[i]))[:top_k]
         ranked: list[dict[str, Any]] = [{"corpus_id": i, "score": scores[i]} for i in best]
         if with_texts:
             for entry in ranked:
@@ -150,7 +151,8 @@ class CrossEncoder:
 
 def _checked_pairs(pairs: Iterable[Sequence[str]] | Sequence[str]) -> tuple[list[tuple[str, str]], bool]:
     """(the pairs, whether it is a single one)."""
-    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
+    single_value = isinstance(pairs, np.ndarray) and not pairs.ndim  # an Iterable by its class
+    if isinstance(pairs, str) or not isinstance(pairs, Iterable) or single_value:
         raise InputError(f"pairs must be a pair of str or several, got {type(pairs).__name__}")
     listed: list[Any] = list(pairs)
     single = bool(listed) and isinstance(listed[0], str)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastattn.errors import InputError, described
+from fastattn.errors import InputError, check_known
 from fastattn.long_text import LONG
 from fastattn.prompts import find_prompt
 from fastattn.quantized_vectors import check_output_dtype, checked_ranges
@@ -38,8 +38,7 @@ class EncodeOptions:
         """The options of a call with these arguments of ``Encoder.encode``; InputError for what they cannot be."""
         if not isinstance(normalize_embeddings, bool | np.bool_ | None):
             raise InputError(f"normalize_embeddings must be True, False or None, got {normalize_embeddings!r}")
-        if long not in LONG:
-            raise InputError(f"unknown long {described(long)}; known: {', '.join(LONG)}")
+        check_known("long", long, LONG)
         check_output_dtype(output_dtype)
         modes = self._head.pooling(pooling)
         width = self._head.width(modes, truncate_dim)

@@ -108,7 +108,8 @@ class Encoder:
         task                  "query" or "document": by default the prompt of that name instead, none if it is missing
         normalize_embeddings  True: unit length, also after truncation; None: as the checkpoint says, before truncation
                               only; False: never (sentence-transformers' False is None here)
-        truncate_dim          keep this many first dimensions (Matryoshka vectors)
+        truncate_dim          keep this many first dimensions (Matryoshka vectors); None: as the checkpoint says, else
+                              all
         pooling               one or several (concatenated) of cls, max, mean, mean_sqrt_len, weightedmean, lasttoken;
                               None: the checkpoint's
         long                  of a text with more than ``max_length`` tokens (see ``count_tokens``): "truncate": the

@@ -1,6 +1,7 @@
 """The errors that fastattn raises on purpose; each message is one line that a user can act on."""
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 from fastattn.printable import printable
@@ -73,6 +74,12 @@ def check_count(name: str, value: Any) -> int:
     if count < 1:
         raise InputError(f"{name} must be at least 1, got {described(count)}")
     return count
+
+
+def check_known(what: str, value: Any, known: Sequence[str]) -> None:
+    """Raise InputError unless ``value`` is a str that is known; NumPy's types are equal to their names, and no str."""
+    if not isinstance(value, str) or value not in known:
+        raise InputError(f"unknown {what} {described(value)}; known: {', '.join(known)}")
 
 
 def check_hashable(name: str, value: Any) -> None:

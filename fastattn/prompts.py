@@ -1,12 +1,12 @@
 """The prompt of a call: what is put before every text."""
 
-from fastattn.errors import InputError, described
+from fastattn.errors import InputError, check_known
 from fastattn.text_spec import EncoderText
 
 # A query or a document has the prompt of that name, none where the checkpoint has none, and never the default one.
 # sentence-transformers 6.2 means to try "passage" and "corpus" next for a document, but gives each model a prompt
 # "document", an empty one if need be, and so never does. Vectors are to be the same.
-TASKS = (None, "query", "document")
+TASKS = ("query", "document")
 
 
 def find_prompt(text: EncoderText, name: str | None, prompt: str | None, task: str | None = None) -> str:
@@ -14,8 +14,8 @@ def find_prompt(text: EncoderText, name: str | None, prompt: str | None, task: s
 
     Raises InputError for a name or a task that is not known, for both a prompt and a name, and for what is no text.
     """
-    if task not in TASKS:
-        raise InputError(f"unknown task {described(task)}; known: query, document")
+    if task is not None:
+        check_known("task", task, TASKS)
     if name is not None and prompt is not None:
         raise InputError("give prompt or prompt_name, not both")
     if prompt is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.caller_warnings import warn
-from fastattn.errors import InputError, described
+from fastattn.errors import InputError, check_known
 
 # By the name that hosted embedding services have for this choice: sentence-transformers' own, precision, is that of the
 # matrix products here, and an output is the command line's file.
@@ -58,8 +58,7 @@ def quantize_vectors(
 
 def check_output_dtype(output_dtype: Any) -> None:
     """Raise an InputError that lists the known types unless it is one."""
-    if output_dtype not in OUTPUT_DTYPES:
-        raise InputError(f"unknown output_dtype {described(output_dtype)}; known: {', '.join(OUTPUT_DTYPES)}")
+    check_known("output_dtype", output_dtype, OUTPUT_DTYPES)
 
 
 def checked_ranges(ranges: Any, width: int) -> np.ndarray:

@@ -16,6 +16,9 @@ POSITIONS = ("none", "table", "sinusoid", "rotary", "alibi", "relative", "disent
 RECURRENCES = ("ssru", "average-attention")
 # The rows that a head takes of a sentence: one of them, their mean, or each.
 HEAD_ROWS = ("first", "last", "mean", "each")
+# Beyond any model's. Sums of all positions and token types are one table, which takes as many times the file's bytes.
+MOST_TOKEN_TYPES = 16
+GREATEST = 2**31 - 1  # of a distance
 
 
 def _check_known(what: str, name: str, known: tuple[str, ...]) -> None:
@@ -44,6 +47,8 @@ class AttentionSpec:
         _check_counts(1, heads=self.heads, key_heads=self.key_heads, head_width=self.head_width)
         if self.heads % self.key_heads:
             raise CheckpointError(f"{self.heads} heads cannot share {self.key_heads} key heads evenly")
+        if self.query_scale is not None and not abs(self.query_scale) < 1e30:
+            raise CheckpointError(f"the scores' scale should be below 1e30, is {self.query_scale:g}")
 
     @property
     def query_width(self) -> int:
@@ -97,6 +102,11 @@ class Rotary:
     interleaved: bool = True  # pairs (0,1), (2,3), ... ; else the halves are paired
     scale: float = 1.0  # positions are divided by it (linear scaling)
 
+    def __post_init__(self) -> None:
+        if not all(1e-30 < number < 1e30 for number in (self.base, self.scale)):
+            found = f"{self.base:g} and {self.scale:g}"
+            raise CheckpointError(f"rotary positions need a base and a scale above zero and below 1e30, got {found}")
+
 
 @dataclass(frozen=True)
 class LocalSpec:
@@ -109,6 +119,8 @@ class LocalSpec:
 
     def __post_init__(self) -> None:
         _check_counts(0, before=self.before, after=self.after, **{"a local layer": min(self.layers, default=0)})
+        if max(self.before, self.after) > GREATEST:
+            raise CheckpointError(f"local layers should reach at most {GREATEST} keys")
 
 
 @dataclass(frozen=True)
@@ -176,8 +188,10 @@ class PositionSpec:
     def __post_init__(self) -> None:
         _check_known("positions", self.kind, POSITIONS)
         _check_counts(0, start=self.start)
+        if self.max_distance > GREATEST:
+            raise CheckpointError(f"max_distance should be at most {GREATEST}")
         if self.kind == "disentangled" and not (
-            self.buckets + 2 < 2 * self.max_distance < 2**32 and (self.buckets > 1 or self.buckets == 0)
+            self.buckets + 2 < 2 * self.max_distance and (self.buckets > 1 or self.buckets == 0)
         ):
             raise CheckpointError(
                 f"disentangled attention needs a greatest distance and, if any, at least 2 buckets, half of them below "
@@ -252,6 +266,8 @@ class StackSpec:
     def __post_init__(self) -> None:
         _check_counts(1, layers=self.layers, width=self.width, vocabulary=self.vocabulary)
         _check_counts(0, token_types=self.token_types, embedding_width=self.embedding_width)
+        if self.token_types > MOST_TOKEN_TYPES:
+            raise CheckpointError(f"token_types should be at most {MOST_TOKEN_TYPES}, is {self.token_types}")
         if self.positions.kind == "disentangled" and (self.attention.heads != self.attention.key_heads or self.causal):
             raise CheckpointError("disentangled attention looks both ways, and each of its heads has keys of its own")
         if self.local is not None and max(self.local.layers, default=0) >= self.layers:

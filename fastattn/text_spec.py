@@ -132,6 +132,7 @@ class EncoderText:
     labels: tuple[str, ...] = ()  # of a classifier's numbers
     probabilities: str = "softmax"  # from PROBABILITIES
     scores: str = ""  # from SCORES; "": no head classifies
+    truncate_dim: int | None = None  # how many first numbers of a vector are kept, where a call does not say
     truncation_side: str = "right"  # from which a long text is cut; its special tokens stay
     mask_token: str = ""  # in whose place a head predicts tokens; "": there is none
     sparse: SparseText | None = None  # of a checkpoint that is made for sparse vectors

@@ -61,10 +61,15 @@ class VectorHead:
         self._text, self._width, self._ops = text, width, ops
         self._dense = DenseLayers(text, width, ops)
 
+    def whole_width(self, pooling: Sequence[str]) -> int:
+        """The width of the vectors before they are truncated."""
+        return self._dense.width if self._dense else self._width * len(pooling)
+
     def width(self, pooling: Sequence[str], truncate_dim: int | None = None) -> int:
-        """The width of the vectors. Raises InputError for a ``truncate_dim`` that is no count."""
-        width = self._dense.width if self._dense else self._width * len(pooling)
-        return width if truncate_dim is None else min(width, check_count("truncate_dim", truncate_dim))
+        """The width of the vectors; None: as the checkpoint says. Raises InputError for what is no count."""
+        wanted = self._text.truncate_dim if truncate_dim is None else check_count("truncate_dim", truncate_dim)
+        width = self.whole_width(pooling)
+        return width if wanted is None else min(width, wanted)
 
     def pooling(self, pooling: str | Sequence[str] | None) -> tuple[str, ...]:
         """The poolings asked for, the checkpoint's for None. Raises InputError for what is unknown or does not fit."""

@@ -35,7 +35,7 @@ class VectorPlans:
             vectors_BE = yield from plan_batches(ids_B, make, options.width, self._threads, progress)
         else:
             make = partial(self._head.pooled, options=options)
-            width = self._head.width(options.pooling)
+            width = self._head.whole_width(options.pooling)
             pooled_WE = yield from plan_batches(windows.ids_W, make, width, self._threads, progress)
             vectors_BE = self._head.finished(windows.means(pooled_WE), options)
         if options.output_dtype == "float32":

@@ -90,6 +90,13 @@ def test_several_labels_get_several_scores(labels_folder: Path) -> None:
         encoder.rank("w5", ["w6"])
 
 
+def test_rank_puts_scores_that_are_no_numbers_last(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = slow(folder)
+    scores = np.array([0.5, np.nan, 0.1, 0.9, np.nan], np.float32)
+    monkeypatch.setattr(encoder, "predict", lambda pairs, **how: scores)
+    assert [entry["corpus_id"] for entry in encoder.rank("w5", ["w6"] * 5)] == [3, 0, 2, 1, 4]
+
+
 def test_rank_puts_the_best_first(folder: Path) -> None:
     encoder = slow(folder)
     documents = some_texts(9)
@@ -258,6 +265,8 @@ def test_activations() -> None:
     [
         ({"pairs": "w5"}, "pairs must be a pair of str or several, got str"),
         ({"pairs": 5}, "pairs must be a pair of str or several, got int"),
+        ({"pairs": np.array("w5")}, "pairs must be a pair of str or several, got ndarray"),
+        ({"pairs": [], "activation_fn": np.array(["none", "tanh"])}, "unknown activation_fn array"),
         ({"pairs": ["a", "b", "c"]}, r"a pair must be two str, number 0 is \['a', 'b', 'c'\]"),
         ({"pairs": ["a"]}, r"a pair must be two str, number 0 is \['a'\]"),
         ({"pairs": [("a", "b"), "cd"]}, "a pair must be two str, number 1 is 'cd'"),

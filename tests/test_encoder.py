@@ -180,6 +180,16 @@ def test_a_prompt_that_is_not_pooled(mode: str) -> None:
     np.testing.assert_allclose(encoder.encode("the cat", prompt_name="query"), expected[mode], atol=1e-5)
 
 
+def test_vectors_are_truncated_as_the_checkpoint_says_where_the_call_does_not() -> None:
+    encoder, whole = _encoder(truncate_dim=5), _encoder()
+    assert encoder.dimension == 5
+    np.testing.assert_array_equal(encoder.encode("the cat"), whole.encode("the cat", truncate_dim=5))
+    np.testing.assert_array_equal(encoder.encode("the cat", truncate_dim=7), whole.encode("the cat", truncate_dim=7))
+    texts = ["the cat " * 100, "the"]
+    found, expected = encoder.encode(texts, long="mean"), whole.encode(texts, long="mean", truncate_dim=5)
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_long_input_is_cut_at_the_maximum_length() -> None:
     short = _encoder(max_length=6, normalize=False)
     assert short.max_length == 6

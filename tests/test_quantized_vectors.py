@@ -94,6 +94,7 @@ def test_numbers_that_are_not_finite() -> None:
     "arguments, message",
     [
         ({"output_dtype": "int4"}, "unknown output_dtype 'int4'; known: float32, int8, uint8, binary, ubinary"),
+        ({"output_dtype": np.dtype("uint8")}, "unknown output_dtype dtype"),
         ({"output_dtype": None}, "unknown output_dtype None"),
         ({"output_dtype": ["int8"]}, "unknown output_dtype"),
         ({"vectors": np.ones((2, 3), np.int8)}, r"vectors should be floating-point, .* got int8 of shape \(2, 3\)"),

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from fastattn.lazy import lazy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -200,7 +200,7 @@ class HuggingFaceTokenizer:
         joined = [prompt + text for text in texts] if prompt else texts
         return [self._spans(encoding, len(prompt)) for encoding in self._encodings(joined, threads, True, True)]
 
-    @cached_property
+    @lazy
     def _pair(self) -> Layout:
         with _library_errors():
             return read_layout(self._tokenizer, 2)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from fastattn.lazy import lazy
 from typing import TypeVar
 
 import numpy as np
@@ -21,12 +21,12 @@ class Layout:
     special: tuple[tuple[tuple[int, int], ...], ...]
     types: tuple[int, ...]
 
-    @cached_property
+    @lazy
     def count(self) -> int:
         """The number of special tokens."""
         return sum(map(len, self.special))
 
-    @cached_property
+    @lazy
     def ids(self) -> tuple[np.ndarray, ...]:
         """The special ids before each text and after the last, int32."""
         return tuple(np.array([index for index, _ in part], dtype=np.int32) for part in self.special)

@@ -19,7 +19,7 @@ MPNET = three(
     MPNET_CONFIG,
     {},
     ONE_LAYER | {"max_position_embeddings": 152},  # farther than 128, from where on all distances share a bucket
-    ODD_HEADS | {"layer_norm_eps": 1e-12, "hidden_act": "gelu_new"},
+    ODD_HEADS | {"layer_norm_eps": 1e-12, "hidden_act": "gelu_new", "pad_token_id": 3},
     lengths={1: LONG, 2: LIMIT},
 )
 

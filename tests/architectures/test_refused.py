@@ -12,11 +12,22 @@ from tests.architectures.drawing import draw_all
 from tests.architectures.folders import write_folder
 from tests.architectures.goldens import read_goldens
 
+HUGE = 10**400
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("bert-0", {"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key'"),
     ("bert-0", {"is_decoder": True}, "is_decoder True"),
     ("bert-0", {"hidden_act": "mish"}, "hidden_act should be one of"),
     ("bert-0", {"num_attention_heads": 5}, "hidden_size 36 is not a multiple of num_attention_heads 5"),
+    ("gemma3-0", {"use_bidirectional_attention": False, "is_causal": False}, "is_causal False"),
+    ("qwen3-0", {"auto_map": {"AutoModel": "code.Model"}}, "auto_map names code of the model's own"),
+    (
+        "qwen3-0",
+        {"rope_parameters": {"rope_theta": 1e6}, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+        "rope_parameters and rope_scaling are both there, and differ",
+    ),
+    ("nomic-gpt2-names-0", {"rotary_emb_scale_base": 512}, "rotary_emb_scale_base 512"),
+    ("nomic-gpt2-names-0", {"scale_attn_weights": False}, "scale_attn_weights False"),
+    ("nomic-gpt2-names-0", {"moe_every_n_layers": 2}, "moe_every_n_layers 2"),
     ("mpnet-0", {"relative_attention_num_buckets": 40}, "relative_attention_num_buckets 40"),
     ("modernbert-0", {"layer_types": ["full_attention"]}, "layer_types should be"),
     ("modernbert-0", {"rope_scaling": {"type": "yarn", "factor": 2.0}}, "type should be 'default' or 'linear'"),
@@ -29,10 +40,25 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("new-0", {"logn_attention_scale": True}, "logn_attention_scale True"),
     ("new-0", {"layer_norm_type": "rms_norm"}, "layer_norm_type 'rms_norm'"),
     ("jina-0", {"feed_forward_type": "swiglu"}, "feed_forward_type should be one of"),
+    (
+        "jina-0",
+        {"auto_map": {"AutoModel": "jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel"}},
+        "not supported: norms of queries and keys, by 'jinaai/jina-bert-v2-qk-post-norm",
+    ),
     ("qwen3-0", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type should be 'default' or 'linear'"),
     ("qwen3-0", {"use_bidirectional_attention": True}, "use_bidirectional_attention True"),
     ("gemma3-0", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping 50.0"),
     ("gemma3-0", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar should be above zero"),
+    ("bert-0", {"type_vocab_size": 17}, "token_types should be at most 16, is 17"),
+    ("t5-0", {"relative_attention_max_distance": HUGE}, "max_distance should be at most"),
+    ("gemma3-0", {"hidden_size": HUGE}, "hidden_size should be at most"),
+    ("gemma3-0", {"query_pre_attn_scalar": 1e-320}, "the scores' scale should be below 1e30"),
+    ("gemma3-0", {"sliding_window": HUGE}, "local layers should reach at most"),
+    ("gemma3-0", {"rope_scaling": {"type": "linear", "factor": 1e-320}}, "a base and a scale above zero"),
+    ("modernbert-0", {"partial_rotary_factor": 1e308}, "an even part of a head's 12 dimensions, got 1e+308"),
+    ("modernbert-0", {"local_attention": HUGE}, "local layers should reach at most"),
+    ("qwen3-0", {"head_dim": HUGE}, "head_dim should be at most"),
+    ("nomic-gpt2-names-0", {"rotary_emb_base": -3}, "a base and a scale above zero"),
     ("t5-0", {"feed_forward_proj": "gated-mish"}, "feed_forward_proj should be one of"),
 ]
 

@@ -92,6 +92,33 @@ ORDERS = {
     PYLATE: ("feature-extraction", "Transformer, any number of Dense", re.compile("Transformer( Dense)*")),
 }
 
+# Where a transformer's settings have arguments for transformers' classes, by their names of today and before.
+ARGUMENTS = (
+    "config_kwargs",
+    "model_kwargs",
+    "processor_kwargs",
+    "config_args",
+    "model_args",
+    "tokenizer_args",
+    "processing_kwargs",
+)
+# Those that change no vector, beyond the rounding of its numbers.
+HARMLESS = (
+    "add_pooling_layer",
+    "attn_implementation",
+    "device_map",
+    "dtype",
+    "low_cpu_mem_usage",
+    "padding_side",
+    "torch_dtype",
+    "trust_remote_code",
+    "unpad_inputs",
+    "use_cache",
+    "use_fast",
+    "use_memory_efficient_attention",
+    "use_safetensors",
+)
+
 
 def recognize(path: Path) -> bool:
     return (path / "modules.json").exists()
@@ -188,6 +215,10 @@ def _describe_transformer(
     folder: Folder, prefix: str, encoder: JsonObject, config: JsonObject, task: str
 ) -> tuple[StackSpec, EncoderText]:
     """(spec, text) of the transformer; ``encoder`` is its config.json, ``config`` its ``_transformer_settings``."""
+    for name in ARGUMENTS:
+        others = [argument for argument in config.nested(name).values if argument not in HARMLESS]
+        if others:
+            raise CheckpointError(f"{config.where}: {name}: {', '.join(map(shorten, others))} is not supported")
     features, output = OUTPUTS[task]
     if config.string("module_output_name", features) != features:
         raise config.error("module_output_name", f"'{features}'", config.values["module_output_name"])
@@ -287,10 +318,12 @@ def _read_prompts(config: JsonObject, text: EncoderText, kind: str) -> EncoderTe
     similarity = config.string("similarity_fn_name", "dot" if kind == SPARSE else "cosine")
     if similarity not in SIMILARITIES:
         raise config.error("similarity_fn_name", f"one of {', '.join(SIMILARITIES)}", similarity)
+    width = config.integer("truncate_dim", minimum=1) if config.has("truncate_dim") else None
+    scores = torch_activation(config, "activation_fn")
     if kind == SPARSE:
         most = config.integer("max_active_dims", minimum=1) if config.has("max_active_dims") else None
         text = dataclasses.replace(text, sparse=SparseText(most=most))
-    return dataclasses.replace(text, similarity=similarity, scores=torch_activation(config, "activation_fn"))
+    return dataclasses.replace(text, similarity=similarity, scores=scores, truncate_dim=width)
 
 
 READERS: dict[str, Callable[[Folder, str, EncoderText, int], tuple[EncoderText, int]]] = {

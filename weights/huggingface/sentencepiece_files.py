@@ -15,7 +15,7 @@ from fastattn.text.protobuf import read_bytes, read_fields, read_int
 from fastattn.text.spm_file import check_spm
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.added_tokens import AddedTokens, Token
+from fastattn.weights.huggingface.added_tokens import MOST_ADDED, AddedTokens, Token
 from fastattn.weights.huggingface.vocabulary_files import ROBERTA, assembled, placed, template
 
 UNIGRAM = 1
@@ -145,10 +145,9 @@ def t5_tokenizer(folder: Folder, prefix: str, config: JsonObject, tokens: AddedT
     """The pieces, then tokens <extra_id_N>, the last of them first."""
     spm = read_spm(folder, prefix + "spiece.model", rows)
     count = config.integer("extra_ids", 100)
-    if len(spm.pieces) + count > rows:
-        raise config.error(
-            "extra_ids", f"at most {rows - len(spm.pieces)}, the embedding's rows without a piece", count
-        )
+    most = min(rows - len(spm.pieces), MOST_ADDED)
+    if count > most:
+        raise config.error("extra_ids", f"at most {most}, the embedding's rows without a piece", count)
     extra = [f"<extra_id_{i}>" for i in reversed(range(count))]
     symbols = [{"content": token, "special": True} for token in extra]
     scores = spm.pieces + [(token, 0.0) for token in extra]

@@ -22,6 +22,7 @@ from fastattn.weights.huggingface.vocabulary_files import (
     mpnet_tokenizer,
     read_lines,
     roberta_tokenizer,
+    template,
 )
 
 FILE = "tokenizer.json"
@@ -131,7 +132,9 @@ def _read_tokenizer(
         if folder.contains(place + FILE):
             data, where = bytes(folder.read(place + FILE)), folder.where(place + FILE)
             tokenizer = _parsed(data, where)
-            changed = _follow_settings(tokenizer, settings, kind) | _fit(tokenizer, rows, where)
+            changed = _follow_settings(tokenizer, settings, kind)
+            changed |= _add_ends(tokenizer, settings, read_added_tokens(folder, place, settings))
+            changed |= _fit(tokenizer, rows, where)
             _check_agreement(folder, place, tokenizer, settings, kind)
             return tokenizer, json.dumps(tokenizer).encode() if changed else data
         if builder is not None and all(folder.contains(place + file) for file in files):
@@ -174,6 +177,26 @@ def _follow_settings(tokenizer: dict[str, Any], settings: JsonObject, kind: str)
             normalizer[of_normalizer] = settings.boolean(name)
             changed = True
     return changed
+
+
+def _add_ends(tokenizer: dict[str, Any], settings: JsonObject, tokens: AddedTokens) -> bool:
+    """Whether tokenizer_config.json wants tokens at a text's ends and the file puts none there, which it then does.
+
+    gte-Qwen2's, whose code puts them, has such files.
+    """
+    processor = tokenizer.get("post_processor")
+    wanted = [name for name in ("bos_token", "eos_token") if settings.boolean(f"add_{name}", False)]
+    if not wanted or any(_around(processor)):
+        return False
+    ids = _special_ids(tokenizer)
+    bos, eos = (
+        [content] if name in wanted and (content := tokens.content(name, "")) in ids else []
+        for name in ("bos_token", "eos_token")
+    )
+    if bos or eos:
+        ends = template([*bos, "A", *eos], [*bos, "A", *eos, *bos, "B", *eos], ids)
+        tokenizer["post_processor"] = {"type": "Sequence", "processors": [processor, ends]} if processor else ends
+    return bool(bos or eos)
 
 
 def _fit(tokenizer: dict[str, Any], rows: int, where: str) -> bool:

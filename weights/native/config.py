@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from fastattn.errors import CheckpointError
 from fastattn.spec import ModelSpec, Rotary, StackSpec
 from fastattn.text_spec import PROBABILITIES, SCORES, TRUNCATION_SIDES, EncoderText, TranslationText
@@ -182,8 +180,6 @@ def _rotary_faults(name: str, rotary: Rotary, width: int) -> list[str]:
     faults = []
     if rotary.width % 2 or not 2 <= rotary.width <= width:
         faults.append(f"{name}.width should be even, from 2 to the head's {width}, is {rotary.width}")
-    if not (np.float32(rotary.base) > 0 and np.float32(rotary.scale) > 0):
-        faults.append(f"{name}.base and {name}.scale should be above zero")
     return faults
 
 
@@ -192,6 +188,8 @@ def _text_faults(text: Text) -> list[str]:
     if isinstance(text, EncoderText):
         if text.max_length < 1:
             faults.append(f"text.max_length should be at least 1, is {text.max_length}")
+        if text.truncate_dim is not None and text.truncate_dim < 1:
+            faults.append(f"text.truncate_dim should be at least 1, is {text.truncate_dim}")
         if text.truncation_side not in TRUNCATION_SIDES:
             sides = ", ".join(TRUNCATION_SIDES)
             faults.append(f"text.truncation_side should be one of {sides}, is {shorten(text.truncation_side)}")

@@ -116,7 +116,7 @@ def test_its_own_folder_gives_the_same_bits(tmp_path: Path, changes: dict[str, A
         ({"attention_head_size": 7}, "not supported: attention_head_size 7"),
         ({"position_buckets": 1}, "at least 2 buckets"),
         ({"position_buckets": 400}, "half of them below it, got distance 160 and 400 buckets"),
-        ({"max_relative_positions": 10**400}, "disentangled attention needs a greatest distance"),
+        ({"max_relative_positions": 10**400}, "max_distance should be at most 2147483647"),
         ({"hidden_size": 3 * 10**400}, "hidden_size should be at most 1048576"),
         ({"position_buckets": 18}, "encoder.rel_embeddings.weight should be [36, 36], is [32, 36]"),
         ({"norm_rel_ebd": "none"}, "unexpected encoder.LayerNorm.weight"),

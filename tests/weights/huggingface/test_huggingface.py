@@ -202,16 +202,17 @@ def test_a_sentence_transformer_with_everything(tmp_path: Path, rng: np.random.G
     (path / "2_Dense" / "model.safetensors").write_bytes(safetensors_bytes(layer))
     modality = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
     transformer = {"max_seq_length": 6, "do_lower_case": True, "modality_config": modality}
+    transformer |= {"model_args": {"attn_implementation": "sdpa"}, "processor_kwargs": {"padding_side": "left"}}
     write_json(path / "sentence_bert_config.json", transformer | {"module_output_name": "token_embeddings"})
     prompts = {"prompts": {"query": "q: ", "document": None}, "default_prompt_name": "query"}
-    write_json(path / "config_sentence_transformers.json", prompts | {"similarity_fn_name": "dot"})
+    write_json(path / "config_sentence_transformers.json", prompts | {"similarity_fn_name": "dot", "truncate_dim": 3})
     checkpoint = weights.read(path)
     text = checkpoint.text
     assert isinstance(text, EncoderText)
     assert checkpoint.format == "sentence-transformers"
     assert (text.max_length, text.lowercase, text.pooling) == (6, True, ("cls", "mean"))
     assert (text.include_prompt, text.normalize, text.similarity) == (False, True, "dot")
-    assert (text.prompts, text.default_prompt) == ({"query": "q: ", "document": ""}, "query")
+    assert (text.prompts, text.default_prompt, text.truncate_dim) == ({"query": "q: ", "document": ""}, "query", 3)
     ((weight, bias, activation),) = text.dense
     np.testing.assert_array_equal(weight, layer["linear.weight"])
     assert bias is not None and bias.tolist() == [1] * 5 and activation == "none"
@@ -281,6 +282,17 @@ def test_modules_that_are_refused(tmp_path: Path, rng: np.random.Generator, modu
             {"modality_config": {"text": {"method_output_name": "pooler_output"}}},
             "method_output_name should be 'last_hidden_state'",
         ),
+        (
+            "sentence_bert_config.json",
+            {"config_args": {"is_causal": False}},
+            "config_args: 'is_causal' is not supported",
+        ),
+        (
+            "sentence_bert_config.json",
+            {"processing_kwargs": {"text": {}}},
+            "processing_kwargs: 'text' is not supported",
+        ),
+        ("config_sentence_transformers.json", {"truncate_dim": 0}, "truncate_dim should be an integer of at least 1"),
         ("config_sentence_transformers.json", {"model_type": "Fish"}, "is 'Fish'"),
         (
             "config_sentence_transformers.json",

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, processors
 
 from fastattn.errors import CheckpointError
 from fastattn.spec import AttentionSpec, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
@@ -324,6 +325,35 @@ def test_special_tokens_that_were_added_to_the_vocabulary(tmp_path):
 def test_more_pieces_than_rows(tmp_path):
     with pytest.raises(CheckpointError, match=r"more pieces than the embedding's 100 rows"):
         text_of(written(tmp_path, files_of("albert")), rows=100)
+
+
+def test_an_embedding_that_claims_more_rows_than_any_has_makes_no_tokens(tmp_path):
+    written(tmp_path, files_of("t5") | {"tokenizer_config.json": {"extra_ids": 10**11}})
+    with pytest.raises(CheckpointError, match="extra_ids should be at most 65536"):
+        text_of(tmp_path, rows=10**12)
+
+
+@pytest.mark.parametrize("processor", [None, {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}])
+def test_tokens_at_the_ends_that_only_the_settings_want(tmp_path, processor):
+    made = Tokenizer(models.WordLevel({"<unk>": 0, "the": 1, "<e>": 2, "<b>": 3}, unk_token="<unk>"))
+    made.add_special_tokens(["<e>", "<b>"])
+    content = json.loads(made.to_str()) | {"post_processor": processor}
+    settings = {"tokenizer_class": "Qwen2Tokenizer", "eos_token": "<e>", "bos_token": "<b>"}
+    for further, ids in (
+        ({}, [1]),
+        ({"add_eos_token": True, "add_bos_token": False}, [1, 2]),
+        ({"add_eos_token": True, "add_bos_token": True}, [3, 1, 2]),
+        ({"add_eos_token": True, "eos_token": None}, [1]),
+        ({"add_eos_token": True, "eos_token": "<of another>"}, [1]),
+    ):
+        files = {"config.json": {"model_type": "qwen2"}, "tokenizer.json": content}
+        written(tmp_path, files | {"tokenizer_config.json": settings | further})
+        assert tokenizer_of(tmp_path).encode(["the"])[0].tolist() == ids
+    content["post_processor"] = json.loads(
+        str(processors.TemplateProcessing(single="$A <e>", special_tokens=[("<e>", 2)]).__getstate__(), "utf-8")
+    )
+    written(tmp_path, {"tokenizer.json": content, "tokenizer_config.json": settings | {"add_bos_token": True}})
+    assert tokenizer_of(tmp_path).encode(["the"])[0].tolist() == [1, 2]
 
 
 def test_a_token_appended_beyond_the_embedding_is_dropped(tmp_path):

@@ -132,6 +132,12 @@ def test_each_wrong_field_is_named(folder: Path, place: tuple[str, ...], value: 
     assert fault in refusal(folder)
 
 
+def test_vectors_of_no_numbers_are_refused(tmp_path: Path) -> None:
+    folder = converted(read(encoder_model(tmp_path / "model")), tmp_path / "out", "float32")
+    edit(folder, lambda config: config["text"].update(truncate_dim=0))
+    assert "text.truncate_dim should be at least 1, is 0" in refusal(folder)
+
+
 def test_an_unknown_truncation_side_is_named(tmp_path: Path) -> None:
     folder = converted(read(encoder_model(tmp_path / "model")), tmp_path / "out", "float32")
     edit(folder, lambda config: config["text"].update(truncation_side="top"))

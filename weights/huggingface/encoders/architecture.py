@@ -11,6 +11,8 @@ from fastattn.weights.plan import Part
 
 MOST_LAYERS = 1024  # beyond any encoder: lists of layers are made before the tensors are counted
 
+MOST_WIDTH = 1 << 20  # beyond any encoder's: scales are made of widths before the tensors are looked at
+
 
 @dataclass(frozen=True)
 class Head:
@@ -72,6 +74,13 @@ def count_layers(config: JsonObject, name: str = "num_hidden_layers") -> int:
     return layers
 
 
+def count_columns(config: JsonObject, name: str = "hidden_size", default: int | None = None) -> int:
+    columns = config.integer(name, default, minimum=1)
+    if columns > MOST_WIDTH:
+        raise config.error(name, f"at most {MOST_WIDTH}", columns)
+    return columns
+
+
 def activation(config: JsonObject, name: str = "hidden_act", default: str = "gelu") -> str:
     """fastattn's name of the activation under ``name``."""
     theirs = config.string(name, default)
@@ -82,9 +91,9 @@ def activation(config: JsonObject, name: str = "hidden_act", default: str = "gel
 
 def even_heads(config: JsonObject, width: str = "hidden_size", heads: str = "num_attention_heads") -> AttentionSpec:
     """Attention whose heads share the width evenly."""
-    D, H = config.integer(width, minimum=1), config.integer(heads, minimum=1)
+    D, H = count_columns(config, width), config.integer(heads, minimum=1)
     if D % H:
-        raise CheckpointError(f"{config.where}: {width} {D} is not a multiple of {heads} {H}")
+        raise CheckpointError(f"{config.where}: {width} {D} is not a multiple of {heads} {shorten(H)}")
     return AttentionSpec(H, key_heads=H, head_width=D // H)
 
 
@@ -106,6 +115,11 @@ def rotary(config: JsonObject, width: int, base: float, kind: str = "", old: str
     kind  the type of layers that they are of, where types differ
     old   the name of the base before there were ``rope_parameters``
     """
+    if config.has("rope_parameters") and config.nested("rope_scaling").values not in (
+        {},
+        config.values["rope_parameters"],
+    ):
+        raise CheckpointError(f"{config.where}: rope_parameters and rope_scaling are both there, and differ")
     parameters = config.nested("rope_parameters" if config.has("rope_parameters") else "rope_scaling")
     if kind and parameters.has(kind):
         parameters = parameters.nested(kind)
@@ -114,13 +128,12 @@ def rotary(config: JsonObject, width: int, base: float, kind: str = "", old: str
     if form not in ("default", "linear"):
         raise parameters.error(type_name, "'default' or 'linear'", form)
     part = parameters.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0))
-    turned = int(width * part)
+    turned = int(width * part) if part <= 1 else 0
     base = parameters.number("rope_theta", config.number(old, base))
     scale = parameters.number("factor", 1.0) if form == "linear" else 1.0
-    if turned % 2 or not 2 <= turned <= width or base <= 0 or scale <= 0:
+    if turned % 2 or turned < 2:
         raise CheckpointError(
-            f"{config.where}: rotary positions need an even part of a head's {width} dimensions, a base and a factor "
-            f"above zero, got {turned}, {base:g} and {scale:g}"
+            f"{config.where}: rotary positions need an even part of a head's {width} dimensions, got {part:g} of them"
         )
     return Rotary(turned, base, interleaved=False, scale=scale)
 

@@ -38,7 +38,6 @@ TERMS = {
     "p2c": "encoder.layer.#.attention.self.pos_query_proj.*",
     "c2p": "encoder.layer.#.attention.self.pos_key_proj.*",
 }
-MOST_WIDTH = 1 << 20  # beyond any encoder's; a scale is made of it before the tensors are looked at
 IGNORED = (
     "embeddings.position_ids",
     "pooler.",
@@ -85,8 +84,6 @@ def _positions(config: JsonObject, terms: list[str]) -> PositionSpec:
 def _spec(config: JsonObject) -> StackSpec:
     attention, terms = even_heads(config), _terms(config)
     width = config.integer("hidden_size", minimum=1)
-    if width > MOST_WIDTH:
-        raise config.error("hidden_size", f"at most {MOST_WIDTH}", width)
     narrow = config.integer("embedding_size", width, minimum=1)
     refuse(config, conv_groups=1, attention_head_size=attention.head_width)
     kernel = config.integer("conv_kernel_size", 0)

@@ -7,6 +7,7 @@ from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,
     activation,
+    count_columns,
     count_layers,
     local_layers,
     refuse,
@@ -30,10 +31,12 @@ NORMS = {
 def _spec(config: JsonObject) -> StackSpec:
     refuse(config, attn_logit_softcapping=0)
     layers = count_layers(config)
-    width, scalar = config.integer("hidden_size", minimum=1), config.number("query_pre_attn_scalar", 256)
+    width, scalar = count_columns(config), config.number("query_pre_attn_scalar", 256)
     if scalar <= 0:
         raise config.error("query_pre_attn_scalar", "above zero", scalar)
     both_sides = config.boolean("use_bidirectional_attention", False)
+    if not both_sides:
+        refuse(config, is_causal=True)
     attention = shared_heads(config, head_norms=True, query_scale=scalar**-0.5)
     every, window = (
         config.integer("sliding_window_pattern", 6, minimum=1),

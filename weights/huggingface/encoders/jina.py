@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from fastattn.errors import CheckpointError
 from fastattn.spec import Alibi, PositionSpec, StackSpec
-from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.encoders.architecture import Architecture
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, HEADS, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
 from fastattn.weights.plan import Part, of
@@ -21,6 +22,9 @@ GATES = {"geglu": "gelu", "reglu": "relu"}
 
 
 def _spec(config: JsonObject) -> StackSpec:
+    code = config.nested("auto_map").string("AutoModel", "")
+    if "-qk-" in code:  # nothing else in config.json tells base-code's and base-es's architecture from base-en's
+        raise CheckpointError(f"{config.where}: not supported: norms of queries and keys, by {shorten(code)}")
     stack = bert_spec(config, positions="alibi")
     kind = config.string("feed_forward_type", "original")
     if kind not in ("original", *GATES):

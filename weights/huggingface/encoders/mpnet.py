@@ -6,9 +6,10 @@ from fastattn.spec import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture, refuse
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
-from fastattn.weights.huggingface.encoders.roberta import HEADS, skipped_positions
+from fastattn.weights.huggingface.encoders.roberta import HEADS
 from fastattn.weights.plan import Part, of
 
+SKIPPED = 2  # first rows of the table of positions: transformers takes 1 for the padding id whatever it is
 ATTENTION = {
     "encoder.layers.#.self_attention.qkv.*": of(
         "encoder.layer.#.attention.attn.q.*", "encoder.layer.#.attention.attn.k.*", "encoder.layer.#.attention.attn.v.*"
@@ -21,13 +22,13 @@ ATTENTION = {
 
 def _spec(config: JsonObject) -> StackSpec:
     refuse(config, relative_attention_num_buckets=32)  # transformers uses 32 whatever it says
-    stack = bert_spec(config, skipped_positions(config))
+    stack = bert_spec(config, SKIPPED)
     positions = replace(stack.positions, kind="relative", learned=True, buckets=32, max_distance=128)
     return replace(stack, positions=positions, token_types=0)
 
 
 def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    positions = of("embeddings.position_embeddings.weight", skip=skipped_positions(config))
+    positions = of("embeddings.position_embeddings.weight", skip=SKIPPED)
     return LAYERS | EMBEDDING | ATTENTION | {"encoder.positions": positions}
 
 

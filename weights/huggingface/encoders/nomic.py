@@ -70,7 +70,10 @@ def _first_spec(config: JsonObject) -> StackSpec:
         mlp_fc2_bias=False,
         rotary_emb_fraction=1.0,
         rotary_emb_interleaved=False,
+        rotary_emb_scale_base=None,
         scale_attn_by_inverse_layer_idx=False,
+        scale_attn_weights=True,
+        moe_every_n_layers=0,
     )
     gate = config.string("activation_function", "swiglu")
     if gate not in GATES:

@@ -1,10 +1,12 @@
 """Qwen 3 and Qwen 2 (Yang 2025, 2024) as encoders: mostly causal, rotary positions, gates, shared key heads."""
 
+from fastattn.errors import CheckpointError
 from fastattn.spec import AttentionSpec, FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,
     activation,
+    count_columns,
     count_layers,
     local_layers,
     refuse,
@@ -35,7 +37,7 @@ HEADS = {SEQUENCE: last_head("score"), TOKENS: linear_head("each", "score")}
 def shared_heads(config: JsonObject, head_norms: bool, query_scale: float | None = None) -> AttentionSpec:
     """Attention whose key heads may be fewer, and as wide as config.json says."""
     heads = config.integer("num_attention_heads", minimum=1)
-    width = config.integer("head_dim", max(config.integer("hidden_size", minimum=1) // heads, 1), minimum=1)
+    width = count_columns(config, "head_dim", max(count_columns(config) // heads, 1))
     key_heads = config.integer("num_key_value_heads", heads, minimum=1)
     return AttentionSpec(heads, key_heads, width, query_scale, head_norms)
 
@@ -48,9 +50,18 @@ def llama_table(spec: StackSpec) -> dict[str, Part]:
     return TABLE | {"encoder.layers.#.self_attention.qkv.*": qkv} | (NO_BIASES if spec.biases else {})
 
 
+def _is_causal(config: JsonObject) -> bool:
+    """What config.json says; a model with code of its own, as gte-Qwen2's, may look both ways without saying so."""
+    if config.nested("auto_map").has("AutoModel") and not config.has("is_causal"):
+        raise CheckpointError(
+            f"{config.where}: auto_map names code of the model's own, which may look both ways; is_causal should say so"
+        )
+    return config.boolean("is_causal", True)
+
+
 def _spec(config: JsonObject) -> StackSpec:
     refuse(config, use_bidirectional_attention=False)  # which transformers ignores, and remote code follows
-    second, causal = config.string("model_type") == "qwen2", config.boolean("is_causal", True)
+    second, causal = config.string("model_type") == "qwen2", _is_causal(config)
     layers, attention = count_layers(config), shared_heads(config, head_norms=not second)
     local: tuple[int, ...] = ()
     window = 0

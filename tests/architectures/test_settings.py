@@ -1,0 +1,40 @@
+"""Settings of published configurations that change what is computed, without transformers to compare with."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastattn.spec import StackSpec
+from fastattn.weights import read
+from tests.architectures.cases import GOLDEN_CASES
+from tests.architectures.drawing import draw_all
+from tests.architectures.folders import write_folder
+from tests.architectures.goldens import read_goldens
+
+
+def stack_of(name: str, change: dict[str, Any], folder: Path) -> StackSpec:
+    case = next(case for case in GOLDEN_CASES if case.name == name)
+    write_folder(folder, case.config | change, draw_all(read_goldens(case)[0], case.seed))
+    encoder = read(folder).spec.encoder
+    assert encoder is not None
+    return encoder
+
+
+@pytest.mark.parametrize(
+    ("change", "causal"),
+    [({}, True), ({"is_causal": False}, False), ({"is_causal": False, "auto_map": {"AutoModel": "code.Model"}}, False)],
+)
+def test_qwen_looks_both_ways_where_its_settings_say_so(change: dict[str, Any], causal: bool, tmp_path: Path) -> None:
+    assert stack_of("qwen2-0", change, tmp_path).causal is causal
+
+
+def test_mpnets_positions_start_at_2_whatever_the_padding_id(tmp_path: Path) -> None:
+    usual = stack_of("mpnet-0", {}, tmp_path)
+    assert stack_of("mpnet-0", {"pad_token_id": 0}, tmp_path) == usual
+
+
+def test_rotary_settings_under_both_their_names_are_read_where_they_agree(tmp_path: Path) -> None:
+    both = {"rope_type": "linear", "factor": 2.0, "rope_theta": 77.0}
+    positions = stack_of("qwen3-0", {"rope_scaling": both, "rope_parameters": both}, tmp_path).positions
+    assert positions.rotary is not None and (positions.rotary.scale, positions.rotary.base) == (2.0, 77.0)
