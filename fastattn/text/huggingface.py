@@ -6,13 +6,13 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
-from fastattn.lazy import lazy
 from typing import Any, NamedTuple
 
 import numpy as np
 from tokenizers import AddedToken, Encoding, Tokenizer, models, normalizers
 
 from fastattn.errors import InputError, TokenizerError
+from fastattn.lazy import lazy
 from fastattn.text.special_tokens import Layout, kept, longest_first, read_layout
 from fastattn.text.unicode import check_text
 from fastattn.text_spec import TRUNCATION_SIDES

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fastattn.lazy import lazy
 from typing import TypeVar
 
 import numpy as np
 from tokenizers import Tokenizer, models
 
 from fastattn.errors import TokenizerError
+from fastattn.lazy import lazy
 
 GREATEST = 2**31 - 1  # an id, or a token type
 T = TypeVar("T", np.ndarray, list[int])
