@@ -1,25 +1,20 @@
 """CrossEncoder: pairs of texts in, scores out."""
 
 import math
-import os
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import InputError, check_bool, check_count, check_known, check_texts, described
-from fastattn.ops import Ops
 from fastattn.progress import Progress
 from fastattn.prompts import find_prompt
-from fastattn.text_head import TextHead, activated
+from fastattn.text_head import HeadedModel, activated
 from fastattn.text_spec import SCORES
-from fastattn.weights import read
-from fastattn.weights.download import catalog
 
 
-class CrossEncoder:
+class CrossEncoder(HeadedModel):
     """Scores of pairs of texts from a checkpoint that classifies, as sentence-transformers computes them: a reranker.
 
     path       a folder, a name from the catalog, or OWNER/NAME on the Hugging Face hub
@@ -33,41 +28,10 @@ class CrossEncoder:
     Raises CheckpointError for a path without a valid checkpoint of an encoder with a head that classifies.
     """
 
-    def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):
-        self._head = TextHead(read(catalog.resolve(path)), precision, threads, None, keep=True)
-
-    @classmethod
-    def from_checkpoint(
-        cls,
-        checkpoint: Checkpoint,
-        precision: str = "auto",
-        threads: int | None = None,
-        ops: Ops | None = None,
-    ) -> "CrossEncoder":
-        """A CrossEncoder of a checkpoint in memory; ``ops`` is the namespace of operations, None: fastattn.kernels."""
-        made = cls.__new__(cls)
-        made._head = TextHead(checkpoint, precision, threads, ops, keep=False)
-        return made
-
-    @property
-    def precision(self) -> str:
-        """The precision of the encoder's matrix products: "float32", "bfloat16" or "int8"; never "auto"."""
-        return self._head.encoder.loaded.precision
-
     @property
     def num_labels(self) -> int:
         """How many numbers a pair gets; one: a score."""
         return self._head.spec.outputs
-
-    @property
-    def max_length(self) -> int:
-        """The most ids of a pair, special ones included; longer pairs are cut."""
-        return self._head.encoder.max_length
-
-    @property
-    def prompts(self) -> dict[str, str]:
-        """The checkpoint's prompts by name."""
-        return dict(self._head.encoder.text.prompts)
 
     def predict(
         self,
@@ -92,8 +56,8 @@ class CrossEncoder:
         batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
         Raises InputError for other values.
         """
-        before = find_prompt(self._head.encoder.text, prompt_name, prompt)
-        name = self._head.encoder.text.scores if activation_fn is None else activation_fn
+        before = find_prompt(self._encoder.text, prompt_name, prompt)
+        name = self._encoder.text.scores if activation_fn is None else activation_fn
         check_known("activation_fn", name, SCORES)
         softmax = check_bool("apply_softmax", apply_softmax) and self.num_labels > 1
         if batch_size is not None:
@@ -103,11 +67,11 @@ class CrossEncoder:
         listed, single = _checked_pairs(pairs)
         listed = [(before + first, second) for first, second in listed]
         if single:
-            numbers_BF = self._head.encoder.run_alone(partial(self._head.plan_pairs, listed))
+            numbers_BF = self._encoder.run_alone(partial(self._plan_pairs, listed))
         else:
             shown = show_progress_bar is not None and check_bool("show_progress_bar", show_progress_bar)
             with Progress(shown) as progress:
-                numbers_BF = self._head.encoder.scheduler.run(partial(self._head.plan_pairs, listed, progress))
+                numbers_BF = self._encoder.scheduler.run(partial(self._plan_pairs, listed, progress))
         scores_BF = activated(name, numbers_BF)
         if softmax:
             scores_BF = activated("softmax", scores_BF)

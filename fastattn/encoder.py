@@ -1,6 +1,5 @@
 """Encoder: texts in, vectors out."""
 
-import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -11,16 +10,15 @@ import numpy as np
 from fastattn.checkpoint import Checkpoint
 from fastattn.encode_options import EncodeOptions
 from fastattn.errors import InputError, check_bool, check_count, check_text, check_texts
-from fastattn.loaded_encoder import LoadedEncoder, encoder_parts
 from fastattn.long_text import TextTooLongError
-from fastattn.ops import Ops
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan, awaited
 from fastattn.similarity import similarity, similarity_pairwise
+from fastattn.spec import StackSpec
+from fastattn.text_model import TextModel
+from fastattn.text_spec import EncoderText
 from fastattn.vector_head import VectorHead, VectorOptions, check_vectors
 from fastattn.vector_plans import VectorPlans
-from fastattn.weights import read
-from fastattn.weights.download import catalog
 
 # Texts that encode_iter reads ahead: few at first, so that the first vectors come soon, then enough for batches of
 # similar lengths on every core; fewer if they have this many characters together.
@@ -28,7 +26,7 @@ FIRST_WINDOW, LAST_WINDOW = 32, 1024
 WINDOW_CHARACTERS = 1 << 20
 
 
-class Encoder:
+class Encoder(TextModel):
     """Sentence vectors from a checkpoint, as sentence-transformers computes them.
 
     path       a folder, a name from the catalog, or OWNER/NAME on the Hugging Face hub
@@ -41,48 +39,22 @@ class Encoder:
     Raises CheckpointError for a path without a valid checkpoint of an encoder.
     """
 
-    def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):
-        self._build(read(catalog.resolve(path)), precision, threads, None, keep=True)
+    def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
+        check_vectors(text, stack.width)
+        return checkpoint.without_head()
 
-    @classmethod
-    def from_checkpoint(
-        cls,
-        checkpoint: Checkpoint,
-        precision: str = "auto",
-        threads: int | None = None,
-        ops: Ops | None = None,
-    ) -> "Encoder":
-        """An Encoder of a checkpoint in memory; ``ops`` is the namespace of operations, None: fastattn.kernels."""
-        encoder = cls.__new__(cls)
-        encoder._build(checkpoint, precision, threads, ops)
-        return encoder
-
-    def _build(
-        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep: bool = False
-    ) -> None:
-        text, spec = encoder_parts(checkpoint)
-        check_vectors(text, spec.width)
-        self._encoder = encoder = LoadedEncoder(checkpoint.without_head(), precision, threads, ops, keep)
-        self._text, self._tokenizer, self._scheduler = text, encoder.tokenizer, encoder.scheduler
+    def _prepare(self) -> None:
+        encoder = self._encoder
+        self._text, self._tokenizer, self._scheduler = encoder.text, encoder.tokenizer, encoder.scheduler
         self._loaded = loaded = encoder.loaded
-        self._head = VectorHead(text, spec.width, loaded.ops)
-        self._options = EncodeOptions(text, self._head, self._tokenizer)
-        self._plans = VectorPlans(self._tokenizer, self._head, loaded.threads)
-
-    @property
-    def precision(self) -> str:
-        """The precision of the matrix products: "float32", "bfloat16" or "int8"; never "auto"."""
-        return self._loaded.precision
+        self._vectors = VectorHead(encoder.text, encoder.spec.width, loaded.ops)
+        self._options = EncodeOptions(encoder.text, self._vectors, self._tokenizer)
+        self._plans = VectorPlans(self._tokenizer, self._vectors, loaded.threads)
 
     @property
     def dimension(self) -> int:
         """The width of a vector."""
-        return self._head.width(self._text.pooling)
-
-    @property
-    def max_length(self) -> int:
-        """The most ids of a text, special ones included; longer texts are cut."""
-        return self._encoder.max_length
+        return self._vectors.width(self._text.pooling)
 
     def encode(
         self,
@@ -253,11 +225,6 @@ class Encoder:
             [len(ids) + special for ids in tokenizer.encode_whole(listed, self._loaded.threads)], np.int64
         )
         return counts_B.reshape(()) if isinstance(texts, str) else counts_B
-
-    @property
-    def prompts(self) -> dict[str, str]:
-        """The checkpoint's prompts by name."""
-        return dict(self._text.prompts)
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """similarity_AB float32 of vectors a [A, D] or [D] and b [B, D] or [D], by the checkpoint's function.

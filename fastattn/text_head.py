@@ -6,38 +6,36 @@ import numpy as np
 
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.loaded_encoder import LoadedEncoder, encoder_parts, plan_batches
-from fastattn.ops import Ops
+from fastattn.loaded_encoder import plan_batches
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan
+from fastattn.spec import StackSpec
+from fastattn.text_model import TextModel
+from fastattn.text_spec import EncoderText
 
 
-class TextHead:
-    """An encoder whose head gives each text numbers, one for each label.
+class HeadedModel(TextModel):
+    """An encoder whose head gives each text numbers, one for each label."""
 
-    Raises CheckpointError for a checkpoint without such a head.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep: bool):
-        """The arguments are those of ``load_model``."""
-        encoder_parts(checkpoint)
+    def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
         head = checkpoint.spec.head
         if head is None:
             raise CheckpointError(f"a classifier is expected: {checkpoint.headless or 'the checkpoint has no head'}")
         if head.rows == "each":
             raise CheckpointError("a classifier of texts is expected, the checkpoint's head is for each token")
-        self.spec = head
-        self.encoder = LoadedEncoder(checkpoint, precision, threads, ops, keep)
-        self._typed = self.encoder.text.token_types and self.encoder.spec.token_types > 1
+        return checkpoint
 
-    def plan_texts(self, texts: Sequence[str], progress: Progress | None = None) -> Plan:
+    def _prepare(self) -> None:
+        self._typed = self._encoder.text.token_types and self._encoder.spec.token_types > 1
+
+    def _plan_texts(self, texts: Sequence[str], progress: Progress | None = None) -> Plan:
         """numbers_BF of the texts."""
-        ids_B = self.encoder.tokenizer.encode(texts, self.encoder.loaded.threads)
+        ids_B = self._encoder.tokenizer.encode(texts, self._encoder.loaded.threads)
         return (yield from self._plan(ids_B, None, progress, "texts"))
 
-    def plan_pairs(self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None) -> Plan:
+    def _plan_pairs(self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None) -> Plan:
         """numbers_BF of the pairs."""
-        ids_B, types_B = self.encoder.tokenizer.encode_pairs(pairs, self.encoder.loaded.threads)
+        ids_B, types_B = self._encoder.tokenizer.encode_pairs(pairs, self._encoder.loaded.threads)
         return (yield from self._plan(ids_B, types_B if self._typed else None, progress, "pairs"))
 
     def _plan(
@@ -47,13 +45,13 @@ class TextHead:
         progress: Progress | None,
         what: str,
     ) -> Plan:
-        if self.spec.padding >= 0:
-            ids_B = [_without_padding(ids, self.spec.padding) for ids in ids_B]
+        if self._head.spec.padding >= 0:
+            ids_B = [_without_padding(ids, self._head.spec.padding) for ids in ids_B]
         if types_B is not None:
             types_B = [types[: len(ids)] for types, ids in zip(types_B, ids_B)]
-        loaded = self.encoder.loaded
+        loaded = self._encoder.loaded
         numbers_BF = yield from plan_batches(
-            ids_B, loaded.model.head, self.spec.outputs, loaded.threads, progress, types_B, what
+            ids_B, self._head, self._head.spec.outputs, loaded.threads, progress, types_B, what
         )
         return numbers_BF
 

@@ -80,15 +80,13 @@ class TextModel:
         plan: Callable[[list[str], Progress | None], Plan],
         texts: str | Iterable[str],
         show_progress_bar: bool | None = None,
-    ) -> list[Any]:
+    ) -> Any:
         """What the plan gives of the texts, one after the other; of one, if ``texts`` is a str."""
         if isinstance(texts, str):
-            one: list[Any] = self._encoder.run_alone(partial(plan, [texts], None))
-            return one
+            return self._encoder.run_alone(partial(plan, [texts], None))
         listed = check_texts("texts", texts)
         with Progress(show_progress_bar is not None and check_bool("show_progress_bar", show_progress_bar)) as progress:
-            results: list[Any] = self._encoder.scheduler.run(partial(plan, listed, progress))
-        return results
+            return self._encoder.scheduler.run(partial(plan, listed, progress))
 
 
 def check_predicts(checkpoint: Checkpoint, text: EncoderText, stack: StackSpec, wanted: str) -> Checkpoint:

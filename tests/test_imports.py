@@ -135,7 +135,7 @@ TABLE = {
         "text_spec",
     },
     "prompts": {"text_spec"},
-    "text_head": {"checkpoint", "loaded_encoder", "ops", "progress", "scheduling"},
+    "text_head": {"checkpoint", "loaded_encoder", "progress", "scheduling", "spec", "text_model", "text_spec"},
     "text_model": {
         "checkpoint",
         "loaded_encoder",
