@@ -15,7 +15,7 @@ from fastattn.weights.containers.safetensors import NewTensor, read_tensors, wri
 from fastattn.weights.folder import Directory
 from fastattn.weights.native import convert
 from tests.weights.ctranslate2 import writer
-from tests.weights.mutation_subjects import sentence_transformer_files
+from tests.weights.sound_files import sentence_transformer_files
 
 
 def translation_model(path: Path, precision: str = "float32", tied: bool = False, **shape: Any) -> Path:
