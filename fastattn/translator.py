@@ -79,6 +79,7 @@ class Translator:
         self._tokenizer = TranslationTokenizer(text)
         self._options = CallOptions(self._tokenizer)
         loaded = load_model(checkpoint, precision, threads, ops, keep)
+        self._tokenizer.wait()
         self._precision = loaded.precision
         self._service = DecodingService(loaded.model, self._tokenizer.end_id, self._tokenizer.unk_id, loaded.threads)
         self._pipeline = Pipeline(self._service, self._tokenizer, encoder.positions.limit)

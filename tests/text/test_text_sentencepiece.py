@@ -2,6 +2,7 @@
 
 import gc
 import json
+import re
 import struct
 import weakref
 from functools import cache
@@ -272,3 +273,26 @@ def test_memory_is_returned_at_once(name):
         assert [part() for part in parts] == [None] * 2
     finally:
         gc.enable()
+
+
+def test_a_model_loaded_beside_is_the_same_model():
+    data = (GOLDENS / "text_unigram.model").read_bytes()
+    model, text = SentencePiece(data, beside=True), "Two threads, one model."
+    assert model.pieces(text) == load("unigram").pieces(text)
+    model.wait()
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_wrong_with_a_model_loaded_beside_is_told_at_first_use(message):
+    model = SentencePiece(REFUSED[message], beside=True)
+    for ask in (model.wait, lambda: model.pieces("a"), lambda: model.vocabulary):
+        with pytest.raises(TokenizerError, match=re.escape(message)):
+            ask()
+
+
+def test_without_a_thread_more_a_model_is_loaded_at_first_use(monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("fastattn.text.sentencepiece.start_thread", refuse)
+    assert SentencePiece(PLAIN, beside=True).pieces("a") == ["\u2581a"]
