@@ -25,12 +25,12 @@ class DecodingService:
     def __init__(self, model: Model, end_id: int, unk_id: int, threads: int):
         self.model = model
         self._make_worker = partial(Worker, model, end_id, unk_id)
-        self._threads = threads
+        self.threads = threads
         self._scheduler = self._make_scheduler(threads)
 
     def _make_scheduler(self, seats: int) -> Scheduler:
         enough = capacity.SENTENCES_A_THREAD
-        return Scheduler(self._make_worker, self._threads, self.model.ops.use_threads, enough, seats)
+        return Scheduler(self._make_worker, self.threads, self.model.ops.use_threads, enough, seats)
 
     def scheduler(self, options: DecodingOptions | None = None) -> Scheduler:
         """The scheduler for a call with these options: a separate one if this thread must call a callback."""
