@@ -1,18 +1,69 @@
 """Packed weights in the cache folder: the first load of a checkpoint writes them, later ones map them.
 
-One file for each checkpoint, precision and layout, of the form in ``weights/containers/kept_file.py``.
+One file for each checkpoint, precision and layout, named by a hash of the checkpoint, so that it is never stale;
+mapped read-only, so that processes share its pages. Before use its digest is checked, and that nobody else may have
+written it. A cache folder that cannot be read or written costs only time.
 """
 
+import contextlib
+import hashlib
+import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
-from fastattn.atomic_files import sweep
-from fastattn.cache_folder import cache_root
+import numpy as np
+
+from fastattn.atomic_files import is_trusted, make_folder, sweep, write_whole
+from fastattn.cache_folder import cache_root, mark_used
+from fastattn.caller_warnings import warn
+from fastattn.errors import CheckpointError
 from fastattn.kernels.packing import PackedLinear, packed_layout, packed_shapes
-from fastattn.weights.containers.kept_file import content_hash, load_kept, store
-from fastattn.weights.containers.safetensors import StoredTensor
+from fastattn.weights.containers.safetensors import NewTensor, StoredTensor, parse, write_tensors
+from fastattn.weights.folder import map_file
+from fastattn.worker_threads import map_in_threads
 
 VERSION = 6  # of the file format; increased when the contents change
+_PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes, and reads at a time
+_DIGEST, _DIGEST_BYTES = "digest", 32  # the file's last array: int8, which write_tensors puts at the end
+_WORDS = 4096  # of 8 bytes, for each sum
+_TYPES = {"float32": "F32", "uint16": "BF16", "int8": "I8", "int32": "I32"}
+
+
+def content_hash(files: Sequence[Path]) -> str:
+    """SHA-256 over the sizes of the files and the SHA-256 of every piece of them.
+
+    They are read, not mapped, so that the hashed bytes do not count as this process's memory.
+    """
+    sizes = [file.stat().st_size for file in files]
+    return _digest(files, sizes, lambda block: block).hex()
+
+
+def _digest(files: Sequence[Path], sizes: list[int], hashed: Callable[[memoryview], bytes | memoryview]) -> bytes:
+    """SHA-256 over the sizes, and the SHA-256 of every piece of the first ``sizes`` bytes of the files.
+
+    hashed  block -> the bytes to hash
+    """
+
+    def hash_piece(piece: tuple[Path, int, int]) -> bytes:
+        file, at, size = piece
+        digest, room = hashlib.sha256(), memoryview(bytearray(_BLOCK))
+        with file.open("rb", buffering=0) as stream:
+            stream.seek(at)
+            for start in range(at, min(at + _PIECE, size), _BLOCK):
+                digest.update(hashed(room[: stream.readinto(room[: size - start])]))
+        return digest.digest()
+
+    pieces = [(file, at, size) for file, size in zip(files, sizes) for at in range(0, size, _PIECE)]
+    digests = map_in_threads(hash_piece, pieces, os.cpu_count() or 1)
+    return hashlib.sha256(repr(sizes).encode() + b"".join(digests)).digest()
+
+
+def _sums(block: memoryview) -> bytes:
+    """Sums of each run of words, then the remaining bytes: enough to detect disk errors, at the speed of memory."""
+    whole = len(block) // (8 * _WORDS) * (8 * _WORDS)
+    return np.frombuffer(block[:whole], "<u8").reshape(-1, _WORDS).sum(axis=1, dtype="<u8").tobytes() + block[whole:]
 
 
 class PackedFile:
@@ -24,8 +75,16 @@ class PackedFile:
         name = f"{content_hash(files)[:40]}-{packed_layout(precision)}{variety}-{VERSION}.safetensors"
         self.path = cache_root() / "packed" / name
         self._made: dict[str, PackedLinear] = {}
+        self._stored: dict[str, StoredTensor] = {}
         sweep(self.path.parent)
-        self._stored: dict[str, StoredTensor] = load_kept(self.path)
+        try:
+            self._stored = _load(self.path)
+        except CheckpointError as error:
+            warn(f"{error}; it is made anew")
+        except OSError:
+            pass
+        else:
+            mark_used(self.path)
 
     def linear(
         self, name: str, shape: tuple[int, int], make: Callable[[], PackedLinear], precision: str = ""
@@ -44,11 +103,46 @@ class PackedFile:
         return made
 
     def save(self) -> None:
-        """Write the layers that were made."""
+        """Write the layers that were made: under another name first, so that no reader meets half a file."""
         if not self._made:
             return
-        arrays = {
-            f"{name}.{field}": array for name, packed in self._made.items() for field, array in packed.arrays().items()
+        tensors = {
+            f"{name}.{field}": NewTensor(_TYPES[array.dtype.name], array.shape, partial(np.asarray, array))
+            for name, packed in self._made.items()
+            for field, array in packed.arrays().items()
         }
-        store(self.path, arrays, self._origin)
+        tensors[_DIGEST] = NewTensor("I8", (_DIGEST_BYTES,), lambda: np.zeros(_DIGEST_BYTES, np.int8))
+
+        def write(stream: BinaryIO) -> None:
+            write_tensors(stream, tensors, metadata=self._origin)
+            stream.flush()
+            stream.seek(-_DIGEST_BYTES, os.SEEK_END)
+            stream.write(_file_digest(Path(stream.name)))
+
+        with contextlib.suppress(OSError):
+            make_folder(self.path.parent)
+            write_whole(self.path, write)
         self._made = {}
+
+
+def _load(path: Path) -> dict[str, StoredTensor]:
+    """The arrays of a file, {} if there is none; CheckpointError for one that is not trusted or damaged."""
+    if not path.exists():
+        return {}
+    if not is_trusted(path):
+        raise CheckpointError(f"packed weights in the cache, {path}, may have been written by others")
+    try:
+        data = map_file(path)
+        whole = data[-_DIGEST_BYTES:] == _file_digest(path)
+        stored = parse(data, str(path))
+        del stored[_DIGEST]
+    except (CheckpointError, KeyError):
+        whole = False
+    if not whole:
+        raise CheckpointError(f"packed weights in the cache, {path}, are damaged")
+    return stored
+
+
+def _file_digest(path: Path) -> bytes:
+    """The digest of a file without its last array, which holds it."""
+    return _digest([path], [max(path.stat().st_size - _DIGEST_BYTES, 0)], _sums)

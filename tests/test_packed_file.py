@@ -10,9 +10,8 @@ import pytest
 
 from fastattn import Encoder, kernels
 from fastattn.cache_folder import cache_root
-from fastattn.packed_file import PackedFile
+from fastattn.packed_file import PackedFile, content_hash
 from fastattn.quantized import QuantizedTensor
-from fastattn.weights.containers.kept_file import content_hash
 
 
 @pytest.fixture
@@ -110,7 +109,6 @@ import os, signal, sys
 import numpy as np
 from pathlib import Path
 from fastattn import kernels, packed_file
-from fastattn.weights.containers import kept_file
 from fastattn.weights.containers import safetensors
 
 def stop(stream, tensors, **more):
@@ -118,7 +116,7 @@ def stop(stream, tensors, **more):
     stream.flush()
     os.kill(os.getpid(), signal.SIGKILL)
 
-kept_file.write_tensors = stop
+packed_file.write_tensors = stop
 packed = packed_file.PackedFile([Path(sys.argv[1])], "float32")
 packed.linear("a", (70, 33), lambda: kernels.pack_linear(np.ones((70, 33), np.float32)))
 packed.save()
@@ -178,7 +176,7 @@ def test_a_full_disk_costs_only_time(source, monkeypatch):
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fastattn.weights.containers.kept_file.write_tensors", full)
+    monkeypatch.setattr("fastattn.packed_file.write_tensors", full)
     packed = PackedFile([source], "int8")
     packed.linear("a", (70, 33), layer("int8"))
     packed.save()

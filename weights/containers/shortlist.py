@@ -12,19 +12,16 @@ no token. (marian-dev, src/data/shortlist.cpp.)
 
 import gzip
 import io
-import json
 import math
 import struct
 import zlib
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 
 from fastattn.checkpoint import Shortlist
 from fastattn.errors import CheckpointError
 from fastattn.weights.containers.json_file import shorten
-from fastattn.weights.containers.kept_file import kept_arrays
 from fastattn.weights.containers.unpacking import most_unpacked
 from fastattn.weights.folder import Folder
 
@@ -38,29 +35,13 @@ UNKNOWN = "<unk>"
 def read_shortlist(
     folder: Folder, name: str, source_vocabulary: tuple[str, ...], target_vocabulary: tuple[str, ...], shared: bool
 ) -> Shortlist:
-    """The shortlist in the file ``name``, whose arrays are kept in the cache folder: checking a real one takes 60 ms.
+    """The shortlist in the file ``name``; its arrays are views of the file's bytes where possible.
 
     shared  whether source and target are one vocabulary, so that a sentence may copy its own tokens
     Raises CheckpointError for a file that is damaged or for other vocabularies.
     """
     data, where = folder.read(name), folder.where(name)
-    # The text form names tokens, the binary one has ids.
-    vocabularies = [source_vocabulary, target_vocabulary][: 2 - shared]
-    known = [len(tokens) if _is_binary(data) else tokens for tokens in vocabularies]
-    sources: list[bytes | memoryview] = [data, json.dumps(known, ensure_ascii=False).encode()]
-    make = partial(_read, data, source_vocabulary, target_vocabulary, shared, where)
-    return Shortlist(**kept_arrays(sources, "shortlist", where, make), copied=shared)
-
-
-def _is_binary(data: memoryview) -> bool:
-    return data[:8] == MAGIC.to_bytes(8, "little")
-
-
-def _read(
-    data: memoryview, source_vocabulary: tuple[str, ...], target_vocabulary: tuple[str, ...], shared: bool, where: str
-) -> dict[str, np.ndarray]:
-    """The arrays of a Shortlist."""
-    if _is_binary(data):
+    if data[:8] == MAGIC.to_bytes(8, "little"):
         first, starts_V1, targets = _parse_binary(data, where)
     else:
         first, (starts_V1, targets) = FIRST, _parse_text(data, source_vocabulary, target_vocabulary, where)
@@ -68,7 +49,7 @@ def _read(
     sources = len(source_vocabulary)
     check_shortlist(Shortlist(always, starts_V1, targets, shared), sources, len(target_vocabulary), where)
     starts_V1 = np.pad(starts_V1, (0, sources + 1 - len(starts_V1)), mode="edge").astype(np.int32)
-    return {"always": always, "starts_V1": starts_V1, "targets": targets.view(np.int32)}
+    return Shortlist(always, starts_V1, targets.view(np.int32), shared)
 
 
 def check_shortlist(shortlist: Shortlist, sources: int, outputs: int, where: str) -> None:

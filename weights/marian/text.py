@@ -1,16 +1,12 @@
 """The text of a Marian folder: .spm files and vocab.yml as vocabularies, and the languages."""
 
 import re
-from functools import partial
-
-import numpy as np
 
 from fastattn.errors import CheckpointError, TokenizerError
 from fastattn.spec import ModelSpec
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.text_spec import TranslationText
 from fastattn.weights.containers.json_file import read_object, shorten
-from fastattn.weights.containers.kept_file import kept_arrays
 from fastattn.weights.folder import Folder
 from fastattn.weights.marian.config import Configuration
 from fastattn.weights.marian.yml import parse_vocabulary
@@ -21,7 +17,6 @@ OLD_NAMES = {0: ("eos", END), 1: ("UNK", UNKNOWN)}
 # sentencepiece models that OPUS-MT stores next to a vocab.yml.
 SENTENCEPIECE_FILES = ("source.spm", "target.spm")
 INFORMATION = "model_info.json"  # Bergamot's
-_BETWEEN = "\0"  # kept pieces; sentencepiece refuses a model with one that holds it
 LANGUAGES = (re.compile(r"([a-z]{2,3})-([a-z]{2,3})\b.*"), re.compile(r"model\.([a-z]{2})([a-z]{2})\..*"))
 
 
@@ -84,17 +79,10 @@ def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[tuple[str, .
 
 
 def _pieces(model: bytes, where: str) -> list[str]:
-    """The pieces of a .spm, kept in the cache folder: the library takes 20 ms to load a real one."""
-    kept = kept_arrays([model], "pieces", where, partial(_load_pieces, model, where))
-    return kept["text"].tobytes().decode().split(_BETWEEN)
-
-
-def _load_pieces(model: bytes, where: str) -> dict[str, np.ndarray]:
     try:
-        pieces = SentencePiece(model).vocabulary
+        return SentencePiece(model).vocabulary
     except TokenizerError as error:
         raise CheckpointError(f"{where}: {error}") from None
-    return {"text": np.frombuffer(_BETWEEN.join(pieces).encode(), np.int8)}
 
 
 def _languages(folder: Folder, configuration: Configuration) -> tuple[str, str]:
