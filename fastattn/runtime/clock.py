@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from fastattn.runtime.jit import Kernel
+from fastattn.runtime.handle import Kernel
 
 
 @contextlib.contextmanager
