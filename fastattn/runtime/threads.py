@@ -18,9 +18,13 @@ class _State(threading.local):
 _state = _State()
 
 
-@functools.cache
 def thread_limit() -> int:
     """How many threads this process may use: NUMBA_NUM_THREADS, by default the CPUs that it may run on."""
+    return _limit()
+
+
+@functools.cache  # as Numba has it: what was so when the process first asked
+def _limit() -> int:
     asked = os.environ.get("NUMBA_NUM_THREADS")
     return _own_cpus() if asked is None else int(asked)
 

@@ -6,7 +6,7 @@ integers exactly, bfloat16 in another order if the CPU has no dot product.
 """
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 
 from llvmlite import ir
 
@@ -153,26 +153,25 @@ def _add_widened(emitter: Emitter, spread, operand, total):
     return total
 
 
-def _arithmetics(
-    precision: str, **instructions: tuple[Callable, Callable, Callable, Callable]
-) -> dict[str, Arithmetic]:
-    """Name -> one way to multiply in a precision: (spread, abreast, operand, add) with the format of that name."""
-    return {name: Arithmetic(*astuple(FORMATS[precision][name]), *four) for name, four in instructions.items()}
+def _arithmetic(
+    precision: str, name: str, spread: Callable, abreast: Callable, operand: Callable, add: Callable
+) -> Arithmetic:
+    """The format of that precision and name with its instructions."""
+    form = asdict(FORMATS[precision][name])
+    return Arithmetic(**form, spread=spread, abreast=abreast, operand=operand, add=add)
 
 
-FLOAT32 = _arithmetics("float32", float32=(_spread_float, Emitter.load, Emitter.load, _add_float32))["float32"]
-INT8 = _arithmetics(
-    "int8",
-    vnni=(_spread_word, _words, _words, _add_unsigned_dot),
-    sdot=(_spread_word, _words, _words, _add_signed_dot),
-    pairs=(_spread_word, _words, _widen_pairs, _add_pairs),
-    widened=(_spread_word, _words, _widen_pairs, _add_widened),
-)
-BFLOAT16 = _arithmetics(
-    "bfloat16",
-    dot=(_spread_word, _words, _words, _add_bfloat16),
-    widened=(_spread_two, _two_abreast, _widen_two, _add_two),
-)
+FLOAT32 = _arithmetic("float32", "float32", _spread_float, Emitter.load, Emitter.load, _add_float32)
+INT8 = {
+    "vnni": _arithmetic("int8", "vnni", _spread_word, _words, _words, _add_unsigned_dot),
+    "sdot": _arithmetic("int8", "sdot", _spread_word, _words, _words, _add_signed_dot),
+    "pairs": _arithmetic("int8", "pairs", _spread_word, _words, _widen_pairs, _add_pairs),
+    "widened": _arithmetic("int8", "widened", _spread_word, _words, _widen_pairs, _add_widened),
+}
+BFLOAT16 = {
+    "dot": _arithmetic("bfloat16", "dot", _spread_word, _words, _words, _add_bfloat16),
+    "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_abreast, _widen_two, _add_two),
+}
 
 
 def arithmetic_for(precision: str, target: Target = TARGET) -> Arithmetic:
