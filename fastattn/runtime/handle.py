@@ -19,6 +19,7 @@ import numpy as np
 from fastattn.cache_folder import cache_root, mark_used
 from fastattn.lazy import lazy
 from fastattn.runtime.code_cache import Code, CodeFolder
+from fastattn.runtime.compiling import cache_faults, tell_of_compiling
 from fastattn.runtime.pool import Pool
 from fastattn.runtime.signature import signature_of
 from fastattn.runtime.sources import code_digest
@@ -27,8 +28,6 @@ from fastattn.runtime.threads import UnknownNumba, current_threads, setting, thr
 MISMATCH = -1  # what a door returns for arguments of another form
 _KERNELS = "fastattn.kernels."
 lock = threading.RLock()  # of whoever loads or compiles
-_compile_listeners: list[Callable[[str], None]] = []
-_cache_faults: list[OSError] = []
 _ended_by = 0  # the thread in which the process ends, once it does
 
 
@@ -94,7 +93,7 @@ class _Compiled:
             try:
                 _folder.save(self.label, key, code)
             except OSError as error:
-                _cache_faults.append(error)
+                cache_faults.append(error)
         return Form(*load(code, classes), classes)
 
     def _compile(self, key: str, classes: list[type]) -> Code:
@@ -163,7 +162,7 @@ class Kernel(_Compiled):
         function = self.function
         if setting.forced:
             raise UnknownNumba(setting.forced)
-        from fastattn.runtime.compiling import compile_kernel
+        from fastattn.runtime.form_code import compile_kernel
 
         return compile_kernel(function, self.label, key, classes)
 
@@ -202,7 +201,7 @@ class Function(_Compiled):
         return self._form(str(self.count), []).addresses["plain"]
 
     def _compile(self, key: str, classes: list[type]) -> Code:
-        from fastattn.runtime.compiling import compile_function
+        from fastattn.runtime.form_code import compile_function
 
         return compile_function(self.function, self.label, self.count)
 
@@ -225,25 +224,11 @@ def kernel_of(function: Callable) -> Kernel:
     return functools.update_wrapper(found, function)  # type: ignore[return-value]
 
 
-def on_compile(listener: Callable[[str], None]) -> None:
-    """Call ``listener(name)`` before every kernel that is compiled from scratch, not when it is loaded."""
-    _compile_listeners.append(listener)
-
-
-def cache_fault() -> str:
-    """Why this process could not store compiled code, as a message for the user; "" if it could."""
-    if not _cache_faults:
-        return ""
-    reason = _cache_faults[0].strerror or _cache_faults[0]
-    return f"cannot keep kernels in the cache {cache_root()}: {reason}; FASTATTN_CACHE names another folder"
-
-
 def _tell_of_compiling(label: str) -> None:
     if _ended_by not in (0, threading.get_ident()):
         lock.release()  # which whoever is quicker would have, kernel after kernel
         threading.Event().wait()
-    for listener in _compile_listeners:
-        listener(label)
+    tell_of_compiling(label)
 
 
 @functools.cache
