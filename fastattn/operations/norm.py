@@ -5,6 +5,7 @@ import numpy as np
 from fastattn.runtime.handle import Kernel
 
 _normalise, _normalize_heads = Kernel("norm", "_normalise"), Kernel("norm", "_normalize_heads")
+
 _NONE, _NO_BIAS = np.empty((0, 0), np.float32), np.empty(0, np.float32)
 
 
