@@ -7,7 +7,6 @@ leads to.
 import contextlib
 import os
 import re
-import secrets
 import stat
 import sys
 import time
@@ -85,7 +84,7 @@ class CacheEntry:
             if not stat.S_ISDIR(self.path.lstat().st_mode):
                 self.path.unlink()
                 return
-            cleared = self.path.with_name(_CLEARED + secrets.token_hex(4))
+            cleared = self.path.with_name(_CLEARED + os.urandom(4).hex())
             os.rename(self.path, cleared)
             import shutil  # slow to import, and rarely needed
 

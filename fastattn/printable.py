@@ -1,6 +1,5 @@
 """Text from outside, made safe to print: no control characters, no secrets."""
 
-import json
 import os
 import re
 from typing import Any
@@ -44,4 +43,6 @@ def without_secrets(text: str) -> str:
 
 def json_line(value: Any) -> str:
     """``value`` as JSON on one line; characters that a terminal acts on are escaped."""
+    import json  # 1 ms, of every start
+
     return _ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))

@@ -276,6 +276,7 @@ def modules():
 NAMES = {name for name, _ in modules()}
 # Modules that import what a variable says, of a table of strings, which is read here as well, or from outside.
 FROM_VARIABLES = {
+    "fastattn.cli.entry",
     "fastattn",
     "fastattn.verification.frameworks",
     "fastattn.weights.download.transport",
