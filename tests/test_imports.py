@@ -47,6 +47,7 @@ ABOVE_ALL = {
     "arguments",
     "call_options",
     "encoding",
+    "kept_checkpoint",
     "loaded_model",
     "vector_head",
     "encode_options",
@@ -121,7 +122,8 @@ TABLE = {
     "arguments": {"decoding"},
     "call_options": {"arguments", "decoding", "text"},
     "encoding": {"models", "scheduling"},
-    "loaded_model": {"balance", "checkpoint", "kernels", "models", "ops", "packed_file", "precision"},
+    "loaded_model": {"balance", "checkpoint", "kernels", "layers", "models", "ops", "packed_file", "precision"},
+    "kept_checkpoint": {"checkpoint", "kernels", "layers", "loaded_model", "weights"},
     "vector_head": {"ops", "similarity", "spec", "text_spec"},
     "loaded_encoder": {
         "checkpoint",
@@ -138,6 +140,8 @@ TABLE = {
     "text_head": {"checkpoint", "loaded_encoder", "progress", "scheduling", "spec", "text_model", "text_spec"},
     "text_model": {
         "checkpoint",
+        "kept_checkpoint",
+        "loaded_model",
         "loaded_encoder",
         "models",
         "ops",
