@@ -120,7 +120,7 @@ def _readers() -> list[tuple[str, int, int]]:
 
 def _layouts(precisions: Iterable[str]) -> dict[str, str]:
     """Of packed weights, on this CPU."""
-    from fastattn.kernels.packing import packed_layout  # once there is something to map
+    from fastattn.operations.packing import packed_layout  # once there is something to map
 
     return {precision: packed_layout(precision) for precision in precisions}
 

@@ -50,7 +50,7 @@ def load_model(
 
     precision    one of ``fastattn.precision``, "auto" too
     threads      None: all that the process may use
-    ops          None: fastattn.kernels
+    ops          None: fastattn.operations
     loading      map the packed weights from the cache folder, or write them there; filled. None: nothing is kept
     Raises InputError for an unknown precision or number of threads, CheckpointError for weights that are not finite.
     """
@@ -58,9 +58,9 @@ def load_model(
     if loading is None or not loading.known:
         checkpoint = resolved.applied(checkpoint)
     if ops is None:  # imported only when they are needed: it takes a while
-        from fastattn import kernels
+        from fastattn import operations
 
-        ops = kernels
+        ops = operations
     limit = ops.thread_limit()
     threads = limit if threads is None else min(check_count("threads", threads), limit)
     packed_file = None
