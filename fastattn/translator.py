@@ -24,14 +24,14 @@ from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.service import DecodingService
 from fastattn.errors import CheckpointError, InputError, check_bool
 from fastattn.files import open_text, write_translations
-from fastattn.loaded_model import load_model
+from fastattn.kept_checkpoint import load
+from fastattn.loaded_model import Loading, load_model
 from fastattn.ops import Ops
 from fastattn.pipeline import Pipeline, without_errors
 from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
 from fastattn.scheduling.request import Plan, awaited
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.text_spec import TranslationText
-from fastattn.weights import read
 from fastattn.weights.download import catalog
 
 
@@ -50,7 +50,12 @@ class Translator:
     """
 
     def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):
-        self._build(read(catalog.resolve(path)), precision, threads, None, keep=True)
+        load(
+            catalog.resolve(path),
+            precision,
+            "Translator",
+            lambda checkpoint, loading: self._build(checkpoint, precision, threads, None, loading),
+        )
 
     @classmethod
     def from_checkpoint(
@@ -62,11 +67,11 @@ class Translator:
     ) -> "Translator":
         """A Translator of a checkpoint in memory; ``ops`` is the namespace of operations, None: fastattn.operations."""
         translator = cls.__new__(cls)
-        translator._build(checkpoint, precision, threads, ops)
+        translator._build(checkpoint, precision, threads, ops, None)
         return translator
 
     def _build(
-        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep: bool = False
+        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, loading: Loading | None
     ) -> None:
         text, encoder = checkpoint.text, checkpoint.spec.encoder
         if not isinstance(text, TranslationText):
@@ -78,7 +83,7 @@ class Translator:
             raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
         self._tokenizer = TranslationTokenizer(text)
         self._options = CallOptions(self._tokenizer)
-        loaded = load_model(checkpoint, precision, threads, ops, keep)
+        loaded = load_model(checkpoint, precision, threads, ops, loading)
         self._tokenizer.wait()
         self._precision = loaded.precision
         self._service = DecodingService(loaded.model, self._tokenizer.end_id, self._tokenizer.unk_id, loaded.threads)
