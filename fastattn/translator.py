@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, Literal, overload
 
 from fastattn.arguments import (
@@ -30,6 +31,7 @@ from fastattn.ops import Ops
 from fastattn.pipeline import Pipeline, without_errors
 from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
 from fastattn.scheduling.request import Plan, awaited
+from fastattn.text.sentencepiece import SentencePiece, begin_models
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.text_spec import TranslationText
 from fastattn.weights.download import catalog
@@ -50,11 +52,13 @@ class Translator:
     """
 
     def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):
+        folder = catalog.resolve(path)
+        models = begin_models(folder)
         load(
-            catalog.resolve(path),
+            folder,
             precision,
             "Translator",
-            lambda checkpoint, loading: self._build(checkpoint, precision, threads, None, loading),
+            lambda checkpoint, loading: self._build(checkpoint, precision, threads, None, loading, models),
         )
 
     @classmethod
@@ -71,7 +75,13 @@ class Translator:
         return translator
 
     def _build(
-        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, loading: Loading | None
+        self,
+        checkpoint: Checkpoint,
+        precision: str,
+        threads: int | None,
+        ops: Ops | None,
+        loading: Loading | None,
+        models: Mapping[bytes, SentencePiece] = MappingProxyType({}),
     ) -> None:
         text, encoder = checkpoint.text, checkpoint.spec.encoder
         if not isinstance(text, TranslationText):
@@ -81,7 +91,7 @@ class Translator:
             )
         if encoder is None or checkpoint.spec.decoder is None:
             raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
-        self._tokenizer = TranslationTokenizer(text)
+        self._tokenizer = TranslationTokenizer(text, models)
         self._options = CallOptions(self._tokenizer)
         loaded = load_model(checkpoint, precision, threads, ops, loading)
         self._tokenizer.wait()

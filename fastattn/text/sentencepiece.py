@@ -1,9 +1,11 @@
 """Text to sentencepiece pieces and back, from a .spm file's bytes, by the sentencepiece library."""
 
+import os
 import re
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from fastattn.errors import TokenizerError
@@ -14,6 +16,8 @@ from fastattn.worker_threads import start_thread
 
 SPACE = "\u2581"  # what stands for a space inside pieces
 _PARTS = re.compile(f"{SPACE}|[^{SPACE}]+")
+# Files that ``begin_models`` begins to load before anybody asks for them: the most, and the most bytes of each.
+MOST_AHEAD, LARGEST_AHEAD = 2, 1 << 24
 _FAULTS = (RuntimeError, UnicodeDecodeError)  # the library's
 
 
@@ -60,6 +64,7 @@ class SentencePiece:
 
             check_spm(self._model)
             self._loaded = SentencePieceProcessor(model_proto=self._model)
+            self._model = b""
         except _FAULTS as error:
             self._loaded = _as_ours(error)
         except Exception as error:  # noqa: BLE001  raised again by who asks
@@ -123,6 +128,21 @@ class SentencePiece:
             else:
                 known += [space if part == SPACE else part for part in _PARTS.findall(piece)]
         return known
+
+
+def begin_models(folder: Path) -> dict[bytes, SentencePiece]:
+    """{bytes of each sentencepiece model in a folder: the model}, being loaded beside the caller's work.
+
+    For who is about to read the folder's other files. Nothing is raised here.
+    """
+    models: dict[bytes, SentencePiece] = {}
+    with suppress(OSError, ValueError):
+        names = [name for name in os.listdir(folder) if name.endswith(".spm") or name == "sentencepiece.model"]
+        for file in [folder / name for name in sorted(names)[:MOST_AHEAD]]:
+            if file.is_file() and file.stat().st_size <= LARGEST_AHEAD:
+                data = file.read_bytes()
+                models.setdefault(data, SentencePiece(data, beside=True))
+    return models
 
 
 def _as_ours(error: Exception) -> TokenizerError:

@@ -1,9 +1,10 @@
 """The tokenizer of a translation model: text to tokens and back, and long text split into parts that fit."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from types import MappingProxyType
 
 import numpy as np
 
@@ -58,17 +59,21 @@ class TranslationTokenizer:
 
     Pieces are looked up by their surface, not by the .spm's ids: a vocabulary may hold more than its .spm.
     Its .spm files are loaded beside the caller's work until ``wait``.
+
+    models  those that are being loaded already, by their bytes
     """
 
-    def __init__(self, text: TranslationText):
+    def __init__(self, text: TranslationText, models: Mapping[bytes, SentencePiece] = MappingProxyType({})):
         self.text = text
         self._source_ids = _by_token(text.source_vocabulary)
         shared = text.target_vocabulary is text.source_vocabulary
         self._target_ids = self._source_ids if shared else _by_token(text.target_vocabulary)
-        self._source_model = None if text.source_model is None else SentencePiece(text.source_model, beside=True)
-        self._target_model = self._source_model
+        self._source_model = self._target_model = None
+        if text.source_model is not None:
+            self._source_model = models.get(text.source_model) or SentencePiece(text.source_model, beside=True)
+            self._target_model = self._source_model
         if text.target_model is not None and text.target_model != text.source_model:
-            self._target_model = SentencePiece(text.target_model, beside=True)
+            self._target_model = models.get(text.target_model) or SentencePiece(text.target_model, beside=True)
         self.end_id = self._target_ids[text.eos_token]
         self.unk_id = self._target_ids[text.unk_token]
         self.implicit_tokens = int(text.add_source_bos) + int(text.add_source_eos)
