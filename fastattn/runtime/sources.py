@@ -66,7 +66,7 @@ def sources_digest(package: Path) -> str:
         total.update(name.encode() + b"\0" + contents)
     with contextlib.suppress(OSError):
         make_folder(memory.parent)
-        write_whole(memory, lambda stream: stream.write(f"{stamp} {total.hexdigest()}".encode()))
+        write_whole(memory, lambda stream: stream.writelines([f"{stamp} {total.hexdigest()}".encode()]))
     return total.hexdigest()
 
 
