@@ -34,6 +34,7 @@ class SentencePiece:
 
     def __init__(self, model: bytes, beside: bool = False):
         self._model = bytes(model)
+        self._seen: set[str] = set()  # some of its pieces
         self._loaded: Any = None  # the library's processor, or the error that there is instead
         self._thread: threading.Thread | None = None
         if beside:
@@ -109,9 +110,12 @@ class SentencePiece:
     def text(self, pieces: Iterable[str]) -> str:
         """The text of pieces: control pieces are dropped, byte pieces become characters."""
         pieces = list(pieces)
-        indices = self._processor.piece_to_id(pieces)
-        if self.unk_id in indices:
-            pieces = self._with_spaces(pieces, indices)
+        if not self._seen.issuperset(pieces):
+            indices = self._processor.piece_to_id(pieces)
+            if self.unk_id in indices:
+                pieces = self._with_spaces(pieces, indices)
+            else:
+                self._seen.update(pieces)
         try:
             text: str = self._processor.decode(pieces)
         except _FAULTS as error:
