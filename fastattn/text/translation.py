@@ -163,7 +163,8 @@ class TranslationTokenizer:
 
     def target_surfaces(self, ids: Sequence[int] | np.ndarray) -> list[str]:
         """The tokens of the target vocabulary."""
-        return [self.text.target_vocabulary[index] for index in ids]
+        vocabulary = self.text.target_vocabulary
+        return [vocabulary[index] for index in (ids.tolist() if isinstance(ids, np.ndarray) else ids)]
 
     def is_empty(self, tokens: Sequence[str]) -> bool:
         """Whether the source has no tokens but special ones (CTranslate2's rule)."""
