@@ -21,6 +21,7 @@ ANYBODY = {
     "worker_threads",
     "printable",
     "caller_warnings",
+    "records",
     "_version",
 }
 ABOVE_ALL = {
@@ -96,6 +97,7 @@ TABLE = {
     "cache_folder": set(),
     "atomic_files": set(),
     "lazy": set(),
+    "records": set(),
     "worker_threads": set(),
     "scheduling": set(),
     "caller_warnings": set(),
