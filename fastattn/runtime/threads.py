@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numba
 
+from fastattn.cpus import default_threads
 from fastattn.environment import THREADING
 from fastattn.errors import InputError, check_count
 
@@ -20,8 +21,8 @@ _state = _State()
 
 
 def thread_limit() -> int:
-    """How many threads this process may use: NUMBA_NUM_THREADS, by default the CPUs that it may run on."""
-    return numba.config.NUMBA_NUM_THREADS
+    """How many threads this process may use; with Numba's threads at most as many as Numba started with."""
+    return min(default_threads(), numba.config.NUMBA_NUM_THREADS) if setting.by_numba else default_threads()
 
 
 class NumbaTeam:
@@ -88,9 +89,9 @@ def set_threading(name: str) -> None:
 def use_threads(count: int) -> Iterator[None]:
     """Kernels that this Python thread calls inside use ``count`` threads; InputError for less than one.
 
-    More than the limit, NUMBA_NUM_THREADS or the CPUs of the process, count as that many. Translator and Encoder have
-    a number of their own, ``threads``. Any number of Python threads may compute at once: of the pool one has the help
-    of others, the rest work alone. With Numba's threads this is ``numba.set_num_threads``.
+    More than the limit, NUMBA_NUM_THREADS or the CPUs that the process may use, count as that many. Translator and
+    Encoder have a number of their own, ``threads``. Any number of Python threads may compute at once: of the pool one
+    has the help of others, the rest work alone. With Numba's threads this is ``numba.set_num_threads``.
     """
     count = min(check_count("threads", count), thread_limit())
     before = _state.threads
