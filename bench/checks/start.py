@@ -93,8 +93,8 @@ def light(data: Data) -> tuple[bool, str]:
     command = command_of("en-pt", line)
     with translate_locally() as (peer, scratch):
         theirs = peer.command("en-pt", write_lines(scratch / "line", [line]), scratch / "out", max(THREADS))
-        peaks = peak_of_command([sys.executable, *command]), peak_of_command(*theirs)
         _beside(findings, command, lambda: _run(*theirs), PEER)
+        peaks = peak_of_command([sys.executable, *command]), peak_of_command(*theirs)
     findings.at_most("peak", peaks[0] / 1e6, "MB", LIGHT_MB, f"{PEER} {peaks[1] / 1e6:.0f} MB")
     return findings.verdict
 
@@ -103,10 +103,11 @@ def light(data: Data) -> tuple[bool, str]:
 ENCODE = """
 import sys
 import ctranslate2, numpy, tokenizers
-model, tokenizer, text = sys.argv[1:]
-encoder = ctranslate2.Encoder(model, compute_type="float32")
-ids = tokenizers.Tokenizer.from_file(tokenizer).encode(text).ids
-vector = numpy.asarray(encoder.forward_batch([ids]).last_hidden_state)[0].mean(0)
+model, file, text = sys.argv[1:]
+encoder, tokenizer = ctranslate2.Encoder(model, compute_type="float32"), tokenizers.Tokenizer.from_file(file)
+tokenizer.no_padding()
+rows = encoder.forward_batch([tokenizer.encode(text).ids]).last_hidden_state
+vector = numpy.asarray(rows)[0].mean(0)
 print(*vector / numpy.linalg.norm(vector))
 """
 
