@@ -245,16 +245,16 @@ from fastattn.cpus import Cpus, Quota
 os.sched_getaffinity = lambda process: {0, 1, 2, 3}
 fastattn.cpus.usable_cpus = lambda: Cpus(4, Quota(150_000, 100_000, Path("/sys/fs/cgroup/cpu.max")))
 import fastattn
-from fastattn import kernels
+from fastattn import operations
 from fastattn.cli.inspect import machine_facts
 
 facts = dict(machine_facts())
 limits = []
 for threading in ("pool", "numba"):
     fastattn.set_threading(threading)
-    limits.append(kernels.thread_limit())
+    limits.append(operations.thread_limit())
     with fastattn.use_threads(64):
-        limits.append(kernels.current_threads())
+        limits.append(operations.current_threads())
 json.dump([*limits, facts["quota"], facts["threads"]], sys.stdout)
 """
 

@@ -6,11 +6,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-import numba
-
 from fastattn.cpus import default_threads
 from fastattn.environment import THREADING
 from fastattn.errors import InputError, check_count
+
+
+class UnknownNumba(ImportError):
+    """Numba is not as fastattn knows it."""
 
 
 class _State(threading.local):
@@ -22,7 +24,7 @@ _state = _State()
 
 def thread_limit() -> int:
     """How many threads this process may use; with Numba's threads at most as many as Numba started with."""
-    return min(default_threads(), numba.config.NUMBA_NUM_THREADS) if setting.by_numba else default_threads()
+    return min(default_threads(), _most_of_numba()) if setting.by_numba else default_threads()
 
 
 class NumbaTeam:
@@ -37,6 +39,8 @@ class NumbaTeam:
 
         The workqueue ends the process when two Python threads enter it at once: there they do so one by one.
         """
+        import numba
+
         if self._concurrent:
             function(*arguments)
             return
@@ -46,6 +50,8 @@ class NumbaTeam:
 
 
 def _openmp_is_gone() -> bool:
+    import numba
+
     try:
         return sys.platform == "linux" and numba.threading_layer() == "omp"
     except ValueError:  # nothing was run in parallel yet
@@ -59,6 +65,10 @@ class _Setting:
         self.by_numba = os.environ.get("FASTATTN_THREADING") == "numba"
         self.forced = ""
         self.team = NumbaTeam()
+
+    def force(self, reason: str) -> None:
+        """From now on kernels can only be compiled, and shared among threads, by Numba itself."""
+        self.forced, self.by_numba = reason, True
 
     def after_fork(self) -> None:
         """In a forked child, use the pool: GNU's OpenMP would end the process at its first loop."""
@@ -95,16 +105,16 @@ def use_threads(count: int) -> Iterator[None]:
     """
     count = min(check_count("threads", count), thread_limit())
     before = _state.threads
-    masked = numba.get_num_threads() if setting.by_numba else 0
+    masked = _numba_threads() if setting.by_numba else 0
     _state.threads = count
     try:
         if masked:
-            numba.set_num_threads(count)
+            _set_numba_threads(count)
         yield
     finally:
         _state.threads = before
         if masked:
-            numba.set_num_threads(masked)
+            _set_numba_threads(masked)
 
 
 def current_threads() -> int:
@@ -112,4 +122,22 @@ def current_threads() -> int:
     count = _state.threads
     if count is not None:
         return count
-    return numba.get_num_threads() if setting.by_numba else thread_limit()
+    return _numba_threads() if setting.by_numba else thread_limit()
+
+
+def _most_of_numba() -> int:
+    from numba import config
+
+    return int(config.NUMBA_NUM_THREADS)
+
+
+def _numba_threads() -> int:
+    import numba  # only where its threads are asked for: a start need not wait for it
+
+    return numba.get_num_threads()
+
+
+def _set_numba_threads(count: int) -> None:
+    import numba
+
+    numba.set_num_threads(count)
