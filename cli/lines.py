@@ -6,7 +6,6 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import BinaryIO
 
 import click
@@ -14,6 +13,7 @@ import click
 from fastattn import files
 from fastattn.errors import FastattnError, InputError, LineError
 from fastattn.files import as_text, open_bytes, raw_lines
+from fastattn.records import dataclass
 
 
 @dataclass

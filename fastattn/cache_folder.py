@@ -11,10 +11,10 @@ import stat
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from fastattn.errors import InputError
+from fastattn.records import dataclass
 
 NOWHERE = Path(os.devnull) / "fastattn"
 A_DAY = 86_400  # seconds

@@ -51,7 +51,7 @@ def load(path: Path, precision: str, use: str, build: Callable[[Checkpoint, Load
     if statuses is None:
         build(_read(path), Loading())
         return
-    place = repr((os.path.abspath(path), precision, use)).encode("utf-8", "surrogatepass")
+    place = repr((os.path.abspath(path), precision, use, __file__)).encode("utf-8", "surrogatepass")
     file = cache_root() / "packed" / f"{hashlib.sha256(place).hexdigest()[:40]}-{VERSION}.kept"
     kept = _find(file, statuses)
     if kept is not None:
@@ -253,7 +253,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         found = super().find_class(module, name) if module.startswith("fastattn.") else None
-        if not hasattr(found, "__dataclass_fields__"):
+        if not (isinstance(found, type) and "__dataclass_fields__" in vars(found)):
             raise pickle.UnpicklingError(f"{module}.{name} is none of a checkpoint's classes")
         return found
 

@@ -1,6 +1,6 @@
 """A checkpoint's model, ready to compute: its operations, precision and threads chosen, its weights packed."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from fastattn.layers.parameters import Needed
 from fastattn.models.kinds import build_model
 from fastattn.ops import Ops
 from fastattn.precision import resolve_precision
+from fastattn.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

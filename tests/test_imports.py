@@ -17,10 +17,12 @@ ANYBODY = {
     "errors",
     "cache_folder",
     "atomic_files",
+    "cpus",
     "lazy",
     "worker_threads",
     "printable",
     "caller_warnings",
+    "records",
     "_version",
 }
 ABOVE_ALL = {
@@ -95,7 +97,9 @@ TABLE = {
     "printable": set(),
     "cache_folder": set(),
     "atomic_files": set(),
+    "cpus": set(),
     "lazy": set(),
+    "records": set(),
     "worker_threads": set(),
     "scheduling": set(),
     "caller_warnings": set(),

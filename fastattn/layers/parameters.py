@@ -1,7 +1,7 @@
 """A checkpoint's tensors, as layers ask for them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, partial
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from fastattn.ops import Ops, PackedLinear
 from fastattn.quantized import QuantizedTensor, Tensor
+from fastattn.records import dataclass
 from fastattn.rounding import quantize
 
 # Layers that an embedding may be tied to, in the model's precision where it is.

@@ -7,11 +7,11 @@ A new name is one more ``Entry`` in ``CATALOG``. Archives are found in the packa
 import hashlib
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from fastattn.cache_folder import cache_root
 from fastattn.errors import CheckpointError, InputError
+from fastattn.records import dataclass
 
 
 @dataclass(frozen=True)
