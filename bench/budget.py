@@ -47,7 +47,7 @@ LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {
 REST = "the rest"
 # Group of modules -> beginnings of their names.
 GROUPS = {
-    "numba": ("numba", "llvmlite"),
+    "llvmlite, numba": ("llvmlite", "numba"),
     "numpy": ("numpy",),
     "sentencepiece": ("sentencepiece",),
     "click, yaml": ("click", "yaml"),
