@@ -7,7 +7,7 @@ which saves half of their instructions).
 import numpy as np
 
 from fastattn.edits import Edits
-from fastattn.kernels.matmul import GROUP
+from fastattn.kernels.multiply import GROUP
 from fastattn.kernels.packing import NR
 from fastattn.runtime.jit import inner
 from fastattn.simd.target import LANES

@@ -28,7 +28,7 @@ from fastattn.kernels.logits import (
     prepared,
     scan_row,
 )
-from fastattn.kernels.matmul import skip_columns
+from fastattn.kernels.multiply import skip_columns
 from fastattn.kernels.packing import PackedLinear
 from fastattn.kernels.staging import rows_from, scratch_bytes, stage_rows
 from fastattn.quantized import QuantizedTensor, Tensor

@@ -5,6 +5,7 @@ transposed from there, so that a quantized weight never exists as float32 anywhe
 precisions a step's values of one column lie side by side, as the dot product of fastattn.simd.arithmetic reads them.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +16,7 @@ from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import bfloat16_bits, quantize
 from fastattn.runtime.jit import kernel
 from fastattn.runtime.parts import make_scratch_parts, take_part
+from fastattn.simd import amx
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES, TARGET
@@ -28,7 +30,8 @@ class PackedLinear:
     """Weights and bias of a linear layer in the product's layout.
 
     panels_PSN   [panels, steps, group * NR] of float32, uint16 (the bits of bfloat16) or int8: a step takes ``group``
-                 values of the inner dimension, a column's side by side; zeros beyond ``outputs`` and ``inputs``.
+                 values of the inner dimension, a column's side by side; zeros beyond ``outputs`` and ``inputs``. See
+                 packed_steps.
     bias         float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
     factors      int8 only: float32 [panels * NR], the scale of a column's integers.
     corrections  int8 only: int32 [panels * NR], minus the offset of staged rows times a column's sum.
@@ -84,16 +87,24 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
 def packed_layout(precision: str) -> str:
     """The name of ``pack_linear``'s layout on this CPU in this precision."""
     arithmetic = arithmetic_for(precision)
-    return f"{precision}-{NR}-{arithmetic.group}-{arithmetic.offset}"
+    blocks = f"-{amx.STEPS}" if precision in TARGET.tiles else ""
+    return f"{precision}-{NR}-{arithmetic.group}-{arithmetic.offset}{blocks}"
+
+
+def packed_steps(inputs: int, precision: str) -> int:
+    """Steps of a panel: of whole blocks where tile registers multiply."""
+    steps = -(-inputs // arithmetic_for(precision).group)
+    return -(-steps // amx.STEPS) * amx.STEPS if precision in TARGET.tiles else steps
 
 
 def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
     """The shapes of a PackedLinear's arrays; ``balanced``: with input factors."""
     group, panels = arithmetic_for(precision).group, -(-outputs // NR)
+    steps = packed_steps(inputs, precision)
     columns = (panels * NR,)
     int8_columns = columns if precision == "int8" else (0,)
     return {
-        "panels_PSN": (panels, -(-inputs // group), group * NR),
+        "panels_PSN": (panels, steps, group * NR),
         "bias": columns,
         "factors": int8_columns,
         "corrections": int8_columns,
@@ -125,13 +136,13 @@ def _pack_float32(weight_FD: Tensor, panels: int) -> tuple:
 
 
 def _pack_bfloat16(weight_FD: Tensor, panels: int) -> tuple:
-    return _interleaved(bfloat16_bits(_float32(weight_FD)), panels, arithmetic_for("bfloat16").group)[:1]
+    return _interleaved(bfloat16_bits(_float32(weight_FD)), panels, "bfloat16")[:1]
 
 
 def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
     arithmetic = arithmetic_for("int8")
     quantized = weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(weight_FD, "a linear layer")
-    panels_PSN, sums = _interleaved(quantized.values_FD, panels, arithmetic.group)
+    panels_PSN, sums = _interleaved(quantized.values_FD, panels, "int8")
     factors = np.zeros(panels * NR, np.float32)
     factors[: len(quantized.multipliers_F)] = quantized.multipliers_F
     input_scale = np.array([quantized.input_scale or 0], np.float32)
@@ -145,11 +156,22 @@ def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
 _PACK = {"float32": _pack_float32, "bfloat16": _pack_bfloat16, "int8": _pack_int8}
 
 
-def _interleaved(values_FD: np.ndarray, panels: int, group: int) -> tuple[np.ndarray, np.ndarray]:
-    panels_PSN = np.empty((panels, -(-values_FD.shape[1] // group), group * NR), values_FD.dtype)
+def _interleaved(values_FD: np.ndarray, panels: int, precision: str) -> tuple[np.ndarray, np.ndarray]:
+    group, steps = arithmetic_for(precision).group, packed_steps(values_FD.shape[1], precision)
+    panels_PSN = _empty_panels((panels, steps, group * NR), values_FD.dtype)
     sums = np.zeros(panels * NR, np.int32)
     _interleave(values_FD, group, panels_PSN, sums)
     return panels_PSN, sums
+
+
+def _empty_panels(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Not cleared, on whole cache lines where tile registers read it: each of their rows is then one."""
+    if not TARGET.tiles:
+        return np.empty(shape, dtype)
+    size = math.prod(shape) * dtype.itemsize
+    room = np.empty(size + amx.BYTES - 1, np.uint8)
+    first = -room.ctypes.data % amx.BYTES
+    return room[first : first + size].view(dtype).reshape(shape)
 
 
 @kernel

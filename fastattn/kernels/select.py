@@ -24,7 +24,8 @@ from fastattn.kernels.logits import (
     scan_row,
     worst,
 )
-from fastattn.kernels.matmul import GROUP, MR, affine_at, multiply_tile, skip_columns, step_ahead
+from fastattn.kernels.matmul import affine_at
+from fastattn.kernels.multiply import GROUP, MOST_ROWS, begin_task, end_task, multiply_tile, skip_columns, step_ahead
 from fastattn.kernels.packing import NR, PackedLinear
 from fastattn.kernels.staging import rows_from, scratch_bytes, stage_rows
 from fastattn.runtime.jit import inner, kernel
@@ -38,7 +39,7 @@ ROW_BLOCK = 128
 # Panels with their own sum of exponentials: 1,024 columns or a little more, so that the order of all sums is the same
 # for any number of threads.
 SEGMENT = max(1, 1024 // CHUNK) * GROUP
-logits_scratch, zeros_scratch = make_scratch(max(MR, 2) * CHUNK * 4), make_scratch(CHUNK * 4)
+logits_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2) * CHUNK * 4), make_scratch(CHUNK * 4)
 state_scratch = make_scratch(ROW_BLOCK * STATE)
 
 
@@ -83,7 +84,7 @@ def take_group(weights, rows, count, first, affine, edits, lists, places, summed
     start, columns, r = first * NR, panels * NR, 0
     # the group of panels goes through one tile where the rows are few, else panel by panel
     group = (first, panels, GROUP if count < 4 and panels == GROUP else 1)
-    ahead, step = address(weights) + (first + panels) * distance, step_ahead(distance, steps, count)
+    ahead, step = address(weights) + (first + panels) * distance, step_ahead(weights, count)
     while r < count:
         took = multiply_group(weights, rows_from(rows, r), count - r, group, affine, (ahead, step), (tile, zeros))
         for i in range(r, r + took):
@@ -114,6 +115,7 @@ def _project(x_RD, panels_PSN, affine, edits, sums, lists, summed, scratch_PB):
             chunk, first = task % chunks, task // chunks * ROW_BLOCK
             count, x, places = min(R - first, ROW_BLOCK), address(x_RD) + first * D * 4, (first, chunk * R + first)
             rows = stage_rows(panels_PSN, affine[3:], x, count, D, staged, min(R, ROW_BLOCK))
+            begin_task(panels_PSN, count)
             for segment in range(chunk * S // chunks, (chunk + 1) * S // chunks):
                 for i in range(count):
                     clear_state(memory[2] + i * STATE)
@@ -122,6 +124,7 @@ def _project(x_RD, panels_PSN, affine, edits, sums, lists, summed, scratch_PB):
                 for i in range(count):
                     row = first + i
                     peaks_SR[segment, row], sums_SR[segment, row] = fold_state(memory[2] + i * STATE)
+            end_task(panels_PSN, count)
 
 
 @kernel

@@ -9,8 +9,9 @@ hold the correction.
 import numpy as np
 
 from fastattn.runtime.jit import inner, inner_by_type
+from fastattn.simd import amx
 from fastattn.simd.narrow import BFLOAT16_BYTES, INT8_BYTES, store_bfloat16, store_int8
-from fastattn.simd.target import LANES
+from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import PRECISIONS
 from fastattn.simd.vector import (
     absolute,
@@ -94,13 +95,41 @@ def round_row(x, width, staged):
         store_bfloat16(load_first(x + whole * 4, width - whole, zero), staged + whole * BFLOAT16_BYTES)
 
 
-_STAGED_BYTES = {"f": 0, "H": BFLOAT16_BYTES, "b": INT8_BYTES}  # of one value, by the type of the panels
+def _block(precision: str, size: int) -> int:
+    """A staged row's bytes are a multiple of this: whole vectors, or whole rows of a tile register."""
+    return amx.BYTES if precision in TARGET.tiles else LANES * size
+
+
+INT8_BLOCK, BFLOAT16_BLOCK = _block("int8", INT8_BYTES), _block("bfloat16", BFLOAT16_BYTES)
+_FORMS = {"H": (BFLOAT16_BYTES, BFLOAT16_BLOCK), "b": (INT8_BYTES, INT8_BLOCK)}  # by the type of the panels
+# A tile register reads as many rows as it has, and is loaded in half the time where each lies on one cache line.
+WHOLE_ROWS, START = (amx.ROWS, amx.BYTES) if TARGET.tiles else (1, 1)
 
 
 def scratch_bytes(weights: np.ndarray, width: int, rows: int) -> int:
     """Bytes for ``rows`` rows of that width and their factors, staged for weights of that type."""
-    size = _STAGED_BYTES[weights.dtype.char]
-    return rows * (-(-width // LANES) * LANES * size + 4) if size else 0
+    if weights.dtype.char not in _FORMS:
+        return 0
+    size, block = _FORMS[weights.dtype.char]
+    room = -(-rows // WHOLE_ROWS) * WHOLE_ROWS
+    return room * (-(-width * size // block) * block + 4) + START - 1
+
+
+@inner
+def clear_rest(width, staged, row):
+    """Zeros behind a staged row of bfloat16, whose whole vectors may be less than ``row`` bytes.
+
+    What was there may be no number, nor would its product with the panel's zeros be one.
+    """
+    if BFLOAT16_BLOCK > LANES * BFLOAT16_BYTES:
+        for at in range(whole_blocks(width, LANES) * BFLOAT16_BYTES, row, LANES * BFLOAT16_BYTES):
+            store_bfloat16(splat(np.float32(0)), staged + at)
+
+
+@inner
+def whole_blocks(size, block):
+    """The least multiple of ``block`` that is not less than ``size``."""
+    return (size + block - 1) // block * block
 
 
 @inner
@@ -126,17 +155,18 @@ def _stage_rows(weights, staging, x, count, width, scratch, room):
         return x, width * 4, scratch
 
     def bfloat16(weights, staging, x, count, width, scratch, room):
-        row = (width + LANES - 1) // LANES * LANES * BFLOAT16_BYTES
+        row, first = whole_blocks(width * BFLOAT16_BYTES, BFLOAT16_BLOCK), whole_blocks(scratch, START)
         for r in range(count):
-            round_row(x + r * width * 4, width, scratch + r * row)
-        return scratch, row, scratch
+            round_row(x + r * width * 4, width, first + r * row)
+            clear_rest(width, first + r * row, row)
+        return first, row, first
 
     def int8(weights, staging, x, count, width, scratch, room):
         input_scale, input_factors = staging
-        row, scale = (width + LANES - 1) // LANES * LANES * INT8_BYTES, input_scale[0]
-        factors = scratch + room * row
+        row, first, scale = whole_blocks(width * INT8_BYTES, INT8_BLOCK), whole_blocks(scratch, START), input_scale[0]
+        factors = first + whole_blocks(room, WHOLE_ROWS) * row
         for r in range(count):
-            source, target = x + r * width * 4, scratch + r * row
+            source, target = x + r * width * 4, first + r * row
             if scale > 0:
                 factor = quantize_row_by(scale, source, width, target)
             elif input_factors.size > 0:
@@ -144,6 +174,6 @@ def _stage_rows(weights, staging, x, count, width, scratch, room):
             else:
                 factor = quantize_row(source, None, width, target)
             store_scalar(factor, factors + r * 4)
-        return scratch, row, factors
+        return first, row, factors
 
     return {"float32": as_it_is, "bfloat16": bfloat16, "int8": int8}[PRECISIONS[weights.dtype]]
