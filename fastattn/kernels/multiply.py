@@ -5,19 +5,14 @@ on how many rows there are. Sums of int8 are exact whoever computes them, so the
 longer for one row than it needs.
 """
 
-from fastattn.kernels.packing import NR
+from fastattn.kernels.constants import GROUP, MR, NR
 from fastattn.runtime.jit import inner, inner_by_type
-from fastattn.simd.amx import ROWS as REGISTER_ROWS
 from fastattn.simd.amx_tile import MOST_ROWS as AMX_ROWS
 from fastattn.simd.amx_tile import configure_tiles, make_amx_linear_tile, release_tiles
+from fastattn.simd.constants import LINE, TILE_ROWS
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import PRECISIONS, make_linear_tile
-from fastattn.simd.vector import LINE
 
-MR = TARGET.rows
-# One or two rows leave most accumulators idle, so they take several panels at once: the sums are then independent
-# enough to hide the latency of the multiply-add, and memory sees more than one stream.
-GROUP = 4
 MOST_ROWS = AMX_ROWS if TARGET.tiles else MR  # that one tile takes
 # In int8 a row by vectors takes 24 cycles for 16 steps of a panel at best, a register of rows 48, however many it has.
 LEAST_AMX_ROWS = 8
@@ -52,7 +47,7 @@ def _begin_task(weights, rows):
 
     def configure(weights, rows):
         if rows >= least:
-            configure_tiles(min(rows, REGISTER_ROWS))
+            configure_tiles(min(rows, TILE_ROWS))
 
     return configure if _has_tiles(weights) else lambda weights, rows: None
 
@@ -89,7 +84,7 @@ def _step_ahead(weights, rows):
 
     def by_tiles(weights, rows):
         tiles = (rows + AMX_ROWS - 1) // AMX_ROWS
-        return weights.strides[0] // (weights.shape[1] * tiles) if rows > REGISTER_ROWS else 0
+        return weights.strides[0] // (weights.shape[1] * tiles) if rows > TILE_ROWS else 0
 
     return by_tiles if _has_tiles(weights) else by_vectors
 

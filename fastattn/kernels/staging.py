@@ -9,9 +9,10 @@ hold the correction.
 import numpy as np
 
 from fastattn.runtime.jit import inner, inner_by_type
-from fastattn.simd import amx
+from fastattn.simd.constants import STAGED_ROWS, STAGED_START
+from fastattn.simd.formats import staged_block
 from fastattn.simd.narrow import BFLOAT16_BYTES, INT8_BYTES, store_bfloat16, store_int8
-from fastattn.simd.target import LANES, TARGET
+from fastattn.simd.target import LANES
 from fastattn.simd.tile import PRECISIONS
 from fastattn.simd.vector import (
     absolute,
@@ -95,24 +96,7 @@ def round_row(x, width, staged):
         store_bfloat16(load_first(x + whole * 4, width - whole, zero), staged + whole * BFLOAT16_BYTES)
 
 
-def _block(precision: str, size: int) -> int:
-    """A staged row's bytes are a multiple of this: whole vectors, or whole rows of a tile register."""
-    return amx.BYTES if precision in TARGET.tiles else LANES * size
-
-
-INT8_BLOCK, BFLOAT16_BLOCK = _block("int8", INT8_BYTES), _block("bfloat16", BFLOAT16_BYTES)
-_FORMS = {"H": (BFLOAT16_BYTES, BFLOAT16_BLOCK), "b": (INT8_BYTES, INT8_BLOCK)}  # by the type of the panels
-# A tile register reads as many rows as it has, and is loaded in half the time where each lies on one cache line.
-WHOLE_ROWS, START = (amx.ROWS, amx.BYTES) if TARGET.tiles else (1, 1)
-
-
-def scratch_bytes(weights: np.ndarray, width: int, rows: int) -> int:
-    """Bytes for ``rows`` rows of that width and their factors, staged for weights of that type."""
-    if weights.dtype.char not in _FORMS:
-        return 0
-    size, block = _FORMS[weights.dtype.char]
-    room = -(-rows // WHOLE_ROWS) * WHOLE_ROWS
-    return room * (-(-width * size // block) * block + 4) + START - 1
+INT8_BLOCK, BFLOAT16_BLOCK = staged_block("int8"), staged_block("bfloat16")
 
 
 @inner
@@ -155,7 +139,7 @@ def _stage_rows(weights, staging, x, count, width, scratch, room):
         return x, width * 4, scratch
 
     def bfloat16(weights, staging, x, count, width, scratch, room):
-        row, first = whole_blocks(width * BFLOAT16_BYTES, BFLOAT16_BLOCK), whole_blocks(scratch, START)
+        row, first = whole_blocks(width * BFLOAT16_BYTES, BFLOAT16_BLOCK), whole_blocks(scratch, STAGED_START)
         for r in range(count):
             round_row(x + r * width * 4, width, first + r * row)
             clear_rest(width, first + r * row, row)
@@ -163,8 +147,12 @@ def _stage_rows(weights, staging, x, count, width, scratch, room):
 
     def int8(weights, staging, x, count, width, scratch, room):
         input_scale, input_factors = staging
-        row, first, scale = whole_blocks(width * INT8_BYTES, INT8_BLOCK), whole_blocks(scratch, START), input_scale[0]
-        factors = first + whole_blocks(room, WHOLE_ROWS) * row
+        row, first, scale = (
+            whole_blocks(width * INT8_BYTES, INT8_BLOCK),
+            whole_blocks(scratch, STAGED_START),
+            input_scale[0],
+        )
+        factors = first + whole_blocks(room, STAGED_ROWS) * row
         for r in range(count):
             source, target = x + r * width * 4, first + r * row
             if scale > 0:

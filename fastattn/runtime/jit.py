@@ -23,6 +23,7 @@ from numba.extending import overload
 from fastattn.cache_folder import cache_root, mark_used
 from fastattn.caller_warnings import warn
 from fastattn.lazy import lazy
+from fastattn.runtime.compiling import cache_faults, tell_of_compiling
 from fastattn.runtime.loop import check_loop
 from fastattn.runtime.pool import FLAGS, Pool, launch, serve
 from fastattn.runtime.sources import sources_digest
@@ -45,8 +46,6 @@ _ONLY_PRANGE = {
         False,
     ),
 }
-_compile_listeners: list[Callable[[str], None]] = []
-_cache_faults: list[OSError] = []
 _ended_by = 0  # the thread in which the process ends, once it does
 
 
@@ -125,31 +124,17 @@ def inner_by_type(stub: Callable) -> Callable:
     return overload(stub, jit_options=FLAGS if internals is None else internals.HELPER)
 
 
-def on_compile(listener: Callable[[str], None]) -> None:
-    """Call ``listener(name)`` before every kernel that is compiled from scratch, not when it is loaded."""
-    _compile_listeners.append(listener)
-
-
-def cache_fault() -> str:
-    """Why this process could not store compiled code, as a message for the user; "" if it could."""
-    if not _cache_faults:
-        return ""
-    reason = _cache_faults[0].strerror or _cache_faults[0]
-    return f"cannot keep kernels in the cache {cache_root()}: {reason}; FASTATTN_CACHE names another folder"
-
-
 def _keep_code(compiled: Any, function: Callable, form: str) -> None:
     """In the cache, whose folder is named after the sources of this package: no other's function is kept."""
     if function.__module__.startswith("fastattn."):
-        internals.keep_code(compiled, CodeCache(function, form, _folder, _tell_of_compiling, _cache_faults.append))
+        internals.keep_code(compiled, CodeCache(function, form, _folder, _tell_of_compiling, cache_faults.append))
 
 
 def _tell_of_compiling(name: str) -> None:
     if _ended_by not in (0, threading.get_ident()):
         internals.global_compiler_lock.release()  # which whoever is quicker would have, kernel after kernel
         threading.Event().wait()
-    for listener in _compile_listeners:
-        listener(name)
+    tell_of_compiling(name)
 
 
 @functools.cache

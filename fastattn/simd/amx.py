@@ -9,11 +9,9 @@ Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: LDTILECF
 
 from llvmlite import ir
 
+from fastattn.simd.constants import TILE_BYTES, TILE_ROWS
 from fastattn.simd.emit import I64, Emitter
 
-ROWS = 16  # of a register at most
-BYTES = 64  # of a row of a register
-STEPS = 16  # of a product
 SUMS, REST = 4, 5  # the first registers after those of sums, and after those whose rows are A's
 
 # What test code replaces to run tiles where there are none.
@@ -34,14 +32,14 @@ def _emit(emitter: Emitter, instruction: str, *arguments) -> None:
 
 
 def configure(emitter: Emitter, rows) -> None:
-    """Give the registers up to REST ``rows`` rows (i64, 1 to ROWS), the others ROWS, all of BYTES bytes."""
+    """Give the registers before REST ``rows`` rows (i64), 1 to TILE_ROWS, and the others TILE_ROWS."""
     builder = emitter.builder
     with builder.goto_entry_block():
         place = builder.alloca(ir.ArrayType(I64, 8))
     place.align = 8
-    same, rest = sum(1 << 8 * n for n in range(REST)), sum(ROWS << 8 * n for n in range(REST, 8))
+    same, rest = sum(1 << 8 * n for n in range(REST)), sum(TILE_ROWS << 8 * n for n in range(REST, 8))
     by_register = builder.or_(builder.mul(rows, I64(same)), I64(rest))
-    wide = I64(sum(BYTES << 16 * n for n in range(4)))
+    wide = I64(sum(TILE_BYTES << 16 * n for n in range(4)))
     # byte 0: the palette; from 16 on 16 bits a register, the bytes of a row; from 48 on 8 bits each, the rows
     for n, word in enumerate([I64(1), I64(0), wide, wide, I64(0), I64(0), by_register, I64(0)]):
         builder.store(word, builder.gep(place, [I64(0), I64(n)]))

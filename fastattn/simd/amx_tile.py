@@ -16,12 +16,13 @@ from numba.extending import intrinsic
 
 from fastattn.simd import amx
 from fastattn.simd.arithmetic import Arithmetic, arithmetic_for
+from fastattn.simd.constants import LINE, TILE_BYTES, TILE_ROWS, TILE_STEPS
 from fastattn.simd.emit import I64, Emitter, nested
 from fastattn.simd.target import TARGET, Target
 from fastattn.simd.tile import LINEAR_TILE, PRECISIONS, add_affine, addresses
-from fastattn.simd.vector import LINE, make_intrinsic
+from fastattn.simd.vector import make_intrinsic
 
-MOST_ROWS = 2 * amx.ROWS
+MOST_ROWS = 2 * TILE_ROWS
 
 
 def prefetch_lines(emitter: Emitter, address, size) -> None:
@@ -46,12 +47,12 @@ def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int
         amx.zero(emitter, n)
 
     def multiply(block, _):
-        at, below = builder.mul(block, I64(amx.BYTES)), builder.mul(block, builder.mul(b_step, I64(amx.STEPS)))
+        at, below = builder.mul(block, I64(TILE_BYTES)), builder.mul(block, builder.mul(b_step, I64(TILE_STEPS)))
         for i in range(rows):
-            first = builder.mul(a_row, I64(i * amx.ROWS))
+            first = builder.mul(a_row, I64(i * TILE_ROWS))
             amx.load(emitter, amx.SUMS + i, builder.add(builder.add(a, first), at), a_row)
         for j, column in enumerate(columns):
-            place = builder.add(builder.add(b, I64(column * amx.BYTES)), below)
+            place = builder.add(builder.add(b, I64(column * TILE_BYTES)), below)
             amx.load(emitter, amx.SUMS + rows + j, place, b_step)
         for n, (i, j) in enumerate(pairs):
             amx.multiply(emitter, precision, n, amx.SUMS + i, amx.SUMS + rows + j)
@@ -61,7 +62,7 @@ def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int
 
     emitter.loop(blocks, 1, [], multiply)
     for n, (i, j) in enumerate(pairs):
-        skip = builder.add(builder.mul(sums[1], I64(i * amx.ROWS)), I64(columns[j] * amx.BYTES))
+        skip = builder.add(builder.mul(sums[1], I64(i * TILE_ROWS)), I64(columns[j] * TILE_BYTES))
         amx.store(emitter, n, builder.add(sums[0], skip), sums[1])
 
 
@@ -70,13 +71,13 @@ def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int,
     builder, precision = emitter.builder, "int8" if arithmetic.integer else "bfloat16"
     (a, a_row, row_factor), (b, _, ahead, ahead_step), steps, out, affine, residual = arguments
     with builder.goto_entry_block():
-        scratch = builder.alloca(ir.ArrayType(ir.IntType(8), MOST_ROWS * vectors * amx.BYTES))
+        scratch = builder.alloca(ir.ArrayType(ir.IntType(8), MOST_ROWS * vectors * TILE_BYTES))
     scratch.align = LINE
-    sums = builder.ptrtoint(scratch, I64), I64(vectors * amx.BYTES)
+    sums = builder.ptrtoint(scratch, I64), I64(vectors * TILE_BYTES)
     operands = a, a_row, b, I64(emitter.target.columns * arithmetic.group * arithmetic.b_bytes)
-    blocks, asked = builder.lshr(steps, I64(4)), (ahead, builder.mul(ahead_step, I64(amx.STEPS)))
+    blocks, asked = builder.udiv(steps, I64(TILE_STEPS)), (ahead, builder.mul(ahead_step, I64(TILE_STEPS)))
     columns = list(range(vectors))
-    with builder.if_else(builder.icmp_signed(">", left, I64(amx.ROWS))) as (many, few):
+    with builder.if_else(builder.icmp_signed(">", left, I64(TILE_ROWS))) as (many, few):
         with many:
             emit_products(emitter, precision, 2, columns[:2], operands, blocks, sums, asked)
             if vectors > 2:
@@ -91,7 +92,7 @@ def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int,
 def _make_row(emitter: Emitter, arithmetic: Arithmetic, vectors: int, sums, row_factor, out, affine, residual):
     """Make the body of the loop over rows, which makes outputs of their sums."""
     builder = emitter.builder
-    columns = [I64(n * amx.BYTES) for n in range(vectors)]
+    columns = [I64(n * TILE_BYTES) for n in range(vectors)]
 
     def line(address, load=emitter.load):
         return [load(builder.add(address, column)) for column in columns]
@@ -119,7 +120,7 @@ def make_amx_linear_tile(vectors: int = TARGET.vectors):
     """The intrinsic ``tile(panels, left, rows_at, panel, steps, out, affine, residual)``.
 
     left      rows that there are; the first 32 at most are taken.
-    steps     of the inner dimension, whole blocks of STEPS.
+    steps     of the inner dimension, whole blocks of TILE_STEPS.
     The others are make_linear_tile's; the registers have been configured for the task's rows, 16 at most. Staged rows
     are of whole blocks; rows that fill a register of the configured height can be read.
     """

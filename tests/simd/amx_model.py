@@ -14,10 +14,13 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from fastattn.simd import amx, target
-from tests.simd.amx_sums import block_sums, widened
+from fastattn.simd import target
 
 assert target.TARGET.name == "avx512", "tiles stand beside AVX-512"
+target.TARGET = replace(target.TARGET, int8="vnni", bfloat16="tiles", tiles=("int8", "bfloat16"))
+
+from fastattn.simd import amx  # noqa: E402  who imports more would have the target as it was
+from tests.simd.amx_sums import block_sums, widened  # noqa: E402
 
 
 class Registers:
@@ -119,7 +122,6 @@ def _install() -> None:
         address = ctypes.cast(function, ctypes.c_void_p).value
         assert address is not None
         llvm.add_symbol(symbol, address)
-    target.TARGET = replace(target.TARGET, int8="vnni", bfloat16="tiles", tiles=("int8", "bfloat16"))
 
 
 _install()

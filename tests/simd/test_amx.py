@@ -69,9 +69,9 @@ def test_linux_is_asked_once_and_its_refusal_is_told(asked, fault, words):
 
 def test_nobody_is_asked_where_tiles_are_switched_off_or_not_compiled_for(asked, monkeypatch):
     requests = asked(0)
-    monkeypatch.setattr(target.config, "CPU_FEATURES", "+avx512f,+avx512vl")
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", "+avx512f,+avx512vl")
     assert target.compiled_features() == {"avx512f", "avx512vl"} and not requests
-    monkeypatch.setattr(target.config, "CPU_FEATURES", "+avx512f,+amx-tile,+amx-int8")
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", "+avx512f,+amx-tile,+amx-int8")
     monkeypatch.setenv("FASTATTN_AMX", "0")
     assert target.compiled_features() == {"avx512f"} and not requests
     assert "FASTATTN_AMX" in amx_permission.refusal()
@@ -80,7 +80,7 @@ def test_nobody_is_asked_where_tiles_are_switched_off_or_not_compiled_for(asked,
 @pytest.mark.parametrize("refused", [True, False])
 def test_a_refusal_leaves_what_the_cpu_does_without(asked, monkeypatch, refused):
     asked(errno.ENOSPC if refused else 0)
-    monkeypatch.setattr(target.config, "CPU_FEATURES", ",".join(f"+{name}" for name in BASE | TILES))
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", ",".join(f"+{name}" for name in BASE | TILES))
     assert target.compiled_features() == (BASE if refused else BASE | TILES)
 
 

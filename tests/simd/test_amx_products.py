@@ -3,18 +3,17 @@
 import numpy as np
 import pytest
 
-from fastattn import kernels
-from fastattn.kernels.matmul import ROW_BLOCK
-from fastattn.kernels.multiply import GROUP, LEAST_AMX_ROWS
-from fastattn.kernels.packing import NR
+from fastattn import operations
+from fastattn.kernels.constants import GROUP, NR
+from fastattn.kernels.multiply import LEAST_AMX_ROWS
+from fastattn.operations.matmul import ROW_BLOCK
 from fastattn.quantized import QuantizedTensor
 from fastattn.rounding import bfloat16_bits
-from fastattn.simd import amx_permission
-from fastattn.simd.target import TARGET
+from fastattn.simd.target import TARGET, tiles_refusal
 from tests.simd.amx_sums import block_sums, widened
 
 pytestmark = pytest.mark.skipif(
-    not TARGET.tiles, reason=f"no tile registers: {amx_permission.refusal() or 'not compiled for AMX'}"
+    not TARGET.tiles, reason=f"no tile registers: {tiles_refusal() or 'not compiled for AMX'}"
 )
 # Around the rows and columns of registers, tiles, panels and tasks, and the steps of a block.
 SHAPES = [
@@ -48,12 +47,12 @@ def sums_of_bfloat16(x_ND, weight_FD):
 def test_sums_of_bfloat16_have_the_order_of_the_instruction(shape, threads):
     rows, outputs, inputs = shape
     x, weight, bias, residual = drawn((rows, inputs), (outputs, inputs), (outputs,), (rows, outputs))
-    packed = kernels.pack_linear(weight, bias, "bfloat16")
+    packed = operations.pack_linear(weight, bias, "bfloat16")
     expected = sums_of_bfloat16(x, weight) + bias
-    with kernels.use_threads(threads):
-        np.testing.assert_array_equal(kernels.linear(x, packed), expected)
-        np.testing.assert_array_equal(kernels.linear(x, packed, "none", residual), expected + residual)
-        found = kernels.linear(x, packed, "relu", residual, residual)
+    with operations.use_threads(threads):
+        np.testing.assert_array_equal(operations.linear(x, packed), expected)
+        np.testing.assert_array_equal(operations.linear(x, packed, "none", residual), expected + residual)
+        found = operations.linear(x, packed, "relu", residual, residual)
     np.testing.assert_array_equal(found, np.maximum(expected, 0) * residual + residual)
 
 
@@ -61,7 +60,7 @@ def test_bfloat16_flushes_what_is_too_small_and_keeps_what_is_no_number():
     x, weight = drawn((20, 50), (NR, 50))
     x[1], x[2, 7], x[3, 8], x[4, 9] = 1e-39, np.nan, np.inf, 3e38
     weight[5] *= np.float32(1e-38)
-    found = kernels.linear(x, kernels.pack_linear(weight, None, "bfloat16"))
+    found = operations.linear(x, operations.pack_linear(weight, None, "bfloat16"))
     np.testing.assert_array_equal(found, sums_of_bfloat16(x, weight))
     assert not found[1].any() and np.isnan(found[2]).all() and not np.isnan(np.delete(found, (2, 3), 0)).any()
 
@@ -72,11 +71,11 @@ def test_int8_has_the_bits_of_vectors(shape, threads):
     rows, outputs, inputs = shape
     x, weight, bias, residual = drawn((rows, inputs), (outputs, inputs), (outputs,), (rows, outputs))
     x[rows // 2] = np.nan
-    packed = kernels.pack_linear(weight, bias, "int8")
-    with kernels.use_threads(threads):
+    packed = operations.pack_linear(weight, bias, "int8")
+    with operations.use_threads(threads):
         for activation, given in (("none", ()), ("none", (residual,)), ("gelu", (residual, 2 * residual))):
-            found = kernels.linear(x, packed, activation, *given)
-            few = by_few(lambda *one: kernels.linear(one[0], packed, activation, *one[1:]), x, *given)  # noqa: B023
+            found = operations.linear(x, packed, activation, *given)
+            few = by_few(lambda *one: operations.linear(one[0], packed, activation, *one[1:]), x, *given)  # noqa: B023
             np.testing.assert_array_equal(found, few)
 
 
@@ -84,45 +83,45 @@ def test_int8_has_the_bits_of_vectors_with_a_given_scale_and_balanced_inputs():
     values, x = np.random.default_rng(1).integers(-127, 128, (NR + 3, 70)).astype(np.int8), drawn((21, 70))[0]
     multipliers, factors = np.full(len(values), 1e-3, np.float32), np.linspace(0.5, 2, 70, dtype=np.float32)
     given = QuantizedTensor(values, multipliers, 20.0), QuantizedTensor(values, multipliers, None, factors)
-    for packed in (kernels.pack_linear(tensor, None, "int8") for tensor in given):
-        few = by_few(lambda part: kernels.linear(part, packed), x)  # noqa: B023
-        np.testing.assert_array_equal(kernels.linear(x, packed), few)
+    for packed in (operations.pack_linear(tensor, None, "int8") for tensor in given):
+        few = by_few(lambda part: operations.linear(part, packed), x)  # noqa: B023
+        np.testing.assert_array_equal(operations.linear(x, packed), few)
 
 
 @pytest.mark.parametrize("precision", ["int8", "bfloat16"])
 def test_gated_products_have_the_bits_of_two(precision):
     x, weight, gate = drawn((37, 45), (NR + 9, 45), (NR + 9, 45))
-    packed, gate = kernels.pack_linear(weight, None, precision), kernels.pack_linear(gate, None, precision)
-    expected = kernels.linear(x, packed, "swish", None, kernels.linear(x, gate))
-    np.testing.assert_array_equal(kernels.gated(x, packed, gate, "swish"), expected)
+    packed, gate = operations.pack_linear(weight, None, precision), operations.pack_linear(gate, None, precision)
+    expected = operations.linear(x, packed, "swish", None, operations.linear(x, gate))
+    np.testing.assert_array_equal(operations.gated(x, packed, gate, "swish"), expected)
 
 
 @pytest.mark.parametrize("precision", ["int8", "bfloat16"])
 def test_a_projection_chooses_the_same_in_any_company(precision):
     x, weight, bias = drawn((45, 40), (GROUP * NR * 2 + 11, 40), (GROUP * NR * 2 + 11,))
-    packed = kernels.pack_linear(weight, bias, precision)
-    values, ids = kernels.project_top_k(x, packed, 4)
-    np.testing.assert_array_equal(by_few(lambda part: kernels.project_top_k(part, packed, 4)[0], x), values)
-    np.testing.assert_array_equal(by_few(lambda part: kernels.project_top_k(part, packed, 4)[1], x), ids)
-    logits = kernels.linear(x, packed)
+    packed = operations.pack_linear(weight, bias, precision)
+    values, ids = operations.project_top_k(x, packed, 4)
+    np.testing.assert_array_equal(by_few(lambda part: operations.project_top_k(part, packed, 4)[0], x), values)
+    np.testing.assert_array_equal(by_few(lambda part: operations.project_top_k(part, packed, 4)[1], x), ids)
+    logits = operations.linear(x, packed)
     np.testing.assert_array_equal(np.argsort(-logits, axis=1, kind="stable")[:, :4], ids)
 
 
 @pytest.mark.parametrize("precision", ["int8", "bfloat16"])
 def test_peaks_are_those_of_the_product(precision):
     x, weight = drawn((40, 33), (GROUP * NR + 20, 33))
-    packed, starts = kernels.pack_linear(weight, None, precision), np.array([0, 3, 3, 25, 40])
-    logits = np.maximum(kernels.linear(x, packed), 0)
+    packed, starts = operations.pack_linear(weight, None, precision), np.array([0, 3, 3, 25, 40])
+    logits = np.maximum(operations.linear(x, packed), 0)
     expected = [logits[first:last].max(axis=0, initial=0) for first, last in zip(starts, starts[1:])]
-    np.testing.assert_array_equal(kernels.project_peaks(x, starts, packed), expected)
+    np.testing.assert_array_equal(operations.project_peaks(x, starts, packed), expected)
 
 
 @pytest.mark.parametrize("precision", ["int8", "bfloat16"])
 def test_what_lies_behind_the_rows_changes_nothing(precision, monkeypatch):
     """Registers read whole blocks of rows and steps: what memory held before, not a number above all."""
     x, weight = drawn((19, 37), (50, 37))
-    packed = kernels.pack_linear(weight, None, precision)
-    expected, empty = kernels.linear(x, packed), np.empty
+    packed = operations.pack_linear(weight, None, precision)
+    expected, empty = operations.linear(x, packed), np.empty
 
     def full_of_bits(*arguments, **options):
         array = empty(*arguments, **options)
@@ -130,5 +129,5 @@ def test_what_lies_behind_the_rows_changes_nothing(precision, monkeypatch):
         return array
 
     monkeypatch.setattr(np, "empty", full_of_bits)
-    np.testing.assert_array_equal(kernels.linear(x, packed), expected)
-    np.testing.assert_array_equal(kernels.linear(x, kernels.pack_linear(weight, None, precision)), expected)
+    np.testing.assert_array_equal(operations.linear(x, packed), expected)
+    np.testing.assert_array_equal(operations.linear(x, operations.pack_linear(weight, None, precision)), expected)
