@@ -84,6 +84,19 @@ def test_a_refusal_leaves_what_the_cpu_does_without(asked, monkeypatch, refused)
     assert target.compiled_features() == (BASE if refused else BASE | TILES)
 
 
+def test_inspect_says_which_instructions_multiply(asked, monkeypatch):
+    from fastattn.cli import inspect
+
+    asked(errno.ENOSPC)
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", ",".join(f"+{name}" for name in BASE | TILES))
+    for tiles, told in ((TILES, "bfloat16 by AMX's tiles, int8 by AMX's tiles (few rows: VNNI)"), (set(), "widened")):
+        monkeypatch.setattr(target, "TARGET", choose_target("x86_64", BASE | tiles, "sapphirerapids"))
+        facts = dict(inspect.machine_facts())
+        assert told in facts["products"] and "a signal stack" in facts["AMX"]
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", "+avx512f")
+    assert "AMX" not in dict(inspect.machine_facts())
+
+
 @pytest.mark.skipif(sys.platform != "linux" or bool(target.TARGET.tiles), reason="Linux without tiles")
 def test_linux_refuses_what_the_cpu_has_not():
     assert amx_permission._request() != 0
