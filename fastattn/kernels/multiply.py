@@ -24,9 +24,12 @@ tile_narrow = make_linear_tile(MR, vectors=1)
 amx_tile, amx_tile_narrow = make_amx_linear_tile(), make_amx_linear_tile(vectors=1)
 
 
-def _has_tiles(weights) -> bool:
-    """Whether products with an array of weights, of a Numba type, may run in tile registers."""
-    return PRECISIONS[weights.dtype] in TARGET.tiles
+def _least_rows(weights) -> int:
+    """From how many rows on tile registers take products with an array of weights, of a Numba type; 0: never."""
+    precision = PRECISIONS[weights.dtype]
+    if precision not in TARGET.tiles:
+        return 0
+    return LEAST_AMX_ROWS if precision == "int8" else 1
 
 
 @inner
@@ -43,13 +46,13 @@ def begin_task(weights, rows):
 
 @inner_by_type(begin_task)
 def _begin_task(weights, rows):
-    least = 1 if weights.dtype.name == "uint16" else LEAST_AMX_ROWS
+    least = _least_rows(weights)
 
     def configure(weights, rows):
         if rows >= least:
             configure_tiles(min(rows, TILE_ROWS))
 
-    return configure if _has_tiles(weights) else lambda weights, rows: None
+    return configure if least else lambda weights, rows: None
 
 
 def end_task(weights, rows):
@@ -59,13 +62,13 @@ def end_task(weights, rows):
 
 @inner_by_type(end_task)
 def _end_task(weights, rows):
-    least = 1 if weights.dtype.name == "uint16" else LEAST_AMX_ROWS
+    least = _least_rows(weights)
 
     def release(weights, rows):
         if rows >= least:
             release_tiles()
 
-    return release if _has_tiles(weights) else lambda weights, rows: None
+    return release if least else lambda weights, rows: None
 
 
 def step_ahead(weights, rows):
@@ -86,7 +89,7 @@ def _step_ahead(weights, rows):
         tiles = (rows + AMX_ROWS - 1) // AMX_ROWS
         return weights.strides[0] // (weights.shape[1] * tiles) if rows > TILE_ROWS else 0
 
-    return by_tiles if _has_tiles(weights) else by_vectors
+    return by_tiles if _least_rows(weights) else by_vectors
 
 
 @inner
@@ -142,8 +145,10 @@ def multiply_tile(weights, rows, left, panel, count, columns, out, affine, start
 
 @inner_by_type(multiply_tile)
 def _multiply_tile(weights, rows, left, panel, count, columns, out, affine, start):
+    least = _least_rows(weights)
+
     def by_either(weights, rows, left, panel, count, columns, out, affine, start):
-        if left >= LEAST_AMX_ROWS:
+        if left >= least:
             return multiply_in_registers(weights, rows, left, panel, count, columns, out, affine, start)
         return multiply_by_vectors(weights, rows, left, panel, count, columns, out, affine, start)
 
@@ -153,6 +158,4 @@ def _multiply_tile(weights, rows, left, panel, count, columns, out, affine, star
     def by_vectors(weights, rows, left, panel, count, columns, out, affine, start):
         return multiply_by_vectors(weights, rows, left, panel, count, columns, out, affine, start)
 
-    if not _has_tiles(weights):
-        return by_vectors
-    return by_either if weights.dtype.name == "int8" else in_registers
+    return (by_vectors, in_registers)[least] if least < 2 else by_either

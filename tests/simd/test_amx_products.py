@@ -7,8 +7,10 @@ from fastattn import operations
 from fastattn.kernels.constants import GROUP, NR
 from fastattn.kernels.multiply import LEAST_AMX_ROWS
 from fastattn.operations.matmul import ROW_BLOCK
+from fastattn.operations.packing import packed_layout, packed_shapes
 from fastattn.quantized import QuantizedTensor
 from fastattn.rounding import bfloat16_bits
+from fastattn.simd.constants import LINE, TILE_STEPS
 from fastattn.simd.target import TARGET, tiles_refusal
 from tests.simd.amx_sums import block_sums, widened
 
@@ -114,6 +116,14 @@ def test_peaks_are_those_of_the_product(precision):
     logits = np.maximum(operations.linear(x, packed), 0)
     expected = [logits[first:last].max(axis=0, initial=0) for first, last in zip(starts, starts[1:])]
     np.testing.assert_array_equal(operations.project_peaks(x, starts, packed), expected)
+
+
+@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
+def test_packed_weights_of_whole_blocks_have_a_name_of_their_own(precision):
+    packed = operations.pack_linear(drawn((50, 37))[0], None, precision)
+    assert packed.panels_PSN.shape == packed_shapes(50, 37, precision, False)["panels_PSN"]
+    assert packed.panels_PSN.shape[1] % TILE_STEPS == packed.panels_PSN.ctypes.data % LINE == 0
+    assert packed_layout(precision).endswith(f"-{TILE_STEPS}") and not packed_layout("float32").endswith("-16")
 
 
 @pytest.mark.parametrize("precision", ["int8", "bfloat16"])
