@@ -4,11 +4,9 @@ It asks once, before any code is compiled for a CPU that has them. Only then doe
 8 KiB, and only while they hold something.
 """
 
-import ctypes
 import errno
 import functools
 import os
-import platform
 import sys
 
 AMX = frozenset({"amx-tile", "amx-int8", "amx-bf16"})  # as LLVM names what needs a permission here
@@ -20,7 +18,7 @@ def refusal() -> str:
     """Why tiles cannot be used in this process, for a user to read; "" if they can."""
     if os.environ.get("FASTATTN_AMX", "").strip().lower() in ("0", "no", "off", "false"):
         return "FASTATTN_AMX switches them off"
-    if sys.platform != "linux" or platform.machine() != "x86_64":
+    if sys.platform != "linux" or os.uname().machine != "x86_64":
         return "only Linux on x86-64 is known to lend them"
     fault = _request()
     if fault == errno.ENOSPC:
@@ -30,6 +28,8 @@ def refusal() -> str:
 
 def _request() -> int:
     """Linux's error number, or 0."""
+    import ctypes  # which takes a millisecond, on CPUs with tiles alone
+
     library = ctypes.CDLL(None, use_errno=True)
     numbers = (ctypes.c_long(number) for number in (_ARCH_PRCTL, _REQUEST, _TILE_DATA))
     return 0 if library.syscall(*numbers) == 0 else ctypes.get_errno()

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,7 +53,7 @@ def asked(monkeypatch):
     amx_permission.refusal.cache_clear()
     monkeypatch.delenv("FASTATTN_AMX", raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(amx_permission.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="x86_64"))
     yield answer
     amx_permission.refusal.cache_clear()
 
