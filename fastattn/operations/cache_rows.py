@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fastattn.runtime.handle import Kernel
+from fastattn.runtime.handle import kernel_named
 
-_write, _round_in_place = Kernel("cache_rows", "_write"), Kernel("cache_rows", "_round_in_place")
+_write, _round_in_place = kernel_named("cache_rows", "_write"), kernel_named("cache_rows", "_round_in_place")
 
 
 def round_rows(values_NE: np.ndarray, first_column: int) -> None:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fastattn.runtime.handle import Kernel
+from fastattn.runtime.handle import kernel_named
 
-_direct_all = Kernel("directions", "_direct_all")
+_direct_all = kernel_named("directions", "_direct_all")
 
 
 def directions(x: np.ndarray) -> np.ndarray:

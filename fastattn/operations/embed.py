@@ -5,9 +5,9 @@ import numpy as np
 from fastattn.kernels.constants import NR
 from fastattn.operations.packing import PackedLinear
 from fastattn.quantized import QuantizedTensor, Tensor
-from fastattn.runtime.handle import Kernel
+from fastattn.runtime.handle import kernel_named
 
-_embed = Kernel("embed", "_embed")
+_embed = kernel_named("embed", "_embed")
 
 _NO_TABLE, _NO_POSITIONS = np.empty((0, 0), np.float32), np.empty(0, np.int32)
 _NO_MULTIPLIERS = np.empty(0, np.float32)

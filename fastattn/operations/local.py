@@ -3,11 +3,11 @@
 import numpy as np
 
 from fastattn.kernels.constants import WINDOW_ROWS
-from fastattn.runtime.handle import Kernel
+from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.target import LANES
 
-_attend = Kernel("local", "_attend")
+_attend = kernel_named("local", "_attend")
 
 _NONE = np.empty((0, 0, 0, 0), np.float32)
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fastattn.runtime.handle import Kernel
+from fastattn.runtime.handle import kernel_named
 
-_normalise, _normalize_heads = Kernel("norm", "_normalise"), Kernel("norm", "_normalize_heads")
+_normalise, _normalize_heads = kernel_named("norm", "_normalise"), kernel_named("norm", "_normalize_heads")
 
 _NONE, _NO_BIAS = np.empty((0, 0), np.float32), np.empty(0, np.float32)
 

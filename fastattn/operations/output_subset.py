@@ -12,12 +12,12 @@ from fastattn.operations.packing import PackedLinear
 from fastattn.operations.staging import scratch_bytes
 from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import bfloat16_bits, quantize
-from fastattn.runtime.handle import Kernel
+from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.formats import format_for
 from fastattn.simd.target import LANES
 
-_choose = Kernel("output_subset", "_choose")
+_choose = kernel_named("output_subset", "_choose")
 
 
 @dataclass(frozen=True, eq=False)

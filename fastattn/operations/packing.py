@@ -9,13 +9,13 @@ from fastattn.kernels.constants import NR, PACKED_COLUMNS
 from fastattn.lazy import lazy
 from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import bfloat16_bits, quantize
-from fastattn.runtime.handle import Kernel
+from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.constants import LINE
 from fastattn.simd.formats import format_for, step_block
 from fastattn.simd.target import LANES
 
-_interleave, _pack = Kernel("packing", "_interleave"), Kernel("packing", "_pack")
+_interleave, _pack = kernel_named("packing", "_interleave"), kernel_named("packing", "_pack")
 
 
 @dataclass(frozen=True, eq=False)

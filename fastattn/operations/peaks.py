@@ -5,10 +5,10 @@ import numpy as np
 from fastattn.kernels.constants import GROUP, NR, VOCABULARY_ROWS
 from fastattn.operations.packing import PackedLinear
 from fastattn.operations.staging import scratch_bytes
-from fastattn.runtime.handle import Kernel
+from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
 
-_project_peaks = Kernel("peaks", "_project_peaks")
+_project_peaks = kernel_named("peaks", "_project_peaks")
 
 
 def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear, least: float = 0.0) -> np.ndarray:

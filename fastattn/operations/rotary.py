@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fastattn.runtime.handle import Kernel
+from fastattn.runtime.handle import kernel_named
 
-turn_halves, turn_neighbours = Kernel("rotary", "turn_halves"), Kernel("rotary", "turn_neighbours")
+turn_halves, turn_neighbours = kernel_named("rotary", "turn_halves"), kernel_named("rotary", "turn_neighbours")
 
 
 def rotate(

@@ -3,11 +3,11 @@
 import numpy as np
 
 from fastattn.kernels.constants import EMPTY, LAST_ID, LEAST_ROWS, MOST_ROWS
-from fastattn.runtime.handle import Kernel
+from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.constants import QUERIES, ROWS, ROWS_OF_ONE, SIZE, WHOLE
 
-_search = Kernel("search", "_search")
+_search = kernel_named("search", "_search")
 
 BLOCK_BYTES = 32 << 10  # of rows, in L1 beside a tile's queries; from L2, 512 queries take a quarter longer
 

@@ -7,11 +7,11 @@ from fastattn.kernels.constants import SEGMENT, VOCABULARY_ROWS
 from fastattn.operations.logits import empty_lists, prepared
 from fastattn.operations.packing import PackedLinear
 from fastattn.operations.staging import scratch_bytes
-from fastattn.runtime.handle import Kernel
+from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.runtime.threads import current_threads
 
-_project, _merge = Kernel("select", "_project"), Kernel("select", "_merge")
+_project, _merge = kernel_named("select", "_project"), kernel_named("select", "_merge")
 
 
 def choose_from_all(

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fastattn.runtime.handle import Kernel
+from fastattn.runtime.handle import kernel_named
 
-_softmax = Kernel("softmax", "_softmax")
+_softmax = kernel_named("softmax", "_softmax")
 
 
 def softmax(x_NS: np.ndarray) -> np.ndarray:

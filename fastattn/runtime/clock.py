@@ -21,7 +21,7 @@ def kernel_seconds() -> Iterator[dict[str, float]]:
         try:
             call(kernel, *arguments)
         finally:
-            name = f"{kernel.module.rpartition('.')[2]}.{kernel.name}"
+            name = kernel.label
             seconds[name] = seconds.get(name, 0.0) + time.thread_time() - start
 
     Kernel.__call__ = timed  # type: ignore[method-assign, assignment]

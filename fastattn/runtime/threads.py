@@ -11,6 +11,10 @@ from fastattn.environment import THREADING
 from fastattn.errors import InputError, check_count
 
 
+class UnknownNumba(ImportError):
+    """Numba is not as fastattn knows it."""
+
+
 class _State(threading.local):
     threads: int | None = None
 
@@ -74,6 +78,10 @@ class _Setting:
         self.by_numba = os.environ.get("FASTATTN_THREADING") == "numba"
         self.forced = ""
         self.team = NumbaTeam()
+
+    def force(self, reason: str) -> None:
+        """From now on kernels can only be compiled, and shared among threads, by Numba itself."""
+        self.forced, self.by_numba = reason, True
 
     def after_fork(self) -> None:
         """In a forked child, use the pool: GNU's OpenMP would end the process at its first loop."""

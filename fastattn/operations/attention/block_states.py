@@ -3,11 +3,11 @@
 import numpy as np
 
 from fastattn.kernels.attention.constants import PIECE
-from fastattn.runtime.handle import Kernel
+from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.target import LANES
 
-_states = Kernel("attention.block_states", "_states")
+_states = kernel_named("attention.block_states", "_states")
 
 
 def block_states(function: object, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:

@@ -5,11 +5,11 @@ import numpy as np
 from fastattn.kernels.attention.constants import KEYS, LIMIT, ROWS, whole_columns
 from fastattn.operations.attention.additive_tile import far_heads, vector_factors
 from fastattn.operations.attention.memory import NO_ARRAY, NO_STEPS, steps_of
-from fastattn.runtime.handle import Kernel
+from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.constants import LOG2_E
 
-_choose = Kernel("attention.choose", "_choose")
+_choose = kernel_named("attention.choose", "_choose")
 
 _NO_VECTOR = np.empty((0, 0), np.float32)
 

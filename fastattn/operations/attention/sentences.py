@@ -12,10 +12,10 @@ from fastattn.operations.attention.distance_tile import PackedDistances, scratch
 from fastattn.operations.attention.memory import Laid
 from fastattn.operations.attention.scores import DOT, score_form
 from fastattn.position_bias import PositionBias
-from fastattn.runtime.handle import Kernel
+from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
 
-attend, _see = Kernel("attention.sentences", "attend"), Kernel("attention.sentences", "_see")
+attend, _see = kernel_named("attention.sentences", "attend"), kernel_named("attention.sentences", "_see")
 
 # Keys are packed once for 512 query rows of width 64: 1% of the work there. The block's queries and sums take 256 KiB
 # for a sentence of any length.

@@ -6,11 +6,11 @@ from fastattn.heads import Heads
 from fastattn.kernels.attention.constants import TOGETHER, slot_of
 from fastattn.operations.attention.scores import score_form
 from fastattn.position_bias import PositionBias
-from fastattn.runtime.handle import Kernel
+from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.target import LANES
 
-attend_rows = Kernel("attention.step", "attend_rows")
+attend_rows = kernel_named("attention.step", "attend_rows")
 
 GRAIN = 1 << 17  # products that justify another thread: 10 to 30 us, against 2 to 15 to launch it
 _NOTHING, _NO_WEIGHTS = np.empty(0, np.int64), np.empty((0, 0, 0), np.float32)
