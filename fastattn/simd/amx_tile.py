@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fastattn.simd import amx
+from fastattn.simd.amx import SUMS, configure, load, multiply, release, store, zero
 from fastattn.simd.arithmetic import Arithmetic, arithmetic_for
 from fastattn.simd.constants import LINE, TILE_BYTES, TILE_ROWS, TILE_STEPS
 from fastattn.simd.emit import I64, Emitter, nested
@@ -44,26 +44,26 @@ def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int
     builder, (a, a_row, b, b_step) = emitter.builder, operands
     pairs = [(i, j) for i in range(rows) for j in range(len(columns))]
     for n in range(len(pairs)):
-        amx.zero(emitter, n)
+        zero(emitter, n)
 
-    def multiply(block, _):
+    def multiply_block(block, _):
         at, below = builder.mul(block, I64(TILE_BYTES)), builder.mul(block, builder.mul(b_step, I64(TILE_STEPS)))
         for i in range(rows):
             first = builder.mul(a_row, I64(i * TILE_ROWS))
-            amx.load(emitter, amx.SUMS + i, builder.add(builder.add(a, first), at), a_row)
+            load(emitter, SUMS + i, builder.add(builder.add(a, first), at), a_row)
         for j, column in enumerate(columns):
             place = builder.add(builder.add(b, I64(column * TILE_BYTES)), below)
-            amx.load(emitter, amx.SUMS + rows + j, place, b_step)
+            load(emitter, SUMS + rows + j, place, b_step)
         for n, (i, j) in enumerate(pairs):
-            amx.multiply(emitter, precision, n, amx.SUMS + i, amx.SUMS + rows + j)
+            multiply(emitter, precision, n, SUMS + i, SUMS + rows + j)
         if ahead is not None:
             prefetch_lines(emitter, builder.add(ahead[0], builder.mul(block, ahead[1])), ahead[1])
         return []
 
-    emitter.loop(blocks, 1, [], multiply)
+    emitter.loop(blocks, 1, [], multiply_block)
     for n, (i, j) in enumerate(pairs):
         skip = builder.add(builder.mul(sums[1], I64(i * TILE_ROWS)), I64(columns[j] * TILE_BYTES))
-        amx.store(emitter, n, builder.add(sums[0], skip), sums[1])
+        store(emitter, n, builder.add(sums[0], skip), sums[1])
 
 
 def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int, left, arguments) -> None:
@@ -94,8 +94,8 @@ def _make_row(emitter: Emitter, arithmetic: Arithmetic, vectors: int, sums, row_
     builder = emitter.builder
     columns = [I64(n * TILE_BYTES) for n in range(vectors)]
 
-    def line(address, load=emitter.load):
-        return [load(builder.add(address, column)) for column in columns]
+    def line(address, read=emitter.load):
+        return [read(builder.add(address, column)) for column in columns]
 
     biases = line(affine[0])
     factors, corrections = (line(affine[1]), line(affine[2], emitter.load_integers)) if arithmetic.integer else ([], [])
@@ -143,9 +143,9 @@ def make_amx_linear_tile(vectors: int = TARGET.vectors):
 
 
 configure_tiles = make_intrinsic(
-    "configure_tiles", types.void, (types.intp,), amx.configure, "Give registers of rows that many rows, 1 to 16."
+    "configure_tiles", types.void, (types.intp,), configure, "Give registers of rows that many rows, 1 to 16."
 )
-release_tiles = make_intrinsic("release_tiles", types.void, (), amx.release, "Leave the tile registers empty.")
+release_tiles = make_intrinsic("release_tiles", types.void, (), release, "Leave the tile registers empty.")
 
 
 def amx_assembly(target: Target, cpu: str, precision: str) -> str:
