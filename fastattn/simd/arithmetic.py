@@ -91,11 +91,20 @@ def _two_abreast(emitter: Emitter, address):
     return tuple(emitter.builder.shuffle_vector(first, second, order) for order in orders)
 
 
-def _widen_two(emitter: Emitter, address):
-    builder, words = emitter.builder, _words(emitter, address)
+def _halves(emitter: Emitter, words):
+    """The two bfloat16 of each word, widened."""
+    builder = emitter.builder
     low = builder.shl(words, emitter.integer(16))
     high = builder.and_(words, emitter.integer(-65536))
     return builder.bitcast(low, emitter.vector), builder.bitcast(high, emitter.vector)
+
+
+def _widen_two(emitter: Emitter, address):
+    return _halves(emitter, _words(emitter, address))
+
+
+def _spread_narrow(emitter: Emitter, address):
+    return _halves(emitter, _spread_word(emitter, address))
 
 
 def _add_two(emitter: Emitter, spread, operand, total):
@@ -171,6 +180,8 @@ INT8 = {
 BFLOAT16 = {
     "dot": _arithmetic("bfloat16", "dot", _spread_word, _words, _words, _add_bfloat16),
     "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_abreast, _widen_two, _add_two),
+    # rows as tile registers take them; what else reads those, dot products with single rows of weights, widens them
+    "tiles": _arithmetic("bfloat16", "tiles", _spread_narrow, _widen_two, _widen_two, _add_two),
 }
 
 

@@ -6,6 +6,7 @@ instructions of each, under the same names.
 
 from dataclasses import dataclass
 
+from fastattn.simd.constants import TILE_BYTES, TILE_STEPS
 from fastattn.simd.target import TARGET, Target
 
 
@@ -35,7 +36,11 @@ _INT8 = (
     Format("pairs", 2, True, 1, 2, 0),
     Format("widened", 2, True, 1, 2, 0),
 )
-_BFLOAT16 = Format("dot", 2, False, 2, 2, 0), Format("widened", 2, False, 2, 4, 0)
+_BFLOAT16 = (
+    Format("dot", 2, False, 2, 2, 0),
+    Format("tiles", 2, False, 2, 2, 0),
+    Format("widened", 2, False, 2, 4, 0),
+)
 FORMATS = {
     "float32": {"float32": _FLOAT32},
     "int8": {each.name: each for each in _INT8},
@@ -47,3 +52,13 @@ def format_for(precision: str, target: Target = TARGET) -> Format:
     """The format on ``target`` of "float32", "bfloat16" or "int8"."""
     names = {"float32": "float32", "int8": target.int8, "bfloat16": target.bfloat16}
     return FORMATS[precision][names[precision]]
+
+
+def step_block(precision: str, target: Target = TARGET) -> int:
+    """A panel's steps are a multiple of this: tile registers multiply whole blocks."""
+    return TILE_STEPS if precision in target.tiles else 1
+
+
+def staged_block(precision: str, target: Target = TARGET) -> int:
+    """A staged row's bytes are a multiple of this: whole vectors of float32, or rows of a tile register."""
+    return TILE_BYTES if precision in target.tiles else target.lanes * format_for(precision, target).a_bytes

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 
 import llvmlite.binding as llvm
 
+from fastattn.simd.amx_permission import AMX, refusal
+
 
 @dataclass(frozen=True)
 class Target:
@@ -20,6 +22,7 @@ class Target:
     fma      whether a fused multiply-add is one instruction (else it would be a library call).
     int8, bfloat16  how they are multiplied: names of fastattn.simd.arithmetic.
     float16  whether an instruction converts it (else it would be a library call).
+    tiles    precisions whose products run in the CPU's own tile registers: see fastattn.simd.amx.
     """
 
     name: str
@@ -30,6 +33,7 @@ class Target:
     int8: str = "widened"
     bfloat16: str = "widened"
     float16: bool = False
+    tiles: tuple[str, ...] = ()
 
     @property
     def registers(self) -> int:
@@ -51,15 +55,25 @@ NEON = Target("neon", 4, 8, 3, True, float16=True)
 GENERIC = Target("generic", 4, 4, 2, False)
 
 
-def choose_target(architecture: str, features: set[str]) -> Target:
-    """The tile sizes for an LLVM architecture name (``x86_64``, ``aarch64``) and its enabled features."""
+# Tiles need all of a precision's features: AVX-512's for the form of the rows, and for what few rows of int8 take.
+_TILES = {"int8": {"amx-tile", "amx-int8", "avx512vnni"}, "bfloat16": {"amx-tile", "amx-bf16"}}
+
+
+def choose_target(architecture: str, features: set[str], name: str = "") -> Target:
+    """The tile sizes for an LLVM architecture name (``x86_64``, ``aarch64``), its enabled features and the CPU's name.
+
+    bfloat16 is multiplied by vdpbf16ps where that is AMD's: Intel's takes twice as long as the two multiply-adds of
+    float32 that it stands for, so products are widened there unless they run in tiles.
+    """
     if architecture in ("aarch64", "arm64"):
         return replace(NEON, int8="sdot") if "dotprod" in features else NEON
     if not architecture.startswith(("x86", "i386", "i686", "amd64")):
         return GENERIC
     if {"avx512f", "avx512vl", "avx512bw"} <= features:
         int8 = "vnni" if "avx512vnni" in features else "pairs"
-        return replace(AVX512, int8=int8, bfloat16="dot" if "avx512bf16" in features else "widened")
+        tiles = tuple(precision for precision, needed in _TILES.items() if needed <= features)
+        bfloat16 = "dot" if "avx512bf16" in features and name.startswith("znver") else "widened"
+        return replace(AVX512, int8=int8, bfloat16="tiles" if "bfloat16" in tiles else bfloat16, tiles=tiles)
     if "avx2" in features and "fma" in features:
         int8 = "vnni" if "avxvnni" in features else "pairs"
         return replace(AVX2, int8=int8, float16="f16c" in features)
@@ -67,7 +81,17 @@ def choose_target(architecture: str, features: set[str]) -> Target:
 
 
 def compiled_features() -> set[str]:
-    """Names of the CPU features that Numba compiles for."""
+    """Names of the CPU features that Numba compiles for, without AMX's where its tiles cannot be used."""
+    named = _named_features()
+    return named - AMX if tiles_refusal() else named
+
+
+def tiles_refusal() -> str:
+    """Why tile registers that Numba would compile for cannot be used; "" if there are none, or they can."""
+    return refusal() if _named_features() & AMX else ""
+
+
+def _named_features() -> set[str]:
     generic = os.environ.get("NUMBA_CPU_NAME", "").lower() == "generic"
     listed = os.environ.get("NUMBA_CPU_FEATURES", "" if generic else None)
     if listed is not None:
@@ -80,5 +104,5 @@ def compiled_name() -> str:
     return os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
 
 
-TARGET = choose_target(llvm.get_default_triple().split("-")[0], compiled_features())
+TARGET = choose_target(llvm.get_default_triple().split("-")[0], compiled_features(), compiled_name())
 LANES = TARGET.lanes

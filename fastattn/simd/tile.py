@@ -134,14 +134,14 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups
         biases, factors = line(bias), line(column_factor)
         for i, row in enumerate(residual_rows):
             factor = emitter.splat(emitter.load_scalar(builder.add(row_factor, I64(i * 4))))
-            by_rows[i] = _scaled(emitter, by_rows[i], factor, factors, biases, line(row))
+            by_rows[i] = add_affine(emitter, by_rows[i], factor, factors, biases, line(row))
     for row, values in zip(c_rows, by_rows):
         for column, value in zip(columns, values):
             emitter.store(value, builder.add(row, column))
 
 
-def _scaled(emitter: Emitter, sums, factor, factors, biases, residuals) -> list:
-    """A row's integer sums times their factors, plus bias and residual."""
+def add_affine(emitter: Emitter, sums, factor, factors, biases, residuals) -> list:
+    """A row's integer sums times their factors, plus bias and residual: the outputs of every tile of integers."""
     values = []
     for total, own, bias, residual in zip(sums, factors, biases, residuals, strict=True):
         scaled = emitter.fma(emitter.builder.sitofp(total, emitter.vector), emitter.multiply(factor, own), bias)

@@ -206,6 +206,7 @@ AVX512 = {"avx512f", "avx512vl", "avx512bw"}
     [
         ("x86_64-unknown-linux-gnu", "znver4", {*AVX512, "avx512vnni"}, "int8", "vpdpbusd"),
         ("x86_64-unknown-linux-gnu", "znver4", {*AVX512, "avx512bf16"}, "bfloat16", "vdpbf16ps"),
+        ("x86_64-unknown-linux-gnu", "sapphirerapids", {*AVX512, "avx512bf16"}, "bfloat16", "vfmadd"),
         ("x86_64-unknown-linux-gnu", "skylake-avx512", AVX512, "int8", "vpmaddwd"),
         ("x86_64-unknown-linux-gnu", "alderlake", {"avx2", "fma", "avxvnni"}, "int8", "vpdpbusd"),
         ("x86_64-unknown-linux-gnu", "haswell", {"avx2", "fma"}, "int8", "vpmaddwd"),
@@ -217,7 +218,7 @@ AVX512 = {"avx512f", "avx512vl", "avx512bw"}
     ],
 )  # fmt: skip
 def test_narrow_tiles_compile_to_the_instructions_of_each_cpu(triple, cpu, features, precision, instruction):
-    wanted: Target = choose_target(triple.split("-")[0], features)
+    wanted: Target = choose_target(triple.split("-")[0], features, cpu)
     assembly = tile_assembly(wanted, triple, cpu, "", precision)
     assert assembly.count(instruction) >= wanted.rows * wanted.vectors
     assert "fmaf" not in assembly and {"int8": INT8, "bfloat16": BFLOAT16}[precision]
