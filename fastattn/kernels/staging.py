@@ -9,7 +9,7 @@ hold the correction.
 import numpy as np
 
 from fastattn.runtime.jit import inner, inner_by_type
-from fastattn.simd.narrow import BFLOAT16_BYTES, INT8_BYTES, store_bfloat16, store_int8
+from fastattn.simd.narrow import BFLOAT16_BYTES, INT8_BYTES, WHOLE, store_bfloat16, store_int8
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import PRECISIONS
 from fastattn.simd.vector import (
@@ -100,7 +100,7 @@ _STAGED_BYTES = {"f": 0, "H": BFLOAT16_BYTES, "b": INT8_BYTES}  # of one value, 
 def scratch_bytes(weights: np.ndarray, width: int, rows: int) -> int:
     """Bytes for ``rows`` rows of that width and their factors, staged for weights of that type."""
     size = _STAGED_BYTES[weights.dtype.char]
-    return rows * (-(-width // LANES) * LANES * size + 4) if size else 0
+    return rows * (-(-width // WHOLE) * WHOLE * size + 4) if size else 0
 
 
 @inner
@@ -126,14 +126,14 @@ def _stage_rows(weights, staging, x, count, width, scratch, room):
         return x, width * 4, scratch
 
     def bfloat16(weights, staging, x, count, width, scratch, room):
-        row = (width + LANES - 1) // LANES * LANES * BFLOAT16_BYTES
+        row = (width + WHOLE - 1) // WHOLE * WHOLE * BFLOAT16_BYTES
         for r in range(count):
             round_row(x + r * width * 4, width, scratch + r * row)
         return scratch, row, scratch
 
     def int8(weights, staging, x, count, width, scratch, room):
         input_scale, input_factors = staging
-        row, scale = (width + LANES - 1) // LANES * LANES * INT8_BYTES, input_scale[0]
+        row, scale = (width + WHOLE - 1) // WHOLE * WHOLE * INT8_BYTES, input_scale[0]
         factors = scratch + room * row
         for r in range(count):
             source, target = x + r * width * 4, scratch + r * row

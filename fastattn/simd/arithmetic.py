@@ -36,14 +36,17 @@ class Arithmetic:
     """One way to multiply.
 
     group      values of the inner dimension in one step; adjacent in B for each column.
+    rows       rows of A in one operand of ``add``: 2 if the instruction multiplies matrices. Its sums are then blocks
+               of 2 rows by LANES / 2 columns, and an operand of B has so many columns.
     integer    whether sums are int32.
     b_bytes    bytes of one value in B.
     a_bytes    bytes of one staged value in A.
     offset     added to every value of A, corrected in the sums' start: 128 if the instruction takes unsigned values.
-    spread     (emitter, address) -> A's operand of ``add``: the word at the address in every lane.
+    spread     (emitter, address of each row) -> A's operand of ``add``: the word at the address in every lane.
     abreast    (emitter, address) -> A's operand of ``add``: LANES adjacent words, one in each lane.
     operand    (emitter, address) -> B's operand of ``add``: LANES words.
     add        (emitter, operand of A, operand of B, sums) -> the sums plus the products.
+    alone      how rows of B as they lie are multiplied with one row of A, if ``rows`` is 2.
     """
 
     name: str
@@ -56,6 +59,8 @@ class Arithmetic:
     abreast: Callable
     operand: Callable
     add: Callable
+    rows: int = 1
+    alone: "Arithmetic | None" = None
 
 
 def _vector(emitter: Emitter, element, per_lane: int):
@@ -126,11 +131,39 @@ def _add_unsigned_dot(emitter: Emitter, spread, operand, total):
 
 
 def _add_signed_dot(emitter: Emitter, spread, operand, total):
-    kind = _vector(emitter, I8, 4)
-    lanes = emitter.target.lanes
+    return _call_neon(emitter, "sdot.v4i32.v16i8", I8, spread, operand, total)
+
+
+def _call_neon(emitter: Emitter, name: str, element, spread, operand, total):
+    """total + products, by an intrinsic on vectors of 16 bytes."""
+    kind = ir.VectorType(element, 16 if element is I8 else 8)
     values = (emitter.builder.bitcast(v, kind) for v in (spread, operand))
-    name = f"llvm.aarch64.neon.sdot.v{lanes}i32.v{lanes * 4}i8"
-    return emitter.call(name, emitter.integers, total, *values)
+    return emitter.call(f"llvm.aarch64.neon.{name}", total.type, total, *values)
+
+
+def _spread_two_rows(emitter: Emitter, first, second):
+    """8 bytes of each of two rows."""
+    builder, kind = emitter.builder, ir.VectorType(I64, 2)
+    value = ir.Constant(kind, ir.Undefined)
+    for lane, address in enumerate((first, second)):
+        value = builder.insert_element(value, _load(emitter, address, I64), I32(lane))
+    return builder.bitcast(value, emitter.integers)
+
+
+def _add_signed_matrix(emitter: Emitter, spread, operand, total):
+    """smmla: 2 rows of 8 bytes times 2 columns of 8."""
+    return _call_neon(emitter, "smmla.v4i32.v16i8", I8, spread, operand, total)
+
+
+# Unless a process asks Linux for another mode, Arm's instructions for bfloat16 round each sum to odd, and take and give
+# zeros for subnormal numbers: up to 1 ulp of float32 an addition, without bias, where a multiply-add is 1/2 ulp off.
+def _add_bfloat16_dot(emitter: Emitter, spread, operand, total):
+    return _call_neon(emitter, "bfdot.v4f32.v8bf16", BFloat(), spread, operand, total)
+
+
+def _add_bfloat16_matrix(emitter: Emitter, spread, operand, total):
+    """bfmmla: 2 rows of 4 bfloat16 times 2 columns of 4, in two steps of two products."""
+    return _call_neon(emitter, "bfmmla", BFloat(), spread, operand, total)
 
 
 def _widen_pairs(emitter: Emitter, address):
@@ -164,14 +197,20 @@ def _add_widened(emitter: Emitter, spread, operand, total):
 
 
 FLOAT32 = Arithmetic("float32", 1, False, 4, 4, 0, _spread_float, Emitter.load, Emitter.load, _add_float32)
+_SDOT = Arithmetic("sdot", 4, True, 1, 1, 0, _spread_word, _words, _words, _add_signed_dot)
+_BFDOT = Arithmetic("bfdot", 2, False, 2, 2, 0, _spread_word, _words, _words, _add_bfloat16_dot)
 INT8 = {
     "vnni": Arithmetic("vnni", 4, True, 1, 1, 128, _spread_word, _words, _words, _add_unsigned_dot),
-    "sdot": Arithmetic("sdot", 4, True, 1, 1, 0, _spread_word, _words, _words, _add_signed_dot),
+    "sdot": _SDOT,
+    "smmla": Arithmetic("smmla", 8, True, 1, 1, 0, _spread_two_rows, _words, _words, _add_signed_matrix, 2, _SDOT),
     "pairs": Arithmetic("pairs", 2, True, 1, 2, 0, _spread_word, _words, _widen_pairs, _add_pairs),
     "widened": Arithmetic("widened", 2, True, 1, 2, 0, _spread_word, _words, _widen_pairs, _add_widened),
 }
 BFLOAT16 = {
     "dot": Arithmetic("dot", 2, False, 2, 2, 0, _spread_word, _words, _words, _add_bfloat16),
+    "bfmmla": Arithmetic(
+        "bfmmla", 4, False, 2, 2, 0, _spread_two_rows, _words, _words, _add_bfloat16_matrix, 2, _BFDOT
+    ),
     "widened": Arithmetic("widened", 2, False, 2, 4, 0, _spread_two, _two_abreast, _widen_two, _add_two),
 }
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 import llvmlite.binding as llvm
 from numba.core import config
 
+from fastattn.simd.arm import implied_features
+
 
 @dataclass(frozen=True)
 class Target:
@@ -51,10 +53,15 @@ NEON = Target("neon", 4, 8, 3, True, float16=True)
 GENERIC = Target("generic", 4, 4, 2, False)
 
 
+# Arm's SVE is not used: its vectors have no length that is known when a kernel is written.
+ARM = ("aarch64", "arm64")
+
+
 def choose_target(architecture: str, features: set[str]) -> Target:
     """The tile sizes for an LLVM architecture name (``x86_64``, ``aarch64``) and its enabled features."""
-    if architecture in ("aarch64", "arm64"):
-        return replace(NEON, int8="sdot") if "dotprod" in features else NEON
+    if architecture in ARM:
+        int8 = "smmla" if {"i8mm", "dotprod"} <= features else "sdot" if "dotprod" in features else "widened"
+        return replace(NEON, int8=int8, bfloat16="bfmmla" if "bf16" in features else "widened")
     if not architecture.startswith(("x86", "i386", "i686", "amd64")):
         return GENERIC
     if {"avx512f", "avx512vl", "avx512bw"} <= features:
@@ -68,9 +75,10 @@ def choose_target(architecture: str, features: set[str]) -> Target:
 
 def compiled_features() -> set[str]:
     """Names of the CPU features that Numba compiles for."""
-    if config.CPU_FEATURES is not None:
-        return {f[1:] for f in config.CPU_FEATURES.split(",") if f.startswith("+")}
-    return {name for name, present in llvm.get_host_cpu_features().items() if present}
+    given = config.CPU_FEATURES
+    text = llvm.get_host_cpu_features().flatten() if given is None else given
+    named = {f[1:] for f in text.split(",") if f.startswith("+")}
+    return named | implied_features(TRIPLE, compiled_name(), text) if TRIPLE.split("-")[0] in ARM else named
 
 
 def compiled_name() -> str:
@@ -78,5 +86,6 @@ def compiled_name() -> str:
     return config.CPU_NAME or llvm.get_host_cpu_name()
 
 
-TARGET = choose_target(llvm.get_default_triple().split("-")[0], compiled_features())
+TRIPLE = llvm.get_default_triple()
+TARGET = choose_target(TRIPLE.split("-")[0], compiled_features())
 LANES = TARGET.lanes
