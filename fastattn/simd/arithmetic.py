@@ -2,7 +2,7 @@
 
 An Arithmetic defines how the inner dimension is grouped in memory and which instruction multiplies. The choice for a
 precision depends on the features that are compiled for; all choices for one precision sum the same products: integers
-exactly, bfloat16 in another order if the CPU has no dot product.
+exactly, bfloat16 in another order, on Arm with another rounding too, if the CPU has an instruction for it.
 """
 
 from collections.abc import Callable
