@@ -22,6 +22,7 @@ class Target:
     fma      whether a fused multiply-add is one instruction (else it would be a library call).
     int8, bfloat16  how they are multiplied: names of fastattn.simd.arithmetic.
     float16  whether an instruction converts it (else it would be a library call).
+    by_lane  whether a multiply-add takes one lane of an operand for all.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Target:
     int8: str = "widened"
     bfloat16: str = "widened"
     float16: bool = False
+    by_lane: bool = False
 
     @property
     def registers(self) -> int:
@@ -49,7 +51,7 @@ AVX512 = Target("avx512", 16, 8, 3, True, "pairs", float16=True)
 AVX2 = Target("avx2", 8, 6, 2, True, "pairs")
 AVX = Target("avx", 8, 4, 2, False)
 SSE = Target("sse", 4, 4, 2, False, "pairs")
-NEON = Target("neon", 4, 8, 3, True, float16=True)
+NEON = Target("neon", 4, 8, 3, True, "smlal", float16=True, by_lane=True)
 GENERIC = Target("generic", 4, 4, 2, False)
 
 
@@ -60,8 +62,8 @@ ARM = ("aarch64", "arm64")
 def choose_target(architecture: str, features: set[str]) -> Target:
     """The tile sizes for an LLVM architecture name (``x86_64``, ``aarch64``) and its enabled features."""
     if architecture in ARM:
-        int8 = "smmla" if {"i8mm", "dotprod"} <= features else "sdot" if "dotprod" in features else "widened"
-        return replace(NEON, int8=int8, bfloat16="bfmmla" if "bf16" in features else "widened")
+        dot = ("smmla" if "i8mm" in features else "sdot") if "dotprod" in features else NEON.int8
+        return replace(NEON, int8=dot, bfloat16="bfmmla" if "bf16" in features else "widened")
     if not architecture.startswith(("x86", "i386", "i686", "amd64")):
         return GENERIC
     if {"avx512f", "avx512vl", "avx512bw"} <= features:

@@ -123,7 +123,7 @@ def x86(target: str, cpu: str, features: str) -> Machine:
 @machine("neon")
 def neon(folder: Path) -> Machine:
     """The oldest aarch64 CPU, emulated."""
-    return arm(folder, "widened", "cortex-a57", "cortex-a57")
+    return arm(folder, "smlal", "cortex-a57", "cortex-a57")
 
 
 @machine("neon-dot")

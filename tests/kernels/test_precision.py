@@ -217,7 +217,7 @@ AVX512 = {"avx512f", "avx512vl", "avx512bw"}
         ("aarch64-unknown-linux-gnu", "neoverse-n1", {"dotprod"}, "int8", "sdot"),
         ("aarch64-unknown-linux-gnu", "neoverse-v1", {"dotprod", "i8mm"}, "int8", "smmla"),
         ("aarch64-unknown-linux-gnu", "neoverse-v1", {"bf16"}, "bfloat16", "bfmmla"),
-        ("aarch64-unknown-linux-gnu", "cortex-a53", set(), "int8", "mla"),
+        ("aarch64-unknown-linux-gnu", "cortex-a53", set(), "int8", "smlal"),
         ("aarch64-unknown-linux-gnu", "cortex-a53", set(), "bfloat16", "fmla"),
     ],
 )  # fmt: skip

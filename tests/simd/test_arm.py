@@ -42,11 +42,11 @@ def test_features_that_a_name_implies(cpu, features, expected):
 @pytest.mark.parametrize(
     ("features", "int8", "bfloat16"),
     [
-        (set(), "widened", "widened"),
+        (set(), "smlal", "widened"),
         ({"dotprod"}, "sdot", "widened"),
         ({"dotprod", "bf16"}, "sdot", "bfmmla"),
         (ALL, "smmla", "bfmmla"),
-        ({"i8mm"}, "widened", "widened"),  # single rows need the dot product
+        ({"i8mm"}, "smlal", "widened"),  # single rows need the dot product
     ],
 )
 def test_arithmetic_follows_the_features(features, int8, bfloat16):
@@ -54,14 +54,25 @@ def test_arithmetic_follows_the_features(features, int8, bfloat16):
     assert (chosen.name, chosen.int8, chosen.bfloat16) == ("neon", int8, bfloat16)
 
 
-@pytest.mark.parametrize(("precision", "instruction"), [("int8", "smmla"), ("bfloat16", "bfmmla")])
-def test_the_loop_of_a_tile_of_blocks_has_no_more_than_it_needs(precision, instruction):
-    wanted = target.choose_target("aarch64", ALL)
-    lines = tile_assembly(wanted, TRIPLE, "neoverse-v1", "", precision).splitlines()
+@pytest.mark.parametrize(
+    ("cpu", "features", "precision", "instruction"),
+    [
+        ("cortex-a57", set(), "float32", "fmla"),
+        ("cortex-a57", set(), "int8", "smlal"),
+        ("neoverse-n1", {"dotprod"}, "int8", "sdot"),
+        ("neoverse-v1", ALL, "int8", "smmla"),
+        ("neoverse-v1", ALL, "bfloat16", "bfmmla"),
+    ],
+)
+def test_the_loop_of_a_tile_keeps_its_sums_in_registers(cpu, features, precision, instruction):
+    wanted = target.choose_target("aarch64", features)
+    lines = tile_assembly(wanted, TRIPLE, cpu, "", precision).splitlines()
     products = [n for n, line in enumerate(lines) if f"\t{instruction}\t" in line]
     assert len(products) == wanted.rows * wanted.vectors
     loop = [line.split()[0] for line in lines[products[0] : products[-1]]]
     assert not {"str", "stp", "mov", "zip1", "zip2", "ext", "dup"} & {*loop}
+    # a word in every lane takes a unit that multiplies, unless the product takes it from a lane
+    assert instruction == "sdot" or "ld1r" not in loop
 
 
 def _add_blocks(emitter: Emitter, spread, operand, total):
