@@ -88,7 +88,7 @@ def _to_blocks(emitter: Emitter, sums: list, across: int) -> list:
 
 def _to_rows(emitter: Emitter, blocks: list, across: int) -> list:
     """The sums of ``_to_blocks``, of an even number of rows."""
-    rows = []
+    rows: list = []
     for first in range(0, len(blocks), 2 * across):
         pairs = (_exchange_halves(emitter, *blocks[n : n + 2]) for n in range(first, first + 2 * across, 2))
         for row in zip(*pairs, strict=True):
