@@ -1,6 +1,7 @@
 """What Arm CPUs have, and tiles of matrix instructions, on any CPU: sums in blocks, against NumPy."""
 
 import ctypes
+from dataclasses import replace
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -92,7 +93,7 @@ def _add_blocks(emitter: Emitter, spread, operand, total):
 
 def _sums(rows, groups, vectors, a_RD, b_GPN, starts_RC):
     """``emit_sums`` of one tile, compiled and run here."""
-    emulated = INT8["smmla"].__class__(**{**vars(INT8["smmla"]), "add": _add_blocks})
+    emulated = replace(INT8["smmla"], add=_add_blocks)
     module = ir.Module("tile")
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 3), "tile")
     builder = ir.IRBuilder(function.append_basic_block())
