@@ -9,7 +9,8 @@ hold the correction.
 import numpy as np
 
 from fastattn.runtime.jit import inner, inner_by_type
-from fastattn.simd.narrow import BFLOAT16_BYTES, INT8_BYTES, WHOLE, store_bfloat16, store_int8
+from fastattn.simd.formats import WHOLE
+from fastattn.simd.narrow import BFLOAT16_BYTES, INT8_BYTES, store_bfloat16, store_int8
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import PRECISIONS
 from fastattn.simd.vector import (
@@ -92,15 +93,6 @@ def round_row(x, width, staged):
         store_bfloat16(load(x + d * 4), staged + d * BFLOAT16_BYTES)
     if whole < width:
         store_bfloat16(load_first(x + whole * 4, width - whole, zero), staged + whole * BFLOAT16_BYTES)
-
-
-_STAGED_BYTES = {"f": 0, "H": BFLOAT16_BYTES, "b": INT8_BYTES}  # of one value, by the type of the panels
-
-
-def scratch_bytes(weights: np.ndarray, width: int, rows: int) -> int:
-    """Bytes for ``rows`` rows of that width and their factors, staged for weights of that type."""
-    size = _STAGED_BYTES[weights.dtype.char]
-    return rows * (-(-width // WHOLE) * WHOLE * size + 4) if size else 0
 
 
 @inner

@@ -6,10 +6,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-import numba
-
+from fastattn.cpus import default_threads
 from fastattn.environment import THREADING
 from fastattn.errors import InputError, check_count
+
+
+class UnknownNumba(ImportError):
+    """Numba is not as fastattn knows it."""
 
 
 class _State(threading.local):
@@ -20,8 +23,8 @@ _state = _State()
 
 
 def thread_limit() -> int:
-    """How many threads this process may use: NUMBA_NUM_THREADS, by default the CPUs that it may run on."""
-    return numba.config.NUMBA_NUM_THREADS
+    """How many threads this process may use; with Numba's threads at most as many as Numba started with."""
+    return min(default_threads(), _most_of_numba()) if setting.by_numba else default_threads()
 
 
 class NumbaTeam:
@@ -36,6 +39,8 @@ class NumbaTeam:
 
         The workqueue ends the process when two Python threads enter it at once: there they do so one by one.
         """
+        import numba
+
         if self._concurrent:
             function(*arguments)
             return
@@ -45,6 +50,8 @@ class NumbaTeam:
 
 
 def _openmp_is_gone() -> bool:
+    import numba
+
     try:
         return sys.platform == "linux" and numba.threading_layer() == "omp"
     except ValueError:  # nothing was run in parallel yet
@@ -58,6 +65,10 @@ class _Setting:
         self.by_numba = os.environ.get("FASTATTN_THREADING") == "numba"
         self.forced = ""
         self.team = NumbaTeam()
+
+    def force(self, reason: str) -> None:
+        """From now on kernels can only be compiled, and shared among threads, by Numba itself."""
+        self.forced, self.by_numba = reason, True
 
     def after_fork(self) -> None:
         """In a forked child, use the pool: GNU's OpenMP would end the process at its first loop."""
@@ -73,8 +84,8 @@ def set_threading(name: str) -> None:
     """Choose the threads of kernels in this process from now on: "pool" or "numba"; default: FASTATTN_THREADING.
 
     pool   fastattn's own: a thread that the system does not let run is waited for by nobody.
-    numba  the team of Numba's threading layer, for programs that keep it busy already; its kernels are compiled by
-           ``numba.njit(parallel=True)``. In a child forked after OpenMP ran, the pool works in its place.
+    numba  the team of Numba's threading layer, for programs that keep it busy already. In a child forked after OpenMP
+           ran, the pool works in its place.
     Results have the same bits. Not while a ``use_threads`` is open. InputError for another name.
     """
     if name not in THREADING:
@@ -88,22 +99,22 @@ def set_threading(name: str) -> None:
 def use_threads(count: int) -> Iterator[None]:
     """Kernels that this Python thread calls inside use ``count`` threads; InputError for less than one.
 
-    More than the limit, NUMBA_NUM_THREADS or the CPUs of the process, count as that many. Translator and Encoder have
-    a number of their own, ``threads``. Any number of Python threads may compute at once: of the pool one has the help
-    of others, the rest work alone. With Numba's threads this is ``numba.set_num_threads``.
+    More than the limit, NUMBA_NUM_THREADS or the CPUs that the process may use, count as that many. Translator and
+    Encoder have a number of their own, ``threads``. Any number of Python threads may compute at once: of the pool one
+    has the help of others, the rest work alone. With Numba's threads this is ``numba.set_num_threads``.
     """
     count = min(check_count("threads", count), thread_limit())
     before = _state.threads
-    masked = numba.get_num_threads() if setting.by_numba else 0
+    masked = _numba_threads() if setting.by_numba else 0
     _state.threads = count
     try:
         if masked:
-            numba.set_num_threads(count)
+            _set_numba_threads(count)
         yield
     finally:
         _state.threads = before
         if masked:
-            numba.set_num_threads(masked)
+            _set_numba_threads(masked)
 
 
 def current_threads() -> int:
@@ -111,4 +122,22 @@ def current_threads() -> int:
     count = _state.threads
     if count is not None:
         return count
-    return numba.get_num_threads() if setting.by_numba else thread_limit()
+    return _numba_threads() if setting.by_numba else thread_limit()
+
+
+def _most_of_numba() -> int:
+    from numba import config
+
+    return int(config.NUMBA_NUM_THREADS)
+
+
+def _numba_threads() -> int:
+    import numba  # only where its threads are asked for: a start need not wait for it
+
+    return numba.get_num_threads()
+
+
+def _set_numba_threads(count: int) -> None:
+    import numba
+
+    numba.set_num_threads(count)

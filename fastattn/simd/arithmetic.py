@@ -1,16 +1,17 @@
 """One step of a register tile: a word of A times vectors of packed B, in three precisions.
 
-An Arithmetic defines how the inner dimension is grouped in memory and which instruction multiplies. The choice for a
-precision depends on the features that are compiled for; all choices for one precision sum the same products: integers
-exactly, bfloat16 in another order, on Arm with another rounding too, if the CPU has an instruction for it.
+An Arithmetic is a format, how the inner dimension is grouped in memory, and the instruction that multiplies. The choice
+for a precision depends on the features that are compiled for; all choices for one precision sum the same products:
+integers exactly, bfloat16 in another order, on Arm with another rounding too, if the CPU has an instruction for it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from llvmlite import ir
 
 from fastattn.simd.emit import F32, I32, I64, Emitter
+from fastattn.simd.formats import FORMATS, Format
 from fastattn.simd.target import TARGET, Target
 
 I8, I16 = ir.IntType(8), ir.IntType(16)
@@ -32,29 +33,18 @@ class BFloat(ir.types.Type):
 
 
 @dataclass(frozen=True)
-class Arithmetic:
-    """One way to multiply.
+class Arithmetic(Format):
+    """One way to multiply: its operands' format, and the instructions.
 
-    group      values of the inner dimension in one step; adjacent in B for each column.
-    rows       rows of A in one operand of ``add``: 2 if the instruction multiplies matrices. Its sums are then blocks
-               of 2 rows by LANES / 2 columns, and an operand of B has so many columns.
-    integer    whether sums are int32.
-    b_bytes    bytes of one value in B.
-    a_bytes    bytes of one staged value in A.
-    offset     added to every value of A, corrected in the sums' start: 128 if the instruction takes unsigned values.
     spread     (emitter, address of each row) -> A's operand of ``add``: the word at the address in every lane.
     abreast    (emitter, address) -> A's operand of ``add``: LANES adjacent words, one in each lane.
     operand    (emitter, address) -> B's operand of ``add``: LANES words.
     add        (emitter, operand of A, operand of B, sums) -> the sums plus the products.
+    rows       of A in one operand of ``add``: 2 if the instruction multiplies matrices. Its sums are then blocks of 2
+               rows by LANES / 2 columns, and an operand of B has so many columns.
     alone      how rows of B as they lie are multiplied with one row of A, if ``rows`` is 2.
     """
 
-    name: str
-    group: int
-    integer: bool
-    b_bytes: int
-    a_bytes: int
-    offset: int
     spread: Callable
     abreast: Callable
     operand: Callable
@@ -242,23 +232,36 @@ def _add_widened(emitter: Emitter, spread, operand, total):
     return total
 
 
-FLOAT32 = Arithmetic("float32", 1, False, 4, 4, 0, _spread_float, Emitter.load, Emitter.load, _add_float32)
-_SDOT = Arithmetic("sdot", 4, True, 1, 1, 0, _spread_word, _words, _words, _add_signed_dot)
-_BFDOT = Arithmetic("bfdot", 2, False, 2, 2, 0, _spread_word, _words, _words, _add_bfloat16_dot)
+def _arithmetic(
+    precision: str,
+    name: str,
+    spread: Callable,
+    abreast: Callable,
+    operand: Callable,
+    add: Callable,
+    rows: int = 1,
+    alone: Arithmetic | None = None,
+) -> Arithmetic:
+    """The format of that precision and name with its instructions."""
+    form = asdict(FORMATS[precision][name])
+    return Arithmetic(**form, spread=spread, abreast=abreast, operand=operand, add=add, rows=rows, alone=alone)
+
+
+FLOAT32 = _arithmetic("float32", "float32", _spread_float, Emitter.load, Emitter.load, _add_float32)
+_SDOT = _arithmetic("int8", "sdot", _spread_word, _words, _words, _add_signed_dot)
+_BFDOT = _arithmetic("bfloat16", "bfdot", _spread_word, _words, _words, _add_bfloat16_dot)
 INT8 = {
-    "vnni": Arithmetic("vnni", 4, True, 1, 1, 128, _spread_word, _words, _words, _add_unsigned_dot),
+    "vnni": _arithmetic("int8", "vnni", _spread_word, _words, _words, _add_unsigned_dot),
     "sdot": _SDOT,
-    "smmla": Arithmetic("smmla", 8, True, 1, 1, 0, _spread_two_rows, _words, _words, _add_signed_matrix, 2, _SDOT),
-    "smlal": Arithmetic("smlal", 2, True, 1, 2, 0, _spread_parted, _parted_abreast, _widen_parted, _add_long),
-    "pairs": Arithmetic("pairs", 2, True, 1, 2, 0, _spread_word, _words, _widen_pairs, _add_pairs),
-    "widened": Arithmetic("widened", 2, True, 1, 2, 0, _spread_word, _words, _widen_pairs, _add_widened),
+    "smmla": _arithmetic("int8", "smmla", _spread_two_rows, _words, _words, _add_signed_matrix, 2, _SDOT),
+    "smlal": _arithmetic("int8", "smlal", _spread_parted, _parted_abreast, _widen_parted, _add_long),
+    "pairs": _arithmetic("int8", "pairs", _spread_word, _words, _widen_pairs, _add_pairs),
+    "widened": _arithmetic("int8", "widened", _spread_word, _words, _widen_pairs, _add_widened),
 }
 BFLOAT16 = {
-    "dot": Arithmetic("dot", 2, False, 2, 2, 0, _spread_word, _words, _words, _add_bfloat16),
-    "bfmmla": Arithmetic(
-        "bfmmla", 4, False, 2, 2, 0, _spread_two_rows, _words, _words, _add_bfloat16_matrix, 2, _BFDOT
-    ),
-    "widened": Arithmetic("widened", 2, False, 2, 4, 0, _spread_two, _two_abreast, _widen_two, _add_two),
+    "dot": _arithmetic("bfloat16", "dot", _spread_word, _words, _words, _add_bfloat16),
+    "bfmmla": _arithmetic("bfloat16", "bfmmla", _spread_two_rows, _words, _words, _add_bfloat16_matrix, 2, _BFDOT),
+    "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_abreast, _widen_two, _add_two),
 }
 
 

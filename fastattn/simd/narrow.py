@@ -8,14 +8,10 @@ from numba import types
 
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.emit import I32, Emitter
-from fastattn.simd.target import TARGET
 from fastattn.simd.vector import VECTOR, make_intrinsic
 
 INT8, BFLOAT16 = arithmetic_for("int8"), arithmetic_for("bfloat16")
 INT8_BYTES, BFLOAT16_BYTES = INT8.a_bytes, BFLOAT16.a_bytes  # of one operand
-# A staged row has a multiple of so many values: whole vectors of floats, and whole steps. What a step reads behind the
-# row's last vector, in int8 alone, meets zeros among the weights.
-WHOLE = max(TARGET.lanes, INT8.group, BFLOAT16.group)
 
 
 def _store_int8(emitter: Emitter, value, address):

@@ -1,13 +1,13 @@
 """The CPU that Numba compiles for, and the vector and tile sizes that fit its registers.
 
 The features are those of the compilation (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES), not of the host: an instruction
-that the limited target lacks would abort the process.
+that the limited target lacks would abort the process. They are read as Numba reads them, without importing it.
 """
 
+import os
 from dataclasses import dataclass, replace
 
 import llvmlite.binding as llvm
-from numba.core import config
 
 from fastattn.simd.arm import implied_features
 
@@ -77,15 +77,16 @@ def choose_target(architecture: str, features: set[str]) -> Target:
 
 def compiled_features() -> set[str]:
     """Names of the CPU features that Numba compiles for."""
-    given = config.CPU_FEATURES
-    text = llvm.get_host_cpu_features().flatten() if given is None else given
+    generic = os.environ.get("NUMBA_CPU_NAME", "").lower() == "generic"
+    listed = os.environ.get("NUMBA_CPU_FEATURES", "" if generic else None)
+    text = llvm.get_host_cpu_features().flatten() if listed is None else listed
     named = {f[1:] for f in text.split(",") if f.startswith("+")}
     return named | implied_features(TRIPLE, compiled_name(), text) if TRIPLE.split("-")[0] in ARM else named
 
 
 def compiled_name() -> str:
     """LLVM's name of the CPU that Numba compiles for."""
-    return config.CPU_NAME or llvm.get_host_cpu_name()
+    return os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
 
 
 TRIPLE = llvm.get_default_triple()
