@@ -33,12 +33,16 @@ _FLOAT32 = Format("float32", 1, False, 4, 4, 0)
 _INT8 = (
     Format("vnni", 4, True, 1, 1, 128),
     Format("sdot", 4, True, 1, 1, 0),
+    Format("smmla", 8, True, 1, 1, 0),
+    Format("smlal", 2, True, 1, 2, 0),
     Format("pairs", 2, True, 1, 2, 0),
     Format("widened", 2, True, 1, 2, 0),
 )
 _BFLOAT16 = (
     Format("dot", 2, False, 2, 2, 0),
     Format("tiles", 2, False, 2, 2, 0),
+    Format("bfdot", 2, False, 2, 2, 0),
+    Format("bfmmla", 4, False, 2, 2, 0),
     Format("widened", 2, False, 2, 4, 0),
 )
 FORMATS = {
@@ -60,5 +64,9 @@ def step_block(precision: str, target: Target = TARGET) -> int:
 
 
 def staged_block(precision: str, target: Target = TARGET) -> int:
-    """A staged row's bytes are a multiple of this: whole vectors of float32, or rows of a tile register."""
-    return TILE_BYTES if precision in target.tiles else target.lanes * format_for(precision, target).a_bytes
+    """A staged row's bytes are a multiple of this: whole vectors of floats and whole steps, or rows of a tile register.
+
+    What a step reads behind the row's last vector, in int8 alone, meets zeros among the weights.
+    """
+    whole = max(target.lanes, *(format_for(narrow, target).group for narrow in ("int8", "bfloat16")))
+    return TILE_BYTES if precision in target.tiles else whole * format_for(precision, target).a_bytes
