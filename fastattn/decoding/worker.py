@@ -158,9 +158,12 @@ class Worker:
     # a step
 
     def _step(self) -> None:
-        """One token for every beam of every sentence in progress."""
+        """One token for every beam of every sentence in progress, or several for a batch that is alone."""
         cache, batches = self.cache, self.batches
         assert cache is not None
+        if len(batches) == 1 and batches[0].run():
+            self._leave_empty()
+            return
         slots_R, tokens_R, positions_R = (_end_to_end(parts) for parts in zip(*(batch.inputs() for batch in batches)))
         wants_attention = any(batch.wants_attention for batch in batches)
         hidden_RD, attention_RS = self.model.step(cache, slots_R, tokens_R, positions_R, wants_attention)

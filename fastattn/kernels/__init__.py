@@ -4,6 +4,7 @@ import fastattn.runtime  # noqa: F401  before Numba: it looks at what that would
 from fastattn.kernels.attention import attention, attention_step, pack_distances, seen_around, seen_keys
 from fastattn.kernels.cache_rows import round_rows, write_rows
 from fastattn.kernels.embed import embed
+from fastattn.kernels.greedy import pick_tokens, take_tokens
 from fastattn.kernels.matmul import gated, linear
 from fastattn.kernels.norm import layer_norm, normalize_heads, rms_norm
 from fastattn.kernels.output_subset import pack_rows, select_outputs
@@ -16,6 +17,7 @@ from fastattn.kernels.rotary import rotate
 from fastattn.kernels.rows import add_rows, average_heads, concatenate_rows, empty, neighbours, scale_rows, take_rows
 from fastattn.kernels.softmax import softmax
 from fastattn.kernels.tables import empty_table, extend_table, gather_table
+from fastattn.runtime.recording import recorder
 from fastattn.runtime.threads import current_threads, thread_limit, use_threads
 
 __all__ = [
@@ -39,10 +41,12 @@ __all__ = [
     "pack_distances",
     "pack_linear",
     "pack_rows",
+    "pick_tokens",
     "pool",
     "project_all",
     "project_peaks",
     "project_top_k",
+    "recorder",
     "rms_norm",
     "rotate",
     "round_rows",
@@ -54,6 +58,7 @@ __all__ = [
     "select_outputs",
     "ssru",
     "take_rows",
+    "take_tokens",
     "thread_limit",
     "use_threads",
     "write_rows",

@@ -48,8 +48,8 @@ def prepared(edits: Edits, rows: int, targets_R: np.ndarray) -> tuple:
 
 
 def empty_lists(*shape: int) -> tuple[np.ndarray, np.ndarray]:
-    """(values, ids) of a shape that ends with k, empty: -inf and -1."""
-    return np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int32)
+    """(values, ids) of a shape that ends with k, to be cleared."""
+    return np.empty(shape, np.float32), np.empty(shape, np.int32)
 
 
 def make_edit(find):
@@ -88,6 +88,15 @@ def best_of(lists, number):
     values, ids = lists
     k = values.shape[-1]
     return address(values) + number * k * 4, address(ids) + number * k * 4, k
+
+
+@inner
+def clear_best(best):
+    """Empty a row's k best: -inf and -1."""
+    values, ids, k = best
+    for j in range(k):
+        store_scalar(np.float32(-np.inf), values + j * 4)
+        store_index(-1, ids + j * 4)
 
 
 @inner

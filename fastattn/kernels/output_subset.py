@@ -20,6 +20,7 @@ from fastattn.kernels.logits import (
     NO_TARGETS,
     STATE,
     best_of,
+    clear_best,
     clear_state,
     empty_lists,
     fold_state,
@@ -35,10 +36,12 @@ from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import bfloat16_bits, quantize
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import make_scratch_parts, take_part
+from fastattn.runtime.recording import unrecordable
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.dots import linear_dots
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import SIZE, address, load_index, make_scratch, store_index
+from fastattn.step_rows import SubsetRows
 
 # Rows with the same subset that one task takes: each weight is read from memory once for all of them.
 ROWS = 32
@@ -143,6 +146,7 @@ def multiply_words(weights, rows, count, words, columns, lines):
 def scan_line(line, columns, words, state, summed, best):
     """The k best of a row's logits, by id, and the logarithm of the sum of all exponentials."""
     clear_state(state)
+    clear_best(best)
     for j in range(0, columns, CHUNK):
         scan_row(line + j * 4, min(CHUNK, columns - j), j, state, summed, best)
     _, ids, k = best
@@ -182,7 +186,12 @@ def _choose(x_RD, rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, s
 
 
 def choose_from_subsets(
-    x_RD: np.ndarray, subsets_R: Sequence[OutputSubset], k: int, edits: Edits, targets_R: np.ndarray, summed: bool
+    x_RD: np.ndarray,
+    subsets_R: Sequence[OutputSubset] | SubsetRows,
+    k: int,
+    edits: Edits,
+    targets_R: np.ndarray,
+    summed: bool,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """``choose_from_all``, each row from its own subset of the outputs; rows of one sentence share an OutputSubset."""
     lists, log_sums_R = empty_lists(len(x_RD), k), np.empty(len(x_RD), np.float32)
@@ -199,14 +208,20 @@ def logits_of_subsets(x_RD: np.ndarray, subsets_R: Sequence[OutputSubset], edits
 
 def _run(x_RD, subsets_R, edits, lists, log_sums_R, summed):
     """The kernel; the lines of logits."""
-    R, linear = len(x_RD), subsets_R[0].linear
+    R = len(x_RD)
+    if isinstance(subsets_R, SubsetRows):
+        linear, runs_G4, columns = subsets_R.linear, subsets_R.rows_R4, subsets_R.columns
+    else:
+        linear = subsets_R[0].linear
+        starts = [r for r in range(R) if r == 0 or r % ROWS == 0 or subsets_R[r] is not subsets_R[r - 1]]
+        runs_G4 = np.array([(r, *subsets_R[r].place) for r in starts], np.int64)
+        columns = int(np.max(runs_G4[:, 2]))
     missing = linear.rows_FD.shape[1] - x_RD.shape[1]
     if missing:
+        unrecordable()
         x_RD = np.pad(x_RD, ((0, 0), (0, missing)))
-    starts = [r for r in range(R) if r == 0 or r % ROWS == 0 or subsets_R[r] is not subsets_R[r - 1]]
-    runs_G4 = np.array([(r, *subsets_R[r].place) for r in starts], np.int64)
-    scratch_PB = make_scratch_parts(len(starts), scratch_bytes(linear.rows_FD, x_RD.shape[1], ROWS))
-    lines_LC = np.empty((len(scratch_PB) * ROWS if len(log_sums_R) else R, int(np.max(runs_G4[:, 2]))), np.float32)
+    scratch_PB = make_scratch_parts(len(runs_G4), scratch_bytes(linear.rows_FD, x_RD.shape[1], ROWS))
+    lines_LC = np.empty((len(scratch_PB) * ROWS if len(log_sums_R) else R, columns), np.float32)
     staging = linear.packed.staging
     _choose(x_RD, linear.rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC)
     return lines_LC

@@ -10,13 +10,15 @@ from fastattn.kernels.matmul import linear
 from fastattn.kernels.output_subset import OutputSubset, choose_from_subsets, logits_of_subsets
 from fastattn.kernels.packing import PackedLinear
 from fastattn.kernels.select import choose_from_all
+from fastattn.step_rows import SubsetRows
 
 # All outputs of a layer, or a subset for each row: the softmax is over them alone. Logits equal those of the whole
 # projection: bit by bit in int8, else up to the order of a sum. Fastest if rows with the same subset are adjacent.
-Outputs = PackedLinear | Sequence[OutputSubset]
+Outputs = PackedLinear | Sequence[OutputSubset] | SubsetRows
 
 
-def _choose(x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits, targets_R: np.ndarray, summed: bool = True):
+def choose(x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits, targets_R: np.ndarray, summed: bool = True):
+    """(values_Rk, ids_Rk, logits_R, log_sums_R) of ``choose_from_all``."""
     if isinstance(outputs, PackedLinear):
         return choose_from_all(x_RD, outputs, k, edits, targets_R, summed)
     return choose_from_subsets(x_RD, outputs, k, edits, targets_R, summed)
@@ -30,7 +32,7 @@ def project_top_k(
     normalized  False: logits instead of log-probabilities, which saves an exponential for each.
     If fewer than k ids are left, the others are -inf and -1.
     """
-    values_Rk, ids_Rk, _, log_sums_R = _choose(x_RD, outputs, k, edits, NO_TARGETS, normalized)
+    values_Rk, ids_Rk, _, log_sums_R = choose(x_RD, outputs, k, edits, NO_TARGETS, normalized)
     if normalized:
         values_Rk -= log_sums_R[:, None]
     return values_Rk, ids_Rk
@@ -41,11 +43,13 @@ def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: 
 
     -inf for a target outside the row's subset.
     """
-    _, _, logits_N, log_sums_N = _choose(x_ND, outputs, 0, edits, targets_N)
+    _, _, logits_N, log_sums_N = choose(x_ND, outputs, 0, edits, targets_N)
     return logits_N - log_sums_N
 
 
-def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
+def project_all(
+    x_RD: np.ndarray, outputs: PackedLinear | Sequence[OutputSubset], edits: Edits = NO_EDITS
+) -> np.ndarray:
     """All log-probabilities, float32 [R, V], to sample from: the only operation that stores them.
 
     -inf outside a row's subset.

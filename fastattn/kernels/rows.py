@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastattn.runtime.recording import unrecordable
+
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An array of that shape, C-contiguous, of any values."""
@@ -12,6 +14,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
     """The rows of those numbers, int64, in their order: x_RD. Numbers may repeat."""
+    unrecordable()
     return x_ND[rows_R]
 
 
@@ -22,11 +25,13 @@ def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 def add_rows(x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
     """x + y."""
+    unrecordable()
     return x_ND + y_ND
 
 
 def scale_rows(x_ND: np.ndarray, factor: float) -> np.ndarray:
     """x * factor."""
+    unrecordable()
     return x_ND * x_ND.dtype.type(factor)
 
 

@@ -14,6 +14,7 @@ from fastattn.kernels.logits import (
     LOWEST,
     STATE,
     best_of,
+    clear_best,
     clear_state,
     empty_lists,
     fold_state,
@@ -114,6 +115,8 @@ def _project(x_RD, panels_PSN, affine, edits, sums, lists, summed, scratch_PB):
             chunk, first = task % chunks, task // chunks * ROW_BLOCK
             count, x, places = min(R - first, ROW_BLOCK), address(x_RD) + first * D * 4, (first, chunk * R + first)
             rows = stage_rows(panels_PSN, affine[3:], x, count, D, staged, min(R, ROW_BLOCK))
+            for i in range(count):
+                clear_best(best_of(lists, places[1] + i))
             for segment in range(chunk * S // chunks, (chunk + 1) * S // chunks):
                 for i in range(count):
                     clear_state(memory[2] + i * STATE)
@@ -138,6 +141,7 @@ def _merge(sums, lists, best_lists, log_sums_R):
         for s in range(S):
             total += np.float64(sums_SR[s, r]) * np.exp(np.float64(peaks_SR[s, r]) - np.float64(peak))
         best = best_of(best_lists, r)
+        clear_best(best)
         for chunk in range(len(values_CRk)):
             for at in range(best[2]):
                 if values_CRk[chunk, r, at] > worst(best):

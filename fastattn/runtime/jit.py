@@ -25,6 +25,7 @@ from fastattn.caller_warnings import warn
 from fastattn.lazy import lazy
 from fastattn.runtime.loop import check_loop
 from fastattn.runtime.pool import FLAGS, Pool, launch, serve
+from fastattn.runtime.recording import is_recorded
 from fastattn.runtime.sources import sources_digest
 from fastattn.runtime.threads import current_threads, setting, thread_limit
 from fastattn.simd.target import compiled_features, compiled_name
@@ -66,6 +67,8 @@ class Kernel:
             _keep_code(self.run, function, "kernel")
 
     def __call__(self, *arguments: Any) -> None:
+        if is_recorded(self, arguments):
+            return
         if setting.by_numba:
             setting.team.call(self.parallel, arguments)
             return
