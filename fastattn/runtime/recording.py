@@ -39,18 +39,21 @@ def is_recorded(kernel: Any, arguments: tuple) -> bool:
 
 
 class Program:
-    """Recorded calls."""
+    """Recorded calls, as addresses of machine code and of its arguments."""
 
     def __init__(self, calls: list[tuple[Any, tuple]]):
-        self._calls = calls
+        recorded = [kernel.record(*arguments) for kernel, arguments in calls]
+        if None in recorded:
+            raise Unrecordable
+        self._kept = calls, recorded
+        self._calls_C2 = np.array([(entry, place.ctypes.data) for entry, place in recorded], np.int64)
 
     def run(self, most: int, stop_1: np.ndarray) -> None:
         """Make the calls, in order, up to ``most`` times: until ``stop_1[0]``, int64, is not 0 after the last."""
-        for _ in range(most):
-            for kernel, arguments in self._calls:
-                kernel(*arguments)
-            if stop_1[0]:
-                return
+        from fastattn.runtime.handle import counted_on, run_program
+
+        pool, threads = counted_on()
+        run_program(pool, threads, self._calls_C2.ctypes.data, len(self._calls_C2), most, stop_1.ctypes.data)
 
 
 def recorder() -> "Recorder | None":

@@ -11,8 +11,8 @@ import fastattn
 from fastattn.errors import InputError, OutOfMemoryError
 from fastattn.functional import arrays as functional_arrays
 from fastattn.functional.attention import additive_attention
+from fastattn.kernels.attention.constants import KEYS, ROWS
 from fastattn.kernels.attention.sentences import attend as attend_kernel
-from fastattn.kernels.attention.tiles import KEYS, ROWS
 from fastattn.rounding import as_floats, bfloat16_bits
 from fastattn.simd.target import TARGET
 from tests.functional.formula import attend

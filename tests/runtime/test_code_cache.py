@@ -12,11 +12,11 @@ import pytest
 CHILD = """
 import sys
 import numpy as np
-from fastattn import kernels
-from fastattn.runtime.jit import on_compile
+from fastattn import operations
+from fastattn.runtime.compiling import on_compile
 on_compile(lambda name: print("compiled", name))
 x = np.arange(160, dtype=np.float32).reshape(10, 16)
-print("result", kernels.rms_norm(x, np.ones(16, np.float32), 1e-5).tobytes().hex()[:64])
+print("result", operations.rms_norm(x, np.ones(16, np.float32), 1e-5).tobytes().hex()[:64])
 """
 
 

@@ -12,7 +12,7 @@ atexit.register(lambda: print("waits", len(waits)))  # the first is called last
 import numpy as np
 from tests.models.encoder_cases import CASES, make_checkpoint, make_ids
 from tests.models.tiny_models import random_checkpoint
-from fastattn import Translator, kernels
+from fastattn import Translator, operations
 from fastattn.models.kinds import build_model
 
 def translate():
@@ -22,16 +22,16 @@ def translate():
             translator.translate_tokens([["\\u2581w1", f"\\u2581w{n % 9}"] for n in range(30)], beam_size=2)
 
 def encode():
-    model, ids = build_model(make_checkpoint(CASES[0]), kernels), make_ids(CASES[0])
-    with kernels.use_threads(2):
+    model, ids = build_model(make_checkpoint(CASES[0]), operations), make_ids(CASES[0])
+    with operations.use_threads(2):
         while True:
             model.encode(ids)
 
 def multiply():
-    x, packed = np.ones((3000, 64), np.float32), kernels.pack_linear(np.ones((20000, 64), np.float32))
-    with kernels.use_threads(2):
+    x, packed = np.ones((3000, 64), np.float32), operations.pack_linear(np.ones((20000, 64), np.float32))
+    with operations.use_threads(2):
         while True:
-            kernels.linear(x, packed)
+            operations.linear(x, packed)
 
 for work in (translate, translate, encode, multiply):
     threading.Thread(target=work, daemon=True).start()

@@ -16,15 +16,15 @@ from numba.core import caching, codegen, compiler, dispatcher, environment, func
 
 exec(sys.argv[1])
 import fastattn
-from fastattn import kernels
+from fastattn import operations
 from fastattn.kernels import norm
 from fastattn.runtime.threads import setting
 x = np.arange(640, dtype=np.float32).reshape(40, 16)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     for _ in range(2):
-        y = kernels.layer_norm(x, np.ones(16, np.float32), None, 1e-5)
-        z = kernels.linear(x, kernels.pack_linear(x[:16]), "gelu")
+        y = operations.layer_norm(x, np.ones(16, np.float32), None, 1e-5)
+        z = operations.linear(x, operations.pack_linear(x[:16]), "gelu")
 told = [str(warning.message) for warning in caught]
 hits = sum(norm._normalise.parallel.stats.cache_hits.values()) if setting.forced else -1
 print(y.tobytes().hex(), z.tobytes().hex())

@@ -21,7 +21,7 @@ EVERY_LINE = """
 import sys, threading, time
 import numpy as np
 from tests.models.tiny_models import random_checkpoint
-from fastattn import Translator, kernels
+from fastattn import Translator, operations
 from fastattn.runtime import jit
 from fastattn.runtime.pool import TAKEN
 
@@ -29,11 +29,11 @@ FILES = tuple(sys.argv[1].split(","))
 translator = Translator.from_checkpoint(random_checkpoint(seed=5), threads=1 if "alone" in sys.argv else 2)
 sources = [["\\u2581w1", "\\u2581w2", f"\\u2581w{n % 9}"] for n in range(24)]
 rng = np.random.default_rng(0)
-x, packed = rng.standard_normal((300, 64)).astype(np.float32), kernels.pack_linear(np.ones((200, 64), np.float32))
+x, packed = rng.standard_normal((300, 64)).astype(np.float32), operations.pack_linear(np.ones((200, 64), np.float32))
 
 def work():
-    with kernels.use_threads(2):
-        product = kernels.linear(x, packed)
+    with operations.use_threads(2):
+        product = operations.linear(x, packed)
     return product.tobytes(), translator.translate_tokens(sources, beam_size=2, max_decoding_length=4)
 
 class Interrupt(BaseException):

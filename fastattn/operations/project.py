@@ -5,19 +5,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastattn.edits import NO_EDITS, Edits
-from fastattn.kernels.logits import LOWEST, NO_TARGETS, TINY, prepared
-from fastattn.kernels.matmul import linear
-from fastattn.kernels.output_subset import OutputSubset, choose_from_subsets, logits_of_subsets
-from fastattn.kernels.packing import PackedLinear
-from fastattn.kernels.select import choose_from_all
+from fastattn.kernels.constants import LOWEST, TINY
+from fastattn.operations.logits import NO_TARGETS, prepared
+from fastattn.operations.matmul import linear
+from fastattn.operations.output_subset import OutputSubset, choose_from_subsets, logits_of_subsets
+from fastattn.operations.packing import PackedLinear
+from fastattn.operations.select import choose_from_all
 from fastattn.step_rows import SubsetRows
 
 # All outputs of a layer, or a subset for each row: the softmax is over them alone. Logits equal those of the whole
 # projection: bit by bit in int8, else up to the order of a sum. Fastest if rows with the same subset are adjacent.
-Outputs = PackedLinear | Sequence[OutputSubset] | SubsetRows
+Outputs = PackedLinear | Sequence[OutputSubset]
 
 
-def choose(x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits, targets_R: np.ndarray, summed: bool = True):
+def choose(
+    x_RD: np.ndarray, outputs: Outputs | SubsetRows, k: int, edits: Edits, targets_R: np.ndarray, summed: bool = True
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(values_Rk, ids_Rk, logits_R, log_sums_R) of ``choose_from_all``."""
     if isinstance(outputs, PackedLinear):
         return choose_from_all(x_RD, outputs, k, edits, targets_R, summed)
@@ -47,9 +50,7 @@ def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: 
     return logits_N - log_sums_N
 
 
-def project_all(
-    x_RD: np.ndarray, outputs: PackedLinear | Sequence[OutputSubset], edits: Edits = NO_EDITS
-) -> np.ndarray:
+def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
     """All log-probabilities, float32 [R, V], to sample from: the only operation that stores them.
 
     -inf outside a row's subset.
