@@ -8,6 +8,7 @@ from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.runtime.handle import kernel_named
 
 _embed = kernel_named("embed", "_embed")
+
 _NO_TABLE, _NO_POSITIONS = np.empty((0, 0), np.float32), np.empty(0, np.int32)
 _NO_MULTIPLIERS = np.empty(0, np.float32)
 

@@ -6,6 +6,7 @@ from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
 
 _attend = kernel_named("graph", "_attend")
+
 SMALL = 1 << 14  # products that one thread finishes before another would have started: 5 to 10 us
 _NONE_2, _NONE_3 = np.empty((0, 0), np.float32), np.empty((0, 0, 0), np.float32)
 

@@ -8,6 +8,7 @@ from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.target import LANES
 
 _attend = kernel_named("local", "_attend")
+
 _NONE = np.empty((0, 0, 0, 0), np.float32)
 
 

@@ -9,6 +9,7 @@ from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
 
 _linear, _gated = kernel_named("matmul", "_linear"), kernel_named("matmul", "_gated")
+
 # Rows that one task takes through all its panels: 48 rows of 384 to 2,048 floats, and what they become, stay in L2
 # beside a panel. With 96 rows products with an activation are 4% slower, with 24 no faster.
 ROW_BLOCK = 48

@@ -5,6 +5,7 @@ import numpy as np
 from fastattn.runtime.handle import kernel_named
 
 _normalise, _normalize_heads = kernel_named("norm", "_normalise"), kernel_named("norm", "_normalize_heads")
+
 _NONE, _NO_BIAS = np.empty((0, 0), np.float32), np.empty(0, np.float32)
 
 

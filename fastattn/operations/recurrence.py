@@ -6,6 +6,7 @@ from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
 
 _ssru, _running_average = kernel_named("recurrence", "_ssru"), kernel_named("recurrence", "_running_average")
+
 COLUMNS = 64  # four cache lines of a row: a task has as many of them as there are for each thread
 # Values that one thread finishes before another would have started: 5 to 10 us.
 SMALL = 1 << 14

@@ -8,6 +8,7 @@ from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.constants import QUERIES, ROWS, ROWS_OF_ONE, SIZE, WHOLE
 
 _search = kernel_named("search", "_search")
+
 BLOCK_BYTES = 32 << 10  # of rows, in L1 beside a tile's queries; from L2, 512 queries take a quarter longer
 
 

@@ -19,7 +19,8 @@ from numba.np.numpy_support import from_dtype
 from fastattn.runtime import machine_code as layout
 from fastattn.runtime.handle import MISMATCH
 from fastattn.runtime.internals import populate_array
-from fastattn.runtime.pool_code import I64, LAUNCH, LAUNCHER, MOST_PARTS, READY, word
+from fastattn.runtime.pool import LAUNCHER, MOST_PARTS, READY
+from fastattn.runtime.pool_code import I64, LAUNCH, word
 
 I8, I32, VOID, DOUBLE = ir.IntType(8), ir.IntType(32), ir.VoidType(), ir.DoubleType()
 DOOR = ir.FunctionType(I64, [I64, I64, I64])  # self, the address of the arguments, their number; an object

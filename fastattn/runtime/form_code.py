@@ -42,12 +42,12 @@ def compile_function(function: Callable, name: str, count: int) -> Code:
     return _code(module, result, exports)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _cut(function: Callable) -> Any:
     return compile_helper(cut_loop(function))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _helper(function: Callable) -> Any:
     return compile_helper(function)
 

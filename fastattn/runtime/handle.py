@@ -213,7 +213,7 @@ _kernels: dict[tuple[str, str], Kernel] = {}
 
 
 def kernel_named(file: str, name: str) -> Kernel:
-    """The kernel ``name`` of fastattn.kernels.``file``, which is not imported as long as the code cache has its code."""
+    """The kernel ``name`` of fastattn.kernels.``file``: not imported as long as the code cache has its code."""
     return _kernels.setdefault((file, name), Kernel(_KERNELS + file, name))
 
 

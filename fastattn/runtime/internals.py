@@ -15,7 +15,6 @@ from typing import Any
 
 import llvmlite.binding as llvm
 import numba
-from llvmlite import ir
 from numba import types
 from numba.core import cgutils, codegen, compiler, dispatcher
 from numba.core.base import BaseContext
@@ -145,7 +144,6 @@ class _HelperCompiler(compiler.Compiler):
         manager.passes = [one for one in manager.passes if one[0]._name not in _NEEDLESS]
         manager.finalize()
         return [manager]
-
 
 
 # Without Numba's runtime helpers count no references, each an atomic instruction, to the arrays that they are given.

@@ -14,7 +14,6 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable
 
 import numpy as np
 

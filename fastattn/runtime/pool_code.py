@@ -10,8 +10,28 @@ from numba.extending import intrinsic
 
 from fastattn.runtime.internals import compile_helper
 from fastattn.runtime.pool import (
-    CPU, CPUS, CPUS_BYTES, DONE, HELPER_BYTES, HELPERS, JOB_ARGUMENTS, JOB_ENTRY, JOB_TASKS, LAUNCHER, LINUX,
-    MOST_PARTS, ONE, PART_BITS, PATIENCE, READ, READY, SLEEPS, SPINS, TAKEN, THREAD, TICKET, WAKER, WAKING,
+    CPU,
+    CPUS,
+    CPUS_BYTES,
+    DONE,
+    HELPER_BYTES,
+    HELPERS,
+    JOB_ARGUMENTS,
+    JOB_ENTRY,
+    JOB_TASKS,
+    LINUX,
+    MOST_PARTS,
+    ONE,
+    PART_BITS,
+    PATIENCE,
+    READ,
+    SLEEPS,
+    SPINS,
+    TAKEN,
+    THREAD,
+    TICKET,
+    WAKER,
+    WAKING,
 )
 
 I64 = ir.IntType(64)
@@ -179,5 +199,3 @@ def serve(pool, helper):
             # What came between the last look and that word woke nobody; what came after it did, and is read.
             if load(pool + TICKET) == ticket or not exchange(mine + SLEEPS, 1, 0):
                 read(load(mine + WAKING), mine + READ, 8)
-
-

@@ -44,7 +44,7 @@ def load():
     while not stopping:
         translate(translator)
         make_translator()
-        runtime.jit._cache_folder.cache_clear()
+        runtime.handle.cache_folder.cache_clear()
 
 threads = [threading.Thread(target=load, daemon=True) for _ in range(3)]
 for thread in threads:

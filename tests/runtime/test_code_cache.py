@@ -118,9 +118,9 @@ def test_nobody_else_may_write_what_is_made_whatever_the_umask(tmp_path: Path) -
 AGED = """
 import os, sys, time
 from pathlib import Path
-from fastattn.runtime.jit import _cache_folder
+from fastattn.runtime.handle import cache_folder
 kernels, days = Path(os.environ["FASTATTN_CACHE"], "kernels"), 86400
-for name, age in (("a" * 24, 31), ("b" * 24, 29), ("c" * 24, 31), ("mine-and-foreign", 31), (_cache_folder().name, 31)):
+for name, age in (("a" * 24, 31), ("b" * 24, 29), ("c" * 24, 31), ("mine-and-foreign", 31), (cache_folder().name, 31)):
     (kernels / name).mkdir(parents=True)
     (kernels / name / "norm.some").write_text("code")
     times = (time.time() - age * days,) * 2

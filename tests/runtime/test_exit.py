@@ -51,11 +51,11 @@ time.sleep, threading.Thread.join = count(sleep), count(join)
 # LLVM is at a kernel of many lines when the main thread returns.
 COMPILING = """
 import atexit, sys, threading
-atexit.register(lambda: print("compiled", sum(len(large.run.overloads) for large in kernels)))
+atexit.register(lambda: print("compiled", sum(len(large.forms) for large in kernels)))
 import numpy as np
 from numba import prange
-from fastattn.runtime import internals
-from fastattn.runtime.jit import Kernel
+from fastattn.runtime import form_code
+from fastattn.runtime.jit import kernel
 
 lines = "\\n".join(f"        x[i] = np.sin(x[i]) * x[i + {n}] + np.exp(x[{n}])" for n in range(150))
 text = "".join(f"def large{k}(x):\\n    for i in prange(0, 1):\\n{lines}\\n\\n" for k in range(4))
@@ -63,14 +63,14 @@ with open(sys.argv[1], "w") as file:
     file.write(text)
 space = {"np": np, "prange": prange, "__name__": "fastattn.made_up"}  # ours, of which the end of the process knows
 exec(compile(text, sys.argv[1], "exec"), space)
-kernels, begun = [Kernel(space[f"large{k}"]) for k in range(4)], threading.Event()
-optimize = internals._KernelLibrary._optimize_final_module
+kernels, begun = [kernel(space[f"large{k}"]) for k in range(4)], threading.Event()
+translate = form_code.object_file
 
-def tell(library):
+def tell(*arguments):
     begun.set()
-    optimize(library)
+    return translate(*arguments)
 
-internals._KernelLibrary._optimize_final_module = tell
+form_code.object_file = tell
 
 def compile_all():
     for large in kernels:

@@ -5,7 +5,6 @@ import pkgutil
 from types import ModuleType
 
 from fastattn import kernels, operations
-from fastattn.runtime import jit
 from fastattn.runtime.handle import Kernel
 
 
@@ -16,11 +15,11 @@ def below(package: ModuleType) -> list[ModuleType]:
 
 def test_every_kernel_has_a_handle() -> None:
     handles = [value for room in below(operations) for value in vars(room).values() if isinstance(value, Kernel)]
-    named = {f"fastattn.kernels.{handle.module}.{handle.name}" for handle in handles}
+    named = {f"{handle.__module__}.{handle.__name__}" for handle in handles}
     there = {
         f"{room.__name__}.{name}"
         for room in below(kernels)
         for name, value in vars(room).items()
-        if isinstance(value, jit.Kernel)
+        if isinstance(value, Kernel)
     }
     assert named == there and len(named) > 20

@@ -22,7 +22,7 @@ import sys, threading, time
 import numpy as np
 from tests.models.tiny_models import random_checkpoint
 from fastattn import Translator, operations
-from fastattn.runtime import jit
+from fastattn.runtime import handle
 from fastattn.runtime.pool import TAKEN
 
 FILES = tuple(sys.argv[1].split(","))
@@ -54,7 +54,7 @@ fresh = "fresh" in sys.argv
 at, step, interrupted, waited = 1, int(sys.argv[2]), 0, 0
 while True:
     if fresh:
-        jit._pool = jit.Pool(jit._serve, 2)
+        handle._pool = handle.Pool(handle._serve, 2)
     left = at
     sys.settrace(trace)
     try:
@@ -65,8 +65,8 @@ while True:
     finally:
         sys.settrace(None)
     assert work() == expected, at
-    assert jit._pool._words[TAKEN // 8] == 0, at
-    assert len(jit._pool._helpers) == 1, at
+    assert handle._pool._words[TAKEN // 8] == 0, at
+    assert len(handle._pool._helpers) == 1, at
     if done:
         break
     at += step
@@ -86,7 +86,7 @@ def run(files: str, step: int, *more: str) -> int:
 @pytest.mark.parametrize(
     ("files", "step", "more"),
     [
-        ("runtime/pool.py,runtime/jit.py", 2, ["fresh"]),
+        ("runtime/pool.py,runtime/handle.py", 2, ["fresh"]),
         ("fastattn/worker_threads.py,scheduling/request.py,scheduling/queue.py", 1, []),
         ("scheduling/scheduler.py,scheduling/ledger.py", 1, []),
         # The thread that is interrupted does it all: else it depends on the other how much there is for it to do.

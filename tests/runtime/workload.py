@@ -9,7 +9,7 @@ import numpy as np
 import fastattn
 from fastattn import Translator, operations
 from fastattn.models.kinds import build_model
-from fastattn.runtime import jit
+from fastattn.runtime import handle
 from fastattn.runtime.pool import TAKEN
 from tests import ROOT
 from tests.models.encoder_cases import CASES, make_checkpoint, make_ids
@@ -47,9 +47,9 @@ class Workload:
 
 def pool_fault() -> str:
     """What is wrong with the pool of two threads while nobody works; empty: nothing."""
-    if jit._pool._words[TAKEN // 8]:
+    if handle._pool._words[TAKEN // 8]:
         return "the pool is taken"
-    return "" if len(jit._pool._helpers) == 1 else f"{len(jit._pool._helpers)} helpers"
+    return "" if len(handle._pool._helpers) == 1 else f"{len(handle._pool._helpers)} helpers"
 
 
 def run_child(code: str, *arguments: str, timeout: float = 400, **environment: str) -> str:

@@ -10,6 +10,7 @@ from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.constants import LOG2_E
 
 _choose = kernel_named("attention.choose", "_choose")
+
 _NO_VECTOR = np.empty((0, 0), np.float32)
 
 

@@ -16,6 +16,7 @@ from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
 
 attend, _see = kernel_named("attention.sentences", "attend"), kernel_named("attention.sentences", "_see")
+
 # Keys are packed once for 512 query rows of width 64: 1% of the work there. The block's queries and sums take 256 KiB
 # for a sentence of any length.
 BLOCK_FLOATS = 512 * 64

@@ -11,6 +11,7 @@ from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.target import LANES
 
 attend_rows = kernel_named("attention.step", "attend_rows")
+
 GRAIN = 1 << 17  # products that justify another thread: 10 to 30 us, against 2 to 15 to launch it
 _NOTHING, _NO_WEIGHTS = np.empty(0, np.int64), np.empty((0, 0, 0), np.float32)
 
