@@ -15,7 +15,7 @@ from fastattn.models.sizes import DecoderSizes
 from fastattn.ops import Ops
 from fastattn.row_pool import RowPool
 
-FIRST_POSITIONS = 32  # columns of the tables; they double
+FIRST_POSITIONS, FIRST_MEMORY = 64, 32  # columns of the tables; they double
 LEAST_ROWS = 256  # smaller pools do not shrink
 
 
@@ -34,7 +34,7 @@ class KeyValueCache:
         self._written_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # rows that the slot wrote itself; -1: none
         self._places_R = np.zeros(0, np.int64)
         self._free_slots: list[int] = []
-        self._memory_PS = np.zeros((0, FIRST_POSITIONS), np.int32)
+        self._memory_PS = np.zeros((0, FIRST_MEMORY), np.int32)
         self._memory_lengths_P = np.zeros(0, np.int64)
         self._users_P = np.zeros(0, np.int64)  # sentences at each place
         self._begun: dict[int, np.ndarray] = {}  # the rows of a first pass, by place

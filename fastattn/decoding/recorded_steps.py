@@ -19,7 +19,7 @@ from fastattn.step_rows import ENOUGH, FAULT, LIVE, STOP, USED, StepRows, Subset
 
 # Seconds of steps between two looks at the queue, at interrupts and at what has ended.
 AT_ONCE = 0.003
-FIRST_GUESS = 0.0004  # seconds of a step
+FIRST_GUESS = 2e-11  # of these seconds, for a weight and a row
 MOST_TOKENS = 1024  # of all rows together, at once
 PROGRAMS = 16  # kept, of different numbers of rows
 COLUMNS = 512  # columns of subsets that there is room for are a multiple of this
@@ -66,12 +66,12 @@ class RecordedSteps:
         return ran, rows.scores_R[:B, None].copy(), rows.chosen_R[:B, None].copy()
 
     def _steps_at_once(self, beams: Beams, R: int) -> int:
-        """How many steps fit the time, the sentences' limits and, if that is more than one, the cache."""
-        B = len(beams.steps_B)
-        most = min(
-            max(MOST_TOKENS, R) // R, int(AT_ONCE / self._seconds.get(R, FIRST_GUESS)), self.cache.target.free // B
-        )
-        return max(1, min(most, int((beams.limits_B - beams.steps_B).max())))
+        """How many steps fit the time, the sentences' limits and, if that is more than one, the cache as it is."""
+        sizes, B = self.model.sizes, len(beams.steps_B)
+        seconds = self._seconds.get(R, FIRST_GUESS * sizes.layer_weights * R)
+        room = self.cache.histories_RS.shape[1] - int(beams.positions_B.max())
+        longest = int((beams.limits_B - beams.steps_B).max())
+        return max(1, min(int(AT_ONCE / seconds), MOST_TOKENS // B, self.cache.target.free // B, room, longest))
 
     def _load(self, beams: Beams, fresh_F: np.ndarray) -> StepRows:
         """Take over where the sentences are. ``take_tokens`` moves each on, at the beginning of a step."""

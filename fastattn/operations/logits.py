@@ -3,6 +3,7 @@
 import numpy as np
 
 from fastattn.edits import Edits
+from fastattn.runtime.arena import empty
 
 NO_TARGETS = np.empty(0, np.int32)
 
@@ -20,4 +21,4 @@ def prepared(edits: Edits, rows: int, targets_R: np.ndarray) -> tuple:
 
 def empty_lists(*shape: int) -> tuple[np.ndarray, np.ndarray]:
     """(values, ids) of a shape that ends with k, which a kernel clears."""
-    return np.empty(shape, np.float32), np.empty(shape, np.int32)
+    return empty(shape), empty(shape, np.int32)

@@ -12,6 +12,7 @@ from fastattn.operations.packing import PackedLinear
 from fastattn.operations.staging import scratch_bytes
 from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import bfloat16_bits, quantize
+from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.recording import unrecordable
 from fastattn.runtime.scratch import make_scratch_parts
@@ -95,7 +96,7 @@ def choose_from_subsets(
     summed: bool,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """``choose_from_all``, each row from its own subset of the outputs; rows of one sentence share an OutputSubset."""
-    lists, log_sums_R = empty_lists(len(x_RD), k), np.empty(len(x_RD), np.float32)
+    lists, log_sums_R = empty_lists(len(x_RD), k), empty(len(x_RD))
     given = prepared(edits, len(x_RD), targets_R)
     _run(x_RD, subsets_R, given, lists, log_sums_R, summed)
     return *lists, given[-1], log_sums_R
@@ -122,7 +123,7 @@ def _run(x_RD, subsets_R, edits, lists, log_sums_R, summed):
         unrecordable()
         x_RD = np.pad(x_RD, ((0, 0), (0, missing)))
     scratch_PB = make_scratch_parts(len(runs_G4), scratch_bytes(linear.rows_FD, x_RD.shape[1], SUBSET_ROWS))
-    lines_LC = np.empty((len(scratch_PB) * SUBSET_ROWS if len(log_sums_R) else R, columns), np.float32)
+    lines_LC = empty((len(scratch_PB) * SUBSET_ROWS if len(log_sums_R) else R, columns))
     staging = linear.packed.staging
     _choose(x_RD, linear.rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC)
     return lines_LC

@@ -5,11 +5,12 @@ compute, and all that changes from one run to the next must lie in arrays that s
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from fastattn.runtime.arena import Arena, is_of_arena, state
 from fastattn.runtime.threads import setting
 
 
@@ -17,43 +18,64 @@ class Unrecordable(Exception):
     """The function computes outside of kernels."""
 
 
-class _State(threading.local):
-    calls: list[tuple[Any, tuple]] | None = None
+class _Recording(threading.local):
+    program: "Program | None" = None
 
 
-_state = _State()
+_recording = _Recording()
 
 
 def unrecordable() -> None:
     """Called by what computes in NumPy: no recording would have it."""
-    if _state.calls is not None:
+    if _recording.program is not None:
         raise Unrecordable
 
 
 def is_recorded(kernel: Any, arguments: tuple) -> bool:
     """Whether the calling thread records; then this call is noted, and not to be made."""
-    if _state.calls is None:
+    if _recording.program is None:
         return False
-    _state.calls.append((kernel, arguments))
+    _recording.program.add(kernel, arguments)
     return True
 
 
 class Program:
-    """Recorded calls, as addresses of machine code and of its arguments."""
+    """Recorded calls, as addresses of machine code and of its arguments.
 
-    def __init__(self, calls: list[tuple[Any, tuple]]):
-        recorded = [kernel.record(*arguments) for kernel, arguments in calls]
-        if None in recorded:
+    arena  of arrays between kernels; other arrays are kept
+    """
+
+    def __init__(self, arena: Arena):
+        self._arena = arena
+        self._kept: list[np.ndarray] = []
+        self._calls: list[tuple[int, int]] = []
+        self._calls_C2 = np.empty((0, 2), np.int64)
+
+    def add(self, kernel: Any, arguments: tuple) -> None:
+        """Note a call. Raises Unrecordable where only Numba's public interface compiles."""
+        call = kernel.record(*arguments)
+        if call is None:
             raise Unrecordable
-        self._kept = calls, recorded
-        self._calls_C2 = np.array([(entry, place.ctypes.data) for entry, place in recorded], np.int64)
+        entry, place = call
+        self._kept += [place, *_outside(arguments)]
+        self._calls.append((entry, place.ctypes.data))
 
     def run(self, most: int, stop_1: np.ndarray) -> None:
         """Make the calls, in order, up to ``most`` times: until ``stop_1[0]``, int64, is not 0 after the last."""
         from fastattn.runtime.handle import counted_on, run_program
 
+        if len(self._calls_C2) != len(self._calls):
+            self._calls_C2 = np.array(self._calls, np.int64)
         pool, threads = counted_on()
         run_program(pool, threads, self._calls_C2.ctypes.data, len(self._calls_C2), most, stop_1.ctypes.data)
+
+
+def _outside(value: Any) -> Iterator[np.ndarray]:
+    if isinstance(value, tuple):
+        for one in value:
+            yield from _outside(one)
+    elif isinstance(value, np.ndarray) and not is_of_arena(value):
+        yield value
 
 
 def recorder() -> "Recorder | None":
@@ -62,16 +84,19 @@ def recorder() -> "Recorder | None":
 
 
 class Recorder:
-    """Records functions."""
+    """Records functions; their programs share memory, so that one of them runs at a time."""
+
+    def __init__(self) -> None:
+        self.arena = Arena()
 
     def record(self, function: Callable[[], Any]) -> Program | None:
         """The kernel calls of the function; None if it computes outside of kernels too."""
-        calls: list[tuple[Any, tuple]] = []
-        _state.calls = calls
+        program = Program(self.arena)
+        _recording.program, state.arena = program, self.arena
         try:
             function()
         except Unrecordable:
             return None
         finally:
-            _state.calls = None
-        return Program(calls)
+            _recording.program = state.arena = None
+        return program
