@@ -80,7 +80,6 @@ def empty(shape: Any, dtype: Any = np.float32) -> np.ndarray:
     return np.empty(shape, dtype) if arena is None else arena.empty(shape, dtype)
 
 
-def is_of_arena(array: np.ndarray) -> bool:
-    """Whether it is an array of an arena, or a view of one."""
-    base = array.base
-    return isinstance(base, _Block) or isinstance(base, np.ndarray) and isinstance(base.base, _Block)
+def is_of_arena(base: Any) -> bool:
+    """Whether an array with this ``base`` is one of an arena, or a view of one."""
+    return type(base) is _Block or type(base) is np.ndarray and type(base.base) is _Block

@@ -5,7 +5,7 @@ compute, and all that changes from one run to the next must lie in arrays that s
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,8 @@ class Program:
         if call is None:
             raise Unrecordable
         entry, place = call
-        self._kept += [place, *_outside(arguments)]
+        self._kept.append(place)
+        _keep(arguments, self._kept)
         self._calls.append((entry, place.ctypes.data))
 
     def run(self, most: int, stop_1: np.ndarray) -> None:
@@ -70,12 +71,19 @@ class Program:
         run_program(pool, threads, self._calls_C2.ctypes.data, len(self._calls_C2), most, stop_1.ctypes.data)
 
 
-def _outside(value: Any) -> Iterator[np.ndarray]:
-    if isinstance(value, tuple):
-        for one in value:
-            yield from _outside(one)
-    elif isinstance(value, np.ndarray) and not is_of_arena(value):
-        yield value
+def _keep(arguments: tuple, kept: list[np.ndarray]) -> None:
+    """Add the arrays among the arguments that are not of an arena."""
+    for one in arguments:
+        kind = type(one)
+        if kind is np.ndarray:
+            base = one.base
+            if base is None or not is_of_arena(base):
+                kept.append(one)
+        elif kind is not int and kind is not bool and kind is not float:
+            if isinstance(one, tuple):
+                _keep(one, kept)
+            elif isinstance(one, np.ndarray):
+                kept.append(one)
 
 
 def recorder() -> "Recorder | None":

@@ -56,7 +56,7 @@ def sources_digest(package: Path) -> str:
     of them takes every start 15 ms, looking at them 1.
     """
     stamp = hashlib.sha256("\n".join(sorted(_stamps(os.fspath(package)))).encode()).hexdigest()
-    memory = cache_root() / "kernels" / f"{hashlib.sha256(os.fsencode(package)).hexdigest()[:24]}.sources"
+    memory = cache_root() / f"sources-{hashlib.sha256(os.fsencode(package)).hexdigest()[:24]}"
     with contextlib.suppress(OSError, ValueError):
         known, digest = memory.read_text(encoding="ascii").split()
         if known == stamp and is_trusted(memory):
@@ -66,7 +66,7 @@ def sources_digest(package: Path) -> str:
         total.update(name.encode() + b"\0" + contents)
     with contextlib.suppress(OSError):
         make_folder(memory.parent)
-        write_whole(memory, lambda stream: stream.write(f"{stamp} {total.hexdigest()}".encode()))
+        write_whole(memory, lambda stream: stream.writelines([f"{stamp} {total.hexdigest()}".encode()]))
     return total.hexdigest()
 
 
