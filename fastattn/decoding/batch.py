@@ -60,6 +60,11 @@ class Batch:
         key = sentence_key(job.source, [*job.start, *job.prefix], job.salt) if self.options.sampled else 0
         return Sentence(ticket, place, self.cache.add_slots(place, self.beam), key, self.choice.select_outputs(job))
 
+    def taken_up(self, desk: Desk) -> "Batch":
+        """The batch, which is empty, for another worker of the same model."""
+        self.desk, self._calls_back = desk, False
+        return self
+
     # steps
 
     def _recorded_steps(self, model: Model) -> RecordedSteps | None:

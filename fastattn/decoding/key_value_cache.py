@@ -156,6 +156,11 @@ class KeyValueCache:
         """All arrays that a step reads or writes: it has to be recorded anew where one of them is another."""
         return (*self.written_tables, self._memory_PS, *self.target.layers, *self.memory.layers)
 
+    @property
+    def size(self) -> int:
+        """About its bytes."""
+        return sum(table.nbytes for table in self.tables)
+
     def places(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(places_R, memory_lengths_R) of the slots."""
         places_R = self._places_R[slots_R]

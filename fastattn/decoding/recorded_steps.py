@@ -40,6 +40,11 @@ class RecordedSteps:
         self._seconds: dict[int, float] = {}  # of a step, by the number of rows
         self._ends_E = np.array(choice.end_ids, np.int32)
 
+    @property
+    def size(self) -> int:
+        """About its bytes."""
+        return self.recorder.arena.size
+
     def run(self, beams: Beams, linear: Any) -> tuple[Beams, np.ndarray, np.ndarray] | None:
         """One step or several: (beams before the last step of each, scores_B1 and ids_B1 that it gave).
 
