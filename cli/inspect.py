@@ -197,20 +197,25 @@ def _encoder_facts(text: "EncoderText") -> Facts:
 def machine_facts() -> Facts:
     """The CPU, what is compiled for it, and the versions of what computes."""
     from fastattn.cache_folder import NOWHERE, cache_root
+    from fastattn.cpus import usable_cpus
     from fastattn.runtime.threads import thread_limit
     from fastattn.simd.target import TARGET, compiled_features, compiled_name
 
-    root, features = cache_root(), compiled_features()
+    root, features, cpus = cache_root(), compiled_features(), usable_cpus()
 
     import llvmlite  # after the kernels, which check the environment for Numba
     import numba
     import numpy
 
-    yield "cpu", f"{compiled_name()} ({platform.machine()}), {os.cpu_count()} CPUs"
+    yield (
+        "cpu",
+        f"{compiled_name()} ({platform.machine()}), {os.cpu_count()} CPUs, this process may run on {cpus.affinity}",
+    )
+    yield "quota", "none" if cpus.quota is None else f"time of {cpus.quota.cpus:.3g} CPUs, by {cpus.quota.file}"
     yield "features", " ".join(name for name in _NOTABLE if name in features) or "none of note"
     fma = "with" if TARGET.fma else "without"
     yield "compiled for", f"{TARGET.name}: vectors of {TARGET.lanes} float32, {fma} fused multiply-add"
-    yield "threads", f"{thread_limit()} by default"
+    yield "threads", f"{thread_limit()} by default{', by NUMBA_NUM_THREADS' * ('NUMBA_NUM_THREADS' in os.environ)}"
     yield "cache", "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else str(root)
     versions = {"fastattn": VERSION, "numba": numba.__version__, "llvmlite": llvmlite.__version__}
     versions |= {"numpy": numpy.__version__, "python": platform.python_version()}

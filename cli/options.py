@@ -48,7 +48,7 @@ output_option = click.option(
     help="Write to FILE, which appears once it is complete (default: standard output).",
 )
 threads_option = click.option(
-    "-t", "--threads", type=click.IntRange(min=1), help="Use at most this many threads (default: all CPUs)."
+    "-t", "--threads", type=click.IntRange(min=1), help="Use at most this many threads (default: all usable CPUs)."
 )
 on_error_option = click.option(
     "--on-error",

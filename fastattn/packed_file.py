@@ -18,6 +18,7 @@ import numpy as np
 from fastattn.atomic_files import is_trusted, make_folder, sweep, write_whole
 from fastattn.cache_folder import cache_root, mark_used
 from fastattn.caller_warnings import warn
+from fastattn.cpus import default_threads
 from fastattn.errors import CheckpointError
 from fastattn.operations.packing import PackedLinear, packed_layout, packed_shapes
 from fastattn.weights.containers.safetensors import NewTensor, StoredTensor, parse, write_tensors
@@ -56,7 +57,7 @@ def _digest(files: Sequence[Path], sizes: list[int], hashed: Callable[[memoryvie
         return digest.digest()
 
     pieces = [(file, at, size) for file, size in zip(files, sizes) for at in range(0, size, _PIECE)]
-    digests = map_in_threads(hash_piece, pieces, os.cpu_count() or 1)
+    digests = map_in_threads(hash_piece, pieces, default_threads())
     return hashlib.sha256(repr(sizes).encode() + b"".join(digests)).digest()
 
 
