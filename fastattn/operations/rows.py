@@ -20,7 +20,10 @@ def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
 
 def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
     """The rows of all parts, of which there is at least one, end to end; of one part: the part itself."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if len(parts) == 1:
+        return parts[0]
+    unrecordable()
+    return np.concatenate(parts)
 
 
 def add_rows(x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
@@ -37,11 +40,13 @@ def scale_rows(x_ND: np.ndarray, factor: float) -> np.ndarray:
 
 def average_heads(weights: np.ndarray, heads: int) -> np.ndarray:
     """The mean of the first ``heads`` heads of attention weights, [B, H, T, S] or [R, H, S]; float32, without H."""
+    unrecordable()
     return weights[:, :heads].mean(axis=1)
 
 
 def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int) -> np.ndarray:
     """Each row with those before and after it in its sentence, zeros beyond its ends: [N, (before + 1 + after) D]."""
+    unrecordable()
     N, D = x_ND.shape
     near_NMD = np.zeros((N, before + 1 + after, D), x_ND.dtype)
     for m, distance in enumerate(range(-before, after + 1)):
