@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fastattn import operations
 from fastattn.operations.rows import add_rows
 from fastattn.runtime.arena import ALIGNMENT, LEAST, Arena, empty, is_of_arena
+from fastattn.runtime.clock import kernel_seconds
 from fastattn.runtime.recording import Recorder
 from fastattn.runtime.threads import use_threads
 
@@ -65,6 +66,15 @@ def test_calls_are_repeated_until_the_word_says_stop():
     assert (states_MW[0] == 5).all()
     program.run(5, STOP_AT_ONCE)
     assert (states_MW[0] == 6).all()
+
+
+def test_a_clock_counts_them():
+    x_ND = np.ones((1, 64), np.float32)
+    program = Recorder().record(lambda: operations.round_rows(x_ND, 0))
+    with kernel_seconds() as seconds:
+        program.run(100, STOP_NEVER)
+        operations.round_rows(x_ND, 0)
+    assert set(seconds) == {"recorded steps", "cache_rows._round_in_place"} and seconds["recorded steps"] > 0
 
 
 def test_what_numpy_computes_is_not_recorded():
