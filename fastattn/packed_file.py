@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from fastattn.atomic_files import is_trusted, make_folder, sweep, write_whole
-from fastattn.cache_folder import cache_root, mark_used
+from fastattn.cache_folder import A_DAY, cache_root, mark_used
 from fastattn.caller_warnings import warn
 from fastattn.cpus import default_threads
 from fastattn.errors import CheckpointError
@@ -85,7 +85,7 @@ class PackedFile:
         except OSError:
             pass
         else:
-            mark_used(self.path)
+            mark_used(self.path, A_DAY)  # kept checkpoints know its time
 
     def linear(
         self, name: str, shape: tuple[int, int], make: Callable[[], PackedLinear], precision: str = ""
@@ -102,6 +102,11 @@ class PackedFile:
             return PackedLinear(shape[0], shape[1], **arrays)
         self._made[name] = made = make()
         return made
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing had to be made."""
+        return not self._made
 
     def save(self) -> None:
         """Write the layers that were made: under another name first, so that no reader meets half a file."""

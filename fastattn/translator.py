@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, Literal, overload
 
 from fastattn.arguments import (
@@ -24,14 +25,15 @@ from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.service import DecodingService
 from fastattn.errors import CheckpointError, InputError, check_bool
 from fastattn.files import open_text, write_translations
-from fastattn.loaded_model import load_model
+from fastattn.kept_checkpoint import load
+from fastattn.loaded_model import Loading, load_model
 from fastattn.ops import Ops
 from fastattn.pipeline import Pipeline, without_errors
 from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
 from fastattn.scheduling.request import Plan, awaited
+from fastattn.text.sentencepiece import SentencePiece, begin_models
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.text_spec import TranslationText
-from fastattn.weights import read
 from fastattn.weights.download import catalog
 
 
@@ -50,7 +52,14 @@ class Translator:
     """
 
     def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):
-        self._build(read(catalog.resolve(path)), precision, threads, None, keep=True)
+        folder = catalog.resolve(path)
+        models = begin_models(folder)
+        load(
+            folder,
+            precision,
+            "Translator",
+            lambda checkpoint, loading: self._build(checkpoint, precision, threads, None, loading, models),
+        )
 
     @classmethod
     def from_checkpoint(
@@ -62,11 +71,17 @@ class Translator:
     ) -> "Translator":
         """A Translator of a checkpoint in memory; ``ops`` is the namespace of operations, None: fastattn.operations."""
         translator = cls.__new__(cls)
-        translator._build(checkpoint, precision, threads, ops)
+        translator._build(checkpoint, precision, threads, ops, None)
         return translator
 
     def _build(
-        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep: bool = False
+        self,
+        checkpoint: Checkpoint,
+        precision: str,
+        threads: int | None,
+        ops: Ops | None,
+        loading: Loading | None,
+        models: Mapping[bytes, SentencePiece] = MappingProxyType({}),
     ) -> None:
         text, encoder = checkpoint.text, checkpoint.spec.encoder
         if not isinstance(text, TranslationText):
@@ -76,9 +91,10 @@ class Translator:
             )
         if encoder is None or checkpoint.spec.decoder is None:
             raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
-        self._tokenizer = TranslationTokenizer(text)
+        self._tokenizer = TranslationTokenizer(text, models)
         self._options = CallOptions(self._tokenizer)
-        loaded = load_model(checkpoint, precision, threads, ops, keep)
+        loaded = load_model(checkpoint, precision, threads, ops, loading)
+        self._tokenizer.wait()
         self._precision = loaded.precision
         self._service = DecodingService(loaded.model, self._tokenizer.end_id, self._tokenizer.unk_id, loaded.threads)
         self._pipeline = Pipeline(self._service, self._tokenizer, encoder.positions.limit)

@@ -36,6 +36,11 @@ class DecodingService:
         """The scheduler for a call with these options: a separate one if this thread must call a callback."""
         return self._scheduler if options is None or options.callback is None else self._make_scheduler(1)
 
+    @property
+    def threads(self) -> int:
+        """The threads of all callers together."""
+        return self._threads
+
     def stream(self, job: Job) -> Iterator[Step]:
         """The tokens of one sentence's greedy search, or of its samples, each as soon as it is known.
 
