@@ -24,7 +24,7 @@ class DecodingService:
 
     def __init__(self, model: Model, end_id: int, unk_id: int, threads: int):
         self.model = model
-        self._make_worker = partial(Worker, model, end_id, unk_id)
+        self._make_worker = partial(Worker, model, end_id, unk_id, left=[])
         self._threads = threads
         self._scheduler = self._make_scheduler(threads)
 
