@@ -202,6 +202,7 @@ def emit_door(context: Any, module: Any, name: str, forms: list[Form], run: Call
     run  run(builder, pool, threads, values, unpacker) emits what is done, and returns the number that the door returns
     """
     door = ir.Function(module, DOOR, name)
+    door.attributes.add("uwtable")  # Python unwinds a daemon thread that wants the GIL back while the process ends
     builder = ir.IRBuilder(door.append_basic_block())
     table = builder.add(door.args[0], I64(layout.TABLE))
     unpacker = _Unpacker(context, builder, table)

@@ -66,7 +66,10 @@ class _Process:
         self.linker = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         addresses = [_address(getattr(ctypes.pythonapi, name)) for name in FUNCTIONS]
         self.table = struct.pack(f"{len(FUNCTIONS) + len(OBJECTS)}q", *addresses, *map(id, OBJECTS))
+        # For good, as the process ends too: threads of the pool may be in its code until the last moment.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.linker))
         self.definitions: list[_MethodDefinition] = []
+        self.object_files: list[bytes] = []  # the linker may look at them later
 
 
 _process: _Process | None = None
@@ -113,6 +116,7 @@ def load(code: Code, classes: list[type]) -> tuple[Any, dict[str, int]]:
     if missing:
         raise OSError(f"no {', '.join(missing)} in this process")
     linker = _process.linker
+    _process.object_files.append(code.object_file)
     linker.add_object_file(llvm.ObjectFileRef.from_data(code.object_file))
     linker.finalize_object()
     addresses = {role: linker.get_function_address(symbol) for role, symbol in code.exports.items()}
