@@ -193,7 +193,8 @@ class Batch:
             finished_B = finished_B + ended_BR.sum(axis=1)
             top_finished_B = top_finished_B | ended_BR[:, 0]
             done_B = self._are_done(last_B, finished_B, top_finished_B)
-            continued = np.arange(len(ids_BC))[:, None], keep_beams(ids_BC, ended_BR, self.end_ids)
+            if ids_BC.shape[1] > R:
+                continued = np.arange(len(ids_BC))[:, None], keep_beams(ids_BC, ended_BR, self.end_ids)
         diverged_BR = beams.diverged_BR
         if options.biased:  # by place, not by ancestry, as CTranslate2 has it
             diverged_BR = diverged_BR | (ids_BC[:, :R] != self._wished(beams)[:, None])

@@ -11,16 +11,18 @@ from hypothesis import strategies as st
 
 from fastattn import operations, reference
 from fastattn.checkpoint import Shortlist
-from fastattn.decoding import recorded_steps
+from fastattn.decoding import recorded_steps, worker
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.plans import search_plan
 from fastattn.decoding.recorded_steps import RecordedSteps, padded
+from fastattn.decoding.service import DecodingService
 from fastattn.decoding.worker import Worker
 from fastattn.edits import NO_EDITS, Edits
 from fastattn.errors import CheckpointError
 from fastattn.models.kinds import build_model
 from fastattn.models.output import Output
+from fastattn.runtime.recording import Recorder
 from fastattn.step_rows import ENOUGH, FAULT, LIVE, OVER, STOP, USED, StepRows
 from tests.decoding.searching import decode
 from tests.decoding.test_company import plain
@@ -192,6 +194,28 @@ def test_a_batch_has_few_programs_and_little_memory(monkeypatch):
     (steps,) = made
     assert 1 <= len(steps._programs) <= 3
     assert len(steps.recorder.arena._rooms) == 1, "60 rows of 24 floats, a few at a time"
+
+
+def test_a_worker_leaves_its_steps_to_the_next(monkeypatch):
+    """As long as they are small; whatever another one has done with the cache in between."""
+    model, recorded, record = MODELS["shortlist, int8"], [], Recorder.record
+    monkeypatch.setattr(Recorder, "record", lambda self, step: (recorded.append(1), record(self, step))[1])
+    service = DecodingService(model, END, UNK, 1)
+
+    def search(b, options=OPTIONS[0]):
+        jobs = [Job(SOURCES[b], [START], (), options)]
+        recorded.clear()
+        return plain(service.scheduler().run(partial(search_plan, jobs, model.sizes)))[0]
+
+    assert [search(b) for b in (0, 1)] == [alone("shortlist, int8", b, OPTIONS[0]) for b in (0, 1)]
+    assert search(0) == alone("shortlist, int8", 0, OPTIONS[0]) and not recorded
+    beams = replace(OPTIONS[0], beam_size=3)
+    assert search(2, beams) == alone("shortlist, int8", 2, beams) and not recorded
+    assert search(3, OPTIONS[1]) == alone("shortlist, int8", 3, OPTIONS[1]) and recorded, "with other options"
+    monkeypatch.setattr(worker, "LEFT_BYTES", 0)
+    search(0)
+    search(0)
+    assert recorded
 
 
 def test_rows_are_padded_to_few_numbers():
