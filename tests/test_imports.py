@@ -52,6 +52,7 @@ ABOVE_ALL = {
     "encode_options",
     "vector_plans",
     "loaded_encoder",
+    "processes",
     "prompts",
     "text_head",
     "text_model",
@@ -158,6 +159,18 @@ TABLE = {
         "quantized_vectors",
         "scheduling",
         "text",
+        "vector_head",
+    },
+    # translator and encoder in a worker process, whose model one of them is
+    "processes": {
+        "decoding",
+        "encoder",
+        "progress",
+        "quantized_vectors",
+        "results",
+        "scheduling",
+        "text",
+        "translator",
         "vector_head",
     },
     "presentation": {"decoding", "results", "text"},
@@ -277,6 +290,7 @@ NAMES = {name for name, _ in modules()}
 # Modules that import what a variable says, of a table of strings, which is read here as well, or from outside.
 FROM_VARIABLES = {
     "fastattn",
+    "fastattn.processes.child",
     "fastattn.verification.frameworks",
     "fastattn.weights.download.transport",
     "fastattn.weights.huggingface.encoders",
