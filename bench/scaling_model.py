@@ -22,6 +22,10 @@ class Work:
     def share(self) -> float:
         return self.held / self.seconds
 
+    def rate(self, threads: int) -> float:
+        """Sentences a second of threads, each with a core, that share one lock."""
+        return rate_under_lock(self.seconds, self.held, threads)
+
 
 def predicted(work: Work, cores: int, processes: int = 1, bandwidth: float = float("inf"), sent: float = 0.0) -> float:
     """Sentences a second of ``cores``, split evenly among processes with a lock each.
@@ -29,7 +33,8 @@ def predicted(work: Work, cores: int, processes: int = 1, bandwidth: float = flo
     bandwidth  bytes a second that all cores together read from memory
     sent       seconds that the calling process holds its own lock for a sentence that another computes
     """
-    own = processes * rate_under_lock(work.seconds, work.held, cores // processes)
+    fewer, more = divmod(cores, processes)  # threads of a process, and how many processes have one more
+    own = more * work.rate(fewer + 1) + (processes - more) * work.rate(fewer)
     passed_on = 1 / sent if sent and processes > 1 else float("inf")
     from_memory = bandwidth / work.bytes if work.bytes else float("inf")
     return min(own, passed_on, from_memory)

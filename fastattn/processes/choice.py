@@ -8,7 +8,7 @@ LOCK_SHARES = ((4 << 20, 0.20), (float("inf"), 0.12))
 # Below this many threads a second process costs more (a second to start, its own 100 MB) than it gives.
 LEAST_THREADS = 8
 LEAST_TEXTS = 16  # of a call, for each process that is started because of it
-WANTED = 0.9  # of the threads' own speed, that those of one process should reach together
+WANTED = 0.92  # of the threads' own speed, that those of one process should reach together
 
 
 def rate_under_lock(seconds: float, held: float, threads: int) -> float:
@@ -48,21 +48,18 @@ def sharing(processes: int | None, threads: int | None, total: int, weights: int
     """
     if processes is None:
         processes = chosen_processes(total, weights)
-        return Sharing(processes, total // processes, LEAST_TEXTS * processes)
+        return Sharing(processes, -(-total // processes), LEAST_TEXTS * processes)
     return Sharing(processes, max(1, total // processes) if threads is None else total, 1)
 
 
 def chosen_processes(threads: int, weights: int) -> int:
     """The fewest processes, of so many threads together, in each of which threads keep WANTED of their speed.
 
-    weights  how many a step of the model reads
+    weights  of the layers that a step of the model goes through
     1 where threads alone serve.
     """
     if threads < LEAST_THREADS:
         return 1
     share = next(share for most, share in LOCK_SHARES if weights <= most)
-    return next(
-        processes
-        for processes in range(1, threads + 1)
-        if rate_under_lock(1.0, share, -(-threads // processes)) >= WANTED * -(-threads // processes)
-    )
+    each = max(n for n in range(1, threads + 1) if rate_under_lock(1.0, share, n) >= WANTED * n)
+    return -(-threads // each)
