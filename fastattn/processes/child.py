@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from fastattn.atomic_files import discard_unfinished
 from fastattn.errors import FastattnError, OutOfMemoryError
-from fastattn.processes.messages import Closed, read_message, write_message
+from fastattn.processes.messages import Closed, message_parts, read_message, write_parts
 
 # What a process is started with -> the module whose ``serve`` loads it: arguments -> {what a message asks for: function
 # of a caller and the message's content that returns a Future}.
@@ -43,10 +43,9 @@ def main() -> None:
     in_progress: dict[int, Future] = {}
     while True:
         number, what, content, caller = messages.get()
-        if what in ("cancel", "drop"):
-            for each in [number] if what == "cancel" else list(in_progress):
-                if (future := in_progress.pop(each, None)) is not None:
-                    future.cancel()
+        if what == "cancel":
+            if (dropped := in_progress.pop(number, None)) is not None:
+                dropped.cancel()
             continue
         try:
             in_progress[number] = future = served[what](caller, *content)
@@ -97,9 +96,10 @@ class _Answers:
         self._stream, self._lock = stream, threading.Lock()
 
     def __call__(self, number: int, kind: str, content: Any) -> None:
+        parts = message_parts([number, kind, content])
         with self._lock:
             try:
-                write_message(self._stream, [number, kind, content])
+                write_parts(self._stream, parts)
             except Closed:
                 _end()
 

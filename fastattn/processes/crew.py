@@ -4,6 +4,8 @@ Its jobs are chunks: a few texts, say, as plain data. A seat is a process, with 
 it never waits for the next; the rest stays in the queue, where callers take turns.
 """
 
+import os
+import threading
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -13,13 +15,16 @@ from typing import Any
 
 from fastattn.caller_warnings import warn
 from fastattn.errors import FastattnError
-from fastattn.processes.worker_process import ENDED, NEWS, WorkerProcess
+from fastattn.processes.worker_process import ENDED, Answers, WorkerProcess
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.seat import Desk
 
 # Of a process: it computes one chunk while the next ones wait beside it. Small ones, of many callers, share its steps.
 CHUNKS, TEXTS = 2, 64
+_NEWS = ["news"]  # among the answers: tickets have come, or are over
+
+_starting = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -62,15 +67,16 @@ class Crew:
             self.process(line)
 
     def process(self, line: int) -> WorkerProcess:
-        """The process of a seat, which one thread alone has."""
-        process = self._processes.get(line)
-        if process is None or not process.is_usable:
-            if not self._end.alive:
-                raise FastattnError("the worker processes have ended with the program")
-            if process is not None:
-                process.end()
-            process = self._processes[line] = WorkerProcess(self._arguments)
-        return process
+        """The process of a seat."""
+        with _starting:
+            process = self._processes.get(line)
+            if process is None or not process.is_usable:
+                if not self._end.alive:
+                    raise FastattnError("the worker processes have ended with the program")
+                if process is not None:
+                    process.end()
+                process = self._processes[line] = WorkerProcess(self._arguments)
+            return process
 
     def warn(self, text: str) -> None:
         """Issue a warning of a process, the first time."""
@@ -82,6 +88,15 @@ class Crew:
 def crew_scheduler(crew: Crew) -> Scheduler:
     """The scheduler whose seats are a crew's processes; its jobs are Chunks."""
     return Scheduler(partial(_Dispatcher, crew), crew.count, lambda _: nullcontext(), 1, crew.count)
+
+
+def _after_fork_in_child() -> None:
+    global _starting
+    _starting = threading.Lock()  # another thread may have held it, which is not here
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _end(processes: dict[int, WorkerProcess]) -> None:
@@ -96,13 +111,11 @@ class _Dispatcher:
 
     def __init__(self, crew: Crew, desk: Desk):
         self._crew, self._desk = crew, desk
-        self._process = crew.process(desk.line)
-        self._process.drop_all()  # what one that an interrupt ended has sent
+        self._answers: Answers[list[Any]] = Answers()
         self._sent: dict[int, Ticket] = {}
-        desk.wake_by(self._wake)
-
-    def _wake(self) -> None:
-        self._process.answers.put(NEWS)
+        self._process = crew.process(desk.place[1])
+        self._process.leave_all(desk.place)
+        desk.wake_by(partial(self._answers.put, _NEWS))
 
     def advance(self) -> bool:
         chunks, texts = len(self._sent), sum(ticket.job.texts for ticket in self._sent.values())
@@ -116,24 +129,23 @@ class _Dispatcher:
             self._send(ticket)
         if not self._sent:
             return False
-        answer = self._process.answers.get()
+        answer = self._answers.get()
         if answer is ENDED:
             self._lose(self._process.fail())
-        elif answer is not NEWS:
+        elif answer is not _NEWS:
             self._take(*answer)
         return True
 
     def drop(self) -> None:
         for number in [number for number, ticket in self._sent.items() if ticket.is_over]:
-            self._process.send([number, "cancel", [], 0])
+            self._process.leave(number)
             self._desk.leave(self._sent.pop(number))
 
     def _send(self, ticket: Ticket) -> None:
-        if not self._process.is_usable:
-            self._process = self._crew.process(self._desk.line)
-        number = self._process.next_number()
-        self._sent[number] = ticket
-        self._process.send([number, ticket.job.what, ticket.job.content, hash(ticket.request.caller)])
+        if not self._process.is_usable and not self._sent:
+            self._process = self._crew.process(self._desk.place[1])
+        job, caller = ticket.job, hash(ticket.request.caller)
+        self._sent[self._process.ask(self._desk.place, self._answers, job.what, job.content, caller)] = ticket
 
     def _take(self, number: int, kind: str, content: Any) -> None:
         if kind == "warning":

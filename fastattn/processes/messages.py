@@ -28,8 +28,8 @@ class Closed(Exception):
     """The other side is gone."""
 
 
-def write_message(stream: BinaryIO, message: list[Any]) -> None:
-    """Write a message to an unbuffered stream; Closed where nobody reads it. TypeError for what is no plain data."""
+def message_parts(message: list[Any]) -> list[Any]:
+    """The bytes of a message, a few buffers to be written one after the other. TypeError for what is no plain data."""
     arrays: list[np.ndarray] = []
 
     def mark(value: Any) -> Any:
@@ -50,8 +50,18 @@ def write_message(stream: BinaryIO, message: list[Any]) -> None:
     lengths = len(table).to_bytes(_LENGTH, "little") + len(text).to_bytes(_LENGTH, "little")
     data: list[Any] = [array.reshape(-1).view(np.uint8).data for array in arrays]
     # What is short goes together: each write may wake the other side.
-    for part in (lengths + table, *data, text) if arrays else (lengths + table + text,):
-        _write_all(stream, memoryview(part))
+    return [lengths + table, *data, text] if arrays else [lengths + table + text]
+
+
+def write_parts(stream: BinaryIO, parts: list[Any]) -> None:
+    """Write what ``message_parts`` gives to an unbuffered stream; Closed where nobody reads it."""
+    for part in parts:
+        left = memoryview(part)
+        while left:
+            try:
+                left = left[os.write(stream.fileno(), left) :]
+            except (OSError, ValueError) as error:  # a pipe that nobody reads, a stream that is closed
+                raise Closed from error
 
 
 def read_message(stream: BinaryIO) -> list[Any]:
@@ -79,14 +89,6 @@ def read_message(stream: BinaryIO) -> list[Any]:
 
     message: list[Any] = json.loads(text, object_hook=found)
     return message
-
-
-def _write_all(stream: BinaryIO, data: memoryview) -> None:
-    while data:
-        try:
-            data = data[os.write(stream.fileno(), data) :]
-        except (OSError, ValueError) as error:  # a pipe that nobody reads, a stream that is closed
-            raise Closed from error
 
 
 def _read_all(stream: BinaryIO, room: Any) -> Any:

@@ -1,31 +1,32 @@
 """A worker process, as the program that started it sees it: a pipe for what it should do, one for its answers."""
 
 import contextlib
+import itertools
 import os
 import queue
 import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Hashable
 from typing import Any, BinaryIO
 
 from fastattn.errors import FastattnError
-from fastattn.processes.messages import Closed, read_message, write_message
+from fastattn.processes.messages import Closed, message_parts, read_message, write_parts
 from fastattn.worker_threads import start_thread
 
 # Run before anything is imported but what Python itself needs: modules are looked for where the program finds them,
 # and neither in the current folder nor in the program's own script.
 _BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from fastattn.processes.child import main; main()"
-NEWS, ENDED = ["news"], ["ended"]
+ENDED = ["ended"]
+Answers = queue.SimpleQueue  # of lists: number, kind, content; ENDED after the last
 _PATIENCE = 2.0  # seconds that an ended process gets, to finish a file that it writes, say
 
 _started: "weakref.WeakSet[WorkerProcess]" = weakref.WeakSet()
 
 
 class WorkerProcess:
-    """A process that serves one model.
-
-    answers  what it has sent; NEWS where the one who waits for them should look around, ENDED after the last
+    """A process that serves one model to any threads of this program.
 
     It ends when its input does: with this program, however that ends.
     """
@@ -43,21 +44,22 @@ class WorkerProcess:
             self._process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **apart)
         except OSError as error:
             raise FastattnError(f"no worker process can be started: {error}") from error
-        assert self._process.stdin is not None and self._process.stdout is not None
         self._input: Any = self._process.stdin
         self._output: Any = self._process.stdout
-        self.answers: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+        self._sending, self._is_torn = threading.Lock(), False
+        self._routes: dict[int, tuple[Hashable, Answers]] = {}  # the place and the queue of those who wait for answers
+        self._numbers = itertools.count(1)
         self.failure: FastattnError | None = None
-        self._writing, self._numbers = False, 0
         _started.add(self)
-        reader = threading.Thread(target=_read, args=(self._output, self.answers), name="fastattn reader", daemon=True)
+        # Of this object the thread knows only what it needs, so that it keeps no process alive.
+        reader = threading.Thread(target=_read, args=(self._output, self._routes), name="fastattn reader", daemon=True)
         try:
             start_thread(reader)
         except (RuntimeError, MemoryError) as error:
             self.end()
             raise FastattnError(f"no worker process can be used: {error}") from error
         self._reader = reader
-        self.send(arguments)
+        self._send(arguments)
 
     @property
     def number(self) -> int:
@@ -66,25 +68,42 @@ class WorkerProcess:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can be sent to: neither ended, nor left by an interrupt with half a message."""
-        return not self._writing and self.failure is None and self._reader.is_alive()
+        """Whether it can be asked: neither ended, nor left by an interrupt with half a message."""
+        return not self._is_torn and self.failure is None and self._reader.is_alive()
 
-    def send(self, message: list[Any]) -> None:
-        """Send a message; one to a process that has ended is lost, and ``answers`` says so."""
-        self._writing = True
-        with contextlib.suppress(Closed):
-            write_message(self._input, message)
-        self._writing = False
+    def ask(self, place: Hashable, answers: Answers, what: str, content: list[Any], caller: int) -> int:
+        """Have it do something; the answer goes to a queue, under the number that is returned.
 
-    def next_number(self) -> int:
-        """A number for a message that will be answered."""
-        self._numbers += 1
-        return self._numbers
+        place  who asks, see ``leave_all``
+        """
+        number = next(self._numbers)
+        self._routes[number] = place, answers
+        self._send([number, what, content, caller])
+        if not self._reader.is_alive():  # perhaps before it knew of this one
+            answers.put(ENDED)
+        return number
 
-    def drop_all(self) -> None:
-        """Have it leave what it is at, and forget its answers."""
-        if self._numbers:
-            self.send([0, "drop", [], 0])
+    def leave(self, number: int) -> None:
+        """Drop what it was asked for."""
+        if self._routes.pop(number, None) is not None:
+            self._send([number, "cancel", [], 0])
+
+    def leave_all(self, place: Hashable) -> None:
+        """Drop all that was asked for from a place, by one whom an interrupt ended."""
+        for number in [number for number, (other, _) in list(self._routes.items()) if other == place]:
+            self.leave(number)
+
+    def _send(self, message: list[Any]) -> None:
+        """Send a message; one to a process that has ended is lost."""
+        parts = message_parts(message)
+        with self._sending:
+            try:
+                write_parts(self._input, parts)
+            except Closed:
+                pass
+            except BaseException:
+                self._is_torn = True
+                raise
 
     def fail(self) -> FastattnError:
         """The error for those who wait for the answers of a process that has ended by itself."""
@@ -126,8 +145,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)
 
 
-def _read(stream: BinaryIO, answers: "queue.SimpleQueue[list[Any]]") -> None:
+def _read(stream: BinaryIO, routes: dict[int, tuple[Hashable, Answers]]) -> None:
     with stream, contextlib.suppress(Closed):
         while True:
-            answers.put(read_message(stream))
-    answers.put(ENDED)
+            answer = read_message(stream)
+            if answer[0]:
+                _, answers = routes.pop(answer[0], (None, None))
+                if answers is not None:
+                    answers.put(answer)
+            else:
+                _tell_all(routes, answer)
+    _tell_all(routes, ENDED)
+
+
+def _tell_all(routes: dict[int, tuple[Hashable, Answers]], answer: list[Any]) -> None:
+    for answers in {id(answers): answers for _, answers in list(routes.values())}.values():
+        answers.put(answer)

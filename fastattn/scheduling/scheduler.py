@@ -255,7 +255,7 @@ class _SeatDesk:
 
     def __init__(self, scheduler: Scheduler, seat: Seat):
         self._scheduler, self._ledger, self._seat = scheduler, scheduler._ledger, seat
-        self.line = seat.line
+        self.place: tuple[object, int] = (self._ledger, seat.line)
         self.take = partial(self._ledger.take, seat)
         self.leave = partial(self._ledger.leave, seat)
 

@@ -20,10 +20,10 @@ class Worker(Protocol):
 class Desk(Protocol):
     """A worker's interface to the scheduler: where it takes tickets and returns results.
 
-    line  the number of its seat, which no other worker has meanwhile
+    place  (something of the scheduler's own, the number of the seat), which no other worker has meanwhile
     """
 
-    line: int
+    place: tuple[object, int]
 
     def waiting(self) -> int:
         """How many tickets wait."""

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -196,6 +197,16 @@ def test_many_callers(alone: Translator, shared: Translator) -> None:
     assert dropped[0].result() == alone.translate(TEXTS, **SHORT)
 
 
+def test_a_call_when_another_is_done(alone: Translator, shared: Translator) -> None:
+    """By the thread that serves a process: it does not wait for itself, and what others wait for goes on."""
+    found: queue.SimpleQueue[str] = queue.SimpleQueue()
+    first = shared.submit(TEXTS[1], **SHORT)
+    others = [shared.submit(TEXTS, **SHORT) for _ in range(3)]
+    first.add_done_callback(lambda _: found.put(shared.translate(TEXTS[2], **SHORT)))
+    assert found.get(timeout=60) == alone.translate(TEXTS[2], **SHORT)
+    assert [other.result(60) for other in others] == [alone.translate(TEXTS, **SHORT)] * 3
+
+
 @POSIX
 def test_a_killed_process_is_an_error_and_is_replaced(alone: Translator, shared: Translator) -> None:
     shared.translate(TEXTS, **SHORT)
@@ -231,8 +242,13 @@ from fastattn import Translator
 translator = Translator(sys.argv[1], threads=1, processes=2)
 translator.translate("w1 w2")
 print(*[process.number for process in translator._crew._crew._processes.values()], flush=True)
-if sys.argv[2] == "fork" and os.fork() == 0:
-    time.sleep(60)
+if sys.argv[2] == "fork":
+    program = os.getpid()
+    if os.fork() == 0:
+        while os.getppid() == program:
+            time.sleep(0.05)
+        time.sleep(4)
+        os._exit(0)
 try:
     translator.translate(["w1 " * 200] * 4000, max_decoding_length=200, min_decoding_length=200)
 except KeyboardInterrupt:
