@@ -5,7 +5,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
-from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -23,7 +22,7 @@ from fastattn.call_options import CallOptions
 from fastattn.checkpoint import Checkpoint
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.service import DecodingService
-from fastattn.errors import CheckpointError, FastattnError, InputError, check_bool, check_count
+from fastattn.errors import CheckpointError, InputError, check_bool, check_count
 from fastattn.files import open_text, write_translations
 from fastattn.loaded_model import load_model
 from fastattn.ops import Ops
@@ -329,25 +328,7 @@ class Translator:
         crew = self._crew if decoding.callback is None else None
         if crew is None:
             return self._pipeline.translate_windows(pairs, split, decoding, details, return_exceptions)
-        return self._translate_shared(crew, pairs, split, decoding, details, return_exceptions)
-
-    def _translate_shared(
-        self,
-        crew: "TranslatingCrew",
-        pairs: Iterator[tuple[str, str | None]],
-        split: str,
-        options: DecodingOptions,
-        details: bool,
-        return_exceptions: bool,
-    ) -> Iterator[Any]:
-        """``translate_iter`` with processes, for all but the few texts that a short call has."""
-        few = islice(pairs, crew.least - 1)
-        yield from self._pipeline.translate_windows(few, split, options, details, return_exceptions)
-        checked = self._pipeline.checked(pairs, return_exceptions)
-        for result in crew.stream(checked, split, options, details):
-            if isinstance(result, FastattnError) and not return_exceptions:
-                raise result
-            yield result
+        return crew.translate(self._pipeline, pairs, split, decoding, details, return_exceptions)
 
     def translate_file(
         self,

@@ -165,6 +165,7 @@ TABLE = {
     "processes": {
         "decoding",
         "encoder",
+        "pipeline",
         "progress",
         "quantized_vectors",
         "results",

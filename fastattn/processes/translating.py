@@ -4,11 +4,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import FastattnError
+from fastattn.pipeline import Pipeline
 from fastattn.processes.choice import Sharing
 from fastattn.processes.crew import Chunk, Crew, crew_scheduler
 from fastattn.processes.sharing import plan_dealt, stream
@@ -43,15 +45,24 @@ class TranslatingCrew:
 
         return plan_dealt([len(text) for text in texts], self._crew.count, make_chunk)
 
-    def stream(
-        self, pairs: Iterator[tuple[int, Any]], split: str, options: DecodingOptions, details: bool
+    def translate(
+        self,
+        pipeline: Pipeline,
+        pairs: Iterator[tuple[str, str | None]],
+        split: str,
+        options: DecodingOptions,
+        details: bool,
+        return_exceptions: bool,
     ) -> Iterator[Any]:
-        """The translation of each text, or its error.
-
-        pairs  (length, (text, prefix)) of each
-        """
+        """As ``Pipeline.translate_windows``, which translates the few texts of a short call here."""
+        few = islice(pairs, self.least - 1)
+        yield from pipeline.translate_windows(few, split, options, details, return_exceptions)
+        checked = pipeline.checked(pairs, return_exceptions)
         make_chunk = partial(_text_chunk, split=split, options=options, details=details)
-        return stream(self.scheduler, self._crew.count, pairs, make_chunk)
+        for result in stream(self.scheduler, self._crew.count, checked, make_chunk):
+            if isinstance(result, FastattnError) and not return_exceptions:
+                raise result
+            yield result
 
     def plan_tokens(self, sources: list[list[str]], prefixes: list[list[str]], options: DecodingOptions) -> Plan:
         """The TokenTranslation of each source, or its error."""
