@@ -44,7 +44,7 @@ def show(names: list[str]) -> int:
 def find_kernels() -> dict[str, Any]:
     """{FILE.FUNCTION: kernel}."""
     from fastattn import kernels
-    from fastattn.runtime.jit import Kernel
+    from fastattn.runtime.handle import Kernel
 
     names = (room.name for room in pkgutil.walk_packages(kernels.__path__, f"{kernels.__name__}."))
     rooms = map(importlib.import_module, names)

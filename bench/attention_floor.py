@@ -6,7 +6,8 @@ import time
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.attention.tiles import COLUMNS, ROWS, score_tile
+from fastattn.kernels.attention.constants import COLUMNS, ROWS
+from fastattn.kernels.attention.tiles import score_tile
 from fastattn.runtime.jit import kernel
 from fastattn.runtime.threads import use_threads
 from fastattn.simd.softmax import make_exponentials

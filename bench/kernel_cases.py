@@ -11,7 +11,7 @@ from bench.operations import OPERATIONS
 from bench.operations.attention import equal_lengths
 from bench.operations.table import Operation, Problem, Size
 from bench.request import Request
-from fastattn import kernels, reference
+from fastattn import operations, reference
 
 
 def case_of(problem: Problem) -> Case:
@@ -27,7 +27,7 @@ def case_of(problem: Problem) -> Case:
         return make(problem.arrays, **problem.form) if make else Side(absent="no such operator")
 
     sides = {
-        OURS: ours(kernels),
+        OURS: ours(operations),
         "NumPy": ours(reference),
         "PyTorch": peer(("torch",), "bench.torch_kernels", theirs),
         "ONNX Runtime": peer(("onnx", "onnxruntime"), "bench.onnx_kernels", theirs),

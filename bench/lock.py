@@ -2,13 +2,12 @@
 
 The lock is sampled (``lock_sampling``) while one thread works, and checked by the kernels' own clock, which counts the
 Python around a kernel's loop as the kernel's. From the time held, and the bytes that a sentence has read from memory,
-``scaling_model`` predicts more cores; and eight threads on the cores at hand must not be slower than one for each.
+``scaling_model`` predicts more cores. Threads that share the lock alone, on the cores at hand, check it: one for each must
+wait for the lock as long as predicted, and eight must not be slower. That takes an idle machine: elsewhere whoever holds
+the lock is kept from its CPU.
 """
 
-import json
-import os
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -145,29 +144,51 @@ def _sent(name: str, precision: str, texts: list[str], mode: str) -> float:
     return (time.process_time() - begun) / len(texts)
 
 
-def contended(name: str, precision: str, size: str, data: str) -> None:
-    """Print, as JSON, the sentences a second of one thread, of one for each core, and of eight; in its own process."""
-    texts = sentences(MODELS[name], COUNTS[size][0], Path(data) if data else None)
-    models = {threads: Model(name, precision, threads) for threads in (1, processors(), 8)}
-    rates: dict[int, list[float]] = {threads: [] for threads in models}
-    for model in models.values():
+@dataclass(frozen=True)
+class Contended:
+    """What threads that share only the lock do together, each with a model of its own.
+
+    rate     sentences a second; on a machine that others use, they have part of it
+    seconds  of CPU for a sentence
+    waiting  seconds that a thread sleeps for a sentence: it waits for the lock. Waiting for a CPU is not counted
+    """
+
+    rate: float
+    seconds: float
+    waiting: float
+
+
+def contended(name: str, precision: str, threads: int, size: str, data: Path | None) -> Contended:
+    count = COUNTS[size][0]
+    texts = sentences(MODELS[name], count, data)
+    models = [Model(name, precision) for _ in range(threads)]
+    models[0].run(texts, "batch")
+    ready, slept = threading.Barrier(threads + 1), []
+
+    def work(model: Model) -> None:
+        model.run(texts[:8], "batch")
+        ready.wait()
+        begun, before = time.perf_counter(), _scheduled()
         model.run(texts, "batch")
-    for _ in range(ROUNDS[size]):
-        for threads, model in models.items():
-            begun = time.perf_counter()
-            model.run(texts, "batch")
-            rates[threads].append(len(texts) / (time.perf_counter() - begun))
-    with sampled_lock() as sampled:
-        models[8].run(texts, "batch")
-    print(json.dumps({"rates": [float(np.median(of)) for of in rates.values()], "share": sampled.share}))
+        slept.append(time.perf_counter() - begun - (_scheduled() - before))
+
+    workers = [threading.Thread(target=work, args=(model,)) for model in models]
+    for worker in workers:
+        worker.start()
+    ready.wait()
+    begun, used = time.perf_counter(), time.process_time()
+    for worker in workers:
+        worker.join()
+    done = threads * count
+    return Contended(
+        done / (time.perf_counter() - begun), (time.process_time() - used) / done, float(np.mean(slept)) / count
+    )
 
 
-def contention(name: str, precision: str, size: str, data: Path | None) -> dict[str, Any]:
-    call = f"from bench.lock import contended; contended({name!r}, {precision!r}, {size!r}, {str(data or '')!r})"
-    environment = {**os.environ, "NUMBA_NUM_THREADS": str(max(8, processors()))}
-    done = subprocess.run([sys.executable, "-c", call], env=environment, capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def _scheduled() -> float:
+    """Seconds that this thread has run, or waited for a CPU."""
+    running, waiting, _ = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text().split()
+    return (int(running) + int(waiting)) / 1e9
 
 
 def table(rows: list[Row], bandwidth: float) -> str:
@@ -202,15 +223,18 @@ def run(size: str, only: str, data: Path | None, bandwidth: float, document: Pat
             print(f"{rows[-1].name} {mode}: lock held {rows[-1].work.share:.1%} of the time", file=sys.stderr)
     text = table(rows, bandwidth)
     text += f"\n\n{describe()['machine']['cpu']}, one thread; memory {bandwidth / 1e9:.0f} GB/s.\n"
+    counts = (1, processors(), CALLERS)
     for name, precision in chosen:
-        found = contention(name, precision, size, data)
-        one, each, eight = found["rates"]
+        found = {threads: contended(name, precision, threads, size, data) for threads in counts}
         work = next(row.work for row in rows if row.name == f"{name} {precision}" and row.mode == "batch")
-        expected = work.rate(processors()) / work.rate(1) * one
+        rates = ", ".join(f"{each.rate:.0f}" for each in found.values())
+        seconds = ", ".join(f"{1e3 * each.seconds:.2f}" for each in found.values())
+        waits = ", ".join(f"{1e6 * each.waiting:.0f}" for each in found.values())
+        expected = 1e6 * work.waiting(processors())
         text += (
-            f"\n- {name} {precision}, batches on {processors()} cores: {one:.0f} sentences a second on one thread, "
-            f"{each:.0f} on {processors()} ({expected:.0f} predicted), {eight:.0f} on eight; "
-            f"the lock is held {found['share']:.0%} of the time of eight"
+            f"\n- {name} {precision}, batches, {', '.join(map(str, counts))} threads on {processors()} cores: {rates} "
+            f"sentences a second, {seconds} ms of CPU each; a thread waits for the lock for {waits} us a sentence, "
+            f"predicted for {processors()}: {expected:.0f}"
         )
     print(text)
     if document is not None:

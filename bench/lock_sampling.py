@@ -16,7 +16,7 @@ from pathlib import Path
 import numba
 import numpy as np
 
-from fastattn.runtime.pool import load, pause, store
+from fastattn.runtime.pool_code import load, pause, store
 
 PAUSES = 20  # between two looks: below a microsecond, and the word's cache line is left to those who change it
 LOOKS, HELD, STOP = 0, 8, 16

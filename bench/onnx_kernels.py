@@ -6,7 +6,7 @@ from bench.case import Side
 from bench.onnx_graph import MICROSOFT, Graph
 from bench.onnx_session import session
 from bench.operations.table import Arrays
-from fastattn.kernels import thread_limit
+from fastattn.operations import thread_limit
 from fastattn.rounding import quantize
 
 

@@ -85,7 +85,7 @@ def start(request: Request, task: str, engine: str) -> Any:
 
 def _count_compiled() -> list[str]:
     """A list to which the name of each kernel compiled from now on is appended."""
-    from fastattn.runtime.jit import on_compile
+    from fastattn.runtime.compiling import on_compile
 
     names: list[str] = []
     on_compile(names.append)

@@ -26,6 +26,10 @@ class Work:
         """Sentences a second of threads, each with a core, that share one lock."""
         return rate_under_lock(self.seconds, self.held, threads)
 
+    def waiting(self, threads: int) -> float:
+        """Seconds that each of these threads waits for the lock, for a sentence."""
+        return threads / self.rate(threads) - self.seconds
+
 
 def predicted(work: Work, cores: int, processes: int = 1, bandwidth: float = float("inf"), sent: float = 0.0) -> float:
     """Sentences a second of ``cores``, split evenly among processes with a lock each.

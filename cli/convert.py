@@ -72,7 +72,7 @@ def convert(model: str, out: str, precision: str) -> None:
 
 def _input_factors(checkpoint: "Checkpoint", progress: Progress) -> dict[str, Any]:
     Compiling(progress)
-    from fastattn import kernels
+    from fastattn import operations
     from fastattn.balance import input_factors
 
-    return input_factors(checkpoint, kernels)
+    return input_factors(checkpoint, operations)

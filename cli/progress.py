@@ -17,7 +17,7 @@ class Compiling:
     """
 
     def __init__(self, progress: Progress):
-        from fastattn.runtime.jit import cache_fault, on_compile
+        from fastattn.runtime.compiling import cache_fault, on_compile
 
         self.kernels = 0
         self._progress = progress

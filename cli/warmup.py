@@ -32,7 +32,7 @@ def warmup() -> None:
         compiling = Compiling(progress)
         from fastattn.encoder import Encoder
         from fastattn.masked_language_model import MaskedLanguageModel
-        from fastattn.runtime.jit import cache_fault
+        from fastattn.runtime.compiling import cache_fault
         from fastattn.sparse_encoder import SparseEncoder
         from fastattn.spec import (
             AttentionSpec,

@@ -33,16 +33,16 @@ def load_model(
 
     precision    one of ``fastattn.precision``, "auto" too
     threads      None: all that the process may use
-    ops          None: fastattn.kernels
+    ops          None: fastattn.operations
     keep_packed  map the packed weights from the cache folder, or write them there
     Raises InputError for an unknown precision or number of threads, CheckpointError for weights that are not finite.
     """
     resolved = resolve_precision(precision, checkpoint)
     checkpoint = resolved.applied(checkpoint)
     if ops is None:  # imported only when they are needed: it takes a while
-        from fastattn import kernels
+        from fastattn import operations
 
-        ops = kernels
+        ops = operations
     limit = ops.thread_limit()
     threads = limit if threads is None else min(check_count("threads", threads), limit)
     packed_file = None

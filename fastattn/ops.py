@@ -1,8 +1,8 @@
 """The operations that models are built from: the Protocol of a namespace of them. Operations allocate their results.
 
-``fastattn.kernels`` and ``fastattn.reference`` are two such namespaces. A model takes one, and nothing else makes rows
-or computes on them, so the same model runs on any. ``fastattn.kernels`` documents each operation. An implementation may
-assume, without checks:
+``fastattn.operations`` and ``fastattn.reference`` are two such namespaces. A model takes one, and nothing else makes
+rows or computes on them, so the same model runs on any. ``fastattn.operations`` documents each operation. An
+implementation may assume, without checks:
 
 rows        float32 [N, D], C-contiguous, N perhaps 0, made by operations of the same namespace. Nobody else reads more
             of them than length, shape and dtype, except by ``np.asarray(rows)``, which copies them to the host.

@@ -19,7 +19,7 @@ from fastattn.atomic_files import is_trusted, make_folder, sweep, write_whole
 from fastattn.cache_folder import cache_root, mark_used
 from fastattn.caller_warnings import warn
 from fastattn.errors import CheckpointError
-from fastattn.kernels.packing import PackedLinear, packed_layout, packed_shapes
+from fastattn.operations.packing import PackedLinear, packed_layout, packed_shapes
 from fastattn.weights.containers.safetensors import NewTensor, StoredTensor, parse, write_tensors
 from fastattn.weights.folder import map_file
 from fastattn.worker_threads import map_in_threads

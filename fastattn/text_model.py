@@ -34,7 +34,7 @@ class TextModel:
         threads: int | None = None,
         ops: Ops | None = None,
     ) -> Model:
-        """One of a checkpoint in memory; ``ops`` is the namespace of operations, None: fastattn.kernels."""
+        """One of a checkpoint in memory; ``ops`` is the namespace of operations, None: fastattn.operations."""
         made = cls.__new__(cls)
         made._build(checkpoint, precision, threads, ops, keep=False)
         return made

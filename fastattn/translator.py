@@ -87,7 +87,7 @@ class Translator:
         threads: int | None = None,
         ops: Ops | None = None,
     ) -> "Translator":
-        """A Translator of a checkpoint in memory; ``ops`` is the namespace of operations, None: fastattn.kernels."""
+        """A Translator of a checkpoint in memory; ``ops`` is the namespace of operations, None: fastattn.operations."""
         translator = cls.__new__(cls)
         translator._build(checkpoint, precision, threads, ops)
         return translator

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastattn.errors import InputError, check_count, described
-from fastattn.kernels.search import search
+from fastattn.operations.search import search
 from fastattn.runtime.threads import use_threads
 from fastattn.similarity import unit_length
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fastattn import Encoder, kernels, reference
+from fastattn import Encoder, operations, reference
 from fastattn.balance import LEAST, LENGTH, MOST, input_factors
 from fastattn.checkpoint import Checkpoint
 from fastattn.cli.entry import commands
@@ -49,8 +49,8 @@ def test_rows_times_factors_are_rounded_as_numpy_does(rows, outputs, inputs, thr
     weight, x = weight_and_factors(rng, outputs, inputs), rng.standard_normal((rows, inputs), np.float32)
     integers, units_N1 = staged(x, weight.input_factors_D)
     expected = (integers @ weight.values_FD.T.astype(np.int64)).astype(np.float32) * units_N1
-    with kernels.use_threads(threads):
-        found = kernels.linear(x, kernels.pack_linear(weight, None, "int8"))
+    with operations.use_threads(threads):
+        found = operations.linear(x, operations.pack_linear(weight, None, "int8"))
     np.testing.assert_array_equal(found, expected)
     oracle = reference.linear(x.astype(np.float64), reference.pack_linear(weight, None, "int8"))
     np.testing.assert_allclose(oracle, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
@@ -63,12 +63,12 @@ def test_projections_and_picks_take_factors_too(inputs):
     weight.multipliers_F[:] = 1e-3
     integers, units_N1 = staged(x, weight.input_factors_D)
     expected = log_softmax((integers @ weight.values_FD.T).astype(np.float32) * units_N1 * np.float32(1e-3))
-    packed = kernels.pack_linear(weight, None, "int8")
-    np.testing.assert_allclose(kernels.project_all(x, packed), expected, atol=1e-4)
-    best, ids = kernels.project_top_k(x, packed, 3)
+    packed = operations.pack_linear(weight, None, "int8")
+    np.testing.assert_allclose(operations.project_all(x, packed), expected, atol=1e-4)
+    best, ids = operations.project_top_k(x, packed, 3)
     np.testing.assert_allclose(best, np.take_along_axis(expected, ids.astype(np.int64), axis=1), atol=1e-4)
-    everything = kernels.select_outputs(kernels.pack_rows(weight, packed), np.arange(300, dtype=np.int32))
-    np.testing.assert_allclose(kernels.project_all(x, [everything] * 7), expected, atol=1e-4)
+    everything = operations.select_outputs(operations.pack_rows(weight, packed), np.arange(300, dtype=np.int32))
+    np.testing.assert_allclose(operations.project_all(x, [everything] * 7), expected, atol=1e-4)
 
 
 def test_the_matrix_is_the_product_of_values_multipliers_and_factors():
@@ -84,7 +84,7 @@ def test_the_matrix_is_the_product_of_values_multipliers_and_factors():
     assert (error <= (balanced.multipliers_F[:, None] * factors) * 0.501).all()
     assert error[:, 5].max() < before[:, 5].max() / 30
     x = np.eye(33, dtype=np.float32)
-    for ops in (kernels, reference):  # in another precision there is nothing but the matrix
+    for ops in (operations, reference):  # in another precision there is nothing but the matrix
         np.testing.assert_array_equal(ops.linear(x, ops.pack_linear(balanced)), expected.T)
         rounded = round_to_bfloat16(expected)
         np.testing.assert_array_equal(ops.linear(x, ops.pack_linear(balanced, None, "bfloat16")), rounded.T)
@@ -96,7 +96,7 @@ def test_what_is_not_a_number_stays_none(fault, place):
     x = np.ones((3, 40), np.float32)
     x[1, place] = fault
     weight = QuantizedTensor(np.ones((5, 40), np.int8), np.ones(5, np.float32), None, np.full(40, 0.3, np.float32))
-    found = kernels.linear(x, kernels.pack_linear(weight, None, "int8"))
+    found = operations.linear(x, operations.pack_linear(weight, None, "int8"))
     assert np.isnan(found[1]).all() and np.isfinite(found[[0, 2]]).all()
 
 
@@ -133,7 +133,7 @@ def uneven(case: EncoderCase) -> Checkpoint:
 
 
 def hidden(case: EncoderCase, checkpoint: Checkpoint, precision: str, factors=dict) -> np.ndarray:
-    return build_model(checkpoint, kernels, precision, None, factors).encode(make_ids(case))[0]
+    return build_model(checkpoint, operations, precision, None, factors).encode(make_ids(case))[0]
 
 
 # Where the norm is last, its columns weigh in the residual too, which no product rounds.
@@ -144,22 +144,22 @@ def test_balanced_products_are_closer_to_float32(name, most):
     exact = hidden(case, checkpoint, "float32")
     plain, balanced = (
         np.abs(hidden(case, checkpoint, "int8", factors) - exact).mean()
-        for factors in (dict, partial(input_factors, checkpoint, kernels))
+        for factors in (dict, partial(input_factors, checkpoint, operations))
     )
     assert balanced < most * plain
 
 
 def test_factors_are_of_the_encoders_products_behind_a_norm():
     case = CASE["t5-gated"]
-    found = input_factors(uneven(case), kernels)
+    found = input_factors(uneven(case), operations)
     kinds = ("self_attention.qkv", "feed_forward.inner", "feed_forward.inner_linear")
     assert list(found) == [f"encoder.layers.{i}.{kind}.weight" for i in range(2) for kind in kinds]
     for factors in found.values():
         assert factors.shape == (20,) and factors.dtype == np.float32
         assert LEAST <= factors.min() and factors.max() <= MOST
         assert sorted(np.argsort(factors)[:3]) == [1, 7, 18]  # the large columns are made smaller
-    with kernels.use_threads(1):
-        again = input_factors(uneven(case), kernels)
+    with operations.use_threads(1):
+        again = input_factors(uneven(case), operations)
     for name, factors in found.items():
         np.testing.assert_array_equal(again[name], factors)
 
@@ -175,14 +175,14 @@ def test_columns_of_nothing_have_factors_too():
     checkpoint.tensors[f"{layer}.feed_forward.inner.weight"][:, 3] = 0
     for part in ("weight", "bias"):
         checkpoint.tensors[f"{layer}.self_attention.norm.{part}"][4] = 0
-    found = input_factors(checkpoint, kernels)[f"{layer}.feed_forward.inner.weight"]
+    found = input_factors(checkpoint, operations)[f"{layer}.feed_forward.inner.weight"]
     assert (found[3], found[4]) == (np.float32(LEAST), np.float32(MOST))
 
 
 def test_few_positions_are_enough():
     case = CASE["mbart"]
     assert case.spec.positions.limit < LENGTH
-    assert input_factors(make_checkpoint(case), kernels)
+    assert input_factors(make_checkpoint(case), operations)
 
 
 class NoOperations:
@@ -204,12 +204,12 @@ def test_layers_that_are_kept_need_no_factors(tmp_path, monkeypatch):
 
     def factors():
         calls.append(1)
-        return input_factors(checkpoint, kernels)
+        return input_factors(checkpoint, operations)
 
     rows = []
     for _ in range(2):
         kept = PackedFile([tmp_path / "weights"], "int8")
-        rows.append(build_model(checkpoint, kernels, "int8", kept, factors).encode(make_ids(case))[0])
+        rows.append(build_model(checkpoint, operations, "int8", kept, factors).encode(make_ids(case))[0])
         kept.save()
         assert len(calls) == 1
     np.testing.assert_array_equal(*rows)
@@ -220,7 +220,7 @@ def test_a_converted_checkpoint_gives_the_same_bits(tmp_path):
     """As one that is made int8 when it is loaded, with its table; and its numbers survive a second conversion."""
     case = CASE["mbart"]
     checkpoint = uneven(case)
-    factors = input_factors(checkpoint, kernels)
+    factors = input_factors(checkpoint, operations)
     folders = [tmp_path / name for name in ("once", "twice", "wide")]
     for folder in folders:
         folder.mkdir()
@@ -268,7 +268,7 @@ def test_minilm_converted_by_the_command_is_as_close(pulled, tmp_path: Path):
     exact, converted = Encoder(pulled("minilm"), "float32").encode(SENTENCES), Encoder(out).encode(SENTENCES)
     cosines = (exact * converted).sum(axis=1)
     assert cosines.min() > 0.99 and cosines.mean() > 0.996, cosines
-    factors = input_factors(read(pulled("minilm")), kernels)
+    factors = input_factors(read(pulled("minilm")), operations)
     stored = {name: tensor for name, tensor in read(out).tensors.items() if isinstance(tensor, QuantizedTensor)}
     assert len(factors) == 12
     for name, tensor in stored.items():

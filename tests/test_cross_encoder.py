@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.cross_encoder import CrossEncoder
 from fastattn.encoder import Encoder
 from fastattn.errors import CheckpointError, InputError
@@ -34,7 +34,7 @@ def labels_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16", "int8"])
 def compiled(request: pytest.FixtureRequest, folder: Path) -> CrossEncoder:
-    return CrossEncoder.from_checkpoint(read(folder), request.param, ops=kernels)
+    return CrossEncoder.from_checkpoint(read(folder), request.param, ops=operations)
 
 
 def slow(folder: Path) -> CrossEncoder:
@@ -206,7 +206,7 @@ def test_neighbours_and_threads_change_no_bit(compiled: CrossEncoder, folder: Pa
     for i in (0, 17, 149):
         assert compiled.predict(pairs[i]) == scores[i]
     for threads in (1, 2):
-        other = CrossEncoder.from_checkpoint(read(folder), compiled.precision, threads, kernels)
+        other = CrossEncoder.from_checkpoint(read(folder), compiled.precision, threads, operations)
         np.testing.assert_array_equal(other.predict(pairs), scores)
 
 
@@ -230,7 +230,7 @@ def test_packed_weights_of_the_head_are_kept(folder: Path, tmp_path: Path, monke
     (kept,) = (tmp_path / "packed").iterdir()
     Encoder(folder, precision="int8")
     assert len(list((tmp_path / "packed").iterdir())) == 2  # an Encoder's has no head
-    monkeypatch.setattr(kernels, "pack_linear", lambda *_: pytest.fail("packed a second time"))
+    monkeypatch.setattr(operations, "pack_linear", lambda *_: pytest.fail("packed a second time"))
     before = kept.stat().st_ino
     np.testing.assert_array_equal(CrossEncoder(folder, precision="int8").predict(PAIRS), first)
     assert kept.stat().st_ino == before

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.checkpoint import Checkpoint
 from fastattn.encoder import Encoder
 from fastattn.encoding import LEAST_ROWS, MOST_ROWS, split_batches
@@ -78,7 +78,7 @@ def precision(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def compiled(precision: str) -> Encoder:
-    return _encoder(kernels, precision=precision)
+    return _encoder(operations, precision=precision)
 
 
 def test_a_str_gives_a_vector_a_list_a_matrix_none_an_empty_one(encoder: Encoder) -> None:
@@ -114,7 +114,7 @@ def test_poolings(encoder: Encoder) -> None:
 
 def test_pooling_of_an_empty_sentence_is_zero() -> None:
     rows = np.ones((3, 2), np.float32)
-    pooled = kernels.pool(rows, np.array([0, 0, 3]), ("mean", "max"), skip=3)
+    pooled = operations.pool(rows, np.array([0, 0, 3]), ("mean", "max"), skip=3)
     np.testing.assert_array_equal(pooled, np.zeros((2, 4)))
 
 
@@ -271,7 +271,7 @@ def test_no_more_threads_than_asked_for_nor_than_there_may_be(threads: int | Non
 @pytest.mark.parametrize("threads", [1, 2, 64])
 def test_the_number_of_threads_changes_no_bit(compiled: Encoder, precision: str, threads: int) -> None:
     texts = _many_texts(150)
-    vectors = _encoder(kernels, threads, precision).encode(texts)
+    vectors = _encoder(operations, threads, precision).encode(texts)
     np.testing.assert_array_equal(vectors, compiled.encode(texts))
 
 
@@ -312,8 +312,8 @@ def test_a_forked_child_answers() -> None:
     script = (
         "import os, sys, signal, warnings; warnings.simplefilter('ignore', DeprecationWarning)\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "from tests.test_encoder import _encoder, _many_texts, kernels, np\n"
-        "encoder, texts = _encoder(kernels, threads=2), _many_texts(150)\n"
+        "from tests.test_encoder import _encoder, _many_texts, operations, np\n"
+        "encoder, texts = _encoder(operations, threads=2), _many_texts(150)\n"
         "expected = encoder.encode(texts); encoder.encode('a cat')\n"
         "child = os.fork()\n"
         "if child == 0:\n"

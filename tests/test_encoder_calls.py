@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 import numpy as np
 import pytest
 
-from fastattn import kernels
+from fastattn import operations
 from fastattn.encoder import FIRST_WINDOW, WINDOW_CHARACTERS, Encoder
 from fastattn.errors import InputError
 from tests.scheduling.test_disturbances import ended
@@ -86,7 +86,7 @@ OPTIONS = {"prompt_name": "query", "normalize_embeddings": False, "truncate_dim"
 
 @pytest.mark.parametrize("options", [{}, OPTIONS], ids=["plain", "options"])
 def test_one_after_the_other_they_are_the_same_vectors(options: dict) -> None:
-    compiled, texts = _encoder(kernels), _many_texts(FIRST_WINDOW + 5)
+    compiled, texts = _encoder(operations), _many_texts(FIRST_WINDOW + 5)
     for count in (0, 1, FIRST_WINDOW, len(texts)):
         vectors = list(compiled.encode_iter(iter(texts[:count]), **options))
         assert len(vectors) == count
@@ -172,7 +172,7 @@ from fastattn.errors import CheckpointError
 for path in sys.argv[1:]:
     try: Encoder(path)
     except CheckpointError as error: print(error)
-print(*{"numba", "llvmlite", "tokenizers", "fastattn.kernels"} & set(sys.modules))
+print(*{"numba", "llvmlite", "tokenizers", "fastattn.operations"} & set(sys.modules))
 """
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from fastattn import kernels
+from fastattn import operations
 from fastattn.checkpoint import Checkpoint
 from fastattn.encoder import Encoder
 from fastattn.errors import CheckpointError
@@ -73,7 +73,7 @@ def _write_folder(folder: Path) -> None:
 
 def test_a_folder_of_sentence_transformers(tmp_path: Path) -> None:
     _write_folder(tmp_path)
-    compiled = _encoder(kernels)
+    compiled = _encoder(operations)
     texts = ["", *_many_texts(5)]
     for path in (tmp_path, str(tmp_path)):
         encoder = Encoder(path, threads=1)
@@ -142,7 +142,7 @@ def test_minilm_in_fewer_bits_gives_nearly_its_vectors(
 
 def test_auto_of_float32_is_float32() -> None:
     texts = _many_texts(3)
-    vectors = {p: _encoder(kernels, precision=p).encode(texts) for p in ("auto", "float32", "bfloat16", "int8")}
+    vectors = {p: _encoder(operations, precision=p).encode(texts) for p in ("auto", "float32", "bfloat16", "int8")}
     np.testing.assert_array_equal(vectors["auto"], vectors["float32"])
     for precision, atol in (("bfloat16", 0.02), ("int8", 0.05)):
         assert 1e-5 < np.abs(vectors[precision] - vectors["float32"]).max() < atol

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from fastattn import kernels
+from fastattn import operations
 from fastattn.encoder import FIRST_WINDOW, Encoder
 from fastattn.errors import InputError
 from tests.test_encoder import SPEC, WIDTH, WORDS, _encoder, _many_texts, _unit
@@ -21,7 +21,7 @@ def encoder() -> Encoder:
 
 @pytest.fixture(scope="module", params=["float32", "int8"])
 def compiled(request: pytest.FixtureRequest) -> Encoder:
-    return _encoder(kernels, 2, request.param, max_length=LIMIT)
+    return _encoder(operations, 2, request.param, max_length=LIMIT)
 
 
 def _raw(text: str, **options: object) -> np.ndarray:
@@ -107,7 +107,7 @@ def test_neighbours_and_ways_of_asking_change_no_bit(compiled: Encoder) -> None:
     np.testing.assert_array_equal([compiled.encode(text, long="mean") for text in texts], expected)
     np.testing.assert_array_equal(list(compiled.encode_iter(texts, long="mean")), expected)
     np.testing.assert_array_equal(compiled.submit(texts[::-1], long="mean").result(), expected[::-1])
-    one = _encoder(kernels, 1, compiled.precision, max_length=LIMIT)
+    one = _encoder(operations, 1, compiled.precision, max_length=LIMIT)
     np.testing.assert_array_equal(one.encode(texts, long="mean"), expected)
     bits = compiled.encode(texts, long="mean", output_dtype="ubinary")
     np.testing.assert_array_equal(bits, np.packbits(expected > 0, axis=1))

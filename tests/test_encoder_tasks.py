@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from fastattn import kernels, quantize_vectors
+from fastattn import operations, quantize_vectors
 from fastattn.encoder import Encoder
 from fastattn.errors import InputError
 from tests.test_encoder import WIDTH, _encoder, _many_texts
@@ -47,7 +47,7 @@ def test_prompts_are_chosen_as_sentence_transformers_does(prompts: dict, default
 
 @pytest.fixture(scope="module")
 def encoder() -> Encoder:
-    return _encoder(kernels)
+    return _encoder(operations)
 
 
 TEXTS = _many_texts(100)

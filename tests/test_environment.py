@@ -77,7 +77,7 @@ def test_the_compilers_variables(tmp_path: Path, name: str, value: str, expected
 
 
 def test_variables_that_the_compiler_takes_are_taken() -> None:
-    code = "from fastattn import kernels; print(kernels.thread_limit())"
+    code = "from fastattn import operations; print(operations.thread_limit())"
     assert run("-c", code, NUMBA_NUM_THREADS=" 1 ", NUMBA_DISABLE_JIT="0") == (0, "1\n", [])
 
 
@@ -134,11 +134,11 @@ def test_a_user_without_a_home_has_no_cache(tmp_path: Path) -> None:
 def test_kernels_run_where_nothing_can_be_kept(tmp_path: Path) -> None:
     code = f"""{NOBODY}
 from fastattn.weights.download.pip_settings import read_settings
-from fastattn import kernels
+from fastattn import operations
 import numpy as np
 read_settings()
 x = np.ones((2, 8), np.float32)
-print(kernels.rms_norm(x, np.ones(8, np.float32), 0.0).tolist() == x.tolist())
+print(operations.rms_norm(x, np.ones(8, np.float32), 0.0).tolist() == x.tolist())
 """
     nowhere = dict.fromkeys(("HOME", "FASTATTN_CACHE", "XDG_CACHE_HOME"))
     variables = nowhere | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}

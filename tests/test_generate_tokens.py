@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fastattn import Step, kernels
+from fastattn import Step, operations
 from fastattn.errors import InputError
 from fastattn.translator import Translator
 from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
@@ -30,7 +30,7 @@ def build(ops=steady_ops, threads=1, **text) -> Translator:
     return Translator.from_checkpoint(checkpoint, ops=ops, threads=threads)
 
 
-@pytest.mark.parametrize("ops", [steady_ops, kernels], ids=["reference", "kernels"])
+@pytest.mark.parametrize("ops", [steady_ops, operations], ids=["reference", "kernels"])
 @pytest.mark.parametrize("name", VARIETIES)
 def test_the_tokens_are_those_of_a_callback(name, ops):
     translator, options, seen = build(ops), dict(VARIETIES[name]), []
@@ -96,9 +96,9 @@ def test_a_fault_reaches_the_caller():
 
 
 def test_what_the_caller_computes_in_between_has_its_own_threads():
-    translator = build(kernels, threads=1)
+    translator = build(operations, threads=1)
     for _ in translator.generate_tokens(SOURCE, **SHORT):
-        assert kernels.current_threads() == kernels.thread_limit()
+        assert operations.current_threads() == operations.thread_limit()
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ ANYBODY = {
 ABOVE_ALL = {
     "simd",
     "runtime",
-    "kernels",
+    "operations",
     "spec",
     "checkpoint",
     "quantized",
@@ -115,14 +115,26 @@ TABLE = {
     "rounding": {"quantized"},
     "runtime": {"simd", "environment"},
     # spec for the activations' names
-    "kernels": {"simd", "runtime", "functions", "spec", "quantized", "rounding", "edits", "heads", "position_bias"},
+    "kernels": {"simd", "runtime", "functions", "spec"},
+    # of kernels and functions no more than constants: test_numba_is_imported_by_no_more_than_a_call_of_a_kernel
+    "operations": {
+        "kernels",
+        "simd",
+        "runtime",
+        "functions",
+        "quantized",
+        "rounding",
+        "edits",
+        "heads",
+        "position_bias",
+    },
     "reference": {"quantized", "rounding", "edits", "heads", "position_bias"},
-    "packed_file": {"kernels", "weights"},
+    "packed_file": {"operations", "weights"},
     "results": set(),
     "arguments": {"decoding"},
     "call_options": {"arguments", "decoding", "text"},
     "encoding": {"models", "scheduling"},
-    "loaded_model": {"balance", "checkpoint", "kernels", "models", "ops", "packed_file", "precision"},
+    "loaded_model": {"balance", "checkpoint", "operations", "models", "ops", "packed_file", "precision"},
     "vector_head": {"ops", "similarity", "spec", "text_spec"},
     "loaded_encoder": {
         "checkpoint",
@@ -200,7 +212,7 @@ TABLE = {
     # weights for the containers of MultiHeadAttention.from_torch
     "functional": {
         "heads",
-        "kernels",
+        "operations",
         "row_pool",
         "runtime",
         "simd",
@@ -210,8 +222,8 @@ TABLE = {
         "weights",
     },
     "functions": {"runtime", "simd"},
-    "mechanisms": {"attention_float64", "functional", "kernels", "layers", "runtime"},
-    "vector_search": {"kernels", "runtime", "similarity"},
+    "mechanisms": {"attention_float64", "functional", "operations", "layers", "runtime"},
+    "vector_search": {"operations", "runtime", "similarity"},
     "translator": ABOVE_ALL,
     "encoder": ABOVE_ALL,
     "cross_encoder": ABOVE_ALL,
@@ -221,8 +233,8 @@ TABLE = {
     "text_classifier": ABOVE_ALL,
     "token_classifier": ABOVE_ALL,
     "verification": {"checkpoint", "encoder", "loaded_model", "models", "precision", "text", "text_spec", "translator"},
-    # spec for the checkpoint that weights.read returns; kernels and simd to say what is compiled and for what, and
-    # kernels for what convert balances with them.
+    # spec for the checkpoint that weights.read returns; simd to say what is compiled for, and
+    # operations for what convert balances with them.
     "cli": {
         "",
         "cross_encoder",
@@ -243,7 +255,7 @@ TABLE = {
         "tensors",
         "text",
         "runtime",
-        "kernels",
+        "operations",
         "simd",
         "progress",
         "verification",
@@ -292,6 +304,7 @@ NAMES = {name for name, _ in modules()}
 FROM_VARIABLES = {
     "fastattn",
     "fastattn.processes.child",
+    "fastattn.runtime.handle",
     "fastattn.verification.frameworks",
     "fastattn.weights.download.transport",
     "fastattn.weights.huggingface.encoders",
@@ -350,7 +363,9 @@ def test_imports_only_what_the_table_allows(module, path):
     "module, source",
     [
         ("fastattn.models.new", "import fastattn.kernels.matmul"),
-        ("fastattn.models.new", "from fastattn import kernels"),
+        ("fastattn.kernels.new", "from fastattn.operations.packing import PackedLinear"),
+        ("fastattn.operations.new", "from numba import prange"),
+        ("fastattn.models.new", "from fastattn import operations"),
         ("fastattn.models.new", "def load():\n    from fastattn.kernels import matmul"),
         ("fastattn.models.new", "from importlib import import_module\nimport_module('fastattn.kernels.matmul')"),
         ("fastattn.layers", "HOMES = {'Encoder': ('fastattn.models.encoder', 'Encoder')}"),
@@ -381,10 +396,12 @@ def test_table_has_no_room_that_is_gone():
 
 
 def test_kernels_are_imported_by_no_model():
-    """The table again, told by its reason: the same model runs on kernels and on reference."""
+    """The table again, told by its reason: the same model runs on operations and on reference."""
     texts = {module: path.read_text(encoding="utf-8") for module, path in modules()}
     users = {
-        room_of(name) for name, text in texts.items() if any(".kernels" in used for used in imports_of(text, name))
+        room_of(name)
+        for name, text in texts.items()
+        if any((".kernels" in used or ".operations" in used) for used in imports_of(text, name))
     }
     assert not users & {"layers", "models", "decoding", "reference", "text", "weights"}
 
@@ -415,6 +432,27 @@ def test_import_and_help_are_light():
     assert version.endswith("[]"), version
     assert rest == "[]"
     assert error == "module 'fastattn' has no attribute 'nothing'"
+
+
+LIGHT = """
+import importlib, pkgutil, sys
+import fastattn.cli, fastattn.encoder, fastattn.operations, fastattn.translator
+from fastattn import functional, mechanisms
+from fastattn.cli import warmup
+from fastattn.runtime import clock, handle, scratch, threads
+for package in (fastattn.operations, fastattn.cli, functional, mechanisms):
+    for room in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not room.name.endswith("__main__"):
+            importlib.import_module(room.name)
+names = [name for name in fastattn.__all__ if name != "explain_function"]
+print([getattr(fastattn, name) for name in names] and threads.thread_limit() >= 1)
+print([name for name in sys.modules if name.partition(".")[0] == "numba"])
+"""
+
+
+def test_numba_is_imported_by_no_more_than_a_call_of_a_kernel():
+    done = run("-c", LIGHT)
+    assert (done.stderr, done.stdout) == ("", "True\n[]\n")
 
 
 def test_the_package_is_a_command():

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.errors import CheckpointError, InputError
 from fastattn.masked_language_model import MaskedLanguageModel
 from fastattn.models.kinds import build_model
@@ -61,11 +61,11 @@ def test_neighbours_and_threads_change_no_bit(precision: str, tmp_path: Path) ->
     rng = np.random.default_rng(1)
     texts = [" ".join(["[MASK]", *(f"w{i}" for i in rng.integers(5, 61, rng.integers(1, 20)))]) for _ in range(60)]
     texts[5] += " [MASK]"
-    model = MaskedLanguageModel.from_checkpoint(checkpoint, precision, ops=kernels)
+    model = MaskedLanguageModel.from_checkpoint(checkpoint, precision, ops=operations)
     found = model.fill(texts, top_k=4)
     assert model.fill(texts[::-1], top_k=4) == found[::-1]
     assert model.fill(texts[5], top_k=4) == found[5]
-    assert MaskedLanguageModel.from_checkpoint(checkpoint, precision, 1, kernels).fill(texts, top_k=4) == found
+    assert MaskedLanguageModel.from_checkpoint(checkpoint, precision, 1, operations).fill(texts, top_k=4) == found
 
 
 @pytest.mark.parametrize(

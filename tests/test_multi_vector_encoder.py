@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastattn import kernels, multi_vector_encoder, reference
+from fastattn import multi_vector_encoder, operations, reference
 from fastattn.encoder import Encoder
 from fastattn.errors import CheckpointError, InputError
 from fastattn.multi_vector_encoder import MultiVectorEncoder
@@ -27,7 +27,7 @@ SHAPES = {
 }
 
 
-def load(folder: Path, ops: Any = kernels, **how: Any) -> MultiVectorEncoder:
+def load(folder: Path, ops: Any = operations, **how: Any) -> MultiVectorEncoder:
     return MultiVectorEncoder.from_checkpoint(read(folder), ops=ops, **how)
 
 
@@ -100,8 +100,8 @@ def test_skipped_tokens(tmp_path: Path) -> None:
 def test_neighbours_and_threads_change_no_bit(form: str, precision: str, tmp_path: Path) -> None:
     texts = some_texts(80)
     checkpoint = read(FORMS[form](tmp_path))
-    encoder = MultiVectorEncoder.from_checkpoint(checkpoint, precision, ops=kernels)
-    alone = MultiVectorEncoder.from_checkpoint(checkpoint, precision, 1, kernels)
+    encoder = MultiVectorEncoder.from_checkpoint(checkpoint, precision, ops=operations)
+    alone = MultiVectorEncoder.from_checkpoint(checkpoint, precision, 1, operations)
     slow = load(tmp_path, reference)
     for name in ("encode_query", "encode_document"):
         found = getattr(encoder, name)(texts)

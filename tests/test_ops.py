@@ -5,11 +5,11 @@ from types import FunctionType
 
 import pytest
 
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.ops import Ops
 from tests.kernels.cases import CASES
 
-NAMESPACES = pytest.mark.parametrize("namespace", [kernels, reference], ids=["kernels", "reference"])
+NAMESPACES = pytest.mark.parametrize("namespace", [operations, reference], ids=["kernels", "reference"])
 OPERATIONS = {name: member for name, member in vars(Ops).items() if inspect.isfunction(member) and name[0] != "_"}
 
 # What test_jit and test_picked test.

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from fastattn import Encoder, kernels
+from fastattn import Encoder, operations
 from fastattn.cache_folder import cache_root
 from fastattn.packed_file import PackedFile, content_hash
 from fastattn.quantized import QuantizedTensor
@@ -25,7 +25,7 @@ def source(tmp_path, monkeypatch):
 def layer(precision, seed=0):
     rng = np.random.default_rng(seed)
     weight, bias = rng.standard_normal((70, 33), np.float32), rng.standard_normal(70, np.float32)
-    return lambda: kernels.pack_linear(weight, bias, precision)
+    return lambda: operations.pack_linear(weight, bias, precision)
 
 
 def assert_equal(one, other):
@@ -42,14 +42,14 @@ def test_the_second_load_maps_what_the_first_wrote(source, precision):
     again = PackedFile([source], precision).linear("a", (70, 33), lambda: pytest.fail("packed a second time"))
     assert_equal(made, again)
     x = np.ones((3, 33), np.float32)
-    np.testing.assert_array_equal(kernels.linear(x, made), kernels.linear(x, again))
+    np.testing.assert_array_equal(operations.linear(x, made), operations.linear(x, again))
     assert [path.name for path in first.path.parent.iterdir()] == [first.path.name]
 
 
 def test_a_given_input_scale_is_kept(source):
     weight = QuantizedTensor(np.ones((70, 33), np.int8), np.ones(70, np.float32), 2.5)
     first = PackedFile([source], "int8")
-    made = first.linear("a", (70, 33), lambda: kernels.pack_linear(weight, None, "int8"))
+    made = first.linear("a", (70, 33), lambda: operations.pack_linear(weight, None, "int8"))
     first.save()
     again = PackedFile([source], "int8").linear("a", (70, 33), lambda: pytest.fail("packed a second time"))
     assert again.input_scale.tolist() == made.input_scale.tolist() == [2.5]
@@ -58,7 +58,7 @@ def test_a_given_input_scale_is_kept(source):
 @pytest.mark.parametrize("damage", ["truncated", "emptied", "other shape", "noise"])
 def test_a_file_that_is_not_what_it_should_be_is_made_again(source, damage):
     first = PackedFile([source], "int8")
-    first.linear("a", (70, 33), layer("int8") if damage != "other shape" else lambda: kernels.pack_linear(
+    first.linear("a", (70, 33), layer("int8") if damage != "other shape" else lambda: operations.pack_linear(
         np.ones((500, 4), np.float32), None, "int8"
     ))  # fmt: skip
     first.save()
@@ -77,7 +77,7 @@ def test_a_file_that_is_not_what_it_should_be_is_made_again(source, damage):
 def test_values_that_changed_are_seen(source, place, damage):
     """Files whose header is whole, which would give wrong results in silence."""
     first = PackedFile([source], "float32")
-    first.linear("a", (700, 330), lambda: kernels.pack_linear(np.ones((700, 330), np.float32)))
+    first.linear("a", (700, 330), lambda: operations.pack_linear(np.ones((700, 330), np.float32)))
     first.save()
     data = bytearray(first.path.read_bytes())
     at = int(len(data) * place)
@@ -108,7 +108,7 @@ KILLED = """
 import os, signal, sys
 import numpy as np
 from pathlib import Path
-from fastattn import kernels, packed_file
+from fastattn import operations, packed_file
 from fastattn.weights.containers import safetensors
 
 def stop(stream, tensors, **more):
@@ -118,7 +118,7 @@ def stop(stream, tensors, **more):
 
 packed_file.write_tensors = stop
 packed = packed_file.PackedFile([Path(sys.argv[1])], "float32")
-packed.linear("a", (70, 33), lambda: kernels.pack_linear(np.ones((70, 33), np.float32)))
+packed.linear("a", (70, 33), lambda: operations.pack_linear(np.ones((70, 33), np.float32)))
 packed.save()
 """
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastattn import kernels, reference, sparse_head
+from fastattn import operations, reference, sparse_head
 from fastattn.encoder import Encoder
 from fastattn.errors import CheckpointError, FastattnError, InputError
 from fastattn.models.kinds import build_model
@@ -74,12 +74,12 @@ def test_a_folder_of_a_masked_language_model_is_a_sparse_encoder(tmp_path: Path)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_neighbours_threads_and_blocks_change_no_bit(precision: str, tmp_path: Path, monkeypatch: Any) -> None:
     checkpoint, texts = read(write_masked(tmp_path)), some_texts(80)
-    encoder = SparseEncoder.from_checkpoint(checkpoint, precision, ops=kernels)
+    encoder = SparseEncoder.from_checkpoint(checkpoint, precision, ops=operations)
     found = encoder.encode(texts).to_dense()
     assert encoder.precision == precision
     np.testing.assert_array_equal(encoder.encode(texts[::-1]).to_dense(), found[::-1])
     np.testing.assert_array_equal(encoder.encode(texts[7]).to_dense(), found[7:8])
-    alone = SparseEncoder.from_checkpoint(checkpoint, precision, 1, kernels)
+    alone = SparseEncoder.from_checkpoint(checkpoint, precision, 1, operations)
     np.testing.assert_array_equal(alone.encode(texts).to_dense(), found)
     monkeypatch.setattr(sparse_head, "MOST_NUMBERS", 100)
     np.testing.assert_array_equal(encoder.encode(texts).to_dense(), found)
@@ -91,12 +91,12 @@ def test_neighbours_threads_and_blocks_change_no_bit(precision: str, tmp_path: P
 
 def test_logits_of_a_text_are_not_stored() -> None:
     rng = np.random.default_rng(0)
-    packed = kernels.pack_linear(rng.standard_normal((20_000, 16), np.float32))
+    packed = operations.pack_linear(rng.standard_normal((20_000, 16), np.float32))
     x_ND, starts_B1 = rng.standard_normal((400, 16), np.float32), np.array([0, 399, 400])
-    kernels.project_peaks(x_ND, starts_B1, packed)  # compiled and loaded
+    operations.project_peaks(x_ND, starts_B1, packed)  # compiled and loaded
     tracemalloc.start()
     try:
-        kernels.project_peaks(x_ND, starts_B1, packed)
+        operations.project_peaks(x_ND, starts_B1, packed)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -240,7 +240,7 @@ def test_a_converted_folder_that_lies_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_tied_embedding_is_in_memory_once(tmp_path: Path) -> None:
-    model: Any = build_model(read(write_masked(tmp_path)), kernels)
+    model: Any = build_model(read(write_masked(tmp_path)), operations)
     assert model.encoder.stack.embedding.table is model.head.output
 
 

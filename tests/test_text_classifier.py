@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.errors import CheckpointError, InputError
 from fastattn.models.kinds import build_model
 from fastattn.text.huggingface import HuggingFaceTokenizer
@@ -75,11 +75,11 @@ def test_labels_without_names_have_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_neighbours_and_threads_change_no_bit(precision: str, tmp_path: Path) -> None:
     checkpoint, texts = read(write_classifier(tmp_path, LABELS)), some_texts(80)
-    classifier = TextClassifier.from_checkpoint(checkpoint, precision, ops=kernels)
+    classifier = TextClassifier.from_checkpoint(checkpoint, precision, ops=operations)
     found = classifier.classify(texts)
     assert classifier.classify(texts[::-1]) == found[::-1]
     assert classifier.classify(texts[7]) == found[7]
-    assert TextClassifier.from_checkpoint(checkpoint, precision, 1, kernels).classify(texts) == found
+    assert TextClassifier.from_checkpoint(checkpoint, precision, 1, operations).classify(texts) == found
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.entities import AGGREGATIONS
 from fastattn.errors import CheckpointError, InputError
 from fastattn.token_classifier import TokenClassifier
@@ -93,12 +93,12 @@ def test_labels_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_neighbours_and_threads_change_no_bit(precision: str, tmp_path: Path) -> None:
     checkpoint, texts = read(write_classifier(tmp_path, TOKENS)), some_texts(80)
-    classifier = TokenClassifier.from_checkpoint(checkpoint, precision, ops=kernels)
+    classifier = TokenClassifier.from_checkpoint(checkpoint, precision, ops=operations)
     found = classifier.classify(texts)
     assert sum(map(len, found)) > 80
     assert classifier.classify(texts[::-1]) == found[::-1]
     assert classifier.classify(texts[7]) == found[7]
-    assert TokenClassifier.from_checkpoint(checkpoint, precision, 1, kernels).classify(texts) == found
+    assert TokenClassifier.from_checkpoint(checkpoint, precision, 1, operations).classify(texts) == found
 
 
 @pytest.mark.parametrize(

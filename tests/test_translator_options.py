@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fastattn import kernels
+from fastattn import operations
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import InputError
 from fastattn.text.translation import TranslationTokenizer
@@ -153,11 +153,11 @@ def test_ends_and_lengths_that_are_refused(options, message):
 def test_ctranslate2s_names_of_precisions(asked, runs, remark):
     checkpoint = checkpoint_of()
     with contextlib.nullcontext() if remark is None else pytest.warns(UserWarning, match=remark) as told:
-        translator = Translator.from_checkpoint(checkpoint, asked, ops=kernels)
+        translator = Translator.from_checkpoint(checkpoint, asked, ops=operations)
     assert translator.precision == runs
     if told:
         assert [warning.filename for warning in told] == [__file__]
-    plain = Translator.from_checkpoint(checkpoint, runs, ops=kernels)
+    plain = Translator.from_checkpoint(checkpoint, runs, ops=operations)
     assert translator.translate("a b c", **SHORT) == plain.translate("a b c", **SHORT)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastattn
-from fastattn import SearchResult, kernels, semantic_search
+from fastattn import SearchResult, operations, semantic_search
 from fastattn.errors import InputError
 from fastattn.similarity import similarity
 
@@ -103,7 +103,7 @@ def test_neither_the_corpus_nor_all_scores_are_stored():
 
 def test_threads_are_those_asked_for(monkeypatch):
     asked = []
-    monkeypatch.setattr("fastattn.vector_search.search", lambda *_, **__: asked.append(kernels.current_threads()))
+    monkeypatch.setattr("fastattn.vector_search.search", lambda *_, **__: asked.append(operations.current_threads()))
     with fastattn.use_threads(1), pytest.raises(TypeError):
         semantic_search(QUERIES, CORPUS)
     with pytest.raises(TypeError):

@@ -12,7 +12,7 @@ from bench.case import OURS, installed, largest_difference
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, milliseconds, plural, timed
 from bench.timing import library_threads
-from fastattn import BlockMask, kernels
+from fastattn import BlockMask, operations
 from fastattn.heads import Heads
 from fastattn.position_bias import PositionBias
 
@@ -63,7 +63,7 @@ def _with_slopes(arrays: Any) -> Callable[[], np.ndarray]:
     rows = [positions_first(array).reshape(B * T, H * K) for array in arrays]
     starts = np.arange(B + 1) * T
     bias = PositionBias(slopes(H))
-    call = partial(kernels.attention, *rows, starts, starts, Heads(H, H, K), position_bias=bias)
+    call = partial(operations.attention, *rows, starts, starts, Heads(H, H, K), position_bias=bias)
     return lambda: call().reshape(B, T, H, K).swapaxes(1, 2)
 
 

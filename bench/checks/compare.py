@@ -12,7 +12,7 @@ from bench.orchestra import run_child
 from bench.request import Request
 from bench.timing import alternate, library_threads
 from fastattn.cache_folder import cache_root
-from fastattn.kernels import use_threads
+from fastattn.operations import use_threads
 from fastattn.weights.download import catalog
 
 THREADS = (1, 2)

@@ -18,7 +18,7 @@ from bench.kernel_cases import linear
 from bench.machine import ROOT
 from bench.measure import bare_tile, peak_flops
 from bench.timing import alternate, library_threads, once
-from fastattn import kernels
+from fastattn import operations
 from fastattn.simd.target import TARGET
 
 
@@ -27,9 +27,9 @@ def product_times(size: int = 1024) -> dict[str, float]:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((size, size), np.float32)
     weight = rng.standard_normal((size, size), np.float32)
-    packed, transposed = kernels.pack_linear(weight), np.ascontiguousarray(weight.T)
-    with kernels.use_threads(1), library_threads(1):
-        return alternate({"ours": lambda: kernels.linear(x, packed), "numpy": lambda: x @ transposed}, 15)
+    packed, transposed = operations.pack_linear(weight), np.ascontiguousarray(weight.T)
+    with operations.use_threads(1), library_threads(1):
+        return alternate({"ours": lambda: operations.linear(x, packed), "numpy": lambda: x @ transposed}, 15)
 
 
 def _describe(times: dict[str, float]) -> str:
@@ -80,7 +80,7 @@ def _shares(precision: str) -> tuple[bool, str]:
         for *shape, wanted in NARROW:
             case = linear(*shape, precision=precision)
             calls = {"tile": tile, "product": case.sides[OURS].calls[""]}
-            with kernels.use_threads(threads), library_threads(threads):
+            with operations.use_threads(threads), library_threads(threads):
                 times = alternate(calls, rounds=25, seconds=8.0, pause=pause(threads))
             peak, rate = most / times["tile"] / 1e9, case.work / times["product"]
             remark = f"{rate:,.0f} of {peak:,.0f} {case.unit}"
@@ -102,7 +102,7 @@ Shape = tuple[int, int, int]
 def products_grid(data: Data) -> tuple[bool, str]:
     findings = Findings()
     for threads in THREADS:
-        with kernels.use_threads(threads), library_threads(threads):
+        with operations.use_threads(threads), library_threads(threads):
             peak = peak_flops(threads)
             times = {shape: pair for m in SIZES for shape, pair in _row_times(m, threads).items()}
             peak = max(peak, peak_flops(threads))
@@ -127,8 +127,8 @@ def _row_times(m: int, threads: int) -> dict[Shape, tuple[float, float]]:
     calls: dict[str, list[Callable[[], object]]] = {"ours": [], "numpy": []}
     for _, n, k in shapes:
         x, weight = (rng.standard_normal(shape, np.float32) for shape in ((m, k), (n, k)))
-        packed, transposed = kernels.pack_linear(weight), np.ascontiguousarray(weight.T)
-        calls["ours"].append(partial(kernels.linear, x, packed))
+        packed, transposed = operations.pack_linear(weight), np.ascontiguousarray(weight.T)
+        calls["ours"].append(partial(operations.linear, x, packed))
         calls["numpy"].append(partial(np.matmul, x, transposed))
     counts = {engine: [_repeats(call) for call in mine] for engine, mine in calls.items()}
     times: dict[str, list[list[float]]] = {engine: [] for engine in calls}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import InputError, OutOfMemoryError, described
-from fastattn.kernels.attention.memory import Laid, writeable
+from fastattn.operations.attention.memory import Laid, writeable
 from fastattn.rounding import as_floats
 from fastattn.simd.target import TARGET
 

@@ -15,14 +15,14 @@ from fastattn.functional import arguments
 from fastattn.functional.arguments import Integers
 from fastattn.functional.arrays import Problem, dense, new_array, ragged
 from fastattn.functional.block_mask import BlockMask
-from fastattn.functions.rows import NO_FUNCTION
+from fastattn.functions.states import NO_FUNCTION
 from fastattn.heads import Heads
-from fastattn.kernels.attention.additive_tile import far_heads, vector_factors
-from fastattn.kernels.attention.memory import steps_of
-from fastattn.kernels.attention.scores import DOT, score_form
-from fastattn.kernels.attention.sentences import NO_MASK, NO_OUTPUTS, NO_RANGES, attend_laid, seen_around
+from fastattn.operations.attention.additive_tile import far_heads, vector_factors
+from fastattn.operations.attention.memory import steps_of
+from fastattn.operations.attention.scores import DOT, score_form
+from fastattn.operations.attention.sentences import NO_MASK, NO_OUTPUTS, NO_RANGES, attend_laid, seen_around
 from fastattn.runtime.threads import use_threads
-from fastattn.simd.vector import LOG2_E
+from fastattn.simd.constants import LOG2_E
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -8,9 +8,8 @@ import numpy as np
 
 from fastattn.errors import InputError, described
 from fastattn.functional.arguments import FAR, is_integer
-from fastattn.functions.plan import compile_function
-from fastattn.functions.rows import ALL, NONE, SOME
-from fastattn.kernels.attention.block_states import block_states
+from fastattn.functions.states import ALL, NONE, SOME
+from fastattn.operations.attention.block_states import block_states
 
 MAX_BLOCK = 1 << 20  # queries or keys
 MAX_BLOCKS = 1 << 30
@@ -77,6 +76,8 @@ class BlockMask:
         queries, keys, sides = _size("queries", queries), _size("keys", keys), _block(block)
         if math.prod(max(n, 1) for n in (B, H, -(-queries // sides[0]), -(-keys // sides[1]))) > MAX_BLOCKS:
             raise InputError(f"block: expected one so large that there are at most {MAX_BLOCKS} blocks, got {sides}")
+        from fastattn.functions.plan import compile_function  # not before there is a function: it imports Numba
+
         states = block_states(compile_function(mask_mod, "mask_mod"), (B, H, queries, keys), sides)
         return cls(states, queries, keys, sides, mask_mod)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import numpy as np
 
-from fastattn import kernels
+from fastattn import operations
 from fastattn.attention_float64 import LARGE
 from fastattn.errors import InputError, OutOfMemoryError, check_bool, check_count, described
 from fastattn.functional import arguments
@@ -127,7 +127,7 @@ class KVCache:
         self._widen(int(longer_B.max()))
         rows_N = self._store.take(len(b_N))
         values_NE = rows_BTE.reshape(B * T, E) if len(b_N) == B * T else rows_BTE[b_N, t_N]
-        kernels.write_rows(self._store.table, rows_N, values_NE, 0)
+        operations.write_rows(self._store.table, rows_N, values_NE, 0)
         self._rows_BS[b_N, self._lengths_B[b_N] + t_N] = rows_N
         self._lengths_B = longer_B
 
@@ -203,7 +203,7 @@ class KVCache:
         if B * T * S:
             # what float32 cannot hold is computed in float64
             held = scale if abs(scale) < LARGE else 1.0, softcap if softcap < LARGE else 0.0
-            out = kernels.attention_step(
+            out = operations.attention_step(
                 contiguous(query).reshape(B * T, H * K),
                 self._store.table,
                 self._store.table,
@@ -307,7 +307,7 @@ class _Store:
     def __init__(self, row_width: int, dtype: np.dtype, rows: int):
         self.caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
         self.lock = RLock()
-        self._pool = RowPool(kernels, 1, row_width, dtype, rows)
+        self._pool = RowPool(operations, 1, row_width, dtype, rows)
 
     @property
     def table(self) -> np.ndarray:

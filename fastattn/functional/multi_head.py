@@ -15,9 +15,9 @@ from fastattn.functional.arguments import check_dtype
 from fastattn.functional.arrays import MAX_HEAD_WIDTH, contiguous
 from fastattn.functional.attention import AttentionOptions, attention
 from fastattn.functional.torch_tensors import projection_weights, read_state
-from fastattn.kernels.matmul import linear
-from fastattn.kernels.packing import PackedLinear, pack_linear
 from fastattn.lazy import lazy
+from fastattn.operations.matmul import linear
+from fastattn.operations.packing import PackedLinear, pack_linear
 from fastattn.runtime.threads import use_threads
 
 if TYPE_CHECKING:

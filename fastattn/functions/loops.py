@@ -6,13 +6,14 @@ from collections.abc import Callable
 import numpy as np
 
 from fastattn.functions.forms import Function, captured_of
-from fastattn.functions.rows import ALL, NONE, SOME
+from fastattn.functions.states import ALL, NONE, SOME
 from fastattn.simd.bytes import store_byte
+from fastattn.simd.constants import LOG2_E
 from fastattn.simd.lanes import keep_bytes, ramp
 from fastattn.simd.operations import OPERATIONS
 from fastattn.simd.ranges import make_range, truth_bits
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import LOG2_E, load, load_scalar, splat, store, store_scalar
+from fastattn.simd.vector import load, load_scalar, splat, store, store_scalar
 
 _LOG2_E, _LN_2 = np.float32(LOG2_E), np.float32(math.log(2))
 _floats, _truths = OPERATIONS["floats_in_lanes"], OPERATIONS["truths_in_lanes"]

@@ -7,10 +7,8 @@ read and written in whole vectors; bytes say which keys are seen.
 
 from numba import types
 
+from fastattn.functions.states import ALL
 from fastattn.runtime.jit import inner_by_type
-
-NO_FUNCTION = 0
-NONE, SOME, ALL = 0, 1, 2  # how many of a tile's keys its queries see; SOME may also be unknown
 
 
 def any_function(function):

@@ -7,9 +7,10 @@ import math
 
 import numpy as np
 
+from fastattn.kernels.constants import ACTIVATION_CODES
 from fastattn.runtime.jit import inner
-from fastattn.simd.vector import SIZE, erf, exp, fma, load, maximum, splat, store, tanh
-from fastattn.spec import ACTIVATIONS
+from fastattn.simd.constants import SIZE
+from fastattn.simd.vector import erf, exp, fma, load, maximum, splat, store, tanh
 
 ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
 SQRT_HALF = np.float32(math.sqrt(0.5))
@@ -60,9 +61,8 @@ def hyperbolic_tangent(x):
     return tanh(x)
 
 
-CODES = {name: code for code, name in enumerate(("none", *ACTIVATIONS))}
-RELU, GELU, GELU_TANH = CODES["relu"], CODES["gelu"], CODES["gelu_tanh"]
-GELU_SIGMOID, SWISH, TANH, SIGMOID = (CODES[name] for name in ("gelu_sigmoid", "swish", "tanh", "sigmoid"))
+RELU, GELU, GELU_TANH = ACTIVATION_CODES["relu"], ACTIVATION_CODES["gelu"], ACTIVATION_CODES["gelu_tanh"]
+GELU_SIGMOID, SWISH, TANH, SIGMOID = (ACTIVATION_CODES[name] for name in ("gelu_sigmoid", "swish", "tanh", "sigmoid"))
 
 
 def _make_loop(function):

@@ -63,18 +63,3 @@ def _round_in_place(values_NE, first_column):
             row = values_NE.ctypes.data + n * E * 4
             for d in range(first_column, E, LANES):
                 store_part(nearest_bfloat16(load_part(row + d * 4, E - d, zero)), row + d * 4, E - d)
-
-
-def round_rows(values_NE: np.ndarray, first_column: int) -> None:
-    """Round values, float32 and C-contiguous, from ``first_column`` on to the nearest bfloat16, in place."""
-    _round_in_place(values_NE, first_column)
-
-
-def write_rows(table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int) -> None:
-    """Copy row n of the values, from ``first_column`` on, to the start of row rows_N[n] of the table.
-
-    table_ME   written, C-contiguous like values_NE, float32: float32; uint16, which takes the nearest bfloat16; or, on
-               targets that convert float16, int16, which takes the nearest of these.
-    rows_N     int32, inside the table and all different; nothing is checked here.
-    """
-    _write(table_ME, rows_N, values_NE, first_column)

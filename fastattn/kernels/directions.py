@@ -49,11 +49,3 @@ def _direct_all(x_ND, y_ND):
     for block in prange(0, -(-N // ROW_BLOCK)):
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, N)):
             _direct(address(x_ND) + n * D * 4, address(y_ND) + n * D * 4, D)
-
-
-def directions(x: np.ndarray) -> np.ndarray:
-    """Vectors along the last axis divided by their length; zeros stay. Any float32 has a direction but infinity."""
-    y = np.empty_like(x)
-    shape = -1 if x.size else 0, x.shape[-1]
-    _direct_all(x.reshape(shape), y.reshape(shape))
-    return y

@@ -7,14 +7,14 @@ scores in scratch, their softmax, the Gaussian, the weighted sum. Addresses are 
 import numpy as np
 from numba import prange
 
+from fastattn.kernels.constants import WINDOW_ROWS
 from fastattn.kernels.graph import dot
 from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import make_scratch_parts, take_part
+from fastattn.runtime.parts import take_part
+from fastattn.simd.constants import LOG2_E, SIZE
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (
-    LOG2_E,
-    SIZE,
     address,
     count_lanes,
     exp2,
@@ -29,8 +29,6 @@ from fastattn.simd.vector import (
     store_scalar,
     sum_lanes,
 )
-
-ROWS = 16  # queries of a task: 5 us and more of windows of 21 keys
 
 
 @inner
@@ -83,12 +81,12 @@ def _attend(rows, windows_BTH2, centre_BTH, factors, weights_BHTS, scratch_PN):
     B, T, H, K = query_BTHK.shape
     S, G, V = value_BSGV.shape[1:]
     scale, spread = factors
-    blocks = (T + ROWS - 1) // ROWS
+    blocks = (T + WINDOW_ROWS - 1) // WINDOW_ROWS
     for part in prange(0, len(scratch_PN)):
         scores, _, _ = take_part(scratch_PN, part, 0)
         for task in range(part, B * blocks, len(scratch_PN)):
-            b, t = task // blocks, task % blocks * ROWS
-            for n in range((b * T + t) * H, (b * T + min(t + ROWS, T)) * H):
+            b, t = task // blocks, task % blocks * WINDOW_ROWS
+            for n in range((b * T + t) * H, (b * T + min(t + WINDOW_ROWS, T)) * H):
                 h, window = n % H, address(windows_BTH2) + n * 16
                 g = b * S * G + h // (H // G)
                 first, stop = load_integer(window), load_integer(window + 8)
@@ -102,35 +100,3 @@ def _attend(rows, windows_BTH2, centre_BTH, factors, weights_BHTS, scratch_PN):
                 if weights_BHTS.size > 0 and first < stop:
                     line = address(weights_BHTS) + ((b * H + h) * T + n // H - b * T) * S * 4
                     copy_floats(scores, line + first * 4, stop - first)
-
-
-_NONE = np.empty((0, 0, 0, 0), np.float32)
-
-
-def local_attention(
-    query_BTHK: np.ndarray,
-    key_BSGK: np.ndarray,
-    value_BSGV: np.ndarray,
-    centre_BTH: np.ndarray,
-    windows_BTH2: np.ndarray,
-    *,
-    scale: float,
-    spread: float,
-    weights_BHTS: np.ndarray | None = None,
-) -> np.ndarray:
-    """out_BTHV: the softmax of scale q k over a window of keys, times exp(-(s - centre)**2 spread), times the values.
-
-    windows_BTH2  int64: the first key and the stop of each query's window, from 0 to S
-    spread        1 / (2 sigma**2); 0: no Gaussian
-    weights_BHTS  written if given: the weights, 0 outside the window
-    A query with an empty window yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
-    """
-    B, T, H, _ = query_BTHK.shape
-    out_BTHV = np.empty((B, T, H, value_BSGV.shape[3]), np.float32)
-    widest = int((windows_BTH2[..., 1] - windows_BTH2[..., 0]).max(initial=0))
-    scratch_PN = make_scratch_parts(max(B * -(-T // ROWS), 1), max(widest, 1) + LANES, dtype=np.float32)
-    if weights_BHTS is not None:
-        weights_BHTS.fill(0)
-    rows, factors = (query_BTHK, key_BSGK, value_BSGV, out_BTHV), (np.float32(scale), np.float32(spread))
-    _attend(rows, windows_BTH2, centre_BTH, factors, _NONE if weights_BHTS is None else weights_BHTS, scratch_PN)
-    return out_BTHV

@@ -6,14 +6,11 @@ which saves half of their instructions).
 
 import numpy as np
 
-from fastattn.edits import Edits
-from fastattn.kernels.matmul import GROUP
-from fastattn.kernels.packing import NR
+from fastattn.kernels.constants import LOWEST, TINY
 from fastattn.runtime.jit import inner
+from fastattn.simd.constants import LOG2_E, SIZE
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (
-    LOG2_E,
-    SIZE,
     address,
     any_above,
     exp2,
@@ -29,27 +26,7 @@ from fastattn.simd.vector import (
     sum_lanes,
 )
 
-CHUNK = GROUP * NR  # logits that are scanned at once
 STATE = 2 * SIZE  # bytes of a row's running softmax: peaks, and sums of exponentials against them
-LOWEST = np.float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
-TINY = np.finfo(np.float64).tiny
-NO_TARGETS = np.empty(0, np.int32)
-
-
-def prepared(edits: Edits, rows: int, targets_R: np.ndarray) -> tuple:
-    """(suppressed_RJ, penalized_RJ, penalty, targets_R, logits_R) as the kernels take them: empty lists for none.
-
-    targets_R  int32, or empty; logits_R is written: the edited logits of these ids, -inf for one not among the outputs
-    """
-    none = np.empty((rows, 0), np.int32)
-    suppressed_RJ, penalized_RJ = (none if ids_RJ is None else ids_RJ for ids_RJ in edits[:2])
-    logits_R = np.full(len(targets_R), -np.inf, np.float32)
-    return suppressed_RJ, penalized_RJ, np.float32(edits.penalty), targets_R, logits_R
-
-
-def empty_lists(*shape: int) -> tuple[np.ndarray, np.ndarray]:
-    """(values, ids) of a shape that ends with k, empty: -inf and -1."""
-    return np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int32)
 
 
 def make_edit(find):

@@ -15,25 +15,15 @@ AVX2 (6x16), one core: 96 GFLOP/s at 1024 cubed, 98 at 96x384x1536; OpenBLAS 92 
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.activation import CODES, activate_all
-from fastattn.kernels.packing import NR, PackedLinear
-from fastattn.kernels.staging import rows_from, scratch_bytes, stage_rows
+from fastattn.kernels.activation import activate_all
+from fastattn.kernels.constants import GROUP, MR, NR
+from fastattn.kernels.staging import rows_from, stage_rows
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
-from fastattn.runtime.threads import current_threads
-from fastattn.simd.target import LANES, TARGET
+from fastattn.simd.constants import LINE
+from fastattn.simd.target import LANES
 from fastattn.simd.tile import make_linear_tile
-from fastattn.simd.vector import LINE, address, load, load_part, make_scratch, splat, store, store_part
-
-MR = TARGET.rows
-# Rows that one task takes through all its panels: 48 rows of 384 to 2,048 floats, and what they become, stay in L2
-# beside a panel. With 96 rows products with an activation are 4% slower, with 24 no faster.
-ROW_BLOCK = 48
-# One or two rows leave most accumulators idle, so they take several panels at once: the sums are then independent
-# enough to hide the latency of the multiply-add, and memory sees more than one stream.
-GROUP = 4
-# Bytes of weights that one thread finishes before another would have started: 10 us.
-SMALL = 1 << 18
+from fastattn.simd.vector import address, load, load_part, make_scratch, splat, store, store_part
 
 tile_full, tile_4, tile_2, tile_1 = (make_linear_tile(rows) for rows in (MR, 4, 2, 1))
 tile_scratch, zeros_scratch = make_scratch(max(MR, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
@@ -223,61 +213,3 @@ def _gated(x_ND, panels_PSN, affine, gate_PSN, gate_affine, activation, blocks, 
                 target = (y, y, 0, F * 4)
                 multiply_panels(panels_PSN, rows, count, p, width, affine_at(affine), activation, target, scratch)
                 p += width
-
-
-_NONE = np.empty((0, 0), np.float32)
-_NO_SCRATCH = np.empty((1, 0), np.uint8)
-
-
-def blocks_for(rows: int, packed: PackedLinear) -> tuple[int, int, int]:
-    """(rows of a task, column blocks, parts): full tiles a task, and at least one task a thread that is worth it."""
-    small = packed.panels_PSN.nbytes * (rows + MR) <= SMALL * MR
-    if small and rows <= ROW_BLOCK:
-        return rows, 1, 1
-    panels, threads = packed.panels_PSN.shape[0], 1 if small else current_threads()
-    row_blocks = -(-rows // ROW_BLOCK)
-    row_block = -(-rows // row_blocks)
-    row_block = -(-row_block // MR) * MR
-    column_blocks = 1 if row_blocks >= 4 * threads else min(threads, panels)
-    return row_block, column_blocks, min(threads, row_blocks * column_blocks)
-
-
-def linear(
-    x_ND: np.ndarray,
-    packed: PackedLinear,
-    activation: str = "none",
-    residual_NF: np.ndarray | None = None,
-    multiply_NF: np.ndarray | None = None,
-) -> np.ndarray:
-    """activation(x W' + b) * multiply + residual, float32 [N, outputs]; the inputs are float32 and C-contiguous.
-
-    The residual is added last.
-    """
-    N = x_ND.shape[0]
-    y_NF = np.empty((N, packed.outputs), np.float32)
-    if N:
-        row_block, column_blocks, parts = blocks_for(N, packed)
-        size = scratch_bytes(packed.panels_PSN, packed.inputs, row_block)
-        scratch_PB = np.empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH
-        _linear(
-            x_ND, packed.panels_PSN, packed.affine, CODES[activation],
-            _NONE if multiply_NF is None else multiply_NF, _NONE if residual_NF is None else residual_NF,
-            (row_block, column_blocks), scratch_PB, y_NF,
-        )  # fmt: skip
-    return y_NF
-
-
-def gated(x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, activation: str = "none") -> np.ndarray:
-    """activation(x W' + b) * (x V' + c), float32 [N, outputs] (Shazeer 2020): V and c are the gate's, of W's size and
-    precision. The bits are those of two products."""
-    N = x_ND.shape[0]
-    y_NF = np.empty((N, packed.outputs), np.float32)
-    if N:
-        row_block, column_blocks, parts = blocks_for(N, packed)
-        size = 2 * scratch_bytes(packed.panels_PSN, packed.inputs, row_block)
-        scratch_PB = np.empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH
-        _gated(
-            x_ND, packed.panels_PSN, packed.affine, gate.panels_PSN, gate.affine, CODES[activation],
-            (row_block, column_blocks), scratch_PB, y_NF,
-        )  # fmt: skip
-    return y_NF

@@ -9,7 +9,6 @@ from fastattn.simd.vector import fma, load_part, splat, store_part, sum_lanes
 
 # Rows a task of this and the other passes over rows: 5 to 10 us of 512 columns, where launching threads takes 2 to 15.
 ROW_BLOCK = 32
-_NONE, _NO_BIAS = np.empty((0, 0), np.float32), np.empty(0, np.float32)
 
 
 @inner
@@ -57,32 +56,6 @@ def _normalise(x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
                 store_part(value, y + at + d * 4, D - d)
 
 
-def _run(x_ND, residual_ND, weight_D, bias_D, epsilon, centred):
-    y_ND = np.empty_like(x_ND)
-    residual_ND = _NONE if residual_ND is None else residual_ND
-    bias_D = _NO_BIAS if bias_D is None else bias_D
-    _normalise(x_ND, residual_ND, weight_D, bias_D, float(epsilon), centred, y_ND)
-    return y_ND
-
-
-def layer_norm(
-    x_ND: np.ndarray,
-    weight_D: np.ndarray,
-    bias_D: np.ndarray | None,
-    epsilon: float,
-    residual_ND: np.ndarray | None = None,
-) -> np.ndarray:
-    """Layer normalization (Ba 2016) of x + residual, the variance in a second pass; float32 [N, D]."""
-    return _run(x_ND, residual_ND, weight_D, bias_D, epsilon, True)
-
-
-def rms_norm(
-    x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
-) -> np.ndarray:
-    """Root mean square normalization (Zhang and Sennrich 2019) of x + residual; float32 [N, D]."""
-    return _run(x_ND, residual_ND, weight_D, None, epsilon, False)
-
-
 @kernel
 def _normalize_heads(x_NE, weight_HK, epsilon):
     H, K = weight_HK.shape
@@ -100,8 +73,3 @@ def _normalize_heads(x_NE, weight_HK, epsilon):
                 for k in range(0, K, LANES):
                     value = load_part(head + k * 4, K - k, zero) * scale * load_part(weight + k * 4, K - k, zero)
                     store_part(value, head + k * 4, K - k)
-
-
-def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float) -> None:
-    """Root mean square normalization, in place, of each of a row's first H heads of width K; float32."""
-    _normalize_heads(x_NE, weight_HK, float(epsilon))

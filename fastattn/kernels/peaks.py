@@ -10,12 +10,12 @@ in any order, so the bits depend on neither batch nor threads.
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.matmul import GROUP, MR, affine_at, step_ahead
-from fastattn.kernels.packing import NR, PackedLinear
-from fastattn.kernels.select import ROW_BLOCK, multiply_group
-from fastattn.kernels.staging import rows_from, scratch_bytes, stage_rows
+from fastattn.kernels.constants import GROUP, MR, NR, VOCABULARY_ROWS
+from fastattn.kernels.matmul import affine_at, step_ahead
+from fastattn.kernels.select import multiply_group
+from fastattn.kernels.staging import rows_from, stage_rows
 from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import make_scratch_parts, take_part
+from fastattn.runtime.parts import take_part
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, load, make_scratch, maximum, splat, store
 
@@ -55,23 +55,8 @@ def _project_peaks(x_ND, owners_N, panels_PSN, affine, scratch_PB, peaks_BF):
         columns, memory = affine_at(affine), (tile_scratch(), zeros_scratch())
         for j in range(0, GROUP * NR, LANES):
             store(splat(np.float32(0)), memory[1] + j * 4)
-        for first in range(0, N, ROW_BLOCK):
-            count, x = min(N - first, ROW_BLOCK), address(x_ND) + first * D * 4
-            rows = stage_rows(panels_PSN, affine[3:], x, count, D, staged, min(N, ROW_BLOCK))
+        for first in range(0, N, VOCABULARY_ROWS):
+            count, x = min(N - first, VOCABULARY_ROWS), address(x_ND) + first * D * 4
+            rows = stage_rows(panels_PSN, affine[3:], x, count, D, staged, min(N, VOCABULARY_ROWS))
             for g in range(first_group, end):
                 take_peaks(panels_PSN, rows, count, g * GROUP, columns, owners_N[first:], peaks, memory)
-
-
-def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear, least: float = 0.0) -> np.ndarray:
-    """The largest of each sentence's x W' + b, no less than ``least``: float32 [B, outputs].
-
-    starts_B1  where each sentence's rows start; the last one's end at N
-    """
-    panels, lengths_B = len(packed.panels_PSN), np.diff(starts_B1)
-    peaks_BF = np.full((len(lengths_B), panels * NR), least, np.float32)
-    if len(x_ND):
-        owners_N = np.repeat(np.arange(len(lengths_B)), lengths_B)
-        size = scratch_bytes(packed.panels_PSN, packed.inputs, min(len(x_ND), ROW_BLOCK))
-        scratch_PB = make_scratch_parts(-(-panels // GROUP), size)
-        _project_peaks(x_ND, owners_N, packed.panels_PSN, packed.affine, scratch_PB, peaks_BF)
-    return peaks_BF[:, : packed.outputs]

@@ -8,38 +8,17 @@ neither batch nor threads.
 import numpy as np
 from numba import prange
 
-from fastattn.edits import Edits
-from fastattn.kernels.logits import (
-    CHUNK,
-    LOWEST,
-    STATE,
-    best_of,
-    clear_state,
-    empty_lists,
-    fold_state,
-    insert,
-    log_sum,
-    make_edit,
-    prepared,
-    scan_row,
-    worst,
-)
-from fastattn.kernels.matmul import GROUP, MR, affine_at, multiply_tile, skip_columns, step_ahead
-from fastattn.kernels.packing import NR, PackedLinear
-from fastattn.kernels.staging import rows_from, scratch_bytes, stage_rows
+from fastattn.kernels.constants import CHUNK, GROUP, LOWEST, MR, NR, SEGMENT, VOCABULARY_ROWS
+from fastattn.kernels.logits import STATE, best_of, clear_state, fold_state, insert, log_sum, make_edit, scan_row, worst
+from fastattn.kernels.matmul import affine_at, multiply_tile, skip_columns, step_ahead
+from fastattn.kernels.staging import rows_from, stage_rows
 from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import make_scratch_parts, take_part
-from fastattn.runtime.threads import current_threads
+from fastattn.runtime.parts import take_part
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, make_scratch, splat, store
 
-# Rows that one task takes through the vocabulary: weights come from memory, so as many rows share them as fit L2.
-ROW_BLOCK = 128
-# Panels with their own sum of exponentials: 1,024 columns or a little more, so that the order of all sums is the same
-# for any number of threads.
-SEGMENT = max(1, 1024 // CHUNK) * GROUP
 logits_scratch, zeros_scratch = make_scratch(max(MR, 2) * CHUNK * 4), make_scratch(CHUNK * 4)
-state_scratch = make_scratch(ROW_BLOCK * STATE)
+state_scratch = make_scratch(VOCABULARY_ROWS * STATE)
 
 
 @inner
@@ -104,16 +83,20 @@ def _project(x_RD, panels_PSN, affine, edits, sums, lists, summed, scratch_PB):
     R, D = x_RD.shape
     P, chunks = len(panels_PSN), len(lists[0])
     peaks_SR, sums_SR = sums
-    S, tasks = len(peaks_SR), chunks * ((R + ROW_BLOCK - 1) // ROW_BLOCK)
+    S, tasks = len(peaks_SR), chunks * ((R + VOCABULARY_ROWS - 1) // VOCABULARY_ROWS)
     for part in prange(0, len(scratch_PB)):
         staged, first_task, last_task = take_part(scratch_PB, part, tasks)
         columns, memory = affine_at(affine), (logits_scratch(), zeros_scratch(), state_scratch())
         for j in range(0, CHUNK, LANES):
             store(splat(np.float32(0)), memory[1] + j * 4)
         for task in range(first_task, last_task):
-            chunk, first = task % chunks, task // chunks * ROW_BLOCK
-            count, x, places = min(R - first, ROW_BLOCK), address(x_RD) + first * D * 4, (first, chunk * R + first)
-            rows = stage_rows(panels_PSN, affine[3:], x, count, D, staged, min(R, ROW_BLOCK))
+            chunk, first = task % chunks, task // chunks * VOCABULARY_ROWS
+            count, x, places = (
+                min(R - first, VOCABULARY_ROWS),
+                address(x_RD) + first * D * 4,
+                (first, chunk * R + first),
+            )
+            rows = stage_rows(panels_PSN, affine[3:], x, count, D, staged, min(R, VOCABULARY_ROWS))
             for segment in range(chunk * S // chunks, (chunk + 1) * S // chunks):
                 for i in range(count):
                     clear_state(memory[2] + i * STATE)
@@ -143,25 +126,3 @@ def _merge(sums, lists, best_lists, log_sums_R):
                 if values_CRk[chunk, r, at] > worst(best):
                     insert(values_CRk[chunk, r, at], ids_CRk[chunk, r, at], best)
         log_sums_R[r] = log_sum(peak, total)
-
-
-def choose_from_all(
-    x_RD: np.ndarray, packed: PackedLinear, k: int, edits: Edits, targets_R: np.ndarray, summed: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(values_Rk, ids_Rk, logits_R, log_sums_R): the k best logits, the targets' logits, log-sum-exp of all.
-
-    targets_R  int32, or empty; log_sums_R are valid only if ``summed``.
-    """
-    R = x_RD.shape[0]
-    S = -(-packed.panels_PSN.shape[0] // SEGMENT)
-    # The k best do not depend on the number of lists that they are merged from: as many as keep all threads busy.
-    chunks = min(S, current_threads()) if R <= ROW_BLOCK * 4 else 1
-    sums = np.empty((S, R), np.float32), np.empty((S, R), np.float32)
-    lists, best_lists = empty_lists(chunks, R, k), empty_lists(R, k)
-    given, log_sums_R = prepared(edits, R, targets_R), np.empty(R, np.float32)
-    if R:
-        size = scratch_bytes(packed.panels_PSN, packed.inputs, min(R, ROW_BLOCK))
-        scratch_PB = make_scratch_parts(chunks * -(-R // ROW_BLOCK), size)
-        _project(x_RD, packed.panels_PSN, packed.affine, given, sums, lists, summed, scratch_PB)
-        _merge(sums, lists, best_lists, log_sums_R)
-    return *best_lists, given[-1], log_sums_R

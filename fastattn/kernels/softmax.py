@@ -5,10 +5,9 @@ from numba import prange
 
 from fastattn.kernels.norm import ROW_BLOCK
 from fastattn.runtime.jit import inner, kernel
+from fastattn.simd.constants import LOG2_E, SIZE
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (
-    LOG2_E,
-    SIZE,
     address,
     exp2,
     load,
@@ -57,13 +56,3 @@ def _softmax(x_NS, y_NS):
     for block in prange(0, -(-len(x_NS) // ROW_BLOCK)):
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(x_NS))):
             soften_row(x + n * S * 4, y + n * S * 4, S)
-
-
-def softmax(x_NS: np.ndarray) -> np.ndarray:
-    """e**x divided by its sum along the row (Bridle 1990); float32 [N, S], C-contiguous.
-
-    -inf yields 0, a row of nothing else zeros; a row with NaN or +inf is NaN.
-    """
-    y_NS = np.empty_like(x_NS)
-    _softmax(x_NS, y_NS)
-    return y_NS

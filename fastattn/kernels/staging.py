@@ -94,15 +94,6 @@ def round_row(x, width, staged):
         store_bfloat16(load_first(x + whole * 4, width - whole, zero), staged + whole * BFLOAT16_BYTES)
 
 
-_STAGED_BYTES = {"f": 0, "H": BFLOAT16_BYTES, "b": INT8_BYTES}  # of one value, by the type of the panels
-
-
-def scratch_bytes(weights: np.ndarray, width: int, rows: int) -> int:
-    """Bytes for ``rows`` rows of that width and their factors, staged for weights of that type."""
-    size = _STAGED_BYTES[weights.dtype.char]
-    return rows * (-(-width // LANES) * LANES * size + 4) if size else 0
-
-
 @inner
 def rows_from(rows, count):
     """(address, row, factors) of staged rows from row ``count`` on."""

@@ -9,8 +9,8 @@ import numpy as np
 from fastattn.errors import InputError
 from fastattn.functional.arrays import MAX_HEAD_WIDTH
 from fastattn.functional.attention import attention
-from fastattn.kernels.directions import directions
 from fastattn.mechanisms.arrays import check_float32, check_shape
+from fastattn.operations.directions import directions
 
 LARGEST = float(np.finfo(np.float32).max)
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from fastattn.errors import InputError, described
 from fastattn.functional.arguments import check_dtype
-from fastattn.kernels.matmul import linear
-from fastattn.kernels.packing import pack_linear
+from fastattn.operations.matmul import linear
+from fastattn.operations.packing import pack_linear
 
 
 def check_float32(name: str, array: Any, *shapes: str) -> np.ndarray:

@@ -6,12 +6,12 @@ from typing import Literal, overload
 import numpy as np
 
 from fastattn.errors import InputError, check_bool
-from fastattn.kernels.graph import graph_attention as attend_neighbours
-from fastattn.kernels.matmul import linear
-from fastattn.kernels.packing import pack_linear
 from fastattn.mechanisms.arrays import check_float32
 from fastattn.mechanisms.scores import Graph
 from fastattn.mechanisms.seen import Neighbours
+from fastattn.operations.graph import graph_attention as attend_neighbours
+from fastattn.operations.matmul import linear
+from fastattn.operations.packing import pack_linear
 
 
 @overload

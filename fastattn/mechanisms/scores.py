@@ -11,8 +11,8 @@ import numpy as np
 
 from fastattn.errors import InputError
 from fastattn.functional.arrays import MAX_HEAD_WIDTH
-from fastattn.kernels.directions import directions
 from fastattn.mechanisms.arrays import check_float32, check_number, per_head, project
+from fastattn.operations.directions import directions
 
 
 class Product(NamedTuple):

@@ -11,8 +11,8 @@ import numpy as np
 
 from fastattn.errors import InputError, check_count, described
 from fastattn.functional.arguments import check_dtype, sides_of
-from fastattn.kernels.attention.sentences import seen_around
 from fastattn.mechanisms.arrays import check_integers, check_number, per_head, project, shape_of
+from fastattn.operations.attention.sentences import seen_around
 
 FAR = 1 << 40  # beyond any array's positions
 MAX_NODES = 1 << 30

@@ -27,7 +27,7 @@ def build_model(
     packed_file: Any = None,
     factors: Callable[[], Mapping[str, np.ndarray]] = dict,
 ) -> Any:
-    """The model of a checkpoint; ``ops`` is ``fastattn.kernels``, or another namespace of the same operations.
+    """The model of a checkpoint; ``ops`` is ``fastattn.operations``, or another namespace of the same operations.
 
     precision, packed_file and factors are those of Parameters. Raises CheckpointError for a kind that is not known,
     or stacks that do not go with it.

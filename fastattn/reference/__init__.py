@@ -1,7 +1,7 @@
 """The operations of ``fastattn.ops`` in plain NumPy: the oracle of the tests and the naive side of the benchmark.
 
-The files are those of ``fastattn.kernels``. The arithmetic runs in the dtype of the inputs, so that float64 inputs give
-a float64 oracle. Nothing is checked here beyond what NumPy checks.
+The files are those of ``fastattn.operations``. The arithmetic runs in the dtype of the inputs, so that float64 inputs
+give a float64 oracle. Nothing is checked here beyond what NumPy checks.
 """
 
 from fastattn.reference.attention import attention, attention_step, pack_distances, seen_around, seen_keys

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from fastattn.runtime.jit import Kernel
+from fastattn.runtime.handle import Kernel
 
 
 @contextlib.contextmanager
@@ -21,7 +21,7 @@ def kernel_seconds() -> Iterator[dict[str, float]]:
         try:
             call(kernel, *arguments)
         finally:
-            name = f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__}"
+            name = kernel.label
             seconds[name] = seconds.get(name, 0.0) + time.thread_time() - start
 
     Kernel.__call__ = timed  # type: ignore[method-assign, assignment]

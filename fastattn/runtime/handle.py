@@ -1,23 +1,289 @@
-"""How operations call kernels: by name, so that nothing of a kernel is imported before it is needed."""
+"""Kernels as operations call them: by name, so that nothing that compiles is imported before it is needed.
 
+The machine code of every form of a kernel, one for each ``signature_of`` its arguments, comes from the code cache, or
+is compiled by Numba, which is imported then. Either way it is loaded and called in the same way; see ``machine_code``.
+"""
+
+import atexit
+import functools
 import importlib
-from typing import Any
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from fastattn.cache_folder import cache_root, mark_used
 from fastattn.lazy import lazy
+from fastattn.runtime.code_cache import Code, CodeFolder
+from fastattn.runtime.compiling import cache_faults, tell_of_compiling
+from fastattn.runtime.pool import Pool
+from fastattn.runtime.signature import signature_of
+from fastattn.runtime.sources import code_digest
+from fastattn.runtime.threads import UnknownNumba, current_threads, setting, thread_limit
+
+MISMATCH = -1  # what a door returns for arguments of another form
+_KERNELS = "fastattn.kernels."
+lock = threading.RLock()  # of whoever loads or compiles
+_ended_by = 0  # the thread in which the process ends, once it does
 
 
-class Kernel:
-    """A kernel of ``fastattn.kernels``, called with its arguments; see ``fastattn.runtime.jit.kernel``.
+class Form(NamedTuple):
+    """One compiled form of a kernel or a function, in this process.
 
-    module, name  where it is defined: the module below fastattn.kernels, the function
+    addresses  role -> address of a function of C
+    classes    to which its code refers
     """
 
-    def __init__(self, module: str, name: str):
-        self.module, self.name = module, name
+    door: Callable[..., int]
+    addresses: dict[str, int]
+    classes: list[type]
+
+
+class _Compiled:
+    """What is compiled in one or several forms, which are kept in the code cache if it is fastattn's own."""
+
+    def __init__(self, module: str, name: str, function: Callable | None = None):
+        self.__module__, self.__name__, self._function = module, name, function
+        self.forms: dict[str, Form] = {}
+        self.doors: list[Callable[..., int]] = []
+
+    @property
+    def label(self) -> str:
+        """FILE.FUNCTION."""
+        return f"{self.__module__.rpartition('.')[2]}.{self.__name__}"
+
+    @property
+    def function(self) -> Callable:
+        """The Python function; the module that defines it imports Numba."""
+        if self._function is None:
+            found = getattr(importlib.import_module(self.__module__), self.__name__)
+            if self._function is None:  # else the import has told
+                self._function = found
+        return self._function
+
+    def _form(self, key: str, classes: list[type]) -> Form:
+        """The form with this key: loaded, or compiled. ImportError where this Numba is another than is known."""
+        with lock:
+            if key not in self.forms:
+                self.forms[key] = self._kept(key, classes) or self._made(key, classes)
+                self.doors = [form.door for form in self.forms.values()]
+            return self.forms[key]
+
+    def _kept(self, key: str, classes: list[type]) -> Form | None:
+        from fastattn.runtime.machine_code import load
+
+        if not self._is_kept:
+            return None
+        try:
+            code = _folder.load(self.label, key)
+            return None if code is None else Form(*load(code, classes), classes)
+        except Exception:  # noqa: BLE001  a foreign file may fail in any way; compiling replaces it
+            return None
+
+    def _made(self, key: str, classes: list[type]) -> Form:
+        from fastattn.runtime.machine_code import load
+
+        _tell_of_compiling(self.label)
+        code = self._compile(key, classes)
+        if self._is_kept:
+            try:
+                _folder.save(self.label, key, code)
+            except OSError as error:
+                cache_faults.append(error)
+        return Form(*load(code, classes), classes)
+
+    def _compile(self, key: str, classes: list[type]) -> Code:
+        raise NotImplementedError
+
+    @property
+    def _is_kept(self) -> bool:
+        """The cache's folder is named after the sources of this package: no other's function is kept."""
+        return self.__module__.startswith("fastattn.")
+
+
+class Kernel(_Compiled):
+    """A compiled loop over tasks; a call shares them among the caller's threads. See ``jit.kernel``.
+
+    What stands before the loop runs once a part: it writes nothing, and scratch that a task writes to is made inside
+    the loop.
+    """
 
     def __call__(self, *arguments: Any) -> None:
-        self.compiled(*arguments)
+        if setting.by_numba:
+            self._call_by_numba(arguments)
+            return
+        pool, threads = _pool, current_threads()
+        for door in self.doors:
+            lacking = door(pool.address, threads, *arguments)
+            if lacking == 0:
+                return
+            if lacking != MISMATCH:
+                door(pool.address, 1 + pool.ensure(lacking, _launch.address()), *arguments)
+                return
+        self.compile(*arguments)
+        self(*arguments)
+
+    def compile(self, *arguments: Any) -> None:
+        """Load or compile the form for these arguments.
+
+        TypeError for what no kernel takes; Numba's own errors where the kernel cannot be compiled for them.
+        """
+        classes: list[type] = []
+        key = signature_of(arguments, classes)
+        if key in self.forms and self.forms[key].door(0, 0, *arguments) == MISMATCH:
+            raise TypeError(f"{self.label} does not take these values of {key}")
+        try:
+            self._form(key, classes)
+        except UnknownNumba as error:
+            setting.force(str(error))
+
+    def record(self, *arguments: Any) -> tuple[int, np.ndarray] | None:
+        """(the address of ``entry``, the structure of the arguments): a call that compiled code can make later.
+
+        The arguments' arrays must live as long. None where only Numba's public interface compiles.
+        """
+        for _ in range(2):
+            for form in self.forms.values():
+                size = form.door(0, 0, *arguments)
+                if size != MISMATCH:
+                    place = np.empty(size // 8 + 1, np.int64)
+                    form.door(place.ctypes.data, 0, *arguments)
+                    return form.addresses["entry"], place
+            if setting.forced:
+                return None
+            self.compile(*arguments)
+        return None
+
+    def _compile(self, key: str, classes: list[type]) -> Code:
+        function = self.function
+        if setting.forced:
+            raise UnknownNumba(setting.forced)
+        from fastattn.runtime.form_code import compile_kernel
+
+        return compile_kernel(function, self.label, key, classes)
+
+    def _call_by_numba(self, arguments: tuple) -> None:
+        call = None if setting.forced else self.record(*arguments)
+        if call is None:
+            setting.team.call(self.plain, arguments)
+        else:
+            from fastattn.runtime.numba_loop import run_tasks
+
+            entry, place = call
+            setting.team.call(run_tasks, (entry, place.ctypes.data))
 
     @lazy
-    def compiled(self) -> Any:
-        return getattr(importlib.import_module(f"fastattn.kernels.{self.module}"), self.name)
+    def plain(self) -> Any:
+        """The function compiled by Numba's public interface alone."""
+        function = self.function
+        from fastattn.runtime.jit import compile_plainly
+
+        return compile_plainly(function)
+
+
+class Function(_Compiled):
+    """A compiled function of ``count`` int64, two at least, which returns one."""
+
+    def __init__(self, module: str, name: str, count: int):
+        super().__init__(module, name)
+        self.count = count
+
+    def __call__(self, *arguments: int) -> int:
+        """Called without the GIL."""
+        return self._form(str(self.count), []).door(*arguments)
+
+    def address(self) -> int:
+        """As a function of C."""
+        return self._form(str(self.count), []).addresses["plain"]
+
+    def _compile(self, key: str, classes: list[type]) -> Code:
+        from fastattn.runtime.form_code import compile_function
+
+        return compile_function(self.function, self.label, self.count)
+
+
+_kernels: dict[tuple[str, str], Kernel] = {}
+
+
+def kernel_named(file: str, name: str) -> Kernel:
+    """The kernel ``name`` of fastattn.kernels.``file``: not imported as long as the code cache has its code."""
+    return _kernels.setdefault((file, name), Kernel(_KERNELS + file, name))
+
+
+def kernel_of(function: Callable) -> Kernel:
+    """The kernel of a function that was just defined."""
+    module, name = function.__module__, function.__name__
+    if not module.startswith(_KERNELS):
+        return functools.update_wrapper(Kernel(module, name, function), function)  # type: ignore[return-value]
+    found = kernel_named(module[len(_KERNELS) :], name)
+    found._function = function
+    return functools.update_wrapper(found, function)  # type: ignore[return-value]
+
+
+def _tell_of_compiling(label: str) -> None:
+    if _ended_by not in (0, threading.get_ident()):
+        lock.release()  # which whoever is quicker would have, kernel after kernel
+        threading.Event().wait()
+    tell_of_compiling(label)
+
+
+@functools.cache
+def cache_folder() -> Path:
+    """The folder of compiled code, for these sources, these versions and this CPU."""
+    folder = cache_root() / "kernels" / code_digest()
+    mark_used(folder)
+    return folder
+
+
+def _numba_locks() -> list[Any]:
+    """Numba's lock of its compiler, if that was imported."""
+    internals = sys.modules.get("fastattn.runtime.internals")
+    return [] if internals is None else [internals.global_compiler_lock]
+
+
+def _end() -> None:
+    """Wait for the kernel that a daemon thread compiles, since LLVM's own state goes with the process; begin none.
+
+    What is compiled stays: who runs it is not waited for.
+    """
+    global _ended_by
+    _ended_by = threading.get_ident()
+    lock.acquire()
+    for other in _numba_locks():
+        other.acquire()
+
+
+def _before_fork() -> None:
+    """Forked while another thread compiles or loads a kernel, a child would inherit the lock and wait for ever."""
+    global _held
+    lock.acquire()
+    _held = _numba_locks()
+    for other in _held:
+        other.acquire()
+
+
+def _after_fork() -> None:
+    for other in _held:
+        other.release()
+    lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _pool
+    _after_fork()
+    setting.after_fork()
+    _pool = Pool(_serve, thread_limit())  # the parent's helpers are not here
+
+
+_held: list[Any] = []
+_folder = CodeFolder(cache_folder)
+_serve = Function("fastattn.runtime.pool_code", "serve", 2)
+_launch = Function("fastattn.runtime.pool_code", "launch", 5)
+_pool = Pool(_serve, thread_limit())
+atexit.register(_end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)

@@ -9,6 +9,8 @@ import inspect
 from collections.abc import Callable
 from types import CodeType, FunctionType
 
+# What numba.njit is given for everything that is compiled.
+FLAGS = {"error_model": "numpy", "nogil": True, "boundscheck": False}
 _FIRST, _END, _TASKS = "_first_task", "_end_task", "_tasks"
 
 

@@ -4,15 +4,7 @@ Such a kernel loops ``for part in prange(0, len(scratch_PB))`` and asks ``take_p
 parts there are changes no result: a task depends on no other.
 """
 
-import numpy as np
-
 from fastattn.runtime.jit import inner
-from fastattn.runtime.threads import current_threads
-
-
-def make_scratch_parts(tasks: int, *shape: int, dtype: type = np.uint8) -> np.ndarray:
-    """[parts, *shape], not cleared: as many parts as the caller has threads, but no more than tasks."""
-    return np.empty((min(tasks, current_threads()), *shape), dtype)
 
 
 @inner

@@ -4,9 +4,21 @@ A constant of any of them may be frozen into machine code. Imports are found in 
 anyway: what Python's own parser would take for that, 0.1 s, every start would wait for.
 """
 
+import contextlib
+import functools
 import hashlib
+import importlib.util
+import os
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import llvmlite
+
+from fastattn.atomic_files import is_trusted, make_folder, write_whole
+from fastattn.cache_folder import cache_root
+from fastattn.simd.target import compiled_features, compiled_name
 
 _IMPORT = re.compile(rb"^[ \t]*(?:from|import) +fastattn(?:\.([\w.]+)| +import +([\w, ]+))", re.MULTILINE)
 ROOTS = "kernels", "functions"  # of users, whose types are named by what rewrites them
@@ -28,13 +40,54 @@ def kernel_sources(package: Path) -> dict[str, bytes]:
     return dict(sorted(found.items()))
 
 
-def sources_digest(package: Path, more: object) -> str:
-    """The SHA-256 of the sources, their names, and the text of ``more``, in hexadecimal."""
-    digest = hashlib.sha256()
+@functools.cache
+def code_digest() -> str:
+    """A hash of everything that compiled code depends on: sources, versions, the CPU."""
+    versions = sys.version, _numba_version(), llvmlite.__version__
+    more = repr((versions, compiled_name(), sorted(compiled_features())))
+    package = Path(__file__).resolve().parent.parent
+    return hashlib.sha256(f"{sources_digest(package)}{more}".encode()).hexdigest()[:24]
+
+
+def sources_digest(package: Path) -> str:
+    """The SHA-256 of the sources and their names, in hexadecimal.
+
+    Remembered in the cache folder for the package as it stands, every file's size and times: reading and hashing all
+    of them takes every start 15 ms, looking at them 1.
+    """
+    stamp = hashlib.sha256("\n".join(sorted(_stamps(os.fspath(package)))).encode()).hexdigest()
+    memory = cache_root() / f"sources-{hashlib.sha256(os.fsencode(package)).hexdigest()[:24]}"
+    with contextlib.suppress(OSError, ValueError):
+        known, digest = memory.read_text(encoding="ascii").split()
+        if known == stamp and is_trusted(memory):
+            return digest
+    total = hashlib.sha256()
     for name, contents in kernel_sources(package).items():
-        digest.update(name.encode() + b"\0" + contents)
-    digest.update(repr(more).encode())
-    return digest.hexdigest()
+        total.update(name.encode() + b"\0" + contents)
+    with contextlib.suppress(OSError):
+        make_folder(memory.parent)
+        write_whole(memory, lambda stream: stream.writelines([f"{stamp} {total.hexdigest()}".encode()]))
+    return total.hexdigest()
+
+
+def _stamps(folder: str) -> Iterator[str]:
+    """A line for each source: a file that was changed, or replaced, has another."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                found = entry.stat()
+                yield f"{entry.path} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
+            elif entry.is_dir() and entry.name != "__pycache__":
+                yield from _stamps(entry.path)
+
+
+def _numba_version() -> bytes:
+    """What tells versions of Numba apart, found without importing it."""
+    found = importlib.util.find_spec("numba")
+    for folder in (found and found.submodule_search_locations) or ():
+        with contextlib.suppress(OSError):
+            return Path(folder, "_version.py").read_bytes()
+    return b""
 
 
 def _imports(contents: bytes) -> set[str]:

@@ -1,15 +1,18 @@
 """The threads of kernels: how many, and whose: fastattn's pool or those of Numba's threading layer."""
 
 import contextlib
+import functools
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 
-import numba
-
 from fastattn.environment import THREADING
 from fastattn.errors import InputError, check_count
+
+
+class UnknownNumba(ImportError):
+    """Numba is not as fastattn knows it."""
 
 
 class _State(threading.local):
@@ -21,7 +24,20 @@ _state = _State()
 
 def thread_limit() -> int:
     """How many threads this process may use: NUMBA_NUM_THREADS, by default the CPUs that it may run on."""
-    return numba.config.NUMBA_NUM_THREADS
+    return _limit()
+
+
+@functools.cache  # as Numba has it: what was so when the process first asked
+def _limit() -> int:
+    asked = os.environ.get("NUMBA_NUM_THREADS")
+    return _own_cpus() if asked is None else int(asked)
+
+
+def _own_cpus() -> int:
+    """The CPUs that this process may run on, or all of the machine where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
 
 
 class NumbaTeam:
@@ -36,6 +52,8 @@ class NumbaTeam:
 
         The workqueue ends the process when two Python threads enter it at once: there they do so one by one.
         """
+        import numba
+
         if self._concurrent:
             function(*arguments)
             return
@@ -45,6 +63,8 @@ class NumbaTeam:
 
 
 def _openmp_is_gone() -> bool:
+    import numba
+
     try:
         return sys.platform == "linux" and numba.threading_layer() == "omp"
     except ValueError:  # nothing was run in parallel yet
@@ -58,6 +78,10 @@ class _Setting:
         self.by_numba = os.environ.get("FASTATTN_THREADING") == "numba"
         self.forced = ""
         self.team = NumbaTeam()
+
+    def force(self, reason: str) -> None:
+        """From now on kernels can only be compiled, and shared among threads, by Numba itself."""
+        self.forced, self.by_numba = reason, True
 
     def after_fork(self) -> None:
         """In a forked child, use the pool: GNU's OpenMP would end the process at its first loop."""
@@ -94,16 +118,16 @@ def use_threads(count: int) -> Iterator[None]:
     """
     count = min(check_count("threads", count), thread_limit())
     before = _state.threads
-    masked = numba.get_num_threads() if setting.by_numba else 0
+    masked = _numba_threads() if setting.by_numba else 0
     _state.threads = count
     try:
         if masked:
-            numba.set_num_threads(count)
+            _set_numba_threads(count)
         yield
     finally:
         _state.threads = before
         if masked:
-            numba.set_num_threads(masked)
+            _set_numba_threads(masked)
 
 
 def current_threads() -> int:
@@ -111,4 +135,16 @@ def current_threads() -> int:
     count = _state.threads
     if count is not None:
         return count
-    return numba.get_num_threads() if setting.by_numba else thread_limit()
+    return _numba_threads() if setting.by_numba else thread_limit()
+
+
+def _numba_threads() -> int:
+    import numba  # only where its threads are asked for: a start need not wait for it
+
+    return numba.get_num_threads()
+
+
+def _set_numba_threads(count: int) -> None:
+    import numba
+
+    numba.set_num_threads(count)

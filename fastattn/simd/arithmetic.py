@@ -1,16 +1,17 @@
 """One step of a register tile: a word of A times vectors of packed B, in three precisions.
 
-An Arithmetic defines how the inner dimension is grouped in memory and which instruction multiplies. The choice for a
-precision depends on the features that are compiled for; all choices for one precision sum the same products: integers
-exactly, bfloat16 in another order if the CPU has no dot product.
+An Arithmetic is a format, how the inner dimension is grouped in memory, and the instruction that multiplies. The choice
+for a precision depends on the features that are compiled for; all choices for one precision sum the same products:
+integers exactly, bfloat16 in another order if the CPU has no dot product.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from llvmlite import ir
 
 from fastattn.simd.emit import F32, I32, I64, Emitter
+from fastattn.simd.formats import FORMATS, Format
 from fastattn.simd.target import TARGET, Target
 
 I8, I16 = ir.IntType(8), ir.IntType(16)
@@ -32,26 +33,15 @@ class BFloat(ir.types.Type):
 
 
 @dataclass(frozen=True)
-class Arithmetic:
-    """One way to multiply.
+class Arithmetic(Format):
+    """One way to multiply: its operands' format, and the instructions.
 
-    group      values of the inner dimension in one step; adjacent in B for each column.
-    integer    whether sums are int32.
-    b_bytes    bytes of one value in B.
-    a_bytes    bytes of one staged value in A.
-    offset     added to every value of A, corrected in the sums' start: 128 if the instruction takes unsigned values.
     spread     (emitter, address) -> A's operand of ``add``: the word at the address in every lane.
     abreast    (emitter, address) -> A's operand of ``add``: LANES adjacent words, one in each lane.
     operand    (emitter, address) -> B's operand of ``add``: LANES words.
     add        (emitter, operand of A, operand of B, sums) -> the sums plus the products.
     """
 
-    name: str
-    group: int
-    integer: bool
-    b_bytes: int
-    a_bytes: int
-    offset: int
     spread: Callable
     abreast: Callable
     operand: Callable
@@ -163,16 +153,24 @@ def _add_widened(emitter: Emitter, spread, operand, total):
     return total
 
 
-FLOAT32 = Arithmetic("float32", 1, False, 4, 4, 0, _spread_float, Emitter.load, Emitter.load, _add_float32)
+def _arithmetic(
+    precision: str, name: str, spread: Callable, abreast: Callable, operand: Callable, add: Callable
+) -> Arithmetic:
+    """The format of that precision and name with its instructions."""
+    form = asdict(FORMATS[precision][name])
+    return Arithmetic(**form, spread=spread, abreast=abreast, operand=operand, add=add)
+
+
+FLOAT32 = _arithmetic("float32", "float32", _spread_float, Emitter.load, Emitter.load, _add_float32)
 INT8 = {
-    "vnni": Arithmetic("vnni", 4, True, 1, 1, 128, _spread_word, _words, _words, _add_unsigned_dot),
-    "sdot": Arithmetic("sdot", 4, True, 1, 1, 0, _spread_word, _words, _words, _add_signed_dot),
-    "pairs": Arithmetic("pairs", 2, True, 1, 2, 0, _spread_word, _words, _widen_pairs, _add_pairs),
-    "widened": Arithmetic("widened", 2, True, 1, 2, 0, _spread_word, _words, _widen_pairs, _add_widened),
+    "vnni": _arithmetic("int8", "vnni", _spread_word, _words, _words, _add_unsigned_dot),
+    "sdot": _arithmetic("int8", "sdot", _spread_word, _words, _words, _add_signed_dot),
+    "pairs": _arithmetic("int8", "pairs", _spread_word, _words, _widen_pairs, _add_pairs),
+    "widened": _arithmetic("int8", "widened", _spread_word, _words, _widen_pairs, _add_widened),
 }
 BFLOAT16 = {
-    "dot": Arithmetic("dot", 2, False, 2, 2, 0, _spread_word, _words, _words, _add_bfloat16),
-    "widened": Arithmetic("widened", 2, False, 2, 4, 0, _spread_two, _two_abreast, _widen_two, _add_two),
+    "dot": _arithmetic("bfloat16", "dot", _spread_word, _words, _words, _add_bfloat16),
+    "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_abreast, _widen_two, _add_two),
 }
 
 

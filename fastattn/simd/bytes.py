@@ -7,9 +7,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from fastattn.simd.constants import SIZE
 from fastattn.simd.emit import I32, I64, Emitter
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.vector import SIZE, make_intrinsic
+from fastattn.simd.vector import make_intrinsic
 
 _BYTE = ir.IntType(8)
 _BYTES = ir.VectorType(_BYTE, LANES)

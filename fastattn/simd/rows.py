@@ -9,9 +9,10 @@ from functools import partial
 from llvmlite import ir
 from numba import types
 
+from fastattn.simd.constants import LINE, SIZE
 from fastattn.simd.emit import F32, I32, I64, Emitter
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.vector import LINE, SIZE, make_intrinsic, make_routine, with_parameters
+from fastattn.simd.vector import make_intrinsic, make_routine, with_parameters
 
 
 def _copy_floats(emitter: Emitter, source, target, width):

@@ -12,18 +12,15 @@ from numba import types
 from numba.extending import intrinsic
 
 from fastattn.simd.arithmetic import INT8
+from fastattn.simd.constants import SIZE, WHOLE
 from fastattn.simd.emit import EXACT, I32, I64, Emitter
 from fastattn.simd.rows import emit_lane_sums
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import addresses
-from fastattn.simd.vector import SIZE
 
 NO_KEY = -(1 << 31)  # of NaN
 LEAST_NORM = 1e-12
-ROWS, QUERIES = (4, 4) if TARGET.registers == 32 else (4, 2)  # of a tile; accumulators are whole groups of LANES
-ROWS_OF_ONE = ROWS * QUERIES  # of a tile of one query
 IN_STEP = 4  # rows of a tile of one query that are read side by side: of 16 memory is read a tenth slower
-WHOLE = TARGET.int8 == "vnni"  # whether products take whole bytes; else they are widened to int16, a half at a time
 
 _I8, _I16 = ir.IntType(8), ir.IntType(16)
 _BYTES, _HALF, _PAIRS = (ir.VectorType(kind, n * LANES) for kind, n in ((_I8, 4), (_I8, 2), (_I16, 2)))

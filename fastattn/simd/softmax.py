@@ -2,8 +2,9 @@
 
 from numba import types
 
+from fastattn.simd.constants import SIZE
 from fastattn.simd.emit import F32, I64, Emitter
-from fastattn.simd.vector import SIZE, make_routine
+from fastattn.simd.vector import make_routine
 
 
 def make_row_maxima(rows: int):

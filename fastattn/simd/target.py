@@ -1,13 +1,13 @@
 """The CPU that Numba compiles for, and the vector and tile sizes that fit its registers.
 
 The features are those of the compilation (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES), not of the host: an instruction
-that the limited target lacks would abort the process.
+that the limited target lacks would abort the process. They are read as Numba reads them, without importing it.
 """
 
+import os
 from dataclasses import dataclass, replace
 
 import llvmlite.binding as llvm
-from numba.core import config
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,16 @@ def choose_target(architecture: str, features: set[str]) -> Target:
 
 def compiled_features() -> set[str]:
     """Names of the CPU features that Numba compiles for."""
-    if config.CPU_FEATURES is not None:
-        return {f[1:] for f in config.CPU_FEATURES.split(",") if f.startswith("+")}
+    generic = os.environ.get("NUMBA_CPU_NAME", "").lower() == "generic"
+    listed = os.environ.get("NUMBA_CPU_FEATURES", "" if generic else None)
+    if listed is not None:
+        return {f[1:] for f in listed.split(",") if f.startswith("+")}
     return {name for name, present in llvm.get_host_cpu_features().items() if present}
 
 
 def compiled_name() -> str:
     """LLVM's name of the CPU that Numba compiles for."""
-    return config.CPU_NAME or llvm.get_host_cpu_name()
+    return os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
 
 
 TARGET = choose_target(llvm.get_default_triple().split("-")[0], compiled_features())

@@ -3,7 +3,6 @@
 Addresses are plain integers (``array.ctypes.data`` plus bytes); nothing is checked: a kernel bounds its own tiles.
 """
 
-import math
 import operator
 from typing import Any
 
@@ -25,8 +24,6 @@ class Vector(types.Type):
 
 
 VECTOR = Vector()
-SIZE = LANES * 4  # bytes
-LINE = 64  # bytes of a cache line, on most CPUs
 
 
 def register_form(kind: type[types.Type], form: Any) -> None:
@@ -127,7 +124,6 @@ larger_magnitude = make_intrinsic(
     "larger_magnitude", _V, (_V, _V), Emitter.larger_magnitude, "The larger of two non-negative values, or NaN."
 )
 minimum = make_intrinsic("minimum", _V, (_V, _V), Emitter.minimum, "The smaller, lane by lane.")
-LOG2_E = math.log2(math.e)  # e**x is 2**(LOG2_E x)
 exp = make_intrinsic("exp", _V, (_V,), Emitter.exp, "e**x; see Emitter.exp.")
 exp2 = make_intrinsic("exp2", _V, (_V,), Emitter.exp2, "2**x for x <= 127, 0 below -127; see Emitter.exp2.")
 erf = make_intrinsic("erf", _V, (_V,), Emitter.erf, "The error function; see Emitter.erf.")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn import kernels
+from fastattn import operations
 from fastattn.models.kinds import build_model
 from fastattn.weights import read
 from tests.architectures.case import Case, make_ids, make_types
@@ -14,7 +14,7 @@ from tests.architectures.case import Case, make_ids, make_types
 def encode(folder: Path, case: Case, precision: str = "float32") -> list[np.ndarray]:
     """The last hidden states [T, D] of each sentence, all encoded together."""
     types_B = make_types(case)
-    model: Any = build_model(read(folder), kernels, precision)
+    model: Any = build_model(read(folder), operations, precision)
     rows_ND, starts_B1 = model.encode(make_ids(case), *(() if types_B is None else (types_B,)))
     return [rows_ND[start:end] for start, end in zip(starts_B1, starts_B1[1:])]
 
@@ -23,7 +23,7 @@ def logits(folder: Path, case: Case, precision: str = "float32") -> list[np.ndar
     """What the head gives of each sentence: [labels], or [T, labels] or [T, V]."""
     checkpoint = read(folder)
     assert checkpoint.spec.head is not None, checkpoint.headless
-    model: Any = build_model(checkpoint, kernels, precision)
+    model: Any = build_model(checkpoint, operations, precision)
     rows_ND, starts_B1 = model.encode(make_ids(case), make_types(case))
     outputs = model.head(rows_ND, starts_B1)
     if checkpoint.spec.head.rows != "each":

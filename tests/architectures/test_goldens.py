@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastattn import kernels
+from fastattn import operations
 from fastattn.models.kinds import build_model
 from fastattn.weights import read
 from tests.architectures.case import Case, make_ids, make_types, some_rows
@@ -29,11 +29,11 @@ def test_rows_are_the_goldens(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", [case for case in GOLDEN_CASES if case.task == "encoder"], ids=lambda case: case.name)
 def test_a_sentence_has_the_same_bits_alone(case: Case, precision: str, tmp_path: Path) -> None:
     write_folder(tmp_path, case.config, draw_all(read_goldens(case)[0], case.seed))
-    model: Any = build_model(read(tmp_path), kernels, precision)
+    model: Any = build_model(read(tmp_path), operations, precision)
     ids_B, types_B = make_ids(case), make_types(case)
     rows_ND, starts_B1 = model.encode(ids_B, types_B)
     for b, ids in enumerate(ids_B):
-        with kernels.use_threads(1):
+        with operations.use_threads(1):
             alone_TD, _ = model.encode([ids], None if types_B is None else [types_B[b]])
         np.testing.assert_array_equal(alone_TD, rows_ND[starts_B1[b] : starts_B1[b + 1]])
 

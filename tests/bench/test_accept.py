@@ -110,11 +110,11 @@ def test_portuguese_is_told_from_what_else_a_demonstration_prints():
 
 def test_a_callsclocks_of_are_its_own_and_its_kernels():
     from bench.checks.bergamot import clocks_of
-    from fastattn import kernels
+    from fastattn import operations
 
     ones = np.ones((64, 64), np.float32)
-    packed = kernels.pack_linear(ones)
-    kernels.linear(ones, packed)
-    seconds, within = clocks_of(lambda: [kernels.linear(ones, packed) for _ in range(20)])
+    packed = operations.pack_linear(ones)
+    operations.linear(ones, packed)
+    seconds, within = clocks_of(lambda: [operations.linear(ones, packed) for _ in range(20)])
     assert 0 < within < seconds
     assert clocks_of(lambda: sum(range(1000)))[1] == 0

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fastattn import kernels
+from fastattn import operations
 from fastattn.checkpoint import Shortlist
 from fastattn.cli.entry import commands
 from fastattn.cli.loading import loading
@@ -65,9 +65,9 @@ def test_translate_gives_a_line_for_a_line(model, tmp_path):
 
 
 def test_translate_uses_so_many_threads(model, monkeypatch):
-    asked, real = [], kernels.use_threads
-    monkeypatch.setattr(kernels, "thread_limit", lambda: 7)
-    monkeypatch.setattr(kernels, "use_threads", lambda count: asked.append(count) or real(count))
+    asked, real = [], operations.use_threads
+    monkeypatch.setattr(operations, "thread_limit", lambda: 7)
+    monkeypatch.setattr(operations, "use_threads", lambda count: asked.append(count) or real(count))
     for options, threads in (((), 7), (("--threads", 1), 1), (("-t", 3), 3), (("-t", 99), 7)):
         asked.clear()
         succeed("translate", "-m", model, *SHORT, *options, "▁w1")

@@ -47,7 +47,7 @@ class Unavailable(Exception):
 class Machine:
     """Where the tests run.
 
-    probe        a Python expression, true there; it may use os, sys, locale, socket, kernels and TARGET.
+    probe        a Python expression, true there; it may use os, sys, locale, socket, operations and TARGET.
     environment  variables to set, or with None to remove.
     prefix       a command that runs the command which follows it.
     checkpoints  whether pulled checkpoints are there.
@@ -75,19 +75,19 @@ def one_cpu(folder: Path) -> Machine:
     """The process may run on one CPU."""
     if not hasattr(os, "sched_setaffinity"):
         raise Unavailable("this system does not tie a process to a CPU")
-    return Machine("kernels.thread_limit() == 1", prefix=[sys.executable, "-c", ONE_CPU])
+    return Machine("operations.thread_limit() == 1", prefix=[sys.executable, "-c", ONE_CPU])
 
 
 @machine("one-thread")
 def one_thread(folder: Path) -> Machine:
     """NUMBA_NUM_THREADS is 1."""
-    return Machine("kernels.thread_limit() == 1", {"NUMBA_NUM_THREADS": "1"})
+    return Machine("operations.thread_limit() == 1", {"NUMBA_NUM_THREADS": "1"})
 
 
 @machine("many-threads")
 def many_threads(folder: Path) -> Machine:
     """NUMBA_NUM_THREADS is 64, whatever there are."""
-    return Machine("kernels.thread_limit() == 64", {"NUMBA_NUM_THREADS": "64"})
+    return Machine("operations.thread_limit() == 64", {"NUMBA_NUM_THREADS": "64"})
 
 
 @machine("avx2")
@@ -223,7 +223,7 @@ def run(name: str, folder: Path, arguments: list[str]) -> tuple[str, str]:
         return "FAIL", f"cannot be set up: {error}"
     environment = {**os.environ, **place.environment, "FASTATTN_CACHE": str(make_cache(folder, place.checkpoints))}
     given = {name: value for name, value in environment.items() if value is not None}
-    probe = "import locale, os, socket, sys; from fastattn import kernels; from fastattn.simd.target import TARGET; "
+    probe = "import locale, os, socket, sys; from fastattn import operations; from fastattn.simd.target import TARGET; "
     probe += f"assert {place.probe}"
     tests = ["-m", "pytest", "--color=no", "-p", "no:cacheprovider", *arguments]
     with output.open("w", encoding="utf-8") as file:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from fastattn import DecodingOptions, Encoder, ExecutionStats, Score, Step, TokenTranslation, Translation, Translator
-from fastattn import errors, kernels, mechanisms, reference
+from fastattn import errors, mechanisms, operations, reference
 from fastattn.ops import Ops
 from typing_extensions import assert_type
 
@@ -50,11 +50,11 @@ array = np.zeros((1, 2, 3), np.float32)
 assert_type(mechanisms.attend(array, array, array, score=mechanisms.Dot()), np.ndarray)
 mechanisms.attend(array, array, array, return_weights=True)[1].mean()
 
-operations: Ops = kernels
-operations = reference
+namespace: Ops = operations
+namespace = reference
 
 mechanisms.attend(array, array, array, score="dot")  # wrong
-operations = errors  # wrong
+namespace = errors  # wrong
 translator.translate(3)  # wrong
 translator.translate("a", target_prefix=3)  # wrong
 translator.translate("a").text  # wrong

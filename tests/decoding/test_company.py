@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import kernels
+from fastattn import operations
 from fastattn.checkpoint import Shortlist
 from fastattn.decoding import capacity
 from fastattn.decoding.jobs import Job
@@ -50,13 +50,13 @@ def with_shortlist(precision: str):
     words, ids = 19, np.arange(19, dtype=np.int32)
     shortlist = Shortlist(ids[:6], np.arange(words + 1, dtype=np.int32) * 3, np.tile(ids[6:9], words))
     checkpoint = replace(random_checkpoint(seed=7, sharpness=4.0), shortlist=shortlist)
-    return build_model(checkpoint, kernels, precision)
+    return build_model(checkpoint, operations, precision)
 
 
 MODELS = {
-    "transformer, int8": random_model(seed=7, ops=kernels, precision="int8", sharpness=4.0),
-    "transformer, float32": random_model(seed=7, ops=kernels, sharpness=4.0),
-    "recurrent": random_model(seed=7, ops=kernels, sharpness=4.0, recurrence="ssru"),
+    "transformer, int8": random_model(seed=7, ops=operations, precision="int8", sharpness=4.0),
+    "transformer, float32": random_model(seed=7, ops=operations, sharpness=4.0),
+    "recurrent": random_model(seed=7, ops=operations, sharpness=4.0, recurrence="ssru"),
     "shortlist": with_shortlist("float32"),
 }
 
@@ -233,7 +233,7 @@ def test_what_is_cancelled_is_free_after_a_step(caches):
 def test_beams_that_ended_leave_their_rows(caches, monkeypatch):
     """Four beams of sixty tokens write 240 rows, of which the histories of those that live share most."""
     monkeypatch.setattr(capacity, "expected_rows", lambda job: 150)
-    model = random_model(seed=3, ops=kernels, sharpness=1.0)
+    model = random_model(seed=3, ops=operations, sharpness=1.0)
     options = DecodingOptions(beam_size=4, min_decoding_length=60, max_decoding_length=60)
     (hypotheses,) = decode(model, [Job(SOURCES[0], [START])], options)
     (cache,) = caches

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.decoding import capacity
 from fastattn.decoding.batch import Batch
 from fastattn.decoding.jobs import Job
@@ -152,7 +152,7 @@ def test_a_beam_of_one_is_greedy_and_greedy_follows_the_best_token(variety, monk
 
 
 MODELS = {"reference": random_model(seed=7, ops=steady_ops, sharpness=4.0)}
-MODELS |= {p: random_model(seed=7, ops=kernels, precision=p, sharpness=4.0) for p in ("float32", "bfloat16", "int8")}
+MODELS |= {p: random_model(seed=7, ops=operations, precision=p, sharpness=4.0) for p in ("float32", "bfloat16", "int8")}
 
 
 def check_company(model, order, count, beam, places, threads):

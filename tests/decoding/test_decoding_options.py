@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import kernels
+from fastattn import operations
 from fastattn.decoding.capacity import SENTENCES_A_THREAD
 from fastattn.decoding.constraints import (
     completed_sequences,
@@ -44,7 +44,7 @@ def _padded(histories):
     return past_RT, np.array([len(history) for history in histories], np.int64)
 
 
-@pytest.mark.parametrize("ops", [kernels, steady_ops], ids=["kernels", "reference"])
+@pytest.mark.parametrize("ops", [operations, steady_ops], ids=["kernels", "reference"])
 def test_without_scores_the_same_tokens_come(ops):
     model, sources = random_model(3, ops), random_sources(3, 9)
     for options in ({}, {"min_decoding_length": 4}, {"repetition_penalty": 1.5, "num_hypotheses": 2, "patience": 2}):

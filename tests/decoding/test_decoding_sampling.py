@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastattn import kernels
+from fastattn import operations
 from fastattn.decoding import capacity
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
@@ -58,7 +58,7 @@ CHOICES = [(0, 1.0, 1.0), (5, 1.0, 1.0), (0, 0.7, 1.0), (8, 0.8, 1.6), (0, 1.0, 
 
 @pytest.mark.parametrize(("top_k", "top_p", "temperature"), CHOICES)
 def test_first_tokens_follow_the_distribution(top_k, top_p, temperature):
-    model = random_model(seed=41, ops=kernels, sharpness=2.0)
+    model = random_model(seed=41, ops=operations, sharpness=2.0)
     options = {"sampling_topk": top_k, "sampling_topp": top_p, "sampling_temperature": temperature}
     (source,) = random_sources(1, seed=42)
     (hypotheses,) = _decode(
@@ -78,7 +78,7 @@ def test_first_tokens_follow_the_distribution(top_k, top_p, temperature):
 
 def test_sequences_follow_the_distribution():
     """Three tokens, so that the draws of one sample may not depend on one another; with a rule that looks back."""
-    model = random_model(seed=44, ops=kernels, sharpness=2.0)
+    model = random_model(seed=44, ops=operations, sharpness=2.0)
     exact_model = random_model(seed=44, dtype=np.float64, sharpness=2.0)
     (source,) = random_sources(1, seed=45)
     options = {"sampling_topk": 4, "no_repeat_ngram_size": 1, "min_decoding_length": 3, "max_decoding_length": 3}

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.row_pool import RowPool
-from fastattn.simd.vector import LINE
+from fastattn.simd.constants import LINE
 
 ROWS = 64
 
@@ -13,7 +13,7 @@ ROWS = 64
 @pytest.mark.parametrize("dtype", [np.uint16, np.float32, np.float64])
 @pytest.mark.parametrize("width", [1, 48, 1024])
 def test_rows_start_at_a_line_and_lie_an_odd_number_of_lines_apart(width, dtype):
-    pool = RowPool(kernels, 2, width, np.dtype(dtype), ROWS)
+    pool = RowPool(operations, 2, width, np.dtype(dtype), ROWS)
     for _ in range(2):
         for values_ME in pool.layers:
             assert values_ME.shape[0] == pool.rows and values_ME.shape[1] >= width
@@ -22,7 +22,7 @@ def test_rows_start_at_a_line_and_lie_an_odd_number_of_lines_apart(width, dtype)
         pool.take(pool.rows + 1)
 
 
-@pytest.mark.parametrize("ops", [kernels, reference], ids=["kernels", "reference"])
+@pytest.mark.parametrize("ops", [operations, reference], ids=["kernels", "reference"])
 def test_growing_keeps_what_rows_hold(ops):
     rng, width = np.random.default_rng(0), 24
     pool = RowPool(ops, 2, width, np.dtype(np.float32), ROWS)
@@ -41,7 +41,7 @@ def test_growing_keeps_what_rows_hold(ops):
 
 
 def test_rows_given_back_are_handed_out_again():
-    pool = RowPool(kernels, 1, 8, np.dtype(np.float32), ROWS)
+    pool = RowPool(operations, 1, 8, np.dtype(np.float32), ROWS)
     rows_N = pool.take(ROWS)
     pool.give_back(rows_N[::2])
     assert set(pool.take(ROWS // 2)) == set(rows_N[::2]) and pool.rows == ROWS

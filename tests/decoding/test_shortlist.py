@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import Translator, kernels, reference
+from fastattn import Translator, operations, reference
 from fastattn.checkpoint import Shortlist
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
@@ -73,7 +73,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("ops", [reference, kernels], ids=["reference", "kernels"])
+@pytest.mark.parametrize("ops", [reference, operations], ids=["reference", "kernels"])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_option_acts_as_if_all_other_words_were_ruled_out(name, ops):
     options = dict(OPTIONS[name])
@@ -104,7 +104,7 @@ def test_a_list_changes_what_is_chosen():
     "options", [{"beam_size": 1}, {"beam_size": 3}, {"beam_size": 1, "sampling_topk": 0, "seed": 1}]
 )
 def test_the_same_bits_in_any_company(precision, options):
-    model, sources = build(kernels, precision), random_sources(17, 2, size=WORDS)
+    model, sources = build(operations, precision), random_sources(17, 2, size=WORDS)
     together = plain(run(model, sources, threads=1, **options))
     assert plain(run(model, sources, threads=2, **options)) == together
     assert plain(run(model, sources[::-1], threads=1, **options))[::-1] == together
@@ -112,7 +112,7 @@ def test_the_same_bits_in_any_company(precision, options):
     assert alone == together
 
 
-@pytest.mark.parametrize("ops", [reference, kernels], ids=["reference", "kernels"])
+@pytest.mark.parametrize("ops", [reference, operations], ids=["reference", "kernels"])
 def test_all_words_where_the_option_or_the_checkpoint_says_so(ops):
     sources = random_sources(6, 3, size=WORDS)
     expected = plain(run(build(ops, shortlist=False), sources))

@@ -11,8 +11,8 @@ import fastattn
 from fastattn.errors import InputError, OutOfMemoryError
 from fastattn.functional import arrays as functional_arrays
 from fastattn.functional.attention import additive_attention
+from fastattn.kernels.attention.constants import KEYS, ROWS
 from fastattn.kernels.attention.sentences import attend as attend_kernel
-from fastattn.kernels.attention.tiles import KEYS, ROWS
 from fastattn.rounding import as_floats, bfloat16_bits
 from fastattn.simd.target import TARGET
 from tests.functional.formula import attend
@@ -151,13 +151,13 @@ def test_no_copy_of_arrays_whose_heads_are_whole(monkeypatch):
     ]
     for q, k, v, options in layouts:
         expected = fastattn.attention(*(np.ascontiguousarray(x) for x in (q, k, v)), **options)
-        forms = len(attend_kernel.run.signatures)
+        forms = len(attend_kernel.forms)
         q.flags.writeable = False
         with monkeypatch.context() as patch:
             patch.setattr(np, "ascontiguousarray", None)
             patch.setattr(np, "require", None)
             np.testing.assert_array_equal(fastattn.attention(q, k, v, **options), expected)
-        assert len(attend_kernel.run.signatures) == forms
+        assert len(attend_kernel.forms) == forms
         q.flags.writeable = True
 
 

@@ -6,7 +6,7 @@ import pytest
 import fastattn
 from fastattn import BlockMask, attention
 from fastattn.errors import InputError
-from fastattn.runtime.jit import on_compile
+from fastattn.runtime.compiling import on_compile
 from tests.functional.formula import attend
 
 T, S, H = 150, 300, 4

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import fastattn
 from fastattn.errors import InputError
 from fastattn.functional.cache import FIRST_POSITIONS, MAX_POSITIONS
-from fastattn.kernels.attention.step import GRAIN
+from fastattn.operations.attention.step import GRAIN
 from fastattn.rounding import as_floats, bfloat16_bits
 from tests.functional.formula import attend
 

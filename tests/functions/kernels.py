@@ -9,8 +9,9 @@ from fastattn.functions.forms import Forms, handle_class
 from fastattn.functions.plan import compile_function
 from fastattn.functions.rows import modify_scores, tile_state, write_seen
 from fastattn.runtime.jit import kernel
+from fastattn.simd.constants import LOG2_E
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import LOG2_E, address
+from fastattn.simd.vector import address
 
 
 def apply_rows(function, score_TS, b, h, first, count):

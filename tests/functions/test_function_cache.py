@@ -15,7 +15,7 @@ import sys
 import numpy as np
 import fastattn
 from fastattn.functions import forms
-from fastattn.runtime.jit import on_compile
+from fastattn.runtime.compiling import on_compile
 from masks import mask, score
 on_compile(lambda name: "pool." in name or print("compiled", name))
 typed = []

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import fastattn
 from bench.operations.attention import attention
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.errors import InputError
 from fastattn.heads import Heads
+from fastattn.kernels.attention.constants import COLUMNS, KEYS, ROWS
 from fastattn.kernels.attention.sentences import attend as attend_kernel
-from fastattn.kernels.attention.tiles import COLUMNS, KEYS, ROWS
 from fastattn.reference.attention import softmax
 from tests.kernels.cases import check
 
@@ -50,23 +50,23 @@ def attend(query_BTHK, key_BSHK, value_BSHK, **options):
 
 @pytest.mark.parametrize("length", EDGES)
 def test_lengths_around_the_tiles(length):
-    check(attention((length, 3), (307, length), 2, 1, 24), kernels)
-    check(attention((length,), (length,), 2, 2, 24, causal=True), kernels)
+    check(attention((length, 3), (307, length), 2, 1, 24), operations)
+    check(attention((length,), (length,), 2, 2, 24, causal=True), operations)
 
 
 @pytest.mark.parametrize("width", EVERY_WIDTH)
 def test_head_widths(width):
-    check(attention((9, 20), (40, 11), 2, 2, width, causal=True, offset=(20, 3)), kernels)
+    check(attention((9, 20), (40, 11), 2, 2, width, causal=True, offset=(20, 3)), operations)
 
 
 def test_query_heads_that_share_keys_across_blocks():
-    check(attention((150, 7), (150, 7), 8, 2, 64, causal=True), kernels)
-    check(attention((500,), (31,), 5, 1, 256), kernels)
+    check(attention((150, 7), (150, 7), 8, 2, 64, causal=True), operations)
+    check(attention((500,), (31,), 5, 1, 256), operations)
 
 
 def test_scores_of_any_size():
     for size in (1e-30, 1e4, 1e8):
-        check(attention((19, 30), (300, 40), 2, 1, 16, size=size), kernels)
+        check(attention((19, 30), (300, 40), 2, 1, 16, size=size), operations)
 
 
 def test_bias_that_hides_whole_blocks_of_keys():
@@ -77,7 +77,7 @@ def test_bias_that_hides_whole_blocks_of_keys():
         bias = np.zeros((1, 1, 1, len(key_ME)), np.float32)
         bias[..., first:last] = -np.inf
         seen = np.isfinite(bias[0, 0, 0])
-        got = kernels.attention(query_NE, key_ME, key_ME, *starts, heads, bias_BHTS=bias)
+        got = operations.attention(query_NE, key_ME, key_ME, *starts, heads, bias_BHTS=bias)
         few = np.array([0, seen.sum()], np.int64)
         expected = reference.attention(
             query_NE.astype(float), key_ME[seen].astype(float), key_ME[seen].astype(float), starts[0], few, heads
@@ -111,11 +111,11 @@ def test_blocks_of_keys_that_no_row_sees_are_not_read():
     T, S, window, sinks = 9, 4 * KEYS, 30, 5
     query, rows = normal(1, T, 24), normal(2, S, 48)
     starts = np.array([0, T]), np.array([0, S])
-    seen_N2 = kernels.seen_keys(starts[0], np.array([S]), True, np.array([S - T]), window)
+    seen_N2 = operations.seen_keys(starts[0], np.array([S]), True, np.array([S - T]), window)
     form = Heads(2, 2, 12, value_column=24)
-    expected = kernels.attention(query, rows, rows, *starts, form, seen_N2=seen_N2, sinks=sinks)
+    expected = operations.attention(query, rows, rows, *starts, form, seen_N2=seen_N2, sinks=sinks)
     rows[KEYS : 3 * KEYS] = np.nan
-    got = kernels.attention(query, rows, rows, *starts, form, seen_N2=seen_N2, sinks=sinks)
+    got = operations.attention(query, rows, rows, *starts, form, seen_N2=seen_N2, sinks=sinks)
     np.testing.assert_array_equal(got, expected)
 
 
@@ -136,13 +136,13 @@ def test_a_sentence_has_the_same_bits_in_any_batch(lengths, causal, window, soft
     def run(chosen):
         rows = np.concatenate([sentences[n] for n in chosen])
         starts = np.concatenate([[0], np.cumsum([lengths[n] for n in chosen])]).astype(np.int64)
-        seen_N2 = kernels.seen_keys(starts, np.diff(starts), causal, None, window)
-        with kernels.use_threads(threads):
-            out = kernels.attention(rows, rows, rows, starts, starts, heads, seen_N2=seen_N2, sinks=2)
+        seen_N2 = operations.seen_keys(starts, np.diff(starts), causal, None, window)
+        with operations.use_threads(threads):
+            out = operations.attention(rows, rows, rows, starts, starts, heads, seen_N2=seen_N2, sinks=2)
             return np.split(out, starts[1:-1])
 
     together = run(order)
-    with kernels.use_threads(1):
+    with operations.use_threads(1):
         for n, out in zip(order, together):
             np.testing.assert_array_equal(out, run([n])[0])
 
@@ -181,9 +181,9 @@ def test_padding_changes_no_bit(lengths, seed, softcap):
 def test_blocks_of_queries_on_two_threads_change_no_bit():
     rows = normal(6, 1, 700, 2, 64)
     for causal in (False, True):
-        with kernels.use_threads(1):
+        with operations.use_threads(1):
             serial = fastattn.attention(rows, rows, rows, causal=causal)
-        with kernels.use_threads(2):
+        with operations.use_threads(2):
             np.testing.assert_array_equal(fastattn.attention(rows, rows, rows, causal=causal), serial)
 
 

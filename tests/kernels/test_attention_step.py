@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.operations.attention import attention_step
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.heads import Heads
-from fastattn.kernels.attention.step import GRAIN, TOGETHER, VALUE_KEYS
+from fastattn.kernels.attention.constants import TOGETHER
+from fastattn.kernels.attention.step import VALUE_KEYS
+from fastattn.operations.attention.step import GRAIN
 from fastattn.simd.target import LANES
 from tests.kernels.cases import check
 
@@ -22,29 +24,29 @@ def normal(seed, *shape):
 
 @pytest.mark.parametrize("length", EDGES)
 def test_lengths_around_the_tiles(length):
-    check(attention_step((length, 3, 0, length), 4, 2, 32, bias=True), kernels)
+    check(attention_step((length, 3, 0, length), 4, 2, 32, bias=True), operations)
 
 
 @pytest.mark.parametrize("width", [1, 3, 7, 8, 9, 16, 31, 32, 33, 40, 63, 64, 72, 100, 128, 256])
 def test_head_widths(width):
-    check(attention_step((5, 12), 2, 1, width), kernels)
+    check(attention_step((5, 12), 2, 1, width), operations)
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e4, 1e8])
 def test_scores_of_any_size(size):
-    check(attention_step((20, 7), 2, 2, 16, size=size), kernels)
+    check(attention_step((20, 7), 2, 2, 16, size=size), operations)
 
 
 def test_many_rows_on_one_thread_and_two():
-    check(attention_step(tuple(range(1, 200)), 2, 2, 8), kernels)
+    check(attention_step(tuple(range(1, 200)), 2, 2, 8), operations)
     rows = 2 * GRAIN // (200 * 44)
     query_RE, cache_ME = normal(1, rows, 44), normal(2, 200, 44)
     index_RS = np.arange(rows * 200, dtype=np.int32).reshape(rows, 200) // 2 % 200
     lengths_R = np.resize(np.array([200, 1, 70], np.int64), rows)
-    with kernels.use_threads(1):
-        serial = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, HEADS)
-    with kernels.use_threads(2):
-        shared = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, HEADS)
+    with operations.use_threads(1):
+        serial = operations.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, HEADS)
+    with operations.use_threads(2):
+        shared = operations.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, HEADS)
     np.testing.assert_array_equal(serial, shared)
 
 
@@ -62,7 +64,7 @@ def test_neither_places_nor_neighbours_change_a_bit(lengths, seed, softcap):
     index_RS = rng.integers(0, 60, (rows, longest)).astype(np.int32)
     bias_RHS = normal(seed + 2, rows, 4, longest)
     lengths_R, heads = np.array(lengths, np.int64), HEADS._replace(softcap=softcap)
-    out_RF = kernels.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, heads, bias_NHS=bias_RHS)
+    out_RF = operations.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, heads, bias_NHS=bias_RHS)
 
     places = rng.permutation(90)[:60].astype(np.int32)
     elsewhere_ME = np.full((90, 44), np.nan, np.float32)
@@ -74,7 +76,7 @@ def test_neither_places_nor_neighbours_change_a_bit(lengths, seed, softcap):
         longer_RHS[r, :, :length] = bias_RHS[r, :, :length]
     for r in range(rows):
         alone = slice(r, r + 1)
-        got = kernels.attention_step(
+        got = operations.attention_step(
             query_RE[alone], elsewhere_ME, elsewhere_ME, moved_RS[alone], lengths_R[alone], heads,
             bias_NHS=longer_RHS[alone],
         )  # fmt: skip
@@ -100,13 +102,13 @@ def test_rows_that_share_keys_give_what_they_give_alone(parents, width, seed, da
     heads = Heads(4, 2, width, value_column=2 * width)
     query_RE, cache_ME = normal(seed, rows, 4 * width), normal(seed + 1, rows * longest, 4 * width)
     bias_RHS, weights_RHS = normal(seed + 2, rows, 4, longest), np.empty((rows, 4, longest), np.float32)
-    out_RF = kernels.attention_step(
+    out_RF = operations.attention_step(
         query_RE, cache_ME, cache_ME, index_RS, lengths_R, heads, bias_NHS=bias_RHS, weights_NHS=weights_RHS
     )
     for r in range(rows):
         alone = slice(r, r + 1)
         weights_1HS = np.empty((1, 4, longest), np.float32)
-        got = kernels.attention_step(
+        got = operations.attention_step(
             query_RE[alone], cache_ME, cache_ME, index_RS[alone], lengths_R[alone], heads,
             bias_NHS=bias_RHS[alone], weights_NHS=weights_1HS,
         )  # fmt: skip
@@ -120,14 +122,14 @@ def test_rows_that_see_the_same_memory(rows):
     query_RE, cache_ME, lengths_R = normal(1, rows, 44), normal(2, 30, 44), np.full(rows, 29, np.int64)
     inputs = query_RE, cache_ME, cache_ME, index_RS, lengths_R
     expected = reference.attention_step(*(a.astype(np.float64) if a.dtype == np.float32 else a for a in inputs), HEADS)
-    np.testing.assert_allclose(kernels.attention_step(*inputs, HEADS), expected, atol=1e-5)
+    np.testing.assert_allclose(operations.attention_step(*inputs, HEADS), expected, atol=1e-5)
 
 
 def test_a_row_that_sees_no_key_gives_zeros():
     query_RE, cache_ME = normal(1, 2, 44), normal(2, 9, 44)
     bias_RHS = np.full((1, 1, 5), -np.inf, np.float32)
     weights_RHS = np.full((2, 4, 5), 7, np.float32)
-    out = kernels.attention_step(
+    out = operations.attention_step(
         query_RE, cache_ME, cache_ME, np.zeros((2, 5), np.int32), np.array([5, 0], np.int64), HEADS,
         bias_NHS=bias_RHS, weights_NHS=weights_RHS,
     )  # fmt: skip
@@ -138,17 +140,17 @@ def test_a_step_is_the_last_row_of_causal_attention():
     rows_NE = normal(3, 37, 88)
     starts = np.array([0, 37], np.int64)
     heads = HEADS._replace(key_column=44, value_column=66)
-    whole = kernels.attention(
+    whole = operations.attention(
         rows_NE,
         rows_NE,
         rows_NE,
         starts,
         starts,
         heads,
-        seen_N2=kernels.seen_keys(starts, np.diff(starts), causal=True),
+        seen_N2=operations.seen_keys(starts, np.diff(starts), causal=True),
     )
     index_RS = np.broadcast_to(np.arange(37, dtype=np.int32), (37, 37)).copy()
-    step = kernels.attention_step(rows_NE, rows_NE, rows_NE, index_RS, np.arange(1, 38), heads)
+    step = operations.attention_step(rows_NE, rows_NE, rows_NE, index_RS, np.arange(1, 38), heads)
     np.testing.assert_allclose(step, whole, atol=2e-6)
 
 
@@ -163,13 +165,13 @@ def test_a_chunk_of_queries_has_the_bits_of_so_many_steps(before, chunk, threads
     stops_N = np.tile(np.arange(before, longest) + 1, 2)
     firsts_N = np.maximum(stops_N - window, 0) if window else None
     rows_N = np.repeat([0, 1], chunk)
-    with kernels.use_threads(threads):
-        out_NF = kernels.attention_step(
+    with operations.use_threads(threads):
+        out_NF = operations.attention_step(
             query_NE, cache_ME, cache_ME, index_RS, stops_N, HEADS, rows_N=rows_N, firsts_N=firsts_N
         )
     for n in range(2 * chunk):
         one = slice(n, n + 1)
         first = 0 if firsts_N is None else firsts_N[n]
         seen_1S = np.ascontiguousarray(index_RS[rows_N[one], first:])
-        step = kernels.attention_step(query_NE[one], cache_ME, cache_ME, seen_1S, stops_N[one] - first, HEADS)
+        step = operations.attention_step(query_NE[one], cache_ME, cache_ME, seen_1S, stops_N[one] - first, HEADS)
         np.testing.assert_array_equal(out_NF[n], step[0])

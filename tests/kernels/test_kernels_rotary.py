@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from bench.operations.rotary import rotate
-from fastattn import kernels
+from fastattn import operations
 from tests.kernels.cases import check
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("rows, heads, width, turned", [(1, 1, 2, 2), (3, 2, 8, 4), (17, 5, 64, 64), (40, 3, 33, 32)])
 def test_agrees_with_reference(rows, heads, width, turned, interleaved):
-    check(rotate(rows, heads, width, turned, interleaved), kernels)
+    check(rotate(rows, heads, width, turned, interleaved), operations)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -20,7 +20,7 @@ def test_position_zero_and_other_columns_stay(interleaved):
     x = np.random.default_rng(0).standard_normal((6, 20)).astype(np.float32)
     before = x.copy()
     tables = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
-    kernels.rotate(x, np.array([0, 1, 2, 3, 4, 0], np.int32), *tables, 5, 2, 6, interleaved)
+    operations.rotate(x, np.array([0, 1, 2, 3, 4, 0], np.int32), *tables, 5, 2, 6, interleaved)
     np.testing.assert_array_equal(x[[0, 5]], before[[0, 5]])
     turned = np.zeros(20, bool)
     turned[[5, 6, 7, 8, 11, 12, 13, 14]] = True
@@ -36,7 +36,7 @@ def test_scores_depend_on_distance_only(interleaved):
 
     def score(p, q):
         x = np.concatenate([one, other])
-        kernels.rotate(x, np.array([p, q], np.int32), *tables, 0, 1, 16, interleaved)
+        operations.rotate(x, np.array([p, q], np.int32), *tables, 0, 1, 16, interleaved)
         return float(x[0] @ x[1])
 
     assert score(3, 10) == pytest.approx(score(40, 47), abs=1e-4)

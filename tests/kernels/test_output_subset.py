@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.edits import NO_EDITS, Edits
-from fastattn.kernels.output_subset import ROWS
-from fastattn.kernels.project import log_softmax
-from fastattn.kernels.select import CHUNK
+from fastattn.kernels.constants import CHUNK, SUBSET_ROWS
+from fastattn.operations.project import log_softmax
 from fastattn.quantized import QuantizedTensor
 from fastattn.rounding import quantize
 from fastattn.simd.target import LANES
@@ -29,10 +28,10 @@ class Layer:
             self.weight = QuantizedTensor(rounded.values_FD, rounded.multipliers_F, input_scale)
         self.bias = rng.standard_normal(V, np.float32)
         self.lists = [np.sort(rng.permutation(V)[:length]).astype(np.int32) for length in LENGTHS]
-        self.of = np.repeat(np.arange(len(LENGTHS)), [1, ROWS + 2, 3, 1, 2, 4, 1])
+        self.of = np.repeat(np.arange(len(LENGTHS)), [1, SUBSET_ROWS + 2, 3, 1, 2, 4, 1])
         self.x = rng.standard_normal((len(self.of), width), np.float32)
         self.edits = self._edits(rng)
-        self.packed, self.subset = self.build(kernels, precision)
+        self.packed, self.subset = self.build(operations, precision)
         self.oracle, self.oracle_picked = self.build(reference, precision)
 
     def build(self, ops, precision):
@@ -60,16 +59,16 @@ def test_agrees_with_the_oracle(precision, width, quantized):
     x, atol = layer.x.astype(np.float64), TOLERANCE[precision]
     for edits in (NO_EDITS, layer.edits):
         expected = reference.project_all(x, layer.oracle_picked, edits)
-        found = kernels.project_all(layer.x, layer.subset, edits)
+        found = operations.project_all(layer.x, layer.subset, edits)
         np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
-        values, ids = kernels.project_top_k(layer.x, layer.subset, 5, edits)
+        values, ids = operations.project_top_k(layer.x, layer.subset, 5, edits)
         expected_values, expected_ids = reference.project_top_k(x, layer.oracle_picked, 5, edits)
         np.testing.assert_allclose(values, expected_values, rtol=0, atol=atol)
         left = np.isfinite(expected_values)
         np.testing.assert_array_equal(ids, np.where(left, expected_ids, -1))
         targets = np.random.default_rng(width).integers(0, V, len(x)).astype(np.int32)
         targets[::2] = [layer.lists[i][-1] for i in layer.of[::2]]
-        log_probs = kernels.log_probs(layer.x, layer.subset, targets, edits)
+        log_probs = operations.log_probs(layer.x, layer.subset, targets, edits)
         np.testing.assert_allclose(log_probs, expected[np.arange(len(x)), targets], rtol=0, atol=atol)
         assert np.isneginf(log_probs).any() and np.isfinite(log_probs).any()
 
@@ -78,8 +77,8 @@ def test_agrees_with_the_oracle(precision, width, quantized):
 @pytest.mark.parametrize("width", [24, 256])
 def test_in_int8_logits_are_those_of_the_whole_projection_to_the_bit(width, input_scale):
     layer = Layer("int8", width, True, input_scale)
-    logits = kernels.linear(layer.x, layer.packed)
-    for r, found in enumerate(kernels.project_all(layer.x, layer.subset)):
+    logits = operations.linear(layer.x, layer.packed)
+    for r, found in enumerate(operations.project_all(layer.x, layer.subset)):
         ids = layer.lists[layer.of[r]]
         expected = logits[r, ids]
         log_softmax(expected)
@@ -95,11 +94,11 @@ def test_a_row_does_not_depend_on_its_neighbours_or_the_threads(precision):
     def run(rows, threads):
         x, subset = layer.x[rows].copy(), [layer.subset[r] for r in np.arange(len(layer.of))[rows]]
         edits = layer.edits.of(rows)
-        with kernels.use_threads(threads):
+        with operations.use_threads(threads):
             return (
-                *kernels.project_top_k(x, subset, 5, edits),
-                kernels.project_all(x, subset, edits),
-                kernels.log_probs(x, subset, targets[rows], edits),
+                *operations.project_top_k(x, subset, 5, edits),
+                operations.project_all(x, subset, edits),
+                operations.log_probs(x, subset, targets[rows], edits),
             )
 
     whole = run(np.s_[:], 1)
@@ -112,36 +111,36 @@ def test_the_words_around_a_word_change_no_logit():
     """Differences of log-probabilities are those of logits, in any list."""
     rng = np.random.default_rng(1)
     weight, x = rng.integers(-3, 4, (V, 32)).astype(np.float32), rng.integers(-3, 4, (1, 32)).astype(np.float32)
-    rows = kernels.pack_rows(weight, kernels.pack_linear(weight))
+    rows = operations.pack_rows(weight, operations.pack_linear(weight))
     logits = (x @ weight.T)[0]
     for first in range(0, 40, 7):
         ids = np.r_[first, 41 : 60 + first].astype(np.int32)
-        (found,) = kernels.project_all(x, [kernels.select_outputs(rows, ids)])
+        (found,) = operations.project_all(x, [operations.select_outputs(rows, ids)])
         np.testing.assert_allclose(found[ids] - found[first], logits[ids] - logits[first], atol=1e-5)
 
 
 def test_fewer_words_than_asked_for_none_left_and_ties():
-    rows = kernels.pack_rows(np.eye(6, dtype=np.float32), kernels.pack_linear(np.eye(6, dtype=np.float32)))
-    x, subset = np.ones((2, 6), np.float32), kernels.select_outputs(rows, np.array([1, 4, 5], np.int32))
-    values, ids = kernels.project_top_k(x, [subset] * 2, 5)
+    rows = operations.pack_rows(np.eye(6, dtype=np.float32), operations.pack_linear(np.eye(6, dtype=np.float32)))
+    x, subset = np.ones((2, 6), np.float32), operations.select_outputs(rows, np.array([1, 4, 5], np.int32))
+    values, ids = operations.project_top_k(x, [subset] * 2, 5)
     assert ids.tolist() == [[1, 4, 5, -1, -1]] * 2
     np.testing.assert_allclose(values[:, :3], -np.log(3), rtol=1e-6)
     assert np.isneginf(values[:, 3:]).all()
-    values, ids = kernels.project_top_k(x, [subset] * 2, 2, Edits(np.array([[1, 4, 5], [4, 0, 1]], np.int32)))
+    values, ids = operations.project_top_k(x, [subset] * 2, 2, Edits(np.array([[1, 4, 5], [4, 0, 1]], np.int32)))
     assert np.isneginf(values[0]).all() and ids.tolist() == [[-1, -1], [5, -1]] and values[1, 0] == 0
 
 
 def test_nan_stays_in_its_row():
     layer = Layer("float32", 24)
     layer.x[2, 3] = np.nan
-    values, _ = kernels.project_top_k(layer.x, layer.subset, 2)
+    values, _ = operations.project_top_k(layer.x, layer.subset, 2)
     found = np.isnan(values).any(axis=1)
     assert found[2] and not np.delete(found, 2).any()
 
 
 def test_weights_that_fit_are_not_copied():
     weight = np.ones((V, 256), np.float32)
-    assert kernels.pack_rows(weight, kernels.pack_linear(weight)).rows_FD is weight
+    assert operations.pack_rows(weight, operations.pack_linear(weight)).rows_FD is weight
     quantized = quantize(weight, "")
-    rows = kernels.pack_rows(quantized, kernels.pack_linear(quantized, None, "int8"))
+    rows = operations.pack_rows(quantized, operations.pack_linear(quantized, None, "int8"))
     assert rows.rows_FD is quantized.values_FD

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from fastattn import kernels, reference
-from fastattn.kernels.packing import COLUMNS, NR
+from fastattn import operations, reference
+from fastattn.kernels.constants import NR
+from fastattn.kernels.constants import PACKED_COLUMNS as COLUMNS
 from fastattn.quantized import QuantizedTensor
 
 # (outputs, inputs) around the widths of panels, vectors and blocks; nothing at all.
@@ -31,9 +32,9 @@ def panels(weight_FD: np.ndarray) -> np.ndarray:
 def test_both_types_give_the_panels_of_their_float32(size: tuple[int, int], threads: int) -> None:
     tensor = quantized(*size)
     expected = panels(tensor.float32())
-    with kernels.use_threads(threads):
+    with operations.use_threads(threads):
         for weight in (tensor, tensor.float32(), np.asfortranarray(tensor.float32())):
-            packed = kernels.pack_linear(weight, np.arange(size[0], dtype=np.float32))
+            packed = operations.pack_linear(weight, np.arange(size[0], dtype=np.float32))
             np.testing.assert_array_equal(packed.panels_PSN, expected)
             assert (packed.outputs, packed.inputs) == size
             np.testing.assert_array_equal(packed.bias[: size[0]], np.arange(size[0]))
@@ -42,7 +43,7 @@ def test_both_types_give_the_panels_of_their_float32(size: tuple[int, int], thre
 
 def test_float32_keeps_every_bit() -> None:
     weight = np.array([[-0.0, np.inf, -np.inf, 1e-45, 3.4e38, np.nan]], np.float32)
-    packed = kernels.pack_linear(weight).panels_PSN[0, :, 0]
+    packed = operations.pack_linear(weight).panels_PSN[0, :, 0]
     np.testing.assert_array_equal(packed, weight[0])
     assert np.signbit(packed[0])
 
@@ -54,7 +55,7 @@ def test_rows_of_an_int8_table_have_the_bits_of_the_float32_table(size: tuple[in
     ids_N = rng.integers(-1, size[0], 30).astype(np.int32)
     positions_N = rng.integers(0, 9, 30).astype(np.int32)
     position_table_PD = rng.standard_normal((9, size[1])).astype(np.float32)
-    for ops in (kernels, reference):
+    for ops in (operations, reference):
         for places in ((), (positions_N, position_table_PD)):
             for stored in (table, ops.pack_linear(table, None, "int8")):
                 got_ND = ops.embed(ids_N, stored, scale, *places)

@@ -8,10 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.errors import CheckpointError
-from fastattn.kernels.matmul import GROUP, MR
-from fastattn.kernels.packing import NR
+from fastattn.kernels.constants import GROUP, MR, NR
 from fastattn.quantized import QuantizedTensor
 from fastattn.simd import target
 from fastattn.simd.arithmetic import BFLOAT16, INT8
@@ -36,9 +35,9 @@ def integers(rng, *shape):
 def test_int8_sums_are_exact(rows, outputs, inputs, threads):
     rng = np.random.default_rng(rows * outputs + inputs)
     x, weight = integers(rng, rows, inputs), integers(rng, outputs, inputs)
-    packed = kernels.pack_linear(QuantizedTensor(weight.astype(np.int8), np.ones(outputs, np.float32)), None, "int8")
-    with kernels.use_threads(threads):
-        found = kernels.linear(x.astype(np.float32), packed)
+    packed = operations.pack_linear(QuantizedTensor(weight.astype(np.int8), np.ones(outputs, np.float32)), None, "int8")
+    with operations.use_threads(threads):
+        found = operations.linear(x.astype(np.float32), packed)
     np.testing.assert_array_equal(found, (x @ weight.T).astype(np.float32))
 
 
@@ -50,9 +49,9 @@ def test_bias_activation_factor_and_residual_follow_the_oracle(precision, rows, 
         rng.standard_normal(shape, np.float32)
         for shape in ((rows, inputs), (outputs, inputs), outputs, (rows, outputs), (rows, outputs))
     )
-    packed, oracle = (ops.pack_linear(weight, bias, precision) for ops in (kernels, reference))
+    packed, oracle = (ops.pack_linear(weight, bias, precision) for ops in (operations, reference))
     for arguments in (("none",), ("gelu",), ("none", residual), ("swish", residual, factor)):
-        found = kernels.linear(x, packed, *arguments)
+        found = operations.linear(x, packed, *arguments)
         expected = reference.linear(x.astype(np.float64), oracle, *arguments)
         np.testing.assert_allclose(found, expected, rtol=3e-5, atol=3e-5)
 
@@ -62,8 +61,8 @@ def test_the_fused_projection_chooses_what_the_oracle_chooses(precision):
     rng = np.random.default_rng(3)
     weight, bias = rng.standard_normal((2000, 40), np.float32), rng.standard_normal(2000, np.float32)
     x = rng.standard_normal((9, 40), np.float32)
-    packed, oracle = (ops.pack_linear(weight, bias, precision) for ops in (kernels, reference))
-    values, ids = kernels.project_top_k(x, packed, 5)
+    packed, oracle = (ops.pack_linear(weight, bias, precision) for ops in (operations, reference))
+    values, ids = operations.project_top_k(x, packed, 5)
     expected_values, expected_ids = reference.project_top_k(x.astype(np.float64), oracle, 5)
     np.testing.assert_array_equal(ids, expected_ids)
     np.testing.assert_allclose(values, expected_values, rtol=1e-4, atol=1e-4)
@@ -73,13 +72,13 @@ def test_the_fused_projection_chooses_what_the_oracle_chooses(precision):
 def test_a_row_does_not_depend_on_its_neighbours_or_the_threads(precision):
     rng = np.random.default_rng(4)
     weight = rng.standard_normal((2 * GROUP * NR + 5, 70), np.float32)
-    packed = kernels.pack_linear(weight, rng.standard_normal(len(weight), np.float32), precision)
+    packed = operations.pack_linear(weight, rng.standard_normal(len(weight), np.float32), precision)
     x = rng.standard_normal((101, 70), np.float32)
     residual = rng.standard_normal((101, len(weight)), np.float32)
-    whole = kernels.linear(x, packed, "none", residual)
+    whole = operations.linear(x, packed, "none", residual)
     for first, last in ((0, 1), (1, 3), (3, 7), (7, 15), (15, 101)):
-        with kernels.use_threads(1 + first % 2):
-            part = kernels.linear(x[first:last].copy(), packed, "none", residual[first:last].copy())
+        with operations.use_threads(1 + first % 2):
+            part = operations.linear(x[first:last].copy(), packed, "none", residual[first:last].copy())
         np.testing.assert_array_equal(part, whole[first:last])
 
 
@@ -92,10 +91,10 @@ def test_a_given_input_scale_rounds_to_even_and_cuts_as_numpy_does(scale, rows, 
     steps[rng.random(steps.shape) < 0.1] *= 1000
     x = (steps / np.float64(scale)).astype(np.float32)
     weight = rng.integers(-127, 128, (outputs, inputs)).astype(np.int8)
-    packed = kernels.pack_linear(QuantizedTensor(weight, np.ones(outputs, np.float32), scale), None, "int8")
+    packed = operations.pack_linear(QuantizedTensor(weight, np.ones(outputs, np.float32), scale), None, "int8")
     staged = np.clip(np.rint(x * np.float32(scale)), -127, 127).astype(np.int64)
     expected = (staged @ weight.T.astype(np.int64)).astype(np.float32) * (np.float32(1) / np.float32(scale))
-    np.testing.assert_array_equal(kernels.linear(x, packed), expected)
+    np.testing.assert_array_equal(operations.linear(x, packed), expected)
     oracle = reference.pack_linear(QuantizedTensor(weight, np.ones(outputs, np.float32), scale), None, "int8")
     np.testing.assert_allclose(reference.linear(x.astype(np.float64), oracle), expected, rtol=1e-6)
 
@@ -107,14 +106,16 @@ def test_a_given_input_scale_holds_in_the_projection_and_for_no_other_precision(
     staged = np.clip(np.rint(x * np.float32(20)), -127, 127) / 20
     expected = reference.project_all(staged, reference.pack_linear(given))
     for found in (
-        kernels.project_all(x, kernels.pack_linear(given, None, "int8")),
+        operations.project_all(x, operations.pack_linear(given, None, "int8")),
         reference.project_all(x, reference.pack_linear(given, None, "int8")),
     ):
         np.testing.assert_allclose(found, expected, atol=1e-5)
-    best, ids = kernels.project_top_k(x, kernels.pack_linear(given, None, "int8"), 3)
+    best, ids = operations.project_top_k(x, operations.pack_linear(given, None, "int8"), 3)
     np.testing.assert_allclose(best, np.take_along_axis(expected, ids.astype(np.int64), axis=1), atol=1e-5)
     for precision in ("float32", "bfloat16"):
-        one, other = (kernels.linear(x, kernels.pack_linear(weight, None, precision)) for weight in (plain, given))
+        one, other = (
+            operations.linear(x, operations.pack_linear(weight, None, precision)) for weight in (plain, given)
+        )
         np.testing.assert_array_equal(one, other)
 
 
@@ -125,7 +126,7 @@ def test_what_is_not_a_number_stays_none_in_int8(scale, fault, place):
     x = np.ones((3, 40), np.float32)
     x[1, place] = fault
     weight = QuantizedTensor(np.ones((5, 40), np.int8), np.ones(5, np.float32), scale)
-    found = kernels.linear(x, kernels.pack_linear(weight, None, "int8"))
+    found = operations.linear(x, operations.pack_linear(weight, None, "int8"))
     assert np.isnan(found[1]).all() and np.isfinite(found[[0, 2]]).all()
 
 
@@ -140,7 +141,7 @@ def test_rows_of_zeros_of_tiny_and_of_huge_numbers():
     x = np.zeros((4, 40), np.float32)
     x[1], x[2] = 1e-38, 1e36
     for precision, tolerance in (("int8", 1e-5), ("bfloat16", 1e-2)):
-        found = kernels.linear(x, kernels.pack_linear(weight, None, precision))
+        found = operations.linear(x, operations.pack_linear(weight, None, precision))
         assert (found[[0, 3]] == 0).all()
         np.testing.assert_allclose(found[2], 4e37, rtol=tolerance)
 
@@ -149,7 +150,7 @@ def test_quantized_weights_keep_their_integers():
     rng = np.random.default_rng(5)
     values, multipliers = rng.integers(-100, 90, (5, 8)).astype(np.int8), rng.random(5, np.float32)
     one = np.eye(8, dtype=np.float32)
-    found = kernels.linear(one, kernels.pack_linear(QuantizedTensor(values, multipliers), None, "int8"))
+    found = operations.linear(one, operations.pack_linear(QuantizedTensor(values, multipliers), None, "int8"))
     np.testing.assert_allclose(found, values.T * multipliers, rtol=1e-6)
 
 
@@ -159,22 +160,22 @@ LIMITS = {
 }
 CHILD = """
 import json, sys, numpy as np
-from fastattn import kernels
+from fastattn import operations
 from fastattn.simd.target import TARGET
 from fastattn.quantized import QuantizedTensor
 rng = np.random.default_rng(0)
 x, weight = rng.integers(-127, 128, (7, 301)), rng.integers(-127, 128, (150, 301))
 x[:, 0] = 127
-packed = kernels.pack_linear(QuantizedTensor(weight.astype(np.int8), np.ones(150, np.float32)), None, "int8")
-exact = kernels.linear(x.astype(np.float32), packed)
+packed = operations.pack_linear(QuantizedTensor(weight.astype(np.int8), np.ones(150, np.float32)), None, "int8")
+exact = operations.linear(x.astype(np.float32), packed)
 floats = rng.standard_normal((7, 301), np.float32)
 matrix = rng.standard_normal((150, 301), np.float32)
-packed = [kernels.pack_linear(matrix, None, p) for p in ("int8", "bfloat16")]
-narrow = [kernels.linear(floats, p).tolist() for p in packed]
+packed = [operations.pack_linear(matrix, None, p) for p in ("int8", "bfloat16")]
+narrow = [operations.linear(floats, p).tolist() for p in packed]
 ids = np.arange(0, 150, 4, dtype=np.int32)
 for p in packed:
-    subset = [kernels.select_outputs(kernels.pack_rows(matrix, p), ids)] * 7
-    narrow.append(kernels.project_all(floats, subset)[:, ids].tolist())
+    subset = [operations.select_outputs(operations.pack_rows(matrix, p), ids)] * 7
+    narrow.append(operations.project_all(floats, subset)[:, ids].tolist())
 print(json.dumps([TARGET.name, bool((exact == x @ weight.T).all()), *narrow]))
 """
 

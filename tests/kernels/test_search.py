@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fastattn.kernels import use_threads
-from fastattn.kernels.search import LEAST_ROWS, search
+from fastattn.kernels.constants import LEAST_ROWS
+from fastattn.operations import use_threads
+from fastattn.operations.search import search
 from fastattn.reference.search import search as oracle
-from fastattn.simd.scores import QUERIES, ROWS, ROWS_OF_ONE
-from fastattn.simd.vector import SIZE
+from fastattn.simd.constants import QUERIES, ROWS, ROWS_OF_ONE, SIZE
 
 BLOCK = 3001  # rows: more than one block of any width
 SIZES = [(1, 1, 1), (2, ROWS + 1, SIZE // 4), (QUERIES, ROWS_OF_ONE, 3), (QUERIES + 1, LEAST_ROWS + 1, SIZE + 1)]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastattn import kernels
+from fastattn import operations
 
 WIDTHS = (1, 15, 16, 17, 100)
 
@@ -14,7 +14,7 @@ def test_a_row_of_hidden_scores_is_zero(width):
     x_NS[1, -1] = -3e38
     expected = np.zeros_like(x_NS)
     expected[1, -1] = 1
-    np.testing.assert_array_equal(kernels.softmax(x_NS), expected)
+    np.testing.assert_array_equal(operations.softmax(x_NS), expected)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -22,22 +22,22 @@ def test_a_row_of_hidden_scores_is_zero(width):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_row_that_is_no_number_stays_alone(width, place, bad):
     x_NS = np.random.default_rng(width).standard_normal((3, width)).astype(np.float32)
-    expected = kernels.softmax(x_NS)
+    expected = operations.softmax(x_NS)
     x_NS[1, place] = bad
     expected[1] = np.nan
-    np.testing.assert_array_equal(kernels.softmax(x_NS), expected)
+    np.testing.assert_array_equal(operations.softmax(x_NS), expected)
 
 
 def test_scores_of_any_size():
     largest = np.finfo(np.float32).max
     x_NS = np.array([[largest, -largest, 0], [largest, largest, -np.inf], [1e-45, 0, -1e-45]], np.float32)
     expected = [[1, 0, 0], [0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3]]
-    np.testing.assert_allclose(kernels.softmax(x_NS), expected, rtol=1e-7)
+    np.testing.assert_allclose(operations.softmax(x_NS), expected, rtol=1e-7)
 
 
 def test_the_input_stays_and_so_do_the_bits_of_a_row_among_others():
     x_NS = np.random.default_rng(0).standard_normal((4, 21)).astype(np.float32)
     before, wide_NS = x_NS.copy(), np.pad(x_NS, ((2, 2), (0, 0)))
-    alone = kernels.softmax(x_NS)
+    alone = operations.softmax(x_NS)
     np.testing.assert_array_equal(x_NS, before)
-    np.testing.assert_array_equal(kernels.softmax(wide_NS)[2:-2], alone)
+    np.testing.assert_array_equal(operations.softmax(wide_NS)[2:-2], alone)

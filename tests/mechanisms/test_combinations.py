@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.kernels.attention.tiles import COLUMNS, ROWS
+from fastattn.kernels.attention.constants import COLUMNS, ROWS
 from fastattn.mechanisms import (
     Causal,
     Hard,

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fastattn.kernels.attention.choose import LIMIT
-from fastattn.kernels.attention.tiles import KEYS
+from fastattn.kernels.attention.constants import KEYS, LIMIT
 from fastattn.mechanisms import (
     Additive,
     Causal,

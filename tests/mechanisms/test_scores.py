@@ -6,9 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastattn
-from fastattn.kernels.attention.choose import LIMIT
-from fastattn.kernels.attention.tiles import COLUMNS, KEYS, ROWS
-from fastattn.kernels.directions import directions
+from fastattn.kernels.attention.constants import COLUMNS, KEYS, LIMIT, ROWS
 from fastattn.mechanisms import (
     Additive,
     Content,
@@ -22,6 +20,7 @@ from fastattn.mechanisms import (
     attend,
     t5_bias,
 )
+from fastattn.operations.directions import directions
 from fastattn.reference.mechanisms import scores
 from tests.mechanisms.oracle import check_attention, inputs, normal
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fastattn.errors import InputError
-from fastattn.kernels.attention.choose import LIMIT
-from fastattn.kernels.attention.tiles import KEYS
+from fastattn.kernels.attention.constants import KEYS, LIMIT
 from fastattn.mechanisms import (
     Additive,
     Causal,

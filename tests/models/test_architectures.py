@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.checkpoint import Checkpoint
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
@@ -82,7 +82,7 @@ def _formula(tensors, tokens_T):
     return logits_TV - np.log(np.exp(logits_TV).sum(axis=1, keepdims=True))
 
 
-@pytest.mark.parametrize(("ops", "tolerance"), [(reference, 1e-12), (kernels, 1e-5)])
+@pytest.mark.parametrize(("ops", "tolerance"), [(reference, 1e-12), (operations, 1e-5)])
 def test_its_log_probabilities_are_the_formulas(ops, tolerance):
     checkpoint, targets = _checkpoint(np.float64), random_sources(5, seed=3, shortest=2, longest=30)
     model = build_model(checkpoint if ops is reference else _checkpoint(), ops)
@@ -95,7 +95,10 @@ def test_its_log_probabilities_are_the_formulas(ops, tolerance):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("cut", [1, 4])
 def test_its_steps_chunks_and_passes_agree(precision, cut):
-    model, targets = build_model(_checkpoint(), kernels, precision), random_sources(4, seed=3, shortest=5, longest=20)
+    model, targets = (
+        build_model(_checkpoint(), operations, precision),
+        random_sources(4, seed=3, shortest=5, longest=20),
+    )
     nothing, starts_B1 = [NOTHING] * 4, _starts(targets)
     expected, _ = _stepped(model, nothing, targets)
     cache, slots_B, _ = _cached(model, nothing)
@@ -116,7 +119,7 @@ def test_its_steps_chunks_and_passes_agree(precision, cut):
         np.testing.assert_allclose(whole_ND[starts_B1[b] : starts_B1[b + 1]], rows_TD, atol=near)
 
 
-@pytest.mark.parametrize("ops", [steady_ops, kernels])
+@pytest.mark.parametrize("ops", [steady_ops, operations])
 def test_greedy_search_takes_the_formulas_best(ops):
     checkpoint = _checkpoint()
     prompts = [[START, *prompt.tolist()] for prompt in random_sources(9, seed=7, longest=6)]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastattn import kernels
+from fastattn import operations
 from fastattn.errors import CheckpointError
 from fastattn.layers.distances import LEAST, distance_numbers, log_buckets
 from fastattn.models.kinds import build_model
@@ -39,13 +39,13 @@ def test_more_packed_distances_change_no_bit(buckets: int) -> None:
     spec = stack_spec(
         **keywords, vocabulary=50, positions="disentangled", relative_buckets=buckets, relative_max_distance=300
     )
-    model = build_model(make_checkpoint(EncoderCase("", "", spec)), kernels)
+    model = build_model(make_checkpoint(EncoderCase("", "", spec)), operations)
     ids_B = [np.arange(n, dtype=np.int32) % 50 for n in (9, LEAST + 1, 2 * LEAST + 40, 700)]
     alone = [model.encode([ids])[0] for ids in ids_B]
     assert all(len(rows_TD) == len(ids) for rows_TD, ids in zip(alone, ids_B))
     together_ND, _ = model.encode(ids_B)
     np.testing.assert_array_equal(np.concatenate(alone), together_ND)
-    fresh_ND, _ = build_model(make_checkpoint(EncoderCase("", "", spec)), kernels).encode(ids_B[::-1])
+    fresh_ND, _ = build_model(make_checkpoint(EncoderCase("", "", spec)), operations).encode(ids_B[::-1])
     np.testing.assert_array_equal(np.concatenate(alone[::-1]), fresh_ND)
 
 

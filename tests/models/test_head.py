@@ -6,7 +6,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Parameters
 from fastattn.models.head import Head
@@ -55,7 +55,7 @@ def by_formula(spec: HeadSpec, tensors: dict[str, np.ndarray], rows_ND: np.ndarr
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])  # of the encoder: the head's is float32
-@pytest.mark.parametrize("ops", [kernels, reference], ids=["kernels", "reference"])
+@pytest.mark.parametrize("ops", [operations, reference], ids=["kernels", "reference"])
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_a_head_is_its_formula(variety: str, ops: ModuleType, precision: str) -> None:
     spec = VARIETIES[variety]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import InputError
 from fastattn.models.encoder import EncoderModel
@@ -19,7 +19,7 @@ from tests import GOLDENS
 from tests.models.encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
 from tests.models.specs import stack_spec
 
-OPS = {"kernels": kernels, "reference": reference}
+OPS = {"kernels": operations, "reference": reference}
 
 
 @pytest.fixture(params=OPS, scope="module")
@@ -96,7 +96,7 @@ def test_kernels_agree_with_the_reference_in_float64(spec: StackSpec) -> None:
     checkpoint, ids_B = _checkpoint(spec), _sentences([5, 0, 17, 1])
     oracle = replace(checkpoint, tensors={name: x.astype(np.float64) for name, x in checkpoint.tensors.items()})
     expected_ND, expected_starts_B1 = build_model(oracle, reference).encode(ids_B)
-    rows_ND, starts_B1 = build_model(checkpoint, kernels).encode(ids_B)
+    rows_ND, starts_B1 = build_model(checkpoint, operations).encode(ids_B)
     np.testing.assert_array_equal(starts_B1, expected_starts_B1)
     assert expected_ND.dtype == np.float64 and rows_ND.dtype == np.float32
     assert np.abs(rows_ND - expected_ND).max() <= 1e-5 * np.abs(expected_ND).max()
@@ -109,7 +109,7 @@ def test_kernels_agree_with_the_reference_in_fewer_bits(spec: StackSpec, precisi
     checkpoint, ids_B = _checkpoint(spec), _sentences([5, 0, 17, 1, 9, 30])
     exact_ND, _ = build_model(checkpoint, reference).encode(ids_B)
     oracle_ND, _ = build_model(checkpoint, reference, precision).encode(ids_B)
-    rows_ND, _ = build_model(checkpoint, kernels, precision).encode(ids_B)
+    rows_ND, _ = build_model(checkpoint, operations, precision).encode(ids_B)
     differences_ND, rounding_ND = np.abs(rows_ND - oracle_ND), np.abs(oracle_ND - exact_ND)
     scale = np.abs(exact_ND).mean()
     assert np.median(differences_ND) < 1e-5 * scale and differences_ND.mean() < rounding_ND.mean() / 8
@@ -118,7 +118,7 @@ def test_kernels_agree_with_the_reference_in_fewer_bits(spec: StackSpec, precisi
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16", "int8"])
 def models(request: pytest.FixtureRequest) -> list[EncoderModel]:
-    return [build_model(_checkpoint(spec), kernels, request.param) for spec in VARIETIES.values()]
+    return [build_model(_checkpoint(spec), operations, request.param) for spec in VARIETIES.values()]
 
 
 @settings(max_examples=20, deadline=None)
@@ -131,14 +131,14 @@ def test_a_sentence_has_the_same_bits_whatever_its_neighbours(
     ids_B = _sentences(lengths)
     rows_ND, starts_B1 = model.encode([ids_B[b] for b in order])
     for place, b in enumerate(order):
-        with kernels.use_threads(1):
+        with operations.use_threads(1):
             alone_TD, _ = model.encode([ids_B[b]])
         np.testing.assert_array_equal(rows_ND[starts_B1[place] : starts_B1[place + 1]], alone_TD)
 
 
 @pytest.mark.parametrize("spec", VARIETIES.values(), ids=VARIETIES)
 def test_states_layer_by_layer_have_the_bits_of_a_whole_pass(spec: StackSpec) -> None:
-    model, (ids,) = build_model(_checkpoint(spec), kernels), _sentences([23])
+    model, (ids,) = build_model(_checkpoint(spec), operations), _sentences([23])
     states = list(model.encoder.states(ids))
     assert len(states) == 1 + spec.layers + 1
     rows_ND, _ = model.encode([ids])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.parameters import Parameters
@@ -73,7 +73,7 @@ def test_a_cached_step_equals_the_full_pass(variety, prefill):
 
 
 CHUNKED = {
-    f"{variety}-{precision}": random_model(2, kernels, precision, **VARIETIES[variety])
+    f"{variety}-{precision}": random_model(2, operations, precision, **VARIETIES[variety])
     for variety in ("post-norm", "rotary", "alibi", "relative", "fewer key heads", "recurrent", "average pre-norm")
     for precision in ("float32", "bfloat16")
 }
@@ -175,10 +175,10 @@ def test_kernels_agree_with_the_reference_in_each_precision(variety):
         return np.concatenate(score(random_model(3, ops, precision, **VARIETIES[variety]), sources, targets))
 
     exact = log_probs(reference, "float32")
-    np.testing.assert_allclose(log_probs(kernels, "float32"), exact, atol=2e-5)
+    np.testing.assert_allclose(log_probs(operations, "float32"), exact, atol=2e-5)
     for precision in ("bfloat16", "int8"):
         oracle = log_probs(reference, precision)
-        differences, rounding = np.abs(log_probs(kernels, precision) - oracle), np.abs(oracle - exact)
+        differences, rounding = np.abs(log_probs(operations, precision) - oracle), np.abs(oracle - exact)
         assert np.median(differences) < 1e-5 and differences.mean() < rounding.mean() / 8, precision
         assert 1e-3 < rounding.mean() < 0.1, precision
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import kernels, reference
+from fastattn import operations, reference
 from fastattn.errors import CheckpointError
 from tests.decoding.searching import score
 from tests.decoding.test_decoding import _decode, check_company
@@ -90,7 +90,7 @@ def test_a_layer_is_the_formula_by_hand(variety):
 @pytest.mark.parametrize("variety", RECURRENT)
 @pytest.mark.parametrize("prefill", [0, 3])
 def test_a_cached_step_has_the_bits_of_the_full_pass(variety, precision, prefill):
-    model = random_model(seed=1, ops=kernels, precision=precision, **VARIETIES[variety])
+    model = random_model(seed=1, ops=operations, precision=precision, **VARIETIES[variety])
     sources, targets = random_sources(5, seed=2), random_sources(5, seed=3, shortest=3, longest=37)
     # attention_step and attention differ in their last bits, so the cross-attention is left with one key to see
     sources = [source[:1] for source in sources]
@@ -100,7 +100,7 @@ def test_a_cached_step_has_the_bits_of_the_full_pass(variety, precision, prefill
 
 
 def test_an_empty_sequence_takes_nothing_from_its_neighbours():
-    model = random_model(seed=1, ops=kernels, **VARIETIES["recurrent"])
+    model = random_model(seed=1, ops=operations, **VARIETIES["recurrent"])
     sources = random_sources(4, seed=2)
     targets = [np.array(ids, np.int32) for ids in ([3, 4], [], [5, 6, 7], [])]
     hidden_ND, _, _ = _full(model, sources, targets)
@@ -109,7 +109,7 @@ def test_an_empty_sequence_takes_nothing_from_its_neighbours():
 
 
 MODELS = {
-    f"{variety}-{precision}": random_model(7, kernels, precision, sharpness=4.0, **VARIETIES[variety])
+    f"{variety}-{precision}": random_model(7, operations, precision, sharpness=4.0, **VARIETIES[variety])
     for variety in ("recurrent", "average")
     for precision in PRECISIONS
 }
@@ -166,6 +166,6 @@ def test_the_reference_decodes_recurrent_models_too():
     sources = random_sources(5, seed=3)
     for variety in RECURRENT:
         one, other = (
-            _decode(random_model(4, ops, **VARIETIES[variety]), sources, beam_size=2) for ops in (reference, kernels)
+            _decode(random_model(4, ops, **VARIETIES[variety]), sources, beam_size=2) for ops in (reference, operations)
         )
         assert [h[0].tokens.tolist() for h in one] == [h[0].tokens.tolist() for h in other]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastattn import Translator, kernels
+from fastattn import Translator, operations
 from fastattn.models.encoder import CHUNK
 from fastattn.text_spec import POOLINGS
 from tests.models.tiny_models import VARIETIES, random_checkpoint
@@ -37,7 +37,7 @@ class Elsewhere:
     ON_THE_HOST += ("log_probs", "project_all", "project_top_k")
 
     def __getattr__(self, name):
-        function = getattr(kernels, name)
+        function = getattr(operations, name)
 
         def call(*arguments, **options):
             result = function(*map(_inside, arguments), **{key: _inside(value) for key, value in options.items()})
@@ -64,7 +64,7 @@ SEARCHES = (
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_translation_computes_on_rows_by_operations_alone(variety):
     checkpoint = random_checkpoint(**VARIETIES[variety])
-    expected, elsewhere = (Translator.from_checkpoint(checkpoint, ops=ops) for ops in (kernels, Elsewhere()))
+    expected, elsewhere = (Translator.from_checkpoint(checkpoint, ops=ops) for ops in (operations, Elsewhere()))
     lines = ["▁w1 ▁w2 ▁w9 ▁w4", "▁w7", "▁w8 ▁w2"]
     for options in SEARCHES:
         prefix = {"target_prefix": [options["target_prefix"]] * 3} if "target_prefix" in options else {}
@@ -79,7 +79,7 @@ def test_translation_computes_on_rows_by_operations_alone(variety):
 def test_encoding_computes_on_rows_by_operations_alone(skip):
     dense = ((np.full((5, len(POOLINGS) * WIDTH), 0.1, np.float32), None, "tanh"),)
     text = {"pooling": POOLINGS, "dense": dense, "include_prompt": not skip}
-    one, other = (build(ops, 1, "int8", **text) for ops in (kernels, Elsewhere()))
+    one, other = (build(ops, 1, "int8", **text) for ops in (operations, Elsewhere()))
     texts = ["the cat sat", "", "a dog ran on and on"] * 40  # more than go through the layers together
     assert sum(len(text.split()) + 2 for text in texts) > CHUNK
     np.testing.assert_array_equal(*(encoder.encode(texts, prompt_name="query") for encoder in (one, other)))

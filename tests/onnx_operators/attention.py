@@ -6,7 +6,7 @@ softmax_precision has no counterpart: everything is computed in float32, which i
 import numpy as np
 
 import fastattn
-from fastattn import kernels
+from fastattn import operations
 from tests.onnx_operators.cases import Node
 
 RAW, CAPPED, BIASED, PROBABILITIES = range(4)  # qk_matmul_output_mode
@@ -71,12 +71,12 @@ def scores_of(query_BHTK: np.ndarray, key_BGSK: np.ndarray, mode: int, options: 
     scores_BHTS = np.empty((B, H, T, S), np.float32)
     for b in range(B):
         for g in range(G):
-            packed = kernels.pack_linear(np.ascontiguousarray(key_BGSK[b, g]))
-            scaled = kernels.scale_rows(rows[b, g], scale / (softcap or 1))
-            product = kernels.linear(scaled, packed, "tanh" if softcap else "none")
-            capped = kernels.scale_rows(product, softcap or 1)
+            packed = operations.pack_linear(np.ascontiguousarray(key_BGSK[b, g]))
+            scaled = operations.scale_rows(rows[b, g], scale / (softcap or 1))
+            product = operations.linear(scaled, packed, "tanh" if softcap else "none")
+            capped = operations.scale_rows(product, softcap or 1)
             scores_BHTS.reshape(B, G, -1, S)[b, g] = capped
-    return scores_BHTS if mode != BIASED else kernels.add_rows(scores_BHTS, bias_of((B, H, T, S), options))
+    return scores_BHTS if mode != BIASED else operations.add_rows(scores_BHTS, bias_of((B, H, T, S), options))
 
 
 def bias_of(shape: tuple[int, int, int, int], options: dict) -> np.ndarray:

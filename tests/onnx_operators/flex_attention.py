@@ -3,7 +3,7 @@
 import numpy as np
 
 import fastattn
-from fastattn import kernels
+from fastattn import operations
 from tests.onnx_operators.cases import Node
 from tests.onnx_operators.modifiers import translate
 
@@ -33,7 +33,7 @@ def sum_values(weights_BHTS: np.ndarray, value_BGSV: np.ndarray) -> np.ndarray:
     out_BHTV = np.empty((B, H, T, V), np.float32)
     for b in range(B):
         for g in range(G):
-            packed = kernels.pack_linear(np.ascontiguousarray(value_BGSV[b, g].T))
+            packed = operations.pack_linear(np.ascontiguousarray(value_BGSV[b, g].T))
             rows = weights_BHTS.reshape(B, G, -1, S)[b, g]
-            out_BHTV.reshape(B, G, -1, V)[b, g] = kernels.linear(rows, packed)
+            out_BHTV.reshape(B, G, -1, V)[b, g] = operations.linear(rows, packed)
     return out_BHTV

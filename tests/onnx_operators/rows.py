@@ -1,10 +1,10 @@
-"""ONNX's operators on rows by the operations of fastattn.kernels, which take float32 [N, D]."""
+"""ONNX's operators on rows by the operations of fastattn.operations, which take float32 [N, D]."""
 
 import math
 
 import numpy as np
 
-from fastattn import kernels
+from fastattn import operations
 from tests.onnx_operators.cases import Node
 
 
@@ -19,7 +19,7 @@ def layer_normalization(node: Node) -> tuple[np.ndarray, ...]:
     axis, epsilon = node.attributes.get("axis", -1) % x.ndim, node.attributes.get("epsilon", 1e-5)
     x_ND, normalized = flatten(x, axis), x.shape[axis:]
     weight_D, bias_D = (None if w is None else np.broadcast_to(w, normalized).ravel() for w in (scale, bias))
-    y_ND = kernels.layer_norm(x_ND, weight_D, bias_D, epsilon)
+    y_ND = operations.layer_norm(x_ND, weight_D, bias_D, epsilon)
     kept = (*x.shape[:axis], *[1] * len(normalized))
     inverse = 1 / np.sqrt(x_ND.var(axis=1) + np.float32(epsilon))
     return y_ND.reshape(x.shape), x_ND.mean(axis=1).reshape(kept), inverse.reshape(kept)
@@ -29,23 +29,23 @@ def rms_normalization(node: Node) -> tuple[np.ndarray, ...]:
     x, scale = node.inputs
     axis = node.attributes.get("axis", -1) % x.ndim
     weight_D = np.broadcast_to(scale, x.shape[axis:]).ravel()
-    y_ND = kernels.rms_norm(flatten(x, axis), weight_D, node.attributes.get("epsilon", 1e-5))
+    y_ND = operations.rms_norm(flatten(x, axis), weight_D, node.attributes.get("epsilon", 1e-5))
     return (y_ND.reshape(x.shape),)
 
 
 def softmax(node: Node) -> tuple[np.ndarray, ...]:
     """Any axis: it is moved to the end and back."""
     x = np.moveaxis(node.inputs[0], node.attributes.get("axis", -1), -1)
-    y = kernels.softmax(flatten(x, x.ndim - 1)).reshape(x.shape)
+    y = operations.softmax(flatten(x, x.ndim - 1)).reshape(x.shape)
     return (np.moveaxis(y, -1, node.attributes.get("axis", -1)),)
 
 
 def gelu(node: Node) -> tuple[np.ndarray, ...]:
     """Activations are the end of a product: here of one with 1."""
     activation = {b"none": "gelu", b"tanh": "gelu_tanh"}[node.attributes.get("approximate", b"none")]
-    one = kernels.pack_linear(np.ones((1, 1), np.float32))
+    one = operations.pack_linear(np.ones((1, 1), np.float32))
     return (
-        kernels.linear(flatten(node.inputs[0], node.inputs[0].ndim), one, activation).reshape(node.inputs[0].shape),
+        operations.linear(flatten(node.inputs[0], node.inputs[0].ndim), one, activation).reshape(node.inputs[0].shape),
     )
 
 
@@ -58,6 +58,6 @@ def rotary_embedding(node: Node) -> tuple[np.ndarray, ...]:
     positions_N = np.arange(len(x_NE)) if position_ids is None else position_ids.ravel()
     tables = (table.reshape(-1, table.shape[-1]) for table in (cos, sin))
     interleaved = bool(node.attributes.get("interleaved", 0))
-    kernels.rotate(x_NE, positions_N.astype(np.int32), *tables, 0, heads, x_NE.shape[1] // heads, interleaved)
+    operations.rotate(x_NE, positions_N.astype(np.int32), *tables, 0, heads, x_NE.shape[1] // heads, interleaved)
     y = x_NE.reshape(rows.shape)
     return (y.transpose(0, 2, 1, 3) if x.ndim == 4 else y,)

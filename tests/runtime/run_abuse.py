@@ -44,7 +44,7 @@ def load():
     while not stopping:
         translate(translator)
         make_translator()
-        runtime.jit._cache_folder.cache_clear()
+        runtime.handle.cache_folder.cache_clear()
 
 threads = [threading.Thread(target=load, daemon=True) for _ in range(3)]
 for thread in threads:
@@ -99,10 +99,10 @@ catalog.CATALOG[entry.name] = entry
 # Compiles the smallest kernel that there is, and has it in the cache.
 COMPILE = """
 import numpy as np
-from fastattn import kernels
+from fastattn import operations
 
 print("ready", flush=True)
-seen_N2 = kernels.seen_keys(np.array([0, 2]), np.array([9]), causal=True)
+seen_N2 = operations.seen_keys(np.array([0, 2]), np.array([9]), causal=True)
 assert seen_N2.tolist() == [[0, 1], [0, 2]]
 """
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from fastattn import kernels
+from fastattn import operations
 from fastattn.runtime import clock
 from fastattn.runtime.clock import kernel_seconds
 
 
 def norm() -> np.ndarray:
     ones = np.ones((3, 8), np.float32)
-    return kernels.layer_norm(ones, ones[0], ones[0], 1e-5)
+    return operations.layer_norm(ones, ones[0], ones[0], 1e-5)
 
 
 def test_seconds_of_calls_inside_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

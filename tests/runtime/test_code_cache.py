@@ -12,11 +12,11 @@ import pytest
 CHILD = """
 import sys
 import numpy as np
-from fastattn import kernels
-from fastattn.runtime.jit import on_compile
+from fastattn import operations
+from fastattn.runtime.compiling import on_compile
 on_compile(lambda name: print("compiled", name))
 x = np.arange(160, dtype=np.float32).reshape(10, 16)
-print("result", kernels.rms_norm(x, np.ones(16, np.float32), 1e-5).tobytes().hex()[:64])
+print("result", operations.rms_norm(x, np.ones(16, np.float32), 1e-5).tobytes().hex()[:64])
 """
 
 
@@ -118,9 +118,9 @@ def test_nobody_else_may_write_what_is_made_whatever_the_umask(tmp_path: Path) -
 AGED = """
 import os, sys, time
 from pathlib import Path
-from fastattn.runtime.jit import _cache_folder
+from fastattn.runtime.handle import cache_folder
 kernels, days = Path(os.environ["FASTATTN_CACHE"], "kernels"), 86400
-for name, age in (("a" * 24, 31), ("b" * 24, 29), ("c" * 24, 31), ("mine-and-foreign", 31), (_cache_folder().name, 31)):
+for name, age in (("a" * 24, 31), ("b" * 24, 29), ("c" * 24, 31), ("mine-and-foreign", 31), (cache_folder().name, 31)):
     (kernels / name).mkdir(parents=True)
     (kernels / name / "norm.some").write_text("code")
     times = (time.time() - age * days,) * 2

@@ -12,7 +12,7 @@ atexit.register(lambda: print("waits", len(waits)))  # the first is called last
 import numpy as np
 from tests.models.encoder_cases import CASES, make_checkpoint, make_ids
 from tests.models.tiny_models import random_checkpoint
-from fastattn import Translator, kernels
+from fastattn import Translator, operations
 from fastattn.models.kinds import build_model
 
 def translate():
@@ -22,16 +22,16 @@ def translate():
             translator.translate_tokens([["\\u2581w1", f"\\u2581w{n % 9}"] for n in range(30)], beam_size=2)
 
 def encode():
-    model, ids = build_model(make_checkpoint(CASES[0]), kernels), make_ids(CASES[0])
-    with kernels.use_threads(2):
+    model, ids = build_model(make_checkpoint(CASES[0]), operations), make_ids(CASES[0])
+    with operations.use_threads(2):
         while True:
             model.encode(ids)
 
 def multiply():
-    x, packed = np.ones((3000, 64), np.float32), kernels.pack_linear(np.ones((20000, 64), np.float32))
-    with kernels.use_threads(2):
+    x, packed = np.ones((3000, 64), np.float32), operations.pack_linear(np.ones((20000, 64), np.float32))
+    with operations.use_threads(2):
         while True:
-            kernels.linear(x, packed)
+            operations.linear(x, packed)
 
 for work in (translate, translate, encode, multiply):
     threading.Thread(target=work, daemon=True).start()
@@ -51,11 +51,11 @@ time.sleep, threading.Thread.join = count(sleep), count(join)
 # LLVM is at a kernel of many lines when the main thread returns.
 COMPILING = """
 import atexit, sys, threading
-atexit.register(lambda: print("compiled", sum(len(large.run.overloads) for large in kernels)))
+atexit.register(lambda: print("compiled", sum(len(large.forms) for large in kernels)))
 import numpy as np
 from numba import prange
-from fastattn.runtime import internals
-from fastattn.runtime.jit import Kernel
+from fastattn.runtime import form_code
+from fastattn.runtime.jit import kernel
 
 lines = "\\n".join(f"        x[i] = np.sin(x[i]) * x[i + {n}] + np.exp(x[{n}])" for n in range(150))
 text = "".join(f"def large{k}(x):\\n    for i in prange(0, 1):\\n{lines}\\n\\n" for k in range(4))
@@ -63,14 +63,14 @@ with open(sys.argv[1], "w") as file:
     file.write(text)
 space = {"np": np, "prange": prange, "__name__": "fastattn.made_up"}  # ours, of which the end of the process knows
 exec(compile(text, sys.argv[1], "exec"), space)
-kernels, begun = [Kernel(space[f"large{k}"]) for k in range(4)], threading.Event()
-optimize = internals._KernelLibrary._optimize_final_module
+kernels, begun = [kernel(space[f"large{k}"]) for k in range(4)], threading.Event()
+translate = form_code.object_file
 
-def tell(library):
+def tell(*arguments):
     begun.set()
-    optimize(library)
+    return translate(*arguments)
 
-internals._KernelLibrary._optimize_final_module = tell
+form_code.object_file = tell
 
 def compile_all():
     for large in kernels:

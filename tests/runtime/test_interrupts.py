@@ -21,19 +21,19 @@ EVERY_LINE = """
 import sys, threading, time
 import numpy as np
 from tests.models.tiny_models import random_checkpoint
-from fastattn import Translator, kernels
-from fastattn.runtime import jit
+from fastattn import Translator, operations
+from fastattn.runtime import handle
 from fastattn.runtime.pool import TAKEN
 
 FILES = tuple(sys.argv[1].split(","))
 translator = Translator.from_checkpoint(random_checkpoint(seed=5), threads=1 if "alone" in sys.argv else 2)
 sources = [["\\u2581w1", "\\u2581w2", f"\\u2581w{n % 9}"] for n in range(24)]
 rng = np.random.default_rng(0)
-x, packed = rng.standard_normal((300, 64)).astype(np.float32), kernels.pack_linear(np.ones((200, 64), np.float32))
+x, packed = rng.standard_normal((300, 64)).astype(np.float32), operations.pack_linear(np.ones((200, 64), np.float32))
 
 def work():
-    with kernels.use_threads(2):
-        product = kernels.linear(x, packed)
+    with operations.use_threads(2):
+        product = operations.linear(x, packed)
     return product.tobytes(), translator.translate_tokens(sources, beam_size=2, max_decoding_length=4)
 
 class Interrupt(BaseException):
@@ -54,7 +54,7 @@ fresh = "fresh" in sys.argv
 at, step, interrupted, waited = 1, int(sys.argv[2]), 0, 0
 while True:
     if fresh:
-        jit._pool = jit.Pool(jit._serve, 2)
+        handle._pool = handle.Pool(handle._serve, 2)
     left = at
     sys.settrace(trace)
     try:
@@ -65,8 +65,8 @@ while True:
     finally:
         sys.settrace(None)
     assert work() == expected, at
-    assert jit._pool._words[TAKEN // 8] == 0, at
-    assert len(jit._pool._helpers) == 1, at
+    assert handle._pool._words[TAKEN // 8] == 0, at
+    assert len(handle._pool._helpers) == 1, at
     if done:
         break
     at += step
@@ -86,7 +86,7 @@ def run(files: str, step: int, *more: str) -> int:
 @pytest.mark.parametrize(
     ("files", "step", "more"),
     [
-        ("runtime/pool.py,runtime/jit.py", 2, ["fresh"]),
+        ("runtime/pool.py,runtime/handle.py", 2, ["fresh"]),
         ("fastattn/worker_threads.py,scheduling/request.py,scheduling/queue.py", 1, []),
         ("scheduling/scheduler.py,scheduling/ledger.py", 1, []),
         # The thread that is interrupted does it all: else it depends on the other how much there is for it to do.

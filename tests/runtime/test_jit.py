@@ -16,12 +16,12 @@ PACKAGE = Path(fastattn.__file__).parent
 NORM = """
 import sys
 import numpy as np
-from fastattn import kernels
-from fastattn.runtime import jit
-jit.on_compile(lambda name: print("compiled", name))
+from fastattn import operations
+from fastattn.runtime.compiling import on_compile
+on_compile(lambda name: print("compiled", name))
 x = np.arange(8, dtype=np.float32).reshape(1, 8)
-result = kernels.layer_norm(x, np.ones(8, np.float32), None, 1e-5)[0, 0]
-print("compiler loaded", "numba.np.arraymath" in sys.modules)
+result = operations.layer_norm(x, np.ones(8, np.float32), None, 1e-5)[0, 0]
+print("compiler loaded", "numba" in sys.modules)
 print("result", result)
 """
 
@@ -78,13 +78,13 @@ NOT_KEPT = """
 import contextlib
 from unittest import mock
 import numpy as np
-from fastattn import kernels
+from fastattn import operations
 from fastattn.cli.entry import commands
 from fastattn.cli.progress import Compiling, Progress
 Compiling(Progress())
 ones = np.ones((3, 8), np.float32)
-kernels.layer_norm(ones, ones[0], None, 1e-5)
-kernels.linear(ones, kernels.pack_linear(ones))
+operations.layer_norm(ones, ones[0], None, 1e-5)
+operations.linear(ones, operations.pack_linear(ones))
 classes = "encoder.Encoder", "translator.Translator", "sparse_encoder.SparseEncoder"
 classes += ("masked_language_model.MaskedLanguageModel",)
 with contextlib.ExitStack() as stack:
@@ -125,9 +125,9 @@ from fastattn.cache_folder import cache_contents
 for entry in cache_contents()[0]:
     entry.remove()
 print("left", len(cache_contents()[0]))
-again = kernels.layer_norm(x, np.ones(8, np.float32), None, 1e-5)[0, 0]
+again = operations.layer_norm(x, np.ones(8, np.float32), None, 1e-5)[0, 0]
 assert again == result
-kernels.pack_linear(x)
+operations.pack_linear(x)
 """
     assert "left 0" in run(NORM + clear, FASTATTN_CACHE=str(tmp_path))
     assert list((tmp_path / "kernels").glob("*/packing.*")) and not list((tmp_path / "kernels").glob("*/norm.*"))
@@ -136,17 +136,17 @@ kernels.pack_linear(x)
 EIGHT_THREADS = """
 import threading
 import numpy as np
-from fastattn import kernels
+from fastattn import operations
 rng = np.random.default_rng(0)
 x = rng.standard_normal((300, 64)).astype(np.float32)
-packed = kernels.pack_linear(rng.standard_normal((200, 64)).astype(np.float32))
-with kernels.use_threads(1):
-    expected = kernels.linear(x, packed)
+packed = operations.pack_linear(rng.standard_normal((200, 64)).astype(np.float32))
+with operations.use_threads(1):
+    expected = operations.linear(x, packed)
 wrong = []
 def work():
     for _ in range(40):
-        with kernels.use_threads(THREADS):
-            if not np.array_equal(kernels.linear(x, packed), expected):
+        with operations.use_threads(THREADS):
+            if not np.array_equal(operations.linear(x, packed), expected):
                 wrong.append(1)
 threads = [threading.Thread(target=work) for _ in range(8)]
 [t.start() for t in threads]; [t.join() for t in threads]
@@ -163,16 +163,16 @@ def test_eight_python_threads_enter_parallel_kernels_at_once(threads):
 SLEEPERS = """
 import time
 import numpy as np
-from fastattn import kernels
+from fastattn import operations
 rng = np.random.default_rng(0)
 x = rng.standard_normal((300, 64)).astype(np.float32)
-packed = kernels.pack_linear(rng.standard_normal((400, 64)).astype(np.float32))
-with kernels.use_threads(1):
-    expected = kernels.linear(x, packed)
-with kernels.use_threads(4):
+packed = operations.pack_linear(rng.standard_normal((400, 64)).astype(np.float32))
+with operations.use_threads(1):
+    expected = operations.linear(x, packed)
+with operations.use_threads(4):
     for pause in [0, 1e-6, 2e-5, 5e-5, 1e-4, 2e-4, 1e-3] * 100:
         time.sleep(pause)  # so that helpers are awake, asleep, or on the way from one to the other
-        assert np.array_equal(kernels.linear(x, packed), expected)
+        assert np.array_equal(operations.linear(x, packed), expected)
 before = time.process_time()
 time.sleep(0.5)
 print("idle", time.process_time() - before < 0.1)
@@ -185,14 +185,14 @@ def test_helpers_fall_asleep_and_wake_again():
 
 FOUR_THREADS = """
 import numpy as np
-from fastattn import kernels
+from fastattn import operations
 rng = np.random.default_rng(0)
 x = rng.standard_normal((301, 64)).astype(np.float32)
-packed = kernels.pack_linear(rng.standard_normal((1200, 64)).astype(np.float32))
+packed = operations.pack_linear(rng.standard_normal((1200, 64)).astype(np.float32))
 results = []
 for threads in (1, 2, 3, 4):
-    with kernels.use_threads(threads):
-        results.append((kernels.linear(x, packed, "gelu"), *kernels.project_top_k(x, packed, 5)))
+    with operations.use_threads(threads):
+        results.append((operations.linear(x, packed, "gelu"), *operations.project_top_k(x, packed, 5)))
 for result in results[1:]:
     for one, other in zip(results[0], result):
         assert np.array_equal(one, other)
@@ -209,19 +209,19 @@ FORK = """
 import os
 import threading
 import numpy as np
-from fastattn import kernels
+from fastattn import operations
 x = np.ones((500, 64), np.float32)
-packed = kernels.pack_linear(np.ones((100, 64), np.float32))
-with kernels.use_threads(2):
-    kernels.linear(x, packed)
+packed = operations.pack_linear(np.ones((100, 64), np.float32))
+with operations.use_threads(2):
+    operations.linear(x, packed)
     child = os.fork()
     if child == 0:
-        right = (kernels.linear(x, packed) == 64).all()
-        with kernels.use_threads(2):
-            right = right and (kernels.linear(x, packed) == 64).all() and len(threading.enumerate()) == 2
+        right = (operations.linear(x, packed) == 64).all()
+        with operations.use_threads(2):
+            right = right and (operations.linear(x, packed) == 64).all() and len(threading.enumerate()) == 2
         os._exit(0 if right else 1)
     print("child", os.waitpid(child, 0)[1])
-    print("parent", (kernels.linear(x, packed) == 64).all())
+    print("parent", (operations.linear(x, packed) == 64).all())
 """
 
 
@@ -240,13 +240,13 @@ import sys
 sys.path.insert(0, {root!r})
 from bench.operations.attention import attention, attention_step
 from tests.kernels.cases import CASES, check
-from fastattn import kernels
+from fastattn import operations
 from fastattn.simd.target import TARGET
 more = attention((7, 30), (300, 21), 4, 2, 19, True, (280, 0), (True, True), softcap=2.0)
-with kernels.use_threads(1):
+with operations.use_threads(1):
     for case in (*CASES, more, attention_step((31, 2, 9), 4, 2, 21, bias=True, softcap=2.0)):
-        if hasattr(kernels, case.operation):
-            check(case, kernels)
+        if hasattr(operations, case.operation):
+            check(case, operations)
 print(TARGET.name)
 """
 

@@ -11,7 +11,8 @@ import pytest
 from numba import prange
 
 from fastattn import kernels
-from fastattn.runtime.jit import Kernel, kernel
+from fastattn.runtime.handle import Kernel
+from fastattn.runtime.jit import kernel
 from fastattn.runtime.loop import cut_loop
 
 BLOCK = 4

@@ -20,7 +20,7 @@ import numpy as np
 from tests.kernels.cases import CASES
 from tests.test_encoder import SPEC, TENSORS, TEXT
 from tests.models.tiny_models import random_checkpoint
-from fastattn import Encoder, Translator, kernels
+from fastattn import Encoder, Translator, operations
 from fastattn.scheduling.ledger import Ledger
 from fastattn.checkpoint import Checkpoint
 
@@ -30,15 +30,15 @@ def keep(name, *arrays):
     found[name] = hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
 for case in CASES:
-    if hasattr(kernels, case.operation):
-        keep(case.name, *case.call(kernels, case.arrays))
+    if hasattr(operations, case.operation):
+        keep(case.name, *case.call(operations, case.arrays))
 rng = np.random.default_rng(0)
 x, weight = rng.standard_normal((701, 48), np.float32), rng.standard_normal((3600, 48), np.float32)
 for precision in ("float32", "bfloat16", "int8"):
-    packed = kernels.pack_linear(weight, None, precision)
+    packed = operations.pack_linear(weight, None, precision)
     for rows in (1, 5, 701):
-        keep(f"linear of {rows} in {precision}", kernels.linear(x[:rows], packed))
-        keep(f"top 5 of {rows} in {precision}", *kernels.project_top_k(x[:rows], packed, 5))
+        keep(f"linear of {rows} in {precision}", operations.linear(x[:rows], packed))
+        keep(f"top 5 of {rows} in {precision}", *operations.project_top_k(x[:rows], packed, 5))
 
 # Enough of both that each of 64 threads has batches, and sentences, of its own.
 choose = random.Random(0)
@@ -62,7 +62,7 @@ for count, beam in ((300, 1), (3, 1), (7, 3)):
 schedulers = encoder._scheduler, translator._service._scheduler
 most_batches, most_workers = (most_seats[scheduler._ledger] for scheduler in schedulers)
 helpers = sum(thread.name.startswith("fastattn") for thread in threading.enumerate())
-json.dump([kernels.thread_limit(), helpers, most_batches, most_workers, found], sys.stdout)
+json.dump([operations.thread_limit(), helpers, most_batches, most_workers, found], sys.stdout)
 """
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fastattn
-from fastattn import kernels
+from fastattn import operations
 from fastattn.errors import InputError
 from fastattn.functional import attention as attention_module
 from tests import ROOT
@@ -41,7 +41,7 @@ import sys, threading
 import numba
 import numpy as np
 import fastattn
-from fastattn import Encoder, Translator, kernels
+from fastattn import Encoder, Translator, operations
 from fastattn.decoding.options import DecodingOptions
 from fastattn.checkpoint import Checkpoint
 from tests.kernels.cases import CASES
@@ -49,7 +49,7 @@ from tests.models.tiny_models import random_checkpoint
 from tests.test_encoder import SPEC, TENSORS, TEXT
 
 share = int(sys.argv[1])
-operations = set(sorted({case.operation for case in CASES})[share::2])
+chosen = set(sorted({case.operation for case in CASES})[share::2])
 found = {}
 def keep(name, value):
     found.setdefault(name, []).append(value)
@@ -61,8 +61,8 @@ for threading_name, threads in (("pool", 2), ("numba", 2), ("numba", 1)):
     fastattn.set_threading(threading_name)
     with fastattn.use_threads(threads):
         for case in CASES:
-            if case.operation in operations and hasattr(kernels, case.operation):
-                keep(case.name, case.call(kernels, case.arrays))
+            if case.operation in chosen and hasattr(operations, case.operation):
+                keep(case.name, case.call(operations, case.arrays))
     for precision in ("float32", "bfloat16", "int8")[: 3 * share]:
         encoder = Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, TEXT), precision, threads=threads)
         keep(f"encoder {precision}", [encoder.encode(["a cat sat", "the dog ran", "on a mat"] * 9)])
@@ -104,18 +104,18 @@ def test_both_forms_of_a_kernel_compiled_in_one_process_call_their_own_helpers(t
 COUNTED = """
 import threading, numba, numpy as np
 import fastattn
-from fastattn import kernels
+from fastattn import operations
 from fastattn.functional import attention as attention_module
-x, packed = np.ones((300, 64), np.float32), kernels.pack_linear(np.ones((200, 64), np.float32))
+x, packed = np.ones((300, 64), np.float32), operations.pack_linear(np.ones((200, 64), np.float32))
 with fastattn.use_threads(1):
-    inside = numba.get_num_threads(), kernels.current_threads()
-    kernels.linear(x, packed)
+    inside = numba.get_num_threads(), operations.current_threads()
+    operations.linear(x, packed)
 with fastattn.use_threads(99):
-    most = numba.get_num_threads(), kernels.current_threads()
+    most = numba.get_num_threads(), operations.current_threads()
 numba.set_num_threads(1)  # the program's own choice is the default
-own = kernels.current_threads()
+own = operations.current_threads()
 with fastattn.use_threads(2):
-    kernels.linear(x, packed)
+    operations.linear(x, packed)
 print(inside, most, own, numba.get_num_threads(), threading.active_count())
 """
 
@@ -128,15 +128,15 @@ def test_numbas_threads_are_counted_as_numba_counts_them():
 AT_ONCE = """
 import threading
 import numpy as np
-from fastattn import kernels
+from fastattn import operations
 from fastattn.functional import attention as attention_module
 x = np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32)
-packed = kernels.pack_linear(x[:200])
-expected, right = kernels.linear(x, packed), []
+packed = operations.pack_linear(x[:200])
+expected, right = operations.linear(x, packed), []
 def work():
     for _ in range(50):
-        with kernels.use_threads(2):
-            right.append(np.array_equal(kernels.linear(x, packed), expected))
+        with operations.use_threads(2):
+            right.append(np.array_equal(operations.linear(x, packed), expected))
 threads = [threading.Thread(target=work) for _ in range(4)]
 [thread.start() for thread in threads]; [thread.join() for thread in threads]
 print(len(right), all(right))
@@ -152,18 +152,18 @@ def test_python_threads_enter_numbas_layers_at_once(layer):
 FORKED = """
 import os, signal, threading
 import numpy as np
-from fastattn import kernels
+from fastattn import operations
 from fastattn.functional import attention as attention_module
 from fastattn.runtime.threads import setting
-x, packed = np.ones((300, 64), np.float32), kernels.pack_linear(np.ones((200, 64), np.float32))
-assert (kernels.linear(x, packed) == 64).all() and setting.by_numba
+x, packed = np.ones((300, 64), np.float32), operations.pack_linear(np.ones((200, 64), np.float32))
+assert (operations.linear(x, packed) == 64).all() and setting.by_numba
 child = os.fork()
 if child == 0:
     signal.alarm(60)
-    right = (kernels.linear(x, packed) == 64).all()
+    right = (operations.linear(x, packed) == 64).all()
     print(right, setting.by_numba, flush=True)
     os._exit(0)
-print(os.waitpid(child, 0)[1], (kernels.linear(x, packed) == 64).all(), setting.by_numba)
+print(os.waitpid(child, 0)[1], (operations.linear(x, packed) == 64).all(), setting.by_numba)
 """
 
 
@@ -189,7 +189,7 @@ def test_a_number_of_threads_that_is_none(count):
     ):
         with pytest.raises(InputError, match="threads must be"):
             attempt()
-    assert kernels.current_threads() == kernels.thread_limit()
+    assert operations.current_threads() == operations.thread_limit()
 
 
 def test_threads_of_attention_and_around_it(monkeypatch):
@@ -198,7 +198,7 @@ def test_threads_of_attention_and_around_it(monkeypatch):
     real = attention_module.attend_laid
 
     def attend_laid(*arguments, **options):
-        seen.append(kernels.current_threads())
+        seen.append(operations.current_threads())
         return real(*arguments, **options)
 
     monkeypatch.setattr(attention_module, "attend_laid", attend_laid)
@@ -208,10 +208,10 @@ def test_threads_of_attention_and_around_it(monkeypatch):
         around = fastattn.attention(QUERY, QUERY, QUERY)
         inner = fastattn.attention(QUERY, QUERY, QUERY, threads=10_000)
         elsewhere = []
-        thread = threading.Thread(target=lambda: elsewhere.append(kernels.current_threads()))
+        thread = threading.Thread(target=lambda: elsewhere.append(operations.current_threads()))
         thread.start()
         thread.join()
-    limit = kernels.thread_limit()
+    limit = operations.thread_limit()
     assert seen == [limit, 1, 1, limit] and elsewhere == [limit]
     for other in (one, around, inner):
         np.testing.assert_array_equal(other, expected)

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 from tests.models.tiny_models import random_checkpoint
 import fastattn
-from fastattn import kernels
+from fastattn import operations
 from fastattn.translator import Translator
 
 checkpoint = random_checkpoint(seed=5)
@@ -38,9 +38,9 @@ workers = [
 ]
 [worker.start() for worker in workers]
 [worker.join() for worker in workers]
-with kernels.use_threads(2):
-    kernels.linear(np.ones((50, 8), np.float32), kernels.pack_linear(np.ones((40, 8), np.float32)))
-print(kernels.thread_limit(), wrong, len({str(found) for found in expected.values()}))
+with operations.use_threads(2):
+    operations.linear(np.ones((50, 8), np.float32), operations.pack_linear(np.ones((40, 8), np.float32)))
+print(operations.thread_limit(), wrong, len({str(found) for found in expected.values()}))
 """
 
 

@@ -7,9 +7,9 @@ import sys
 import numpy as np
 
 import fastattn
-from fastattn import Translator, kernels
+from fastattn import Translator, operations
 from fastattn.models.kinds import build_model
-from fastattn.runtime import jit
+from fastattn.runtime import handle
 from fastattn.runtime.pool import TAKEN
 from tests import ROOT
 from tests.models.encoder_cases import CASES, make_checkpoint, make_ids
@@ -32,14 +32,14 @@ class Workload:
     def __init__(self) -> None:
         rng = np.random.default_rng(0)
         self._translator = make_translator()
-        self._encoder, self._ids = build_model(make_checkpoint(CASES[0]), kernels), make_ids(CASES[0])
+        self._encoder, self._ids = build_model(make_checkpoint(CASES[0]), operations), make_ids(CASES[0])
         self._x = rng.standard_normal((300, 64)).astype(np.float32)
         self._weight = rng.standard_normal((200, 64)).astype(np.float32)
         self._query = rng.standard_normal((2, 9, 4, 16)).astype(np.float32)
 
     def results(self) -> tuple:
-        with kernels.use_threads(2):
-            product = kernels.linear(self._x, kernels.pack_linear(self._weight))
+        with operations.use_threads(2):
+            product = operations.linear(self._x, operations.pack_linear(self._weight))
             vectors = [rows.tobytes() for rows in self._encoder.encode(self._ids)]
             mixed = fastattn.attention(self._query, self._query, self._query)
         return product.tobytes(), vectors, mixed.tobytes(), translate(self._translator)
@@ -47,9 +47,9 @@ class Workload:
 
 def pool_fault() -> str:
     """What is wrong with the pool of two threads while nobody works; empty: nothing."""
-    if jit._pool._words[TAKEN // 8]:
+    if handle._pool._words[TAKEN // 8]:
         return "the pool is taken"
-    return "" if len(jit._pool._helpers) == 1 else f"{len(jit._pool._helpers)} helpers"
+    return "" if len(handle._pool._helpers) == 1 else f"{len(handle._pool._helpers)} helpers"
 
 
 def run_child(code: str, *arguments: str, timeout: float = 400, **environment: str) -> str:

@@ -10,37 +10,19 @@ One Zen 5 core (AVX-512), ns for each of T S D elements at T = S = 512, D = 128,
 
 import numpy as np
 
-from fastattn.kernels.attention.tiles import COLUMNS, KEYS, ROWS, VECTORS
+from fastattn.kernels.attention.constants import COLUMNS, KEYS, ROWS, VECTORS
 from fastattn.runtime.jit import inner
 from fastattn.simd.tanh_tile import make_tanh_tile
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import LOG2_E, exp, load_part, maximum, minimum, splat, store_part
+from fastattn.simd.vector import exp, load_part, maximum, minimum, splat, store_part
 
 # e**(2 x) of these is a float32, and so is its inverse. Beyond, x is cut: tanh(a + b) is still 1 where a is cut to 44
-# and no b is below -35. Where a sentence has queries and keys beyond 35, tanh itself is computed.
-CUT, FAR = 44.0, 35.0
+# and no b is below -35.
+CUT = 44.0
 PART = ROWS // 2  # rows whose sums stay in registers with all that a division needs
 
 exponential_tile, half_exponential_tile = (make_tanh_tile(PART, vectors, True) for vectors in (VECTORS, 1))
 plain_tile, half_plain_tile = (make_tanh_tile(PART, vectors, False) for vectors in (VECTORS, 1))
-
-
-def vector_factors(vector_HD: np.ndarray) -> np.ndarray:
-    """float32 [H, D + 1] for ``add_keys``, from v of each head; scores are then in base 2, as all the kernels' are."""
-    scaled_HD = vector_HD.astype(np.float64) * LOG2_E
-    factors_HE = np.empty((len(vector_HD), vector_HD.shape[1] + 1), np.float32)
-    factors_HE[:, :-1], factors_HE[:, -1] = -2 * scaled_HD, scaled_HD.sum(axis=1)
-    return factors_HE
-
-
-def far_heads(query_THD: np.ndarray, key_SGD: np.ndarray) -> np.ndarray:
-    """[H]: whether a head of a sentence has queries and keys too far from zero for exponentials of both."""
-    return _far(query_THD) & np.repeat(_far(key_SGD), query_THD.shape[1] // key_SGD.shape[1])
-
-
-def _far(x_NHD: np.ndarray) -> np.ndarray:
-    """[H]: whether any number of a head is beyond FAR, or NaN."""
-    return ~((x_NHD.max(axis=(0, 2), initial=0) <= FAR) & (x_NHD.min(axis=(0, 2), initial=0) >= -FAR))
 
 
 @inner

@@ -1,15 +1,13 @@
 """How many of the keys of each block of queries and keys a mask function shows: none, some or all."""
 
-import numpy as np
 from numba import prange
 
-from fastattn.functions.rows import ALL, NONE, SOME, tile_state, write_seen
+from fastattn.functions.rows import tile_state, write_seen
+from fastattn.functions.states import ALL, NONE, SOME
+from fastattn.kernels.attention.constants import PIECE
 from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import make_scratch_parts, take_part
+from fastattn.runtime.parts import take_part
 from fastattn.simd.bytes import fill_bytes, load_byte
-from fastattn.simd.target import LANES
-
-PIECE = 256  # keys that are asked about at once
 
 
 @inner
@@ -53,13 +51,3 @@ def _states(function, queries, keys, block_queries, block_keys, states_BHTS, scr
             for s in range(columns):
                 span = s * block_keys, min((s + 1) * block_keys, keys)
                 states_BHTS[b, h, t, s] = state_of_block(function, b, h, those, span, seen)
-
-
-def block_states(function: object, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:
-    """states_BHTS uint8 of the blocks (queries, keys) of masks [B, H, T, S]; ``function`` is a compiled mask_mod."""
-    B, H, T, S = shape
-    rows, columns = -(-T // block[0]), -(-S // block[1])
-    states_BHTS = np.empty((B, H, rows, columns), np.uint8)
-    scratch_PN = make_scratch_parts(max(B * H * rows, 1), PIECE + LANES)
-    _states(function, T, S, *block, states_BHTS, scratch_PN)
-    return states_BHTS

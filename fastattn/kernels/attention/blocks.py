@@ -17,7 +17,9 @@ import math
 
 import numpy as np
 
-from fastattn.functions.rows import NONE, any_function, modify_scores
+from fastattn.functions.rows import any_function, modify_scores
+from fastattn.functions.states import NONE
+from fastattn.kernels.attention.constants import INDICES, INTEGERS, KEYS, ROWS
 from fastattn.kernels.attention.few import (
     multiply_keys_of_few,
     multiply_values_of_few,
@@ -45,8 +47,6 @@ from fastattn.kernels.attention.scores import (
     total_of,
 )
 from fastattn.kernels.attention.tiles import (
-    KEYS,
-    ROWS,
     columns_of,
     multiply_values,
     pack_keys,
@@ -55,34 +55,14 @@ from fastattn.kernels.attention.tiles import (
     row_maxima,
     row_maximum,
     take_exponentials,
-    whole_columns,
 )
 from fastattn.runtime.jit import inner
 from fastattn.simd.bytes import hide_unseen
+from fastattn.simd.constants import SIZE
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.softmax import cap_row
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import (
-    SIZE,
-    load_integer,
-    load_scalar,
-    splat,
-    store,
-    store_integer,
-    store_scalar,
-)
-
-INTEGERS = 4  # the size in floats of two int64: a row's first key and stop
-INDICES = KEYS
-
-
-def scratch_size(limit: int, width: int, value_width: int, narrow: bool) -> int:
-    """The number of scratch floats of a thread for blocks of ``limit`` rows; see cut_scratch."""
-    columns, alignment = whole_columns(value_width), 16
-    packed = KEYS * (whole_columns(width) + columns)
-    seen = (ROWS * KEYS + 3) // 4 + LANES
-    rows = limit * (LANES + columns + width + 1 + INTEGERS) + ROWS
-    return packed + ROWS * KEYS + rows + seen + INDICES + narrow * KEYS * max(width, value_width) + alignment
+from fastattn.simd.vector import load_integer, load_scalar, splat, store, store_integer, store_scalar
 
 
 @inner

@@ -7,23 +7,15 @@ are in bytes.
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.attention.additive_tile import (
-    add_keys,
-    exponentiate,
-    exponentiate_keys,
-    far_heads,
-    vector_factors,
-)
+from fastattn.kernels.attention.additive_tile import add_keys, exponentiate, exponentiate_keys
+from fastattn.kernels.attention.constants import KEYS, LIMIT, ROWS
 from fastattn.kernels.attention.masks import seen_by_tile, seen_here
-from fastattn.kernels.attention.memory import NO_ARRAY, NO_STEPS, steps_of
 from fastattn.kernels.attention.scores import add_bias, aligned, hide_outside, multiply_row
-from fastattn.kernels.attention.tiles import KEYS, ROWS, multiply_keys, pack_keys, row_maxima, whole_columns
+from fastattn.kernels.attention.tiles import multiply_keys, pack_keys, row_maxima
 from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import make_scratch_parts, take_part
+from fastattn.runtime.parts import take_part
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import LOG2_E, address, load_scalar, store_integer, store_scalar
-
-LIMIT = 128 // ROWS * ROWS  # rows of a task: its packed keys are made for it alone
+from fastattn.simd.vector import address, load_scalar, store_integer, store_scalar
 
 
 @inner
@@ -118,37 +110,3 @@ def _choose(rows, seen_BT2, factors_HE, exponential_BH, factor, bias, steps, scr
                 (additive, additive != 0 and exponential_BH[b, h] != 0, factor), (place, row, step),
                 address(best_BHT) + ((b * H + h) * T + t) * 8, places,
             )  # fmt: skip
-
-
-_NO_VECTOR = np.empty((0, 0), np.float32)
-
-
-def best_keys(
-    query_BTHK: np.ndarray,
-    key_BSGK: np.ndarray,
-    *,
-    seen_BT2: np.ndarray,
-    factor: float = 1.0,
-    vector_HK: np.ndarray | None = None,
-    bias_BHTS: np.ndarray | None = None,
-) -> np.ndarray:
-    """The key of each query's greatest score, int64 (B, H, T), the first of equal ones; -1 where it sees none.
-
-    Scores are factor q . k, or, with a vector, v . tanh(q + k); plus the bias. NaN is never the greatest.
-    seen_BT2  the first key and the stop of each query;  bias_BHTS  as attention has it. Nothing is checked here.
-    """
-    B, T, H, K = query_BTHK.shape
-    best_BHT = np.full((B, H, T), -1, np.int64)
-    size = KEYS * whole_columns(K) + LIMIT * (K + 1) + ROWS * (KEYS + 1) + 16
-    scratch_PN = make_scratch_parts(max(B * H * -(-T // LIMIT), 1), size, dtype=np.float32)
-    factors_HE = _NO_VECTOR if vector_HK is None else vector_factors(vector_HK)
-    if vector_HK is None:
-        near_BH, factor = np.zeros((B, H), np.uint8), factor * LOG2_E
-    else:
-        lasts_B = seen_BT2[:, :, 1].max(axis=1, initial=0)
-        pairs = zip(query_BTHK, key_BSGK, lasts_B)
-        near_BH, factor = np.array([~far_heads(q, k[:last]) for q, k, last in pairs], np.uint8).reshape(B, H), 1.0
-    bias, steps = (NO_ARRAY, NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
-    arrays = query_BTHK, key_BSGK
-    _choose(arrays, seen_BT2, factors_HE, near_BH, np.float32(factor), bias, steps, scratch_PN, best_BHT)
-    return best_BHT

@@ -6,7 +6,7 @@ p are keys of distances (content to position), r queries of them (position to co
 rows lie by distance, so neither product is gathered: the scores q_t p' of a query lie side by side for adjacent keys,
 those k_s r' of a key for adjacent queries. The first are a tile of the query rows times the packed p of the tile's
 distances. The second are computed for a strip of query rows at once, since ROWS rows would need as many distances as
-keys: a tile of keys times the packed r, CHUNK keys at a time, and transposed into the strip, one row a query.
+keys: a tile of keys times the packed r, DISTANCE_KEYS keys at a time, and transposed into the strip, one row a query.
 
 One core with AVX-512, at (8, 12, 512, 64): 2.2 times the time of plain attention, and twice its products.
 
@@ -16,66 +16,13 @@ head      (address of the packed p, 0: none; likewise r; width of the head's row
           have, bound; where the table has the distance 0, reach)
 """
 
-import math
-from typing import NamedTuple
-
-import numpy as np
-
-from fastattn.heads import Heads
-from fastattn.kernels.attention.tiles import COLUMNS, KEYS, ROWS, half_score_tile, score_tile
+from fastattn.kernels.attention.constants import COLUMNS, DISTANCE_KEYS, KEYS, LONG, ROWS, STRIP, WIDE
+from fastattn.kernels.attention.tiles import half_score_tile, score_tile
 from fastattn.runtime.jit import inner
+from fastattn.simd.constants import SIZE
 from fastattn.simd.rows import copy_floats, transpose
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import LOG2_E, SIZE, address, load, store
-
-STRIP = 16 * ROWS  # query rows; the strip takes 96 KiB (AVX2), half of the products' columns lie outside at 6 rows
-_STEP = math.lcm(ROWS, LANES)
-CHUNK = -(-24 // _STEP) * _STEP  # keys; their scores take 16 KiB (AVX2)
-WIDE = KEYS + 2 * COLUMNS  # floats of a row of a tile's scores by distance
-LONG = STRIP + CHUNK + 2 * COLUMNS  # of a row of a chunk's
-
-
-class PackedDistances(NamedTuple):
-    """Rows of distances for ``attention``, packed like keys.
-
-    tables_XHP  [1 or 2, H, floats of a head]: p by s - t, then r by t - s, times the scale and log2(e)
-    layout      int64: whether there is p, whether there is r, the width of a head, its bound and its reach
-    """
-
-    tables_XHP: np.ndarray
-    layout: np.ndarray
-
-
-def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> PackedDistances:
-    """The rows of disentangled attention (He 2021, section 3.1) for ``attention``.
-
-    key_LE    [L, H K], L odd: row L // 2 + s - t is the key of position s seen from t, whose products with the query of
-              t are added to its products with keys. Farther positions share the first row and the last; None: none
-    query_LE  the same of queries, whose products with the key of s are added
-    """
-    both = (key_LE, 1.0), (None if query_LE is None else query_LE[::-1], _scale(heads) * LOG2_E)
-    given = [(x_LE, factor) for x_LE, factor in both if x_LE is not None]
-    farthest = len(given[0][0]) // 2
-    reach = farthest + 2 * (LANES - 1)
-    panels = -(-(2 * reach + 1) // COLUMNS)
-    index_L = np.clip(np.arange(panels * COLUMNS) - reach, -farthest, farthest) + farthest
-    tables_XHP = np.empty((len(given), heads.query_heads, panels * heads.width * COLUMNS), np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):  # weights may be anything: they are data
-        for table_HP, (x_LE, factor) in zip(tables_XHP, given, strict=True):
-            panels_PCHK = x_LE[index_L].reshape(panels, COLUMNS, heads.query_heads, heads.width)
-            packed_HPKC = table_HP.reshape(heads.query_heads, panels, heads.width, COLUMNS)
-            np.multiply(panels_PCHK.transpose(2, 0, 3, 1), np.float32(factor), out=packed_HPKC)
-    layout = (key_LE is not None, query_LE is not None, heads.width, reach - (LANES - 1), reach)
-    return PackedDistances(tables_XHP, np.array(layout, np.int64))
-
-
-def _scale(heads: Heads) -> float:
-    return heads.width**-0.5 if heads.scale is None else heads.scale
-
-
-def scratch_floats(width: int) -> int:
-    """The scratch of a thread: a tile's scores by distance, a strip, a chunk's scores by distance, a tile's keys."""
-    return ROWS * WIDE + STRIP * KEYS + CHUNK * LONG + ROWS * width
+from fastattn.simd.vector import address, load, store
 
 
 @inner
@@ -126,10 +73,10 @@ def write_strip(head, i, padded, t, s, here, key, scratch):
     _, table, width, bound, reach = head
     strip = scratch + ROWS * WIDE * 4
     chunk = strip + STRIP * KEYS * 4
-    copies = chunk + CHUNK * LONG * 4
+    copies = chunk + DISTANCE_KEYS * LONG * 4
     rows = (min(STRIP, padded - i) + LANES - 1) // LANES * LANES
-    for c in range(0, here, CHUNK):
-        last = min(c + CHUNK, here) - 1
+    for c in range(0, here, DISTANCE_KEYS):
+        last = min(c + DISTANCE_KEYS, here) - 1
         base = (distances_of_keys(t, rows, s + c, s + last, bound)[0] + reach) // COLUMNS
         for j in range(c, last + 1, ROWS):
             for n in range(ROWS):

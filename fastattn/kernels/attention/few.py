@@ -4,7 +4,7 @@ The sums have the order, and so the bits, of those over packed keys and values: 
 Tuples: key and value (address of the sentence's first row, distance of rows), span (front, stop) of a tile's keys.
 """
 
-from fastattn.kernels.attention.tiles import KEYS
+from fastattn.kernels.attention.constants import KEYS
 from fastattn.runtime.jit import inner
 from fastattn.simd.columns import AHEAD, make_dot_columns
 from fastattn.simd.rows import make_add_rows, prefetch_row

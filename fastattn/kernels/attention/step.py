@@ -21,7 +21,7 @@ No gain: prefetching the next head's memory, all heads of a key at once, or a sh
 import numpy as np
 from numba import prange
 
-from fastattn.heads import Heads
+from fastattn.kernels.attention.constants import TOGETHER, slot_of
 from fastattn.kernels.attention.scores import (
     add_biases,
     aligned,
@@ -29,48 +29,27 @@ from fastattn.kernels.attention.scores import (
     finish_row,
     hide_from,
     multiply_row,
-    score_form,
     softmax_shift,
 )
-from fastattn.position_bias import PositionBias
 from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import make_scratch_parts, take_part
+from fastattn.runtime.parts import take_part
+from fastattn.simd.constants import SIZE
 from fastattn.simd.rows import copy_floats, make_add_rows, make_dot_rows, prefetch_row_far
 from fastattn.simd.softmax import cap_row, make_exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.vector import (
-    SIZE,
-    address,
-    load,
-    load_index,
-    load_scalar,
-    splat,
-    store,
-    store_index,
-    store_scalar,
-)
+from fastattn.simd.vector import address, load, load_index, load_scalar, splat, store, store_index, store_scalar
 
-TOGETHER = 4  # rows processed together over shared keys
 VECTORS = 4 if TARGET.rows * TARGET.vectors > TOGETHER * 4 else 2  # of each sum, in registers
 VALUE_KEYS = 8  # 8 rows of 4 KiB: they stay in L1 while all heads are processed
 LARGE = 1 << 18  # bytes of keys and values that evict much of what was prefetched into L2 before them
 AHEAD = 32  # keys; from 16 to 128 are as good
-GRAIN = 1 << 17  # products that justify another thread: 10 to 30 us, against 2 to 15 to launch it
 
 row_maximum, exponentials = make_row_maxima(1), make_exponentials(1)
 dot_rows, dot_rows_together = make_dot_rows(1), make_dot_rows(TOGETHER)
 add_rows, add_rows_together = make_add_rows(1, 4), make_add_rows(TOGETHER, VECTORS)
 
 
-def _slot(heads, width, value_width, stride):
-    """Byte offsets in a row's scratch, which starts with its scores: (totals, sums, queries, size of the scratch)."""
-    total = heads * stride * 4
-    sums = total + heads * SIZE
-    query = sums + heads * ((value_width + LANES - 1) // LANES * SIZE)
-    return total, sums, query, query + (heads * ((width + LANES - 1) // LANES * SIZE) + 63) // 64 * 64
-
-
-slot_layout = inner(_slot)
+slot_layout = inner(slot_of)
 
 
 @inner
@@ -334,51 +313,3 @@ def attend_rows(rows, keys, shape, columns, form, weights_NHS, scratch_PN, strid
     for part in prange(0, len(scratch_PN)):
         scratch, start, stop = take_part(scratch_PN, part, everything)
         attend_share(rows, keys, shape, columns, form, weights_NHS, (start, stop), scratch, stride)
-
-
-_NOTHING, _NO_WEIGHTS = np.empty(0, np.int64), np.empty((0, 0, 0), np.float32)
-
-
-def attention_step(
-    query_NE: np.ndarray,
-    key_ME: np.ndarray,
-    value_ME: np.ndarray,
-    index_RS: np.ndarray,
-    stops_N: np.ndarray,
-    heads: Heads,
-    *,
-    rows_N: np.ndarray | None = None,
-    firsts_N: np.ndarray | None = None,
-    bias_NHS: np.ndarray | None = None,
-    position_bias: PositionBias | None = None,
-    weights_NHS: np.ndarray | None = None,
-) -> np.ndarray:
-    """Attention over tables of keys: query n sees key[index[rows[n], s]] for firsts[n] <= s < stops[n]; out_NF float32.
-
-    One query for each row of the index is a step; several with ascending stops are the next chunk of a prefill, each
-    with the same bits as in a step. Beams share and reorder their history through ``index_RS`` (int32 row numbers of
-    keys and values); the keys are never copied.
-    rows_N, firsts_N, stops_N   int64; rows_N defaults to n, firsts_N to 0.
-    bias_NHS     added after the scale; axes N and H of length one are broadcast; -inf hides a key.
-    position_bias  added too; a query's position is that of the last key before its stop.
-    weights_NHS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
-    A query that sees no key yields zeros. Fastest if rows with the same keys are adjacent. Arrays are C-contiguous and
-    float32, keys and values also uint16, the bits of bfloat16; nothing is checked here.
-    """
-    value_width = heads.value_width or heads.width
-    shape = heads.query_heads, heads.query_heads // heads.key_heads, heads.width, value_width
-    columns = heads.query_column, heads.key_column, heads.value_column
-    longest, N = index_RS.shape[1], len(query_NE)
-    products = N * longest * heads.query_heads * heads.width
-    out_NF = np.empty((N, heads.query_heads * value_width), np.float32)
-    if weights_NHS is None:
-        weights_NHS = _NO_WEIGHTS
-    else:
-        weights_NHS.fill(0)
-    stride = (longest // LANES + 2) * LANES  # scores of a few keys at a time may end LANES - 1 too late
-    scratch_size = TOGETHER * _slot(heads.query_heads, heads.width, value_width, stride)[-1] // 4 + 2 * LANES + 16
-    scratch_PN = make_scratch_parts(products // GRAIN + 1, scratch_size, dtype=np.float32)
-    keys = index_RS, _NOTHING if rows_N is None else rows_N, _NOTHING if firsts_N is None else firsts_N, stops_N
-    form = score_form(heads, None if bias_NHS is None else bias_NHS[:, :, None], position_bias)
-    attend_rows((query_NE, key_ME, value_ME, out_NF), keys, shape, columns, form, weights_NHS, scratch_PN, stride)
-    return out_NF

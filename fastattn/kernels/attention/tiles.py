@@ -5,19 +5,15 @@ A tile is ROWS query rows by up to KEYS keys. Addresses are in bytes.
 
 import numpy as np
 
+from fastattn.kernels.attention.constants import COLUMNS, KEYS, ROWS, VECTORS, whole_columns
 from fastattn.kernels.attention.scores import multiply_row
 from fastattn.runtime.jit import inner
+from fastattn.simd.constants import SIZE
 from fastattn.simd.rows import prefetch_row, transpose, transpose_first
 from fastattn.simd.softmax import make_exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import make_tile
-from fastattn.simd.vector import SIZE, exp2, lane, load, load_first, load_scalar, splat, store, store_scalar
-
-ROWS = TARGET.rows
-VECTORS = 2  # divides head widths of 32 and 64 evenly on every target
-COLUMNS = VECTORS * LANES
-# Packed keys and values of width 64 take 2 * 64 KiB and stay in L2 for all query rows; a tile's scores take 6 KiB.
-KEYS = 256
+from fastattn.simd.vector import exp2, lane, load, load_first, load_scalar, splat, store, store_scalar
 
 score_tile = make_tile(ROWS, VECTORS)
 half_score_tile = make_tile(ROWS, 1)  # for the last keys if they fit
@@ -25,11 +21,6 @@ value_tile = make_tile(ROWS, VECTORS, accumulate=True)
 TOGETHER = ROWS if ROWS * 2 + 8 <= TARGET.registers else 1  # rows whose exponentials are taken at once
 row_maxima, row_maximum = make_row_maxima(ROWS), make_row_maxima(1)
 exponentials, exponentials_of_one = make_exponentials(TOGETHER), make_exponentials(1)
-
-
-def whole_columns(width):
-    """``width`` rounded up to whole panels."""
-    return (width + COLUMNS - 1) // COLUMNS * COLUMNS
 
 
 columns_of = inner(whole_columns)

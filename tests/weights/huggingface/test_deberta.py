@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastattn import kernels, weights
+from fastattn import operations, weights
 from fastattn.errors import CheckpointError
 from fastattn.models.kinds import build_model
 from fastattn.spec import Convolution, Disentangled, ModelSpec
@@ -41,7 +41,7 @@ def _write(folder: Path, config: dict[str, Any], tensors: Tensors) -> Path:
 
 
 def _rows(folder: Path) -> np.ndarray:
-    rows_ND, _ = build_model(weights.read(folder), kernels).encode([np.arange(5, 30, dtype=np.int32)])
+    rows_ND, _ = build_model(weights.read(folder), operations).encode([np.arange(5, 30, dtype=np.int32)])
     return np.asarray(rows_ND)
 
 

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastattn.edits import NO_EDITS, Edits
-from fastattn.kernels.logits import LOWEST, NO_TARGETS, TINY, prepared
-from fastattn.kernels.matmul import linear
-from fastattn.kernels.output_subset import OutputSubset, choose_from_subsets, logits_of_subsets
-from fastattn.kernels.packing import PackedLinear
-from fastattn.kernels.select import choose_from_all
+from fastattn.kernels.constants import LOWEST, TINY
+from fastattn.operations.logits import NO_TARGETS, prepared
+from fastattn.operations.matmul import linear
+from fastattn.operations.output_subset import OutputSubset, choose_from_subsets, logits_of_subsets
+from fastattn.operations.packing import PackedLinear
+from fastattn.operations.select import choose_from_all
 
 # All outputs of a layer, or a subset for each row: the softmax is over them alone. Logits equal those of the whole
 # projection: bit by bit in int8, else up to the order of a sum. Fastest if rows with the same subset are adjacent.

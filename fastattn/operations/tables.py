@@ -6,7 +6,7 @@ places in L1. Memory pages are used only once written.
 
 import numpy as np
 
-from fastattn.simd.vector import LINE
+from fastattn.simd.constants import LINE
 
 
 def empty_table(rows: int, width: int, dtype: np.dtype) -> np.ndarray:

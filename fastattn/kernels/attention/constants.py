@@ -1,0 +1,41 @@
+"""Sizes and layouts that attention's loops share with the operations that call them. Nothing here imports Numba."""
+
+import math
+
+from fastattn.simd.constants import SIZE
+from fastattn.simd.target import LANES, TARGET
+
+# Tiles: ROWS query rows by up to KEYS keys
+ROWS = TARGET.rows
+VECTORS = 2  # divides head widths of 32 and 64 evenly on every target
+COLUMNS = VECTORS * LANES
+# Packed keys and values of width 64 take 2 * 64 KiB and stay in L2 for all query rows; a tile's scores take 6 KiB.
+KEYS = 256
+
+# Blocks of rows
+INTEGERS = 4  # the size in floats of two int64: a row's first key and stop
+INDICES = KEYS
+LIMIT = 128 // ROWS * ROWS  # rows of a task that chooses keys: its packed keys are made for it alone
+PIECE = 256  # keys that a mask is asked about at once
+
+# Scores by distance
+STRIP = 16 * ROWS  # query rows; the strip takes 96 KiB (AVX2), half of the products' columns lie outside at 6 rows
+_STEP = math.lcm(ROWS, LANES)
+DISTANCE_KEYS = -(-24 // _STEP) * _STEP  # of a chunk; their scores take 16 KiB (AVX2)
+WIDE = KEYS + 2 * COLUMNS  # floats of a row of a tile's scores by distance
+LONG = STRIP + DISTANCE_KEYS + 2 * COLUMNS  # of a row of a chunk's
+
+TOGETHER = 4  # rows of a step that are processed together over shared keys
+
+
+def whole_columns(width):
+    """``width`` rounded up to whole panels."""
+    return (width + COLUMNS - 1) // COLUMNS * COLUMNS
+
+
+def slot_of(heads, width, value_width, stride):
+    """Byte offsets in the scratch of a step's row, which starts with its scores: (totals, sums, queries, its size)."""
+    total = heads * stride * 4
+    sums = total + heads * SIZE
+    query = sums + heads * ((value_width + LANES - 1) // LANES * SIZE)
+    return total, sums, query, query + (heads * ((width + LANES - 1) // LANES * SIZE) + 63) // 64 * 64

@@ -1,0 +1,40 @@
+"""Layer and root-mean-square normalization, the residual added on the way in."""
+
+import numpy as np
+
+from fastattn.runtime.handle import kernel_named
+
+_normalise, _normalize_heads = kernel_named("norm", "_normalise"), kernel_named("norm", "_normalize_heads")
+
+_NONE, _NO_BIAS = np.empty((0, 0), np.float32), np.empty(0, np.float32)
+
+
+def _run(x_ND, residual_ND, weight_D, bias_D, epsilon, centred):
+    y_ND = np.empty_like(x_ND)
+    residual_ND = _NONE if residual_ND is None else residual_ND
+    bias_D = _NO_BIAS if bias_D is None else bias_D
+    _normalise(x_ND, residual_ND, weight_D, bias_D, float(epsilon), centred, y_ND)
+    return y_ND
+
+
+def layer_norm(
+    x_ND: np.ndarray,
+    weight_D: np.ndarray,
+    bias_D: np.ndarray | None,
+    epsilon: float,
+    residual_ND: np.ndarray | None = None,
+) -> np.ndarray:
+    """Layer normalization (Ba 2016) of x + residual, the variance in a second pass; float32 [N, D]."""
+    return _run(x_ND, residual_ND, weight_D, bias_D, epsilon, True)
+
+
+def rms_norm(
+    x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
+) -> np.ndarray:
+    """Root mean square normalization (Zhang and Sennrich 2019) of x + residual; float32 [N, D]."""
+    return _run(x_ND, residual_ND, weight_D, None, epsilon, False)
+
+
+def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float) -> None:
+    """Root mean square normalization, in place, of each of a row's first H heads of width K; float32."""
+    _normalize_heads(x_NE, weight_HK, float(epsilon))

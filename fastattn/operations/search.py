@@ -1,0 +1,60 @@
+"""Search: the rows of a corpus that are most similar to each query; see ``kernels/search.py``."""
+
+import numpy as np
+
+from fastattn.kernels.constants import EMPTY, LAST_ID, LEAST_ROWS, MOST_ROWS
+from fastattn.runtime.handle import kernel_named
+from fastattn.runtime.scratch import make_scratch_parts
+from fastattn.simd.constants import QUERIES, ROWS, ROWS_OF_ONE, SIZE, WHOLE
+
+_search = kernel_named("search", "_search")
+
+BLOCK_BYTES = 32 << 10  # of rows, in L1 beside a tile's queries; from L2, 512 queries take a quarter longer
+
+
+def _stage(queries_QD: np.ndarray, bits: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(staged_QW, starts_QR): the queries as ``_search`` takes them, with zeros up to whole vectors and tiles."""
+    Q, D = queries_QD.shape
+    many, rows = (1, ROWS_OF_ONE) if Q == 1 else (-(-Q // QUERIES) * QUERIES, ROWS)
+    integers = queries_QD.dtype != np.float32 and not bits
+    step = SIZE // queries_QD.itemsize
+    staged_QW = np.zeros((many, -(-D // step) * step), np.int16 if integers and not WHOLE else queries_QD.dtype)
+    staged_QW[:Q, :D] = queries_QD
+    starts_Q = np.zeros(many, np.int32)
+    if integers and WHOLE:
+        starts_Q = staged_QW.sum(axis=1, dtype=np.int32) * np.int32(-128 if queries_QD.dtype == np.int8 else 128)
+    kind = np.uint32 if bits else queries_QD.dtype  # for which the kernel is compiled
+    return staged_QW.view(kind), np.repeat(starts_Q, rows).reshape(many, rows)
+
+
+def search(
+    queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, by_length: bool = False, bits: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """(scores_Qk float32, ids_Qk int64): of each query, the ``k`` rows with the greatest scores, best first.
+
+    queries_QD, corpus_ND  of one dtype, float32, int8 or uint8; the corpus has N < 2**32 rows of adjacent numbers, at
+                           any distance from each other
+    k                      1 to N
+    by_length              whether dot products are divided by the row's length, at least 1e-12
+    bits                   whether the score is minus the number of bits that differ, not a dot product
+    Equal scores are in the order of ids; -inf and -1 stand where fewer than k are numbers. Integers are summed and
+    compared exactly up to D = 32,768.
+    """
+    Q, N, row_bytes = len(queries_QD), len(corpus_ND), queries_QD.shape[1] * corpus_ND.itemsize
+    staged_QW, starts_QR = _stage(queries_QD, bits)
+    left = row_bytes % SIZE
+    mask_W = np.where(np.arange(SIZE) < left, 255, 0).astype(np.uint8)
+    last_W = np.zeros(row_bytes + 4, np.uint8)
+    last_W[:row_bytes] = np.ascontiguousarray(corpus_ND[-1]).view(np.uint8)
+    corpus = corpus_ND.ctypes.data, N, corpus_ND.strides[0], last_W.ctypes.data
+    width = row_bytes - left, -(-left // 4), mask_W.ctypes.data
+    block = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_BYTES // row_bytes // LEAST_ROWS * LEAST_ROWS))
+    scratch_PB = make_scratch_parts(-(-N // block), starts_QR.nbytes)
+    heaps_PQk = np.full((len(scratch_PB), Q, k), EMPTY, np.int64)
+    _search(staged_QW, starts_QR, corpus, width, by_length, block, heaps_PQk, scratch_PB)
+    items_Qk = np.sort(heaps_PQk.transpose(1, 0, 2).reshape(Q, -1), axis=1)[:, : -k - 1 : -1]
+    absent_Qk, keys_Qk = items_Qk == EMPTY, (items_Qk >> 32).astype(np.int32)
+    floats = by_length or queries_QD.dtype == np.float32
+    scores_Qk = np.where(keys_Qk < 0, keys_Qk ^ 0x7FFFFFFF, keys_Qk).view(np.float32) if floats else keys_Qk
+    scores_Qk = np.where(absent_Qk, -np.inf, scores_Qk).astype(np.float32)
+    return scores_Qk, np.where(absent_Qk, -1, LAST_ID - (items_Qk & LAST_ID))

@@ -1,0 +1,285 @@
+"""The code of doors: what unpacks the arguments of a call from Python, and shares a kernel's tasks among threads.
+
+``door(pool, threads, *arguments)`` has all tasks done, by as many threads, and returns 0; or, where more helpers are
+wanted than the pool at that address has, their number, with nothing done; or MISMATCH for arguments of another form.
+With ``threads`` 0 nothing runs: the structure of the arguments is written to the address ``pool``, if that is not 0,
+and its size returned. See ``machine_code`` for the table that a door finds Python's functions and classes in.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.np.numpy_support import from_dtype
+
+from fastattn.runtime import machine_code as layout
+from fastattn.runtime.handle import MISMATCH
+from fastattn.runtime.internals import populate_array
+from fastattn.runtime.pool import LAUNCHER, MOST_PARTS, READY
+from fastattn.runtime.pool_code import I64, LAUNCH, word
+
+I8, I32, VOID, DOUBLE = ir.IntType(8), ir.IntType(32), ir.VoidType(), ir.DoubleType()
+DOOR = ir.FunctionType(I64, [I64, I64, I64])  # self, the address of the arguments, their number; an object
+
+
+class Form(NamedTuple):
+    """An argument's form, as ``signature_of`` writes it, with its Numba type.
+
+    kind     "array", "tuple", "object", or the letter of a number or None
+    items    the forms in a tuple
+    named    whether a tuple or object is of a class that the table holds
+    """
+
+    kind: str
+    type: types.Type
+    number: int = 0
+    items: tuple["Form", ...] = ()
+    named: bool = False
+
+
+_SCALARS = {"I": types.int64, "B": types.boolean, "D": types.float64, "F": types.float32, "Z": types.none}
+_TOKEN = re.compile(r"<[^>]*>|[\w.:]*\(|[,)]|[^,()]+")
+
+
+def forms_of(key: str, classes: list[type]) -> list[Form]:
+    """The forms of a call's arguments. classes: those that the key names, in its order."""
+    return _forms(iter(_TOKEN.findall(key + ")")), iter(classes))
+
+
+def _forms(tokens: Iterator[str], classes: Iterator[type]) -> list[Form]:
+    found: list[Form] = []
+    for token in tokens:
+        if token == ")":
+            break
+        if token.endswith("("):
+            made = next(classes) if len(token) > 1 else None
+            items = tuple(_forms(tokens, classes))
+            kinds = [item.type for item in items]
+            kind = types.BaseTuple.from_types(kinds, made) if made else types.Tuple(tuple(kinds))
+            found.append(Form("tuple", kind, items=items, named=made is not None))
+        elif token[0] == "<":
+            found.append(Form("object", next(classes)._numba_type_, named=True))  # type: ignore[attr-defined]
+        elif token in _SCALARS:
+            found.append(Form(token, _SCALARS[token]))
+        elif token != ",":
+            dtype = np.dtype(token[0])
+            kind = types.Array(from_dtype(dtype), int(token[1:-1]), token[-1].upper(), aligned=token[-1].isupper())
+            found.append(Form("array", kind, dtype.num))
+    return found
+
+
+class _Unpacker:
+    """Emits code that takes Python objects apart; where one is of another form, it branches to ``wrong``."""
+
+    def __init__(self, context: Any, builder: Any, table: Any):
+        self.context, self.builder, self.table = context, builder, table
+        self.wrong = builder.append_basic_block("wrong")
+        self.classes = len(layout.FUNCTIONS) + len(layout.OBJECTS)
+
+    def at(self, address: Any, place: int = 0, kind: Any = I64) -> Any:
+        """The value at so many bytes from an address."""
+        moved = self.builder.add(address, I64(place)) if place else address
+        return self.builder.load(self.builder.inttoptr(moved, kind.as_pointer()))
+
+    def entry(self, number: int) -> Any:
+        return self.at(self.table, 8 * number)
+
+    def object(self, value: Any) -> Any:
+        return self.entry(len(layout.FUNCTIONS) + layout.OBJECTS.index(value))
+
+    def call(self, name: str, *arguments: Any, returns: Any = I64) -> Any:
+        kind = ir.FunctionType(returns, [argument.type for argument in arguments])
+        address = self.entry(layout.FUNCTIONS.index(name))
+        return self.builder.call(self.builder.inttoptr(address, kind.as_pointer()), arguments)
+
+    def equal(self, first: Any, second: Any) -> Any:
+        return self.builder.icmp_signed("==", first, second if isinstance(second, ir.Value) else first.type(second))
+
+    def require(self, condition: Any) -> None:
+        going_on = self.builder.append_basic_block("fits")
+        self.builder.cbranch(condition, going_on, self.wrong)
+        self.builder.position_at_end(going_on)
+
+    def is_a(self, kind: Any, value: Any) -> Any:
+        """Whether a type is that of ``value``, or below it."""
+        wanted = self.object(value)
+        found = cgutils.alloca_once_value(self.builder, ir.IntType(1)(1))
+        with self.builder.if_then(self.builder.not_(self.equal(kind, wanted)), likely=False):
+            below = self.call("PyType_IsSubtype", kind, wanted, returns=I32)
+            self.builder.store(self.builder.icmp_signed("!=", below, I32(0)), found)
+        return self.builder.load(found)
+
+    def number(self, value: Any) -> Any:
+        """A number that -1 stands for a failure of."""
+        failed = cgutils.alloca_once_value(self.builder, ir.IntType(1)(0))
+        with self.builder.if_then(self.equal(value, -1), likely=False):
+            error = self.builder.icmp_signed("!=", self.call("PyErr_Occurred"), I64(0))
+            with self.builder.if_then(error):
+                self.call("PyErr_Clear", returns=VOID)
+                self.builder.store(ir.IntType(1)(1), failed)
+        self.require(self.builder.not_(self.builder.load(failed)))
+        return value
+
+    def integer(self, value: Any, kind: Any) -> Any:
+        found = cgutils.alloca_once_value(self.builder, I64(0))
+        with self.builder.if_else(self.equal(kind, self.object(int))) as (plain, other):
+            with plain:
+                self.builder.store(self.call("PyLong_AsLongLong", value), found)
+            with other:
+                self.require(self.builder.not_(self.equal(kind, self.object(bool))))
+                self.builder.store(self.call("PyNumber_AsSsize_t", value, self.object(OverflowError)), found)
+        return self.number(self.builder.load(found))
+
+    def unpack(self, form: Form, value: Any) -> Any:
+        """The value in Numba's representation of the form's type."""
+        builder, kind = self.builder, self.at(value, layout.TYPE)
+        if form.kind == "I":
+            return self.integer(value, kind)
+        if form.kind == "B":
+            self.require(builder.or_(self.equal(kind, self.object(bool)), self.equal(kind, self.object(np.bool_))))
+            return builder.icmp_signed("!=", self.call("PyObject_IsTrue", value, returns=I32), I32(0))
+        if form.kind == "D":
+            self.require(self.is_a(kind, float))
+            return self.call("PyFloat_AsDouble", value, returns=DOUBLE)
+        if form.kind == "F":
+            self.require(self.equal(kind, self.object(np.float32)))
+            return builder.fptrunc(self.call("PyFloat_AsDouble", value, returns=DOUBLE), ir.FloatType())
+        if form.kind == "Z":
+            self.require(self.equal(value, self.object(None)))
+            return self.context.get_dummy_value()
+        if form.named:
+            self.require(self.equal(kind, self.entry(self.classes)))
+            self.classes += 1
+        return {"tuple": self.tuple, "object": self.address, "array": self.array}[form.kind](form, value, kind)
+
+    def address(self, form: Form, value: Any, kind: Any) -> Any:
+        """The attribute of an object with a Numba type of its own."""
+        name = self.context.insert_const_string(self.builder.module, "address")
+        found = self.call("PyObject_GetAttrString", value, self.builder.ptrtoint(name, I64))
+        number = self.call("PyLong_AsLongLong", found)
+        self.call("Py_DecRef", found, returns=VOID)
+        return number
+
+    def tuple(self, form: Form, value: Any, kind: Any) -> Any:
+        if not form.named:
+            self.require(self.equal(kind, self.object(tuple)))
+        self.require(self.equal(self.call("PyTuple_Size", value), len(form.items)))
+        items = [self.unpack(item, self.call("PyTuple_GetItem", value, I64(i))) for i, item in enumerate(form.items)]
+        return self.context.make_tuple(self.builder, form.type, items)
+
+    def array(self, form: Form, value: Any, kind: Any) -> Any:
+        array_type: Any = form.type
+        self.require(self.is_a(kind, np.ndarray))
+        dtype = self.at(value, layout.DTYPE)
+        self.require(self.equal(self.at(dtype, layout.TYPE_NUMBER, I32), form.number))
+        self.require(self.builder.not_(self.equal(self.at(dtype, layout.BYTE_ORDER, I8), ord(">"))))
+        self.require(self.equal(self.at(value, layout.NDIM, I32), array_type.ndim))
+        wanted = layout.C_CONTIGUOUS * (array_type.layout == "C") | layout.ALIGNED * array_type.aligned
+        flags = self.builder.and_(self.at(value, layout.ARRAY_FLAGS, I32), I32(layout.C_CONTIGUOUS | layout.ALIGNED))
+        self.require(self.equal(flags, wanted))
+        array = self.context.make_array(array_type)(self.context, self.builder)
+        places = range(0, 8 * array_type.ndim, 8)
+        shape, strides = (
+            [self.at(at, place) for place in places] if array_type.ndim else []
+            for at in (self.at(value, layout.SHAPE), self.at(value, layout.STRIDES))
+        )
+        count: Any = I64(1)
+        for extent in shape:
+            count = self.builder.mul(count, extent)
+        data = self.builder.inttoptr(self.at(value, layout.DATA), array.data.type)
+        itemsize = self.context.get_abi_sizeof(self.context.get_data_type(array_type.dtype))
+        populate_array(array, data, shape, strides, I64(itemsize), None)
+        return array._getvalue()
+
+
+def emit_door(context: Any, module: Any, name: str, forms: list[Form], run: Callable) -> None:
+    """A function ``name`` of type DOOR for a kernel of these arguments.
+
+    run  run(builder, pool, threads, values, unpacker) emits what is done, and returns the number that the door returns
+    """
+    door = ir.Function(module, DOOR, name)
+    builder = ir.IRBuilder(door.append_basic_block())
+    table = builder.add(door.args[0], I64(layout.TABLE))
+    unpacker = _Unpacker(context, builder, table)
+    unpacker.require(unpacker.equal(door.args[2], 2 + len(forms)))
+
+    def argument(n: int) -> Any:
+        return unpacker.at(door.args[1], 8 * n)
+
+    pool, threads = (unpacker.unpack(Form("I", types.int64), argument(n)) for n in range(2))
+    values = [unpacker.unpack(form, argument(2 + n)) for n, form in enumerate(forms)]
+    result = run(builder, pool, threads, values, unpacker)
+    builder.ret(unpacker.call("PyLong_FromLongLong", result))
+    builder.position_at_end(unpacker.wrong)
+    builder.ret(unpacker.call("PyLong_FromLongLong", I64(MISMATCH)))
+
+
+def emit_shared(entry: Any, arguments_type: Any) -> Callable:
+    """``run`` of ``emit_door`` for a kernel whose tasks ``entry(place, first, end)`` does."""
+
+    def run(builder: Any, pool: Any, threads: Any, values: list, unpacker: _Unpacker) -> Any:
+        arguments: Any = ir.Constant(arguments_type, ir.Undefined)
+        for n, value in enumerate(values):
+            arguments = builder.insert_value(arguments, value, n)
+        place = builder.ptrtoint(cgutils.alloca_once_value(builder, arguments), I64)
+        result = cgutils.alloca_once_value(builder, unpacker.context.get_constant(types.int64, 0))
+        size = I64(unpacker.context.get_abi_sizeof(arguments_type))
+        with builder.if_else(builder.icmp_signed("==", threads, I64(0))) as (packing, running):
+            with packing:
+                with builder.if_then(builder.icmp_signed("!=", pool, I64(0))):
+                    builder.store(arguments, builder.inttoptr(pool, arguments_type.as_pointer()))
+                builder.store(size, result)
+            with running:
+                state = unpacker.call("PyEval_SaveThread")
+                builder.store(_emit_shares(builder, entry, place, pool, threads), result)
+                unpacker.call("PyEval_RestoreThread", state, returns=VOID)
+        return builder.load(result)
+
+    return run
+
+
+def emit_plain(function: Any) -> Callable:
+    """``run`` of ``emit_door`` for a function of integers, of which it has none but those of its arguments."""
+
+    def run(builder: Any, pool: Any, threads: Any, values: list, unpacker: _Unpacker) -> Any:
+        state = unpacker.call("PyEval_SaveThread")
+        result = builder.call(function, [pool, threads, *values])
+        unpacker.call("PyEval_RestoreThread", state, returns=VOID)
+        return result
+
+    return run
+
+
+def _emit_shares(builder: Any, entry: Any, place: Any, pool: Any, threads: Any) -> Any:
+    """Have all tasks done, shared among at most so many threads; how many helpers the pool lacks for that."""
+    lacking = cgutils.alloca_once_value(builder, I64(0))
+    with builder.if_else(builder.icmp_signed("<=", threads, I64(1))) as (one, several):
+        with one:
+            builder.call(entry, [place, I64(0), I64(1 << 62)])
+        with several:
+            tasks = builder.call(entry, [place, I64(0), I64(0)])
+            parts = _emit_least(builder, tasks, threads, I64(MOST_PARTS))
+            with builder.if_else(builder.icmp_signed("<=", parts, I64(1))) as (few, many):
+                with few:
+                    builder.call(entry, [place, I64(0), tasks])
+                with many:
+                    helpers = builder.sub(parts, I64(1))
+                    ready = builder.load_atomic(word(builder, builder.add(pool, I64(READY))), "seq_cst", 8)
+                    with builder.if_else(builder.icmp_signed(">", helpers, ready)) as (lack, enough):
+                        with lack:
+                            builder.store(helpers, lacking)
+                        with enough:
+                            launcher = builder.load(word(builder, builder.add(pool, I64(LAUNCHER))))
+                            launch = builder.inttoptr(launcher, LAUNCH.as_pointer())
+                            builder.call(launch, [pool, builder.ptrtoint(entry, I64), place, tasks, parts])
+    return builder.load(lacking)
+
+
+def _emit_least(builder: Any, first: Any, *others: Any) -> Any:
+    for other in others:
+        first = builder.select(builder.icmp_signed("<", first, other), first, other)
+    return first

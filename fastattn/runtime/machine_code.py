@@ -1,0 +1,132 @@
+"""Machine code of kernels in this process: loaded by LLVM's own linker, called as functions of C. No Numba.
+
+A compiled form is an object file that exports a *door*, a function that Python calls like any of its own: it unpacks
+its arguments into a structure in memory, lets go of the GIL, and has the kernel's tasks done. What a door needs of
+Python and NumPy it finds in a table of addresses, which is bound to it as ``self``: so nothing in the object file is
+of one process.
+"""
+
+import ctypes
+import struct
+import sys
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from fastattn.runtime.code_cache import Code
+
+# Functions of Python's C interface and objects whose addresses a door's table holds, in this order; the classes that
+# the form's signature names come after them.
+FUNCTIONS = (
+    "PyLong_AsLongLong",
+    "PyLong_FromLongLong",
+    "PyFloat_AsDouble",
+    "PyErr_Occurred",
+    "PyErr_Clear",
+    "PyNumber_AsSsize_t",
+    "PyObject_IsTrue",
+    "PyTuple_Size",
+    "PyTuple_GetItem",
+    "PyType_IsSubtype",
+    "PyObject_GetAttrString",
+    "Py_DecRef",
+    "PyEval_SaveThread",
+    "PyEval_RestoreThread",
+)
+OBJECTS = (int, bool, float, tuple, np.ndarray, np.float32, np.bool_, None, OverflowError)
+# Where the table lies in a bytes object, and the parts of an object: its type, and where its own part begins.
+TABLE = bytes.__basicsize__ - 1
+HEAD = object.__basicsize__
+TYPE = HEAD - 8
+# Of an array, and of its dtype: NumPy's C interface, the same in its versions 1 and 2.
+DATA, NDIM, SHAPE, STRIDES, DTYPE, ARRAY_FLAGS = HEAD, HEAD + 8, HEAD + 16, HEAD + 24, HEAD + 40, HEAD + 48
+BYTE_ORDER, TYPE_NUMBER = HEAD + 10, HEAD + 12
+C_CONTIGUOUS, ALIGNED = 0x1, 0x100
+
+_METH_FASTCALL = 0x80
+
+
+class _MethodDefinition(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("documentation", ctypes.c_char_p),
+    ]
+
+
+class _Process:
+    """LLVM's linker, which all code of this process is loaded by, and the table's common part."""
+
+    def __init__(self) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        machine = llvm.Target.from_default_triple().create_target_machine()
+        self.linker = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        addresses = [_address(getattr(ctypes.pythonapi, name)) for name in FUNCTIONS]
+        self.table = struct.pack(f"{len(FUNCTIONS) + len(OBJECTS)}q", *addresses, *map(id, OBJECTS))
+        self.definitions: list[_MethodDefinition] = []
+
+
+_process: _Process | None = None
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def check_layout() -> None:
+    """ImportError where objects do not lie in memory as doors expect."""
+    array = np.zeros((2, 3), np.float32)[:, 1:]
+
+    def word(place: int, kind: Any = ctypes.c_int64) -> int:
+        return kind.from_address(place).value
+
+    found = (
+        word(id(array) + TYPE),
+        word(id(array) + DATA),
+        word(id(array) + NDIM, ctypes.c_int32),
+        [word(word(id(array) + SHAPE) + 8 * n) for n in range(2)],
+        [word(word(id(array) + STRIDES) + 8 * n) for n in range(2)],
+        word(word(id(array) + DTYPE) + TYPE_NUMBER, ctypes.c_int32),
+        word(word(id(array) + DTYPE) + BYTE_ORDER, ctypes.c_char),
+        word(id(array) + ARRAY_FLAGS, ctypes.c_int32) & (C_CONTIGUOUS | ALIGNED),
+        ctypes.string_at(id(b"table") + TABLE, 5),
+    )
+    wanted = (id(np.ndarray), array.ctypes.data, 2, [2, 2], [12, 4], array.dtype.num, b"=", ALIGNED, b"table")
+    if sys.maxsize != 2**63 - 1 or found != wanted:
+        raise ImportError(f"arrays of NumPy {np.__version__} lie in memory in another way")
+
+
+def load(code: Code, classes: list[type]) -> tuple[Any, dict[str, int]]:
+    """Link a form's code into this process: (its door, role -> address). OSError where a symbol is missing.
+
+    classes  those that the form's signature names
+    Not to be called by two threads at once.
+    """
+    global _process
+    if _process is None:
+        check_layout()
+        _process = _Process()
+    missing = [name for name in code.needs if not llvm.address_of_symbol(name)]
+    if missing:
+        raise OSError(f"no {', '.join(missing)} in this process")
+    linker = _process.linker
+    linker.add_object_file(llvm.ObjectFileRef.from_data(code.object_file))
+    linker.finalize_object()
+    addresses = {role: linker.get_function_address(symbol) for role, symbol in code.exports.items()}
+    if not all(addresses.values()):
+        raise OSError("the object file lacks what it should define")
+    table = _process.table + struct.pack(f"{len(classes)}q", *map(id, classes))
+    return _function(code.exports["door"], addresses["door"], table), addresses
+
+
+def _function(name: str, address: int, table: bytes) -> Any:
+    """A function of Python's own kind, from a C function of (self, arguments, their number)."""
+    assert _process is not None
+    definition = _MethodDefinition(name.encode(), address, _METH_FASTCALL, None)
+    _process.definitions.append(definition)  # which the function refers to, for good
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.argtypes, make.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p), ctypes.py_object
+    return make(ctypes.addressof(definition), table, None)
