@@ -2,9 +2,9 @@
 
 The lock is sampled (``lock_sampling``) while one thread works, and checked by the kernels' own clock, which counts the
 Python around a kernel's loop as the kernel's. From the time held, and the bytes that a sentence has read from memory,
-``scaling_model`` predicts more cores. Threads that share the lock alone, on the cores at hand, check it: one for each must
-wait for the lock as long as predicted, and eight must not be slower. That takes an idle machine: elsewhere whoever holds
-the lock is kept from its CPU.
+``scaling_model`` predicts more cores. Threads that share the lock alone, on the cores at hand, check it: one for each
+must wait for the lock as long as predicted, and eight must not be slower. That takes an idle machine: on a busy one,
+whoever holds the lock is kept from its CPU.
 """
 
 import re
