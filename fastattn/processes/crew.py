@@ -115,7 +115,7 @@ class _Dispatcher:
         self._sent: dict[int, Ticket] = {}
         self._process = crew.process(desk.place[1])
         self._process.leave_all(desk.place)
-        desk.wake_by(partial(self._answers.put, _NEWS))
+        desk.wake_by(lambda: self._answers.put(_NEWS))
 
     def advance(self) -> bool:
         chunks, texts = len(self._sent), sum(ticket.job.texts for ticket in self._sent.values())
@@ -144,6 +144,7 @@ class _Dispatcher:
     def _send(self, ticket: Ticket) -> None:
         if not self._process.is_usable and not self._sent:
             self._process = self._crew.process(self._desk.place[1])
+            self._answers = Answers()  # the other may have said more than once that it has ended
         job, caller = ticket.job, hash(ticket.request.caller)
         self._sent[self._process.ask(self._desk.place, self._answers, job.what, job.content, caller)] = ticket
 

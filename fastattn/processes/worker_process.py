@@ -49,16 +49,17 @@ class WorkerProcess:
         self._sending, self._is_torn = threading.Lock(), False
         self._routes: dict[int, tuple[Hashable, Answers]] = {}  # the place and the queue of those who wait for answers
         self._numbers = itertools.count(1)
+        self._ended: list[bool] = []  # holds something once no more answers come
         self.failure: FastattnError | None = None
         _started.add(self)
         # Of this object the thread knows only what it needs, so that it keeps no process alive.
-        reader = threading.Thread(target=_read, args=(self._output, self._routes), name="fastattn reader", daemon=True)
+        what = self._output, self._routes, self._ended
+        reader = threading.Thread(target=_read, args=what, name="fastattn reader", daemon=True)
         try:
             start_thread(reader)
         except (RuntimeError, MemoryError) as error:
             self.end()
             raise FastattnError(f"no worker process can be used: {error}") from error
-        self._reader = reader
         self._send(arguments)
 
     @property
@@ -69,7 +70,7 @@ class WorkerProcess:
     @property
     def is_usable(self) -> bool:
         """Whether it can be asked: neither ended, nor left by an interrupt with half a message."""
-        return not self._is_torn and self.failure is None and self._reader.is_alive()
+        return not self._is_torn and self.failure is None and not self._ended
 
     def ask(self, place: Hashable, answers: Answers, what: str, content: list[Any], caller: int) -> int:
         """Have it do something; the answer goes to a queue, under the number that is returned.
@@ -79,7 +80,7 @@ class WorkerProcess:
         number = next(self._numbers)
         self._routes[number] = place, answers
         self._send([number, what, content, caller])
-        if not self._reader.is_alive():  # perhaps before it knew of this one
+        if self._ended:  # perhaps before it was known who waits
             answers.put(ENDED)
         return number
 
@@ -134,6 +135,7 @@ class WorkerProcess:
             with contextlib.suppress(OSError):
                 stream.close()
         self._process.returncode = 0  # not this one's to wait for
+        self._ended.append(True)
 
 
 def _forget_all() -> None:
@@ -145,7 +147,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)
 
 
-def _read(stream: BinaryIO, routes: dict[int, tuple[Hashable, Answers]]) -> None:
+def _read(stream: BinaryIO, routes: dict[int, tuple[Hashable, Answers]], ended: list[bool]) -> None:
     with stream, contextlib.suppress(Closed):
         while True:
             answer = read_message(stream)
@@ -155,6 +157,7 @@ def _read(stream: BinaryIO, routes: dict[int, tuple[Hashable, Answers]]) -> None
                     answers.put(answer)
             else:
                 _tell_all(routes, answer)
+    ended.append(True)
     _tell_all(routes, ENDED)
 
 

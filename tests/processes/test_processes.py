@@ -219,6 +219,12 @@ def test_a_killed_process_is_an_error_and_is_replaced(alone: Translator, shared:
     assert shared.translate(TEXTS, **SHORT) == alone.translate(TEXTS, **SHORT)
     second = _numbers(shared)
     assert second[0] == first[0] and second[1] != first[1]
+    assert shared._crew is not None
+    idle = shared._crew._crew._processes[0]
+    os.kill(idle.number, signal.SIGKILL)
+    while idle.is_usable:  # until this program has noticed
+        time.sleep(0.01)
+    assert shared.translate(TEXTS, **SHORT) == alone.translate(TEXTS, **SHORT)
 
 
 def test_a_process_that_cannot_load_says_why(tmp_path: Path) -> None:
