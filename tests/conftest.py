@@ -17,6 +17,9 @@ from tests.packed_weights import none_added
 # whose cache survives between runs.
 ENVIRONMENT = {**os.environ, "FASTATTN_CACHE": str(cache_root().absolute())}
 
+# Two processes of this suite compile side by side already; tests/runtime/test_ahead.py has the second one work.
+os.environ.setdefault("FASTATTN_COMPILE_AHEAD", "0")
+
 # No test asserts a speed, its drawing of examples included.
 settings.register_profile("any speed", settings(), suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")

@@ -5,16 +5,22 @@ A file is a line that names the format, the SHA-256 of the rest, the length of a
 file. Nothing in it is unpickled. It is believed only if nobody but this user or root may have written it.
 """
 
+import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from fastattn.atomic_files import is_trusted, make_folder, sweep, write_whole
 from fastattn.cache_folder import remove_unused
 from fastattn.caller_warnings import warn
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 UNUSED_DAYS = 30  # after which another version's, or another CPU's, code goes
 MAGIC = b"fastattn machine code 2\n"
@@ -85,6 +91,31 @@ class CodeFolder:
         if not self._swept:
             self._swept = True
             remove_unused("kernels", UNUSED_DAYS, self.path)
+
+    @contextlib.contextmanager
+    def claimed(self, label: str, key: str) -> Iterator[None]:
+        """While one process is inside, others that want to make the same form wait; where files cannot be locked, none.
+
+        The claim of a process that ends goes with it.
+        """
+        if fcntl is None:
+            yield
+            return
+        path = self.path / f"{_file_name(label, key)}.claim"
+        try:
+            make_folder(self.path)
+            stream = open(path, "ab")
+        except OSError:
+            yield
+            return
+        with stream:
+            with contextlib.suppress(OSError):
+                fcntl.flock(stream, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):
+                    path.unlink()  # whoever waits has it open, and finds the form
 
     def _tell(self, message: str) -> None:
         if message not in self._told:

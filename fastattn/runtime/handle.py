@@ -18,6 +18,7 @@ import numpy as np
 
 from fastattn.cache_folder import cache_root, mark_used
 from fastattn.lazy import lazy
+from fastattn.runtime.ahead import begin_ahead
 from fastattn.runtime.code_cache import Code, CodeFolder
 from fastattn.runtime.compiling import cache_faults, tell_of_compiling
 from fastattn.runtime.pool import Pool
@@ -69,7 +70,7 @@ class _Compiled:
         """The form with this key: loaded, or compiled. ImportError where this Numba is another than is known."""
         with lock:
             if key not in self.forms:
-                self.forms[key] = self._kept(key, classes) or self._made(key, classes)
+                self.forms[key] = self._kept(key, classes) or self._claimed(key, classes)
                 self.doors = [form.door for form in self.forms.values()]
             return self.forms[key]
 
@@ -83,6 +84,14 @@ class _Compiled:
             return None if code is None else Form(*load(code, classes), classes)
         except Exception:  # noqa: BLE001  a foreign file may fail in any way; compiling replaces it
             return None
+
+    def _claimed(self, key: str, classes: list[type]) -> Form:
+        """Compiled here, or by another process that is at it already."""
+        if not self._is_kept:
+            return self._made(key, classes)
+        begin_ahead()
+        with _folder.claimed(self.label, key):
+            return self._kept(key, classes) or self._made(key, classes)
 
     def _made(self, key: str, classes: list[type]) -> Form:
         from fastattn.runtime.machine_code import load
@@ -157,6 +166,10 @@ class Kernel(_Compiled):
                 return None
             self.compile(*arguments)
         return None
+
+    def compile_ahead(self, key: str) -> None:
+        """Have the form of this key in the code cache, for other processes; it names no classes."""
+        self._form(key, [])
 
     def _compile(self, key: str, classes: list[type]) -> Code:
         function = self.function

@@ -97,8 +97,8 @@ def set_threading(name: str) -> None:
     """Choose the threads of kernels in this process from now on: "pool" or "numba"; default: FASTATTN_THREADING.
 
     pool   fastattn's own: a thread that the system does not let run is waited for by nobody.
-    numba  the team of Numba's threading layer, for programs that keep it busy already; its kernels are compiled by
-           ``numba.njit(parallel=True)``. In a child forked after OpenMP ran, the pool works in its place.
+    numba  the team of Numba's threading layer, for programs that keep it busy already. In a child forked after OpenMP
+           ran, the pool works in its place.
     Results have the same bits. Not while a ``use_threads`` is open. InputError for another name.
     """
     if name not in THREADING:

@@ -1,0 +1,156 @@
+"""Doors: what kernels are called through takes arguments of its own form, refuses others, and loses no reference."""
+
+import ctypes
+import sys
+from collections import namedtuple
+
+import numpy as np
+import pytest
+from numba import njit, prange
+
+from fastattn.runtime.handle import Function
+from fastattn.runtime.jit import kernel
+from fastattn.runtime.signature import signature_of
+
+Pair = namedtuple("Pair", "first second")
+
+
+@kernel
+def collect(array, numbers, pair, nothing, out):
+    for i in prange(0, len(out)):
+        out[i] = (
+            array[i, 1]
+            + numbers[0] * 10
+            + numbers[1] * 1000
+            + (100000 if numbers[2] else 0)
+            + pair.second[0]
+            + pair.first
+        )
+
+
+@kernel
+def copy(source, out):
+    for i in prange(0, len(out)):
+        out[i] = source[i]
+
+
+def arguments(**other) -> tuple:
+    given = {
+        "array": np.arange(6, dtype=np.float32).reshape(3, 2),
+        "numbers": (7, np.float32(0.5), True),
+        "pair": Pair(3, np.full(2, 0.25)),
+        "nothing": None,
+        "out": np.zeros(3),
+    } | other
+    return tuple(given.values())
+
+
+def test_arguments_of_every_kind_arrive() -> None:
+    out = np.zeros(3)
+    collect(*arguments(out=out))
+    np.testing.assert_array_equal(out, np.array([1, 3, 5]) + 70 + 500 + 100000 + 0.25 + 3)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (np.zeros(3, np.float32), np.zeros(3)),
+        (np.zeros(3, np.int32), np.zeros(3, np.float32)),
+        (np.zeros((3, 1))[:, 0], np.zeros((3, 2))[:, 0]),
+        (np.zeros(3, np.int16), np.frombuffer(bytes(7), np.int16, offset=1)),
+    ],
+    ids=["dtype", "kind", "layout", "alignment"],
+)
+def test_another_form_is_another_key_and_both_work(one: np.ndarray, other: np.ndarray) -> None:
+    keys = {signature_of((array,), []) for array in (one, other)}
+    assert len(keys) == 2
+    for array in (one, other, one):
+        out = np.ones(3)
+        copy(array + array.dtype.type(2) if array.flags.aligned else array, out)
+        assert (out == (2 if array.flags.aligned else 0)).all()
+
+
+def test_a_form_serves_what_differs_in_values_only() -> None:
+    collect(*arguments())
+    forms = len(collect.forms)
+    read_only = np.zeros((3, 2), np.float32)
+    read_only.flags.writeable = False
+    collect(*arguments(array=read_only))
+    collect(*arguments(array=np.zeros((3, 2), np.float32).view(np.memmap)))
+    collect(*arguments(numbers=(np.int32(5), np.float32(1), np.bool_(False))))
+    collect(*arguments(array=np.zeros((3, 4), np.float32)[:, ::1][:, :4]))
+    assert len(collect.forms) == forms
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"numbers": (7, 0.5, True)},
+        {"numbers": (True, np.float32(0.5), True)},
+        {"numbers": (7.0, np.float32(0.5), True)},
+        {"numbers": (7, np.float32(0.5))},
+        {"numbers": [7, np.float32(0.5), True]},
+        {"numbers": (2**70, np.float32(0.5), True)},
+        {"pair": (3, np.full(2, 0.25))},
+        {"nothing": 0},
+        {"out": [0.0]},
+        {"array": None},
+        {"array": np.zeros((3, 2), ">f4")},
+        {"array": np.zeros((3, 2, 1), np.float32)},
+    ],
+    ids=str,
+)
+def test_a_door_refuses_what_is_of_another_form(wrong: dict) -> None:
+    collect(*arguments())
+    (door,) = collect.doors[:1]
+    assert door(0, 0, *arguments(**wrong)) == -1
+    assert door(0, 0, *arguments()) > 0
+    assert door(0, 0) == door(0, 0, *arguments()[:-1]) == door(0, 0, *arguments(), 1) == -1
+
+
+def test_what_no_kernel_takes_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="no kernel takes a list"):
+        collect(*arguments(numbers=[1]))
+    collect(*arguments())
+    with pytest.raises(TypeError, match="does not take these values"):
+        collect(*arguments(numbers=(2**70, np.float32(0.5), True)))
+
+
+def test_a_call_leaves_all_references_as_they_were() -> None:
+    given = arguments(numbers=(2**40, np.float32(0.5), True))
+    watched = [*given, *given[1], *given[2]]
+    collect(*given)
+    before = [sys.getrefcount(value) for value in watched]
+    for _ in range(100):
+        collect(*given)
+        collect.doors[0](0, 0, *arguments(nothing=1))
+    assert [sys.getrefcount(value) for value in watched] == before
+
+
+def test_a_recorded_call_is_made_by_its_entry() -> None:
+    out = np.zeros(3)
+    given = arguments(out=out)
+    call = collect.record(*given)
+    if call is None:
+        pytest.skip("this Numba has no doors")
+    entry, place = call
+    run = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)(entry)
+    assert run(place.ctypes.data, 1, 2) == 3 and (out != 0).tolist() == [False, True, False]
+    given[0][2, 1] += 1
+    assert run(place.ctypes.data, 0, 99) == 3
+    np.testing.assert_array_equal(out - out[0], [0, 2, 5])
+
+
+def weigh(first, second, third):
+    return first * 100 + second * 10 + third
+
+
+def test_a_function_of_integers() -> None:
+    function = Function(__name__, "weigh", 3)
+    assert function(4, 5, -6) == 444
+    run = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)(function.address())
+    assert run(1, 2, 3) == 123
+
+
+def test_numbas_own_functions_work_beside() -> None:
+    assert njit(lambda x: x + 1)(2) == 3
