@@ -23,11 +23,13 @@ SERVED = {"Translator": "fastattn.processes.translating", "Encoder": "fastattn.p
 
 
 def main() -> None:
-    """Serve until the input ends. The first message is a key of SERVED, then arguments."""
+    """Serve until the input ends. The first message is a key of SERVED and its arguments, the last of them threads."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, answers = _own_streams()
     answer = _Answers(answers)
     first = _read_or_end(requests)
+    # The tokenizers library would have as many threads as there are CPUs, in each process.
+    os.environ.setdefault("RAYON_NUM_THREADS", str(first[-1]))
     warnings.simplefilter("ignore")
     warnings.simplefilter("always", UserWarning)
     warnings.showwarning = lambda message, *place, **more: answer(0, "warning", str(message))

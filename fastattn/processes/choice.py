@@ -6,8 +6,8 @@ from pathlib import Path
 
 # Measured shares of one thread's time with the interpreter's lock held, batches of greedy search and of texts, by the
 # weights of the layers that a step goes through: `python -m bench lock`. At most so many -> share.
-LOCK_SHARES = ((4 << 20, 0.20), (float("inf"), 0.12))
-# Below this many threads a second process costs more (a second to start, its own 100 MB) than it gives.
+LOCK_SHARES = ((4 << 20, 0.25), (float("inf"), 0.12))
+# Below this many threads a second process costs more (a second to start, 55 MB of its own) than it gives.
 LEAST_THREADS = 8
 LEAST_TEXTS = 16  # of a call, for each process that is started because of it
 WANTED = 0.92  # of the threads' own speed, that those of one process should reach together
