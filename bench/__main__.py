@@ -8,6 +8,7 @@
                                               and pictures/growth.svg beside the document
     python -m bench lock [DOCUMENT]           how long the interpreter's lock is held, and the speed of 8 to 64 cores
                                               predicted from that; into a document's table
+    python -m bench budget [MODEL]            where the time of a translation and of a start goes (default en-pt)
     python -m bench gallery [FOLDER]          the pictures of docs/attention.md (default docs/pictures)
 
 Engines alternate in one process; figures are medians, ratios are of medians in one run. Peak arithmetic and memory
@@ -54,11 +55,15 @@ def main() -> int:
         return _report(parser, options)
     if options.parts[:1] in (["mechanisms"], ["growth"], ["lock"]):
         return _into_document(parser, options)
+    if options.parts[:1] == ["budget"]:
+        return _budget(parser, options)
     if options.parts[:1] == ["gallery"]:
         return _gallery(parser, options)
     unknown = [name for name in options.parts if name not in PARTS]
     if unknown:
-        parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}, mechanisms, growth, lock, gallery, report")
+        parser.error(
+            f"no part {unknown[0]!r}; there are {', '.join(PARTS)}, mechanisms, growth, lock, budget, gallery, report"
+        )
     if options.data is not None and not (options.data / "flores-dev").is_dir():
         parser.error(f"--data should name a folder that holds flores-dev, got {options.data}")
     return _run(options)
@@ -99,7 +104,7 @@ def _into_document(parser: argparse.ArgumentParser, options: argparse.Namespace)
     name = options.parts[0]
     if len(options.parts) > 2 or not all(Path(path).is_file() for path in options.parts[1:]):
         parser.error(f"{name} takes one document at most, a file that is there")
-    size = "toy" if options.toy else "quick" if options.quick else "full"
+    size = _size(options)
     document = Path(options.parts[1]) if options.parts[1:] else None
     threads = options.threads[-1] if options.threads else thread_limit()
     if name == "lock":
@@ -107,6 +112,19 @@ def _into_document(parser: argparse.ArgumentParser, options: argparse.Namespace)
     if name == "growth":
         return growth.run(size, threads, document)
     return mechanisms.run(size, threads, options.only, document)
+
+
+def _size(options: argparse.Namespace) -> str:
+    return "toy" if options.toy else "quick" if options.quick else "full"
+
+
+def _budget(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    from bench import budget
+
+    if len(options.parts) > 2:
+        parser.error("budget takes one model at most")
+    model = options.parts[1] if options.parts[1:] else "en-pt"
+    return budget.run(_size(options), model, options.threads[-1] if options.threads else 1, options.data)
 
 
 def _gallery(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:

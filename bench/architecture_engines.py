@@ -8,10 +8,7 @@ Runtime on such a file, so its figures are ONNX Runtime's.
 """
 
 import contextlib
-import io
-import logging
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from bench.architectures import RERANKER, Architecture, make_texts, write
-from bench.encoders import Encode, Engine, Setting, Tokenizer, encode_batches
+from bench.encoders import Encode, Engine, Run, Setting, Tokenizer, encode_batches, padding
+from bench.silence import silent
 
 INPUTS = ("input_ids", "attention_mask")
 CALIBRATION = 32  # texts
@@ -35,35 +33,20 @@ class Subject:
 
     def __init__(self, architecture: Architecture, folder: Path, batches: tuple[int, ...]):
         self.architecture, self.folder, self.batches = architecture, folder, batches
-        with _silent():
+        with silent():
             write(architecture, folder)
         self.tokenizer = Tokenizer(folder)
         self._files: dict[tuple[str, str], Path | Exception] = {}
 
     def module(self, attention: str) -> Any:
         """The model in PyTorch: (ids, mask) [B, T], int64 -> rows [B, T, D], or a reranker's scores [B, 1]."""
-        import torch
-
         if self.architecture.kind == "JinaBert":
             from bench.torch_jina import JinaBert
 
             return JinaBert(self.architecture.config).load(self.folder).eval()
-        import transformers
+        from bench.torch_rows import rows_module
 
-        kind = getattr(transformers, self.architecture.kind)
-        with _silent():
-            model = kind.from_pretrained(self.folder, dtype=torch.float32, attn_implementation=attention).eval()
-        model.config.use_cache = False
-
-        class Rows(torch.nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.model = model
-
-            def forward(self, input_ids: Any, attention_mask: Any) -> Any:
-                return self.model(input_ids=input_ids, attention_mask=attention_mask)[0]
-
-        return Rows().eval()
+        return rows_module(self.folder, attention, self.architecture.kind)
 
     def inputs(self, texts: list[str]) -> list[np.ndarray]:
         """Ids and mask of texts of one length."""
@@ -75,7 +58,7 @@ class Subject:
         key = exporter, precision
         if key not in self._files:
             try:
-                with _silent():
+                with silent():
                     self._files[key] = self._make_onnx(exporter, precision)
             except Exception as error:  # noqa: BLE001  exporters raise anything
                 self._files[key] = error
@@ -124,57 +107,27 @@ class Subject:
     @cached_property
     def openvino(self) -> Any:
         """OpenVINO's model, from PyTorch or, what it cannot trace, from the .onnx file."""
-        import openvino
-        import torch
+        from bench.openvino_models import traced
 
-        with _silent():
-            try:
-                given = tuple(map(torch.from_numpy, self.inputs(make_texts(2, 32))))
-                return openvino.convert_model(self.module("sdpa"), example_input=given)
-            except Exception:  # noqa: BLE001  whatever the tracer meets
+        try:
+            return traced(self.module("sdpa"), self.inputs(make_texts(2, 32)))
+        except Exception:  # noqa: BLE001  whatever the tracer meets
+            import openvino
+
+            with silent():
                 return openvino.convert_model(self.onnx(CURRENT, "float32"))
 
     @cached_property
     def openvino_int8(self) -> Any:
-        import nncf
+        from bench.openvino_models import rounded
 
-        texts = make_texts(CALIBRATION, 32)
-        dataset = nncf.Dataset([self.inputs([text]) for text in texts])
-        with _silent():
-            kind = nncf.ModelType.TRANSFORMER
-            return nncf.quantize(self.openvino, dataset, model_type=kind, subset_size=CALIBRATION)
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Without the warnings and progress that exporters print."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with (
-            warnings.catch_warnings(),
-            contextlib.redirect_stderr(io.StringIO()),
-            contextlib.redirect_stdout(io.StringIO()),
-        ):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
-Run = Callable[[np.ndarray, np.ndarray], np.ndarray]
+        return rounded(self.openvino, [self.inputs([text]) for text in make_texts(CALIBRATION, 32)])
 
 
 def _encodes(subject: Subject, run: Run, how: str = "") -> dict[Setting, Encode]:
     """``run``: (ids, mask) [B, T], int64 -> what ``Subject.module`` gives."""
 
-    def padded(ids: list[list[int]]) -> np.ndarray:
-        ids_BT = np.zeros((len(ids), max(map(len, ids))), np.int64)
-        mask_BT = np.zeros_like(ids_BT)
-        for b, row in enumerate(ids):
-            ids_BT[b, : len(row)], mask_BT[b, : len(row)] = row, 1
-        return run(ids_BT, mask_BT)
-
+    padded = padding(run)
     if subject.architecture.kind == RERANKER:
         return {Setting(size, how): _scores(subject, padded, size) for size in subject.batches}
     tokenizer, width = subject.tokenizer, subject.architecture.width
@@ -245,21 +198,10 @@ def onnx_runtime(subject: Subject, threads: int, precision: str) -> dict[Setting
 
 
 def openvino(subject: Subject, threads: int, precision: str) -> dict[Setting, Encode]:
-    import openvino
+    from bench.openvino_session import runner
 
-    settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
-    if precision == "float32":
-        settings["INFERENCE_PRECISION_HINT"] = "f32"  # else it may be bfloat16, as beside int8
-    model = openvino.compile_model(
-        subject.openvino if precision == "float32" else subject.openvino_int8, "CPU", settings
-    )
-    request = model.create_infer_request()
-
-    def run(ids_BT: np.ndarray, mask_BT: np.ndarray) -> np.ndarray:
-        given = [ids_BT, mask_BT][: len(model.inputs)]
-        return np.array(request.infer(given)[0])
-
-    return _encodes(subject, run)
+    model = subject.openvino if precision == "float32" else subject.openvino_int8
+    return _encodes(subject, runner(model, threads, precision))
 
 
 BOTH = ("float32", "int8")

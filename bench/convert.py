@@ -13,10 +13,10 @@ from pathlib import Path
 
 
 def converted(folder: Path, cache: Path, engine: str, precision: str) -> Path:
-    """The copy of the checkpoint in ``folder`` for "CTranslate2" (by its own converter) or "ONNX Runtime"."""
+    """The copy of the checkpoint in ``folder`` for an engine of ENGINES."""
     ending, convert = ENGINES[engine]
     digest = hashlib.sha256(str(folder.absolute()).encode())
-    for source in sorted(Path(__file__).parent.glob("onnx_*.py")):
+    for source in sorted(Path(__file__).parent.glob("o*_*.py")):
         digest.update(source.read_bytes())
     target = cache / f"{folder.name}-{digest.hexdigest()[:8]}-{precision}{ending}"
     if not target.exists():
@@ -27,6 +27,7 @@ def converted(folder: Path, cache: Path, engine: str, precision: str) -> Path:
 
 
 def _ctranslate2(folder: Path, target: Path, precision: str) -> None:
+    """By its own converter."""
     from ctranslate2.converters import TransformersConverter
 
     shutil.rmtree(target, ignore_errors=True)
@@ -43,7 +44,31 @@ def _onnx(folder: Path, target: Path, precision: str) -> None:
         quantized(target)
 
 
-ENGINES = {"CTranslate2": ("-ctranslate2", _ctranslate2), "ONNX Runtime": (".onnx", _onnx)}
+def _openvino(folder: Path, target: Path, precision: str) -> None:
+    """The model of transformers; in int8 calibrated with some of the built-in sentences, one by one."""
+    import numpy as np
+    import openvino
+
+    from bench.encoders import Tokenizer
+    from bench.openvino_models import rounded, traced
+    from bench.sentences import sentences
+    from bench.torch_rows import rows_module
+
+    batches = Tokenizer(folder).batches(sentences("en", CALIBRATION, None), 1)
+    samples = [[np.array(ids), np.ones((1, len(ids[0])), np.int64)] for _, ids in batches]
+    model = traced(rows_module(folder, "sdpa"), samples[0])
+    if precision == "int8":
+        model = rounded(model, samples)
+    target.mkdir()
+    openvino.save_model(model, target / "model.xml", compress_to_fp16=False)
+
+
+CALIBRATION = 200  # sentences
+ENGINES = {
+    "CTranslate2": ("-ctranslate2", _ctranslate2),
+    "ONNX Runtime": (".onnx", _onnx),
+    "OpenVINO": ("-openvino", _openvino),
+}
 
 if __name__ == "__main__":
     converted(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

@@ -30,7 +30,10 @@ Make = TypeVar("Make")
 
 @dataclass(frozen=True)
 class Engine(Generic[Make]):
-    """The function that makes an engine's calls, the libraries it needs besides fastattn, its precisions."""
+    """The function that makes an engine's calls, the libraries it needs besides fastattn, its precisions.
+
+    ``make`` returns no calls for a precision that the engine has, but not on this CPU.
+    """
 
     make: Make
     libraries: tuple[str, ...] = ()
@@ -115,6 +118,22 @@ def encode_batches(
     return encode
 
 
+Run = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def padding(run: Run) -> Callable[[list[list[int]]], np.ndarray]:
+    """A function of the ids of a batch, of ``run``, which takes ids and mask [B, T], int64."""
+
+    def padded(ids: list[list[int]]) -> np.ndarray:
+        ids_BT = np.zeros((len(ids), max(map(len, ids))), np.int64)
+        mask_BT = np.zeros_like(ids_BT)
+        for b, row in enumerate(ids):
+            ids_BT[b, : len(row)], mask_BT[b, : len(row)] = row, 1
+        return run(ids_BT, mask_BT)
+
+    return padded
+
+
 def ctranslate2(folder: Path, threads: int, precision: str, cache: Path) -> dict[Setting, Encode]:
     import ctranslate2
 
@@ -155,6 +174,16 @@ def onnx_runtime(folder: Path, threads: int, precision: str, cache: Path) -> dic
     return {Setting(size): encode_batches(tokenizer, size, width, run) for size in (8, *BATCHES)}
 
 
+def openvino(folder: Path, threads: int, precision: str, cache: Path) -> dict[Setting, Encode]:
+    from bench.openvino_session import has_bfloat16, runner
+
+    if precision == "bfloat16" and not has_bfloat16():
+        return {}
+    model = converted(folder, cache, "OpenVINO", "int8" if precision == "int8" else "float32")
+    run, tokenizer, width = padding(runner(model / "model.xml", threads, precision)), Tokenizer(folder), _width(folder)
+    return {Setting(size): encode_batches(tokenizer, size, width, run) for size in (8, 16, 32)}
+
+
 def _width(folder: Path) -> int:
     return json.loads((folder / "config.json").read_text(encoding="utf-8"))["hidden_size"]
 
@@ -165,4 +194,5 @@ ENCODERS: dict[str, Engine[Callable[[Path, int, str, Path], dict[Setting, Encode
     "sentence-transformers": Engine(sentence_transformers, ("sentence_transformers",), ("float32", "bfloat16")),
     "CTranslate2": Engine(ctranslate2, ("ctranslate2", "transformers", "torch"), ("float32", "int8")),
     "ONNX Runtime": Engine(onnx_runtime, ("onnx", "onnxruntime"), ("float32", "int8")),
+    "OpenVINO": Engine(openvino, ("openvino", "nncf", "transformers", "torch")),
 }

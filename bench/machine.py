@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from bench.measure import last_cache_bytes
+from fastattn.cpus import usable_cpus
 from fastattn.simd.target import TARGET, compiled_features, compiled_name
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,8 +33,8 @@ LIBRARIES = (
 
 
 def processors() -> int:
-    """The CPUs that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The CPUs that this process may use."""
+    return usable_cpus().threads
 
 
 def describe() -> dict[str, Any]:

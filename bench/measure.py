@@ -16,35 +16,53 @@ from numba.extending import intrinsic
 
 from bench.timing import once
 from fastattn.rounding import bfloat16_bits
+from fastattn.simd import amx
+from fastattn.simd.amx_tile import emit_products
 from fastattn.simd.arithmetic import Arithmetic, arithmetic_for
+from fastattn.simd.constants import TILE_ROWS, TILE_STEPS
 from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.target import TARGET
 from fastattn.simd.tile import PRECISIONS, emit_sums
 
-STEPS = 512  # 8 rows of 512 words take 16 KiB of an L1 of 32 to 48
+A_BYTES = 16 << 10  # of A, in an L1 of 32 to 48 KiB
 WORK = 1.5e10  # operations of one run of one thread; a multiply-add is two
 LEAST_BYTES, MOST_BYTES = 256 << 20, 2 << 30
 
 
-@intrinsic
-def _sums(typing_context, b_N, a, a_row, b, b_step, steps, c):
-    """One tile of sums in the precision of ``b_N``; the others are addresses, and strides in bytes."""
-    arithmetic = arithmetic_for(PRECISIONS[b_N.dtype])
+def tile_size(precision: str) -> tuple[int, int, int]:
+    """(rows, columns, steps) of the tile that is measured; a step takes a word of each row."""
+    rows, columns = (2 * TILE_ROWS,) * 2 if precision in TARGET.tiles else (TARGET.rows, TARGET.columns)
+    return rows, columns, A_BYTES // (4 * rows)
 
-    def emit(emitter: Emitter, a, a_row, b, b_step, steps, c) -> None:
+
+@intrinsic
+def _sums(typing_context, b_N, a, a_row, b, b_step, c):
+    """One tile of sums in the precision of ``b_N``; the others are addresses, and strides in bytes."""
+    precision = PRECISIONS[b_N.dtype]
+    arithmetic, (_, columns, steps) = arithmetic_for(precision), tile_size(precision)
+
+    def emit_registers(emitter: Emitter, a, a_row, b, b_step, c) -> None:
+        amx.configure(emitter, I64(TILE_ROWS))
+        operands, blocks = (a, a_row, b, b_step), I64(steps // TILE_STEPS)
+        emit_products(emitter, precision, 2, [0, 1], operands, blocks, (c, I64(columns * 4)), None)
+        amx.release(emitter)
+
+    def emit_vectors(emitter: Emitter, a, a_row, b, b_step, c) -> None:
         builder = emitter.builder
         rows = [builder.add(a, builder.mul(a_row, I64(i))) for i in range(TARGET.rows)]
         zero = emitter.integer(0) if arithmetic.integer else emitter.constant(0.0)
         starts = [zero] * (TARGET.rows * TARGET.vectors)
-        sums = emit_sums(emitter, arithmetic, rows, [b], b_step, steps, starts, TARGET.vectors)
+        sums = emit_sums(emitter, arithmetic, rows, [b], b_step, I64(steps), starts, TARGET.vectors)
         for n, value in enumerate(sums):
             emitter.store(builder.bitcast(value, emitter.vector), builder.add(c, I64(n * TARGET.lanes * 4)))
+
+    emit = emit_registers if precision in TARGET.tiles else emit_vectors
 
     def generate(context, builder, kind, arguments):
         Emitter(builder, TARGET).call_once(f"bench.sums_{arithmetic.name}_{arithmetic.b_bytes}", arguments[1:], emit)
         return context.get_dummy_value()
 
-    return types.void(b_N, *[types.intp] * 6), generate
+    return types.void(b_N, *[types.intp] * 5), generate
 
 
 # Compiled by plain Numba, with a cache folder for this run only: the engine's cache is keyed on its own sources.
@@ -53,7 +71,7 @@ def _multiply(a_TRB, b_TN, b_step, c_TRN, repeats):
     for t in prange(a_TRB.shape[0]):
         a, b, c = a_TRB[t].ctypes.data, b_TN[t].ctypes.data, c_TRN[t].ctypes.data
         for _ in range(repeats):
-            _sums(b_TN, a, a_TRB.shape[2], b, b_step, STEPS, c)
+            _sums(b_TN, a, a_TRB.shape[2], b, b_step, c)
 
 
 @numba.njit(parallel=True, cache=True, error_model="numpy")
@@ -72,12 +90,12 @@ def _read(data, totals):
 
 def bare_tile(threads: int, precision: str = "float32", share: float = 1.0) -> tuple[Callable[[], None], float]:
     """(a call that runs the tile on ``threads`` threads, a ``share`` of WORK each; its number of operations)."""
-    arithmetic = arithmetic_for(precision)
+    arithmetic, (rows, columns, steps) = arithmetic_for(precision), tile_size(precision)
     rng = np.random.default_rng(0)
-    a = _operands(rng, arithmetic, arithmetic.a_bytes, (threads, TARGET.rows, STEPS * arithmetic.group))
-    b = _operands(rng, arithmetic, arithmetic.b_bytes, (threads, TARGET.columns * arithmetic.group))
-    c = np.empty((threads, TARGET.rows, TARGET.columns), np.float32)
-    work = 2.0 * TARGET.rows * TARGET.columns * STEPS * arithmetic.group
+    a = _operands(rng, arithmetic, arithmetic.a_bytes, (threads, rows, steps * arithmetic.group))
+    b = _operands(rng, arithmetic, arithmetic.b_bytes, (threads, columns * arithmetic.group))
+    c = np.empty((threads, rows, columns), np.float32)
+    work = 2.0 * rows * columns * steps * arithmetic.group
     repeats = int(share * WORK / work)
     # every step reads the same vectors of B
     return lambda: _multiply(a.view(np.uint8), b, 0, c, repeats), threads * repeats * work

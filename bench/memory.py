@@ -35,3 +35,25 @@ def extra_resident(call: Callable[[], object]) -> int | None:
     call()
     after = resident(peak=True)
     return None if before is None or after is None else after - before
+
+
+# A small process starts the command: the maximum of a child begins at its parent's size.
+_LAUNCH = """
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10)
+sys.exit(done.returncode)
+"""
+
+
+def peak_of_command(command: list[str], environment: dict[str, str] | None = None) -> int:
+    """Resident bytes of a command's process at their peak, on Linux; RuntimeError where it fails."""
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _LAUNCH, *command], env=environment, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip().rpartition("\n")[2] or f"{command[0]} ended with {done.returncode}")
+    return int(done.stdout)

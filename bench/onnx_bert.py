@@ -19,6 +19,7 @@ def bert_model(folder: Path) -> bytes:
         spec is None
         or (spec.norms.before, spec.norms.embedding) != (False, True)
         or (spec.feed_forward.activation, spec.positions.kind) != ("gelu", "table")
+        or not spec.token_types
     ):
         raise ValueError(f"expected a BERT encoder, got {spec}")
     graph = Graph()
@@ -42,7 +43,8 @@ def bert_model(folder: Path) -> bytes:
 
     tokens = graph.add("Gather", graph.weight(tensors["encoder.embedding.weight"]), ids)
     length = graph.add("Shape", ids, start=1, end=2)
-    positions = graph.add("Slice", graph.weight(tensors["encoder.positions"]), constant([0]), length, constant([0]))
+    places = graph.weight(tensors["encoder.positions"] + tensors["encoder.token_types"][0])  # one text is of type 0
+    positions = graph.add("Slice", places, constant([0]), length, constant([0]))
     x = norm(graph.add("Add", tokens, positions), "encoder.embedding_norm")
     for i in range(spec.layers):
         layer = f"encoder.layers.{i}"

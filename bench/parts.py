@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from bench.request import Request
 
 ENGINES = {
-    "encode": ("fastattn", "sentence-transformers", "CTranslate2", "ONNX Runtime"),
+    "encode": ("fastattn", "sentence-transformers", "CTranslate2", "ONNX Runtime", "OpenVINO"),
     "translate": ("fastattn", "CTranslate2"),
     "attention": ("fastattn", "NumPy", "PyTorch"),
 }
-IN_INT8 = {"encode": ("fastattn", "CTranslate2", "ONNX Runtime"), "translate": ENGINES["translate"]}
+IN_INT8 = {"encode": ("fastattn", "CTranslate2", "ONNX Runtime", "OpenVINO"), "translate": ENGINES["translate"]}
 PRECISIONS = ("float32", "bfloat16", "int8")
 MEMORY_LENGTHS = (1024, 2048, 4096, 8192)  # positions at which attention's memory is measured
 
@@ -75,7 +75,7 @@ PARTS = {
     for part in (
         Part("kernels", "every kernel against NumPy, PyTorch and ONNX Runtime", (), _each),
         Part("lengths", "attention over the number of positions", (), _extremes),
-        Part("encode", "MiniLM from text to vectors against four engines", ("encoder",), _each),
+        Part("encode", "MiniLM from text to vectors against five engines", ("encoder",), _each),
         Part("translate", "zh-en from text to text, greedy and beam 4, against two engines", ("translator",), _each),
         Part("resources", "imports, loading, first text, peak memory of each engine", MODELS, _resources),
         Part("compiling", "the time that compiling takes with an empty cache", MODELS, _compiling),

@@ -22,6 +22,7 @@ IMPORTS = {
     ("encode", "sentence-transformers"): ("sentence_transformers",),
     ("encode", "CTranslate2"): ("ctranslate2", "tokenizers"),
     ("encode", "ONNX Runtime"): ("onnxruntime", "tokenizers"),
+    ("encode", "OpenVINO"): ("openvino", "tokenizers"),
     ("translate", "fastattn"): ("fastattn.translator",),
     ("translate", "CTranslate2"): ("ctranslate2", "sentencepiece"),
 }
@@ -59,7 +60,7 @@ def start(request: Request, task: str, engine: str) -> Any:
         texts = sentences("zh", request.choose(128, 4, 1), request.corpora)
         folder, options = Path(request.translator), (request.choose(4, 1, 1),)  # beam, or greedy
         make = partial(TRANSLATORS[engine].make, folder, 1, request.precision)
-    if task == "encode" and engine in ("CTranslate2", "ONNX Runtime"):
+    if task == "encode" and engine in ("CTranslate2", "ONNX Runtime", "OpenVINO"):
         command = [sys.executable, "-m", "bench.convert", str(folder), request.cache, engine, request.precision]
         subprocess.run(command, check=True)
     clock = time.perf_counter()

@@ -48,10 +48,14 @@ class TranslateLocally:
 
     def translate(self, name: str, source: Path, target: Path, threads: int) -> None:
         """Translate the lines of ``source`` to ``target``, in one process from start to end."""
-        command = [self._program, "-m", name, "-i", str(source), "-o", str(target)]
-        done = subprocess.run(command, env=self._environment(threads), capture_output=True, text=True, errors="replace")
+        command, environment = self.command(name, source, target, threads)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace")
         if done.returncode != 0 or not target.is_file():
             raise RuntimeError(f"{self.name}: {done.stderr.strip().rpartition(chr(10))[2] or done.returncode}")
+
+    def command(self, name: str, source: Path, target: Path, threads: int) -> tuple[list[str], dict[str, str]]:
+        """(the command that does it, its environment)."""
+        return [self._program, "-m", name, "-i", str(source), "-o", str(target)], self._environment(threads)
 
     def _environment(self, threads: int) -> dict[str, str]:
         """The environment; its cache of sentences is off: a repeated text would measure the cache."""

@@ -37,6 +37,7 @@ class Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Each command's summary, which click itself would end in "..." where it is longer than a line."""
-        rows = [(name, command.get_short_help_str(limit=1000)) for name, command in self.commands.items()]
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        rows = [(name, command.get_short_help_str(limit=1000)) for name, command in commands.items() if command]
         with formatter.section("Commands"):
             formatter.write_dl(rows)

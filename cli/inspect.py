@@ -14,6 +14,7 @@ from fastattn.cli.printing import say
 
 if TYPE_CHECKING:
     from fastattn.checkpoint import Checkpoint
+    from fastattn.simd.target import Target
     from fastattn.spec import HeadSpec, StackSpec
     from fastattn.text_spec import EncoderText, TranslationText
 
@@ -197,24 +198,44 @@ def _encoder_facts(text: "EncoderText") -> Facts:
 def machine_facts() -> Facts:
     """The CPU, what is compiled for it, and the versions of what computes."""
     from fastattn.cache_folder import NOWHERE, cache_root
+    from fastattn.cpus import usable_cpus
     from fastattn.runtime.threads import thread_limit
-    from fastattn.simd.target import TARGET, compiled_features, compiled_name
+    from fastattn.simd.target import TARGET, compiled_features, compiled_name, tiles_refusal
 
-    root, features = cache_root(), compiled_features()
+    root, features, cpus = cache_root(), compiled_features(), usable_cpus()
 
     import llvmlite  # after the kernels, which check the environment for Numba
     import numba
     import numpy
 
-    yield "cpu", f"{compiled_name()} ({platform.machine()}), {os.cpu_count()} CPUs"
+    yield (
+        "cpu",
+        f"{compiled_name()} ({platform.machine()}), {os.cpu_count()} CPUs, this process may run on {cpus.affinity}",
+    )
+    yield "quota", "none" if cpus.quota is None else f"time of {cpus.quota.cpus:.3g} CPUs, by {cpus.quota.file}"
     yield "features", " ".join(name for name in _NOTABLE if name in features) or "none of note"
     fma = "with" if TARGET.fma else "without"
     yield "compiled for", f"{TARGET.name}: vectors of {TARGET.lanes} float32, {fma} fused multiply-add"
-    yield "threads", f"{thread_limit()} by default"
+    yield "products", ", ".join(f"{name} by {_describe_products(name, TARGET)}" for name in ("bfloat16", "int8"))
+    if refusal := tiles_refusal():
+        yield "AMX", f"not used: {refusal}"
+    yield "threads", f"{thread_limit()} by default{', by NUMBA_NUM_THREADS' * ('NUMBA_NUM_THREADS' in os.environ)}"
     yield "cache", "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else str(root)
     versions = {"fastattn": VERSION, "numba": numba.__version__, "llvmlite": llvmlite.__version__}
     versions |= {"numpy": numpy.__version__, "python": platform.python_version()}
     yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items()) + f" on {sys.platform}"
+
+
+_INSTRUCTIONS = {"dot": "vdpbf16ps", "vnni": "VNNI", "pairs": "pmaddwd", "widened": "widened numbers"}
+
+
+def _describe_products(precision: str, target: "Target") -> str:
+    """What multiplies in a precision."""
+    name: str = getattr(target, precision)
+    known = _INSTRUCTIONS.get(name, name)
+    if precision not in target.tiles:
+        return known
+    return "AMX's tiles" if name == "tiles" else f"AMX's tiles (few rows: {known})"
 
 
 def _size(count: int) -> str:

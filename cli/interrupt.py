@@ -8,9 +8,10 @@ soon as the signal arrives (signal.set_wakeup_fd); a thread waits for that, remo
 import contextlib
 import os
 import signal
-import socket
 import sys
 import threading
+from collections.abc import Callable
+from typing import Any
 
 from fastattn.atomic_files import discard_unfinished
 
@@ -22,25 +23,37 @@ def exit_on_signals() -> None:
     # One that the parent chose to ignore (nohup, a background job) stays ignored.
     wanted = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
     wanted = [number for number in wanted if signal.getsignal(number) not in (signal.SIG_IGN, None)]
-    reading, writing = socket.socketpair()  # Windows takes sockets alone
-    writing.setblocking(False)
-    # The thread owns both ends: were `writing` collected, the descriptor could become someone else's.
-    watcher = threading.Thread(target=_watch, args=(reading, writing, wanted), name="signals", daemon=True)
+    read, writing, owned = _channel()
+    watcher = threading.Thread(target=_watch, args=(read, owned, wanted), name="signals", daemon=True)
     try:
         watcher.start()
     except RuntimeError:  # the system gives no thread: Python's handling, once compiled code returns
         for number in wanted:
             signal.signal(number, lambda number, frame: _end(number))
         return
-    signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     for number in wanted:
         signal.signal(number, lambda number, frame: None)
 
 
-def _watch(reading: socket.socket, writing: socket.socket, wanted: list[int]) -> None:
+def _channel() -> tuple[Callable[[], bytes], int, Any]:
+    """(reads a byte, waiting for it; descriptor to write to, which does not wait; what owns the descriptors)."""
+    if os.name == "posix":
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        return lambda: os.read(reading, 1), writing, None
+    import socket  # Windows takes sockets alone; elsewhere they would only take 2 ms to import
+
+    pair = socket.socketpair()
+    pair[1].setblocking(False)
+    return lambda: pair[0].recv(1), pair[1].fileno(), pair
+
+
+def _watch(read: Callable[[], bytes], owned: Any, wanted: list[int]) -> None:
+    """The thread owns the descriptors: were they collected, they could become someone else's."""
     number = 0
     while number not in wanted:
-        number = reading.recv(1)[0]
+        number = read()[0]
     _end(number)
 
 

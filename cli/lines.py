@@ -6,15 +6,14 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import BinaryIO
 
 import click
 
 from fastattn import files
-from fastattn.cli.arriving import arriving_lines, open_source
 from fastattn.errors import FastattnError, InputError, LineError
 from fastattn.files import as_text, open_bytes, raw_lines
+from fastattn.records import dataclass
 
 
 @dataclass
@@ -123,6 +122,8 @@ def _read(file: BinaryIO, name: str) -> Iterator[bytes | None]:
     """The lines of a file; for pipes and the like also None at pauses."""
     with contextlib.suppress(OSError, ValueError):  # no file of the system's
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            from fastattn.cli.arriving import arriving_lines, open_source  # not for texts given as arguments
+
             return arriving_lines(open_source(file), name)
     return raw_lines(file, name)
 

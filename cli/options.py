@@ -48,7 +48,7 @@ output_option = click.option(
     help="Write to FILE, which appears once it is complete (default: standard output).",
 )
 threads_option = click.option(
-    "-t", "--threads", type=click.IntRange(min=1), help="Use at most this many threads (default: all CPUs)."
+    "-t", "--threads", type=click.IntRange(min=1), help="Use at most this many threads (default: all usable CPUs)."
 )
 processes_option = click.option(
     "--processes",
@@ -85,13 +85,14 @@ def given(**options: Any) -> dict[str, Any]:
 
 def located(model: str, progress: Progress) -> str:
     """``model`` itself if it is a path, else the folder of the catalog's or the hub's model, downloaded if need be."""
-    from fastattn.weights.download import hub
-    from fastattn.weights.download.catalog import CATALOG
-
     if os.path.exists(model):
         return model
+    from fastattn.weights.download.catalog import CATALOG
+
     if model in CATALOG:
         return located_name(model, progress)
+    from fastattn.weights.download import hub
+
     return str(hub.fetch(model, bars=progress.enabled)) if hub.is_hub_name(model) else model
 
 

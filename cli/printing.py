@@ -1,7 +1,5 @@
 """Prints names, paths, texts from checkpoints and reasons to the terminal; results go through ``output``."""
 
-import traceback
-
 import click
 
 from fastattn.printable import printable
@@ -14,5 +12,7 @@ def say(text: str = "", err: bool = False) -> None:
 
 def say_traceback(error: BaseException) -> None:
     """Print an error's traceback, and those of its causes, on stderr."""
+    import traceback  # slow to import, and rarely needed
+
     for line in "".join(traceback.format_exception(error)).rstrip("\n").split("\n"):
         say(line, err=True)

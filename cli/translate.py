@@ -1,6 +1,5 @@
 """``fastattn translate``: lines in, their translations out, in order, each as soon as it is done."""
 
-import json
 import math
 import re
 import time
@@ -312,6 +311,8 @@ class Printing:
     def write(self, line: Line, result: Any) -> None:
         self.lines += 1
         if self._as_json:
+            import json  # where it is asked for: 1 ms
+
             text = json.dumps(self._record(line, result), ensure_ascii=False, allow_nan=False)
         elif line.error is not None:
             text = self._line(f"[not translated: {line.error}]" if self._marks else "", math.nan)

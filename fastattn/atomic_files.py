@@ -6,8 +6,6 @@ only where nobody else may have written it.
 
 import contextlib
 import os
-import secrets
-import shutil
 import stat
 import sys
 from collections.abc import Callable
@@ -56,8 +54,7 @@ def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
 def begin(start: str, mode: int) -> tuple[BinaryIO, str]:
     """Open a new file, for ``finish`` or ``abandon``: (file, path: ``start``, random digits, PART). Raises OSError."""
     while True:
-        part = f"{start}{secrets.token_hex(4)}{PART}"
-        _unfinished.add(part)
+        part = _new_name(start)
         # Not tempfile: its files are private, and this one is to have the permissions of any new file.
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0)
         stream = open(part, "wb", opener=lambda name, _: os.open(name, flags, mode))  # noqa: B023  called at once
@@ -75,6 +72,13 @@ def finish(stream: BinaryIO, part: str, path: str) -> None:
     os.replace(part, path)
 
 
+def _new_name(start: str) -> str:
+    """``start``, random digits, PART: the name of something that is unfinished from now on."""
+    part = f"{start}{os.urandom(4).hex()}{PART}"
+    _unfinished.add(part)
+    return part
+
+
 def abandon(stream: BinaryIO, part: str) -> None:
     """Close the file and delete it, unless it has its name already."""
     with contextlib.suppress(OSError):
@@ -85,8 +89,7 @@ def abandon(stream: BinaryIO, part: str) -> None:
 def begin_folder(start: str) -> tuple[int, str]:
     """Make a new folder, named as ``begin`` names files: (descriptor that holds its lock, or -1, path)."""
     while True:
-        part = f"{start}{secrets.token_hex(4)}{PART}"
-        _unfinished.add(part)
+        part = _new_name(start)
         os.mkdir(part)
         if WINDOWS:
             return -1, part
@@ -101,6 +104,8 @@ def begin_folder(start: str) -> tuple[int, str]:
 def discard(part: str) -> None:
     """Delete an unfinished file or folder, if it is still there."""
     if os.path.isdir(part):
+        import shutil  # slow to import, and rarely needed
+
         shutil.rmtree(part, ignore_errors=True)
     with contextlib.suppress(OSError):
         os.unlink(part)

@@ -7,17 +7,17 @@ leads to.
 import contextlib
 import os
 import re
-import secrets
 import stat
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from fastattn.errors import InputError
+from fastattn.records import dataclass
 
 NOWHERE = Path(os.devnull) / "fastattn"
+A_DAY = 86_400  # seconds
 KINDS = ("kernels", "packed", "checkpoints")
 _HALF_MADE_FOR = 3600  # seconds without a change after which nobody is still at work on it
 _CLEARED = ".cleared-"
@@ -49,10 +49,14 @@ def _chosen_root(chosen: str) -> Path:
     return Path(path)
 
 
-def mark_used(path: Path) -> None:
-    """Set an entry's modification time to now: it was loaded. One that this user may not touch keeps its time."""
+def mark_used(path: Path, every: float = 0) -> None:
+    """Set an entry's modification time to now: it was loaded. One that this user may not touch keeps its time.
+
+    every  seconds; a time less far back is left
+    """
     with contextlib.suppress(OSError):
-        os.utime(path)
+        if not every or time.time() - path.stat().st_mtime > every:
+            os.utime(path)
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ class CacheEntry:
             if not stat.S_ISDIR(self.path.lstat().st_mode):
                 self.path.unlink()
                 return
-            cleared = self.path.with_name(_CLEARED + secrets.token_hex(4))
+            cleared = self.path.with_name(_CLEARED + os.urandom(4).hex())
             os.rename(self.path, cleared)
             import shutil  # slow to import, and rarely needed
 
@@ -93,15 +97,16 @@ class CacheEntry:
 
 
 # Kind -> names of what is whole and of what is half made; checkpoints and kernels are folders, packed weights files.
+# Compiled when they are used: few processes look into the folder.
 _WHOLE = {
-    "kernels": re.compile(r"[0-9a-f]{24}"),
-    "packed": re.compile(r"[0-9a-f]{40}-\S+\.safetensors"),
-    "checkpoints": re.compile(r"[\w.-]+-[0-9a-f]{8}"),
+    "kernels": r"[0-9a-f]{24}",
+    "packed": r"[0-9a-f]{40}-\S+\.(safetensors|kept)",
+    "checkpoints": r"[\w.-]+-[0-9a-f]{8}",
 }
 _HALF = {
-    "kernels": re.compile(re.escape(_CLEARED) + "[0-9a-f]{8}"),
-    "packed": re.compile(r"[0-9a-f]{40}-\S+\.[0-9a-f]{8}\.part"),
-    "checkpoints": re.compile(r"\.pull-[^~]+~.+|" + re.escape(_CLEARED) + "[0-9a-f]{8}"),
+    "kernels": rf"\{_CLEARED}[0-9a-f]{{8}}",
+    "packed": r"[0-9a-f]{40}-\S+\.[0-9a-f]{8}\.part",
+    "checkpoints": rf"\.pull-[^~]+~.+|\{_CLEARED}[0-9a-f]{{8}}",
 }
 _LOCK = ".lock-"  # of a pull: empty, and never deleted, since a process may be waiting for it
 
@@ -148,9 +153,9 @@ def _listed(folder: "Path | os.DirEntry[str]") -> "list[os.DirEntry[str]]":
 
 
 def _entry(kind: str, found: "os.DirEntry[str]") -> CacheEntry | None:
-    half_made = bool(_HALF[kind].fullmatch(found.name))
+    half_made = bool(re.fullmatch(_HALF[kind], found.name))
     is_expected_type = found.is_file if kind == "packed" else found.is_dir
-    if not (half_made or _WHOLE[kind].fullmatch(found.name)) or not is_expected_type(follow_symlinks=False):
+    if not (half_made or re.fullmatch(_WHOLE[kind], found.name)) or not is_expected_type(follow_symlinks=False):
         return None
     if kind == "checkpoints" and not half_made and not os.path.isfile(os.path.join(found, "SOURCE.txt")):
         return None  # a folder that somebody put there: a pull leaves that file in its own

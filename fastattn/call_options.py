@@ -15,10 +15,11 @@ class CallOptions:
 
     def __init__(self, tokenizer: TranslationTokenizer):
         self._tokenizer, self._settings = tokenizer, checkpoint_settings(tokenizer.text)
+        self._default = resolve_options(self._settings, {})
 
     def default(self) -> DecodingOptions:
         """The options of a call that gives none."""
-        return resolve_options(self._settings, {})
+        return self._default
 
     def split(self, split: str | None) -> str:
         """``split``, or the default for the checkpoint's kind; InputError for an unknown one."""
@@ -37,6 +38,8 @@ class CallOptions:
         return self._resolved(options, _checked_tokens)
 
     def _resolved(self, options: Mapping[str, Any], tokens_of: Callable[[Any], Sequence[str]]) -> DecodingOptions:
+        if not options:
+            return self._default
         known = DecodingOptions.__dataclass_fields__
         unknown = [name for name in options if name not in known]
         if unknown:

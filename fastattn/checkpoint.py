@@ -1,12 +1,13 @@
 """What a loader returns, the same for all exporters."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 import numpy as np
 
 from fastattn.quantized import Tensor
+from fastattn.records import dataclass
 from fastattn.spec import ModelSpec
 from fastattn.text_spec import EncoderText, TranslationText
 

@@ -1,9 +1,7 @@
 """Output files and folders that appear complete or not at all, and lines of UTF-8 files, whatever the locale."""
 
 import contextlib
-import hashlib
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -83,6 +81,8 @@ def _replace_on_success(target: str, name: str) -> Iterator[Output]:
         yield Output(file, name, rewritable=True)
         with _naming(name):
             if os.path.exists(target):
+                import shutil  # slow to import, and rarely needed
+
                 shutil.copymode(target, sibling)
             finish(file, sibling, target)
     finally:
@@ -144,6 +144,8 @@ def _sync_folder(path: str) -> None:
 
 def _start_of_sibling(target: str) -> str:
     """The prefix of unfinished siblings' paths; deletes those that killed runs for the same name left."""
+    import hashlib  # likewise
+
     folder, name = os.path.split(target)
     prefix = f".fastattn-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}-"
     sweep(folder, prefix)

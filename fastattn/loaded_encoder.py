@@ -9,7 +9,7 @@ import numpy as np
 from fastattn.checkpoint import Checkpoint
 from fastattn.encoding import LEAST_ROWS, Batch, EncodingWorker, split_batches
 from fastattn.errors import CheckpointError
-from fastattn.loaded_model import load_model
+from fastattn.loaded_model import Loading, load_model
 from fastattn.ops import Ops
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan
@@ -30,10 +30,12 @@ class LoadedEncoder:
     max_length  the most ids of a text, special ones included
     """
 
-    def __init__(self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep: bool):
+    def __init__(
+        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, loading: Loading | None
+    ):
         """The arguments are those of ``load_model``."""
         self.text, self.spec = encoder_parts(checkpoint)
-        self.loaded = loaded = load_model(checkpoint, precision, threads, ops, keep)
+        self.loaded = loaded = load_model(checkpoint, precision, threads, ops, loading)
         limit = self.spec.positions.limit
         self.max_length = min(self.text.max_length, limit) if limit else self.text.max_length
         make_worker = partial(EncodingWorker, loaded.model)

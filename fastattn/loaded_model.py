@@ -1,15 +1,19 @@
 """A checkpoint's model, ready to compute: its operations, precision and threads chosen, its weights packed."""
 
-from dataclasses import dataclass
+from dataclasses import field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from fastattn.balance import input_factors
+import numpy as np
+
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import check_count
+from fastattn.layers.parameters import Needed
 from fastattn.models.kinds import build_model
 from fastattn.ops import Ops
 from fastattn.precision import resolve_precision
+from fastattn.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,19 +30,34 @@ class LoadedModel:
     threads: int
 
 
+@dataclass(eq=False)
+class Loading:
+    """What is kept of a loaded model for other processes; see ``fastattn.kept_checkpoint``.
+
+    needed  what the model asked of its tensors
+    known   whether ``needed`` has all its layers from the start, from an earlier process
+    packed  the file of its packed weights, if all of them were there from an earlier process
+    """
+
+    needed: Needed = field(default_factory=Needed)
+    known: bool = False
+    packed: Path | None = None
+
+
 def load_model(
-    checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep_packed: bool
+    checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, loading: Loading | None
 ) -> LoadedModel:
     """Build the model of a checkpoint.
 
     precision    one of ``fastattn.precision``, "auto" too
     threads      None: all that the process may use
     ops          None: fastattn.operations
-    keep_packed  map the packed weights from the cache folder, or write them there
+    loading      map the packed weights from the cache folder, or write them there; filled. None: nothing is kept
     Raises InputError for an unknown precision or number of threads, CheckpointError for weights that are not finite.
     """
     resolved = resolve_precision(precision, checkpoint)
-    checkpoint = resolved.applied(checkpoint)
+    if loading is None or not loading.known:
+        checkpoint = resolved.applied(checkpoint)
     if ops is None:  # imported only when they are needed: it takes a while
         from fastattn import operations
 
@@ -46,13 +65,21 @@ def load_model(
     limit = ops.thread_limit()
     threads = limit if threads is None else min(check_count("threads", threads), limit)
     packed_file = None
-    if keep_packed:
+    if loading is not None and not loading.known:
         from fastattn.packed_file import PackedFile
 
         variety = resolved.variety + ("-head" if checkpoint.spec.head is not None else "")
         packed_file = PackedFile(checkpoint.files, resolved.arithmetic, variety)
-    factors = partial(input_factors, checkpoint, ops)
-    model = build_model(checkpoint, ops, resolved.arithmetic, packed_file, factors)
-    if packed_file is not None:
+    factors = partial(_input_factors, checkpoint, ops)
+    needed = None if loading is None else loading.needed
+    model = build_model(checkpoint, ops, resolved.arithmetic, packed_file, factors, needed)
+    if loading is not None and packed_file is not None:
+        loading.packed = packed_file.path if packed_file.is_whole else None
         packed_file.save()
     return LoadedModel(model, ops, resolved.name, threads)
+
+
+def _input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
+    from fastattn.balance import input_factors  # for a model that is packed
+
+    return input_factors(checkpoint, ops)

@@ -16,8 +16,9 @@ from typing import BinaryIO
 import numpy as np
 
 from fastattn.atomic_files import is_trusted, make_folder, sweep, write_whole
-from fastattn.cache_folder import cache_root, mark_used
+from fastattn.cache_folder import A_DAY, cache_root, mark_used
 from fastattn.caller_warnings import warn
+from fastattn.cpus import default_threads
 from fastattn.errors import CheckpointError
 from fastattn.operations.packing import PackedLinear, packed_layout, packed_shapes
 from fastattn.weights.containers.safetensors import NewTensor, StoredTensor, parse, write_tensors
@@ -56,7 +57,7 @@ def _digest(files: Sequence[Path], sizes: list[int], hashed: Callable[[memoryvie
         return digest.digest()
 
     pieces = [(file, at, size) for file, size in zip(files, sizes) for at in range(0, size, _PIECE)]
-    digests = map_in_threads(hash_piece, pieces, os.cpu_count() or 1)
+    digests = map_in_threads(hash_piece, pieces, default_threads())
     return hashlib.sha256(repr(sizes).encode() + b"".join(digests)).digest()
 
 
@@ -84,7 +85,7 @@ class PackedFile:
         except OSError:
             pass
         else:
-            mark_used(self.path)
+            mark_used(self.path, A_DAY)  # kept checkpoints know its time
 
     def linear(
         self, name: str, shape: tuple[int, int], make: Callable[[], PackedLinear], precision: str = ""
@@ -101,6 +102,11 @@ class PackedFile:
             return PackedLinear(shape[0], shape[1], **arrays)
         self._made[name] = made = make()
         return made
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing had to be made."""
+        return not self._made
 
     def save(self) -> None:
         """Write the layers that were made: under another name first, so that no reader meets half a file."""

@@ -1,5 +1,6 @@
 """From texts or tokens to translations: split into parts, decoded, joined again."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from fastattn.decoding.timeout import late_search
 from fastattn.errors import FastattnError, InputError
 from fastattn.presentation import Presentation
 from fastattn.results import Score
-from fastattn.scheduling.request import Plan
+from fastattn.scheduling.request import Plan, Request
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines
 
 # A part's length where the architecture has no limit of its own.
@@ -25,6 +26,8 @@ UNLIMITED = 1024
 # Source tokens that are read ahead of a stream of texts: few at first, so that the first translations come soon.
 FIRST_WINDOW = 1024
 LAST_WINDOW = 16384
+WINDOW_A_THREAD = 8192  # where there are so many threads that this is more in all
+WINDOWS = 2  # in progress at once
 
 
 class Pipeline:
@@ -36,6 +39,7 @@ class Pipeline:
     def __init__(self, service: DecodingService, tokenizer: TranslationTokenizer, max_positions: int):
         self._service, self._tokenizer, self._max_positions = service, tokenizer, max_positions
         self._presentation = Presentation(tokenizer, service.model.sizes.max_positions)
+        self._last: tuple[DecodingOptions | None, DecodingOptions] = (None, DecodingOptions())
 
     @property
     def max_source_length(self) -> int:
@@ -92,17 +96,37 @@ class Pipeline:
         details: bool,
         return_exceptions: bool,
     ) -> Iterator[Any]:
-        """Errors come after the results before them; with return_exceptions a text's error takes its place."""
-        pairs = iter(texts)
+        """Errors come after the results before them; with return_exceptions a text's error takes its place.
+
+        After the first window, whose translations come as soon as they can, the next one is read and begun before the
+        results of one are given out: neither the search nor the caller waits for the other.
+        """
+        pairs, scheduler = iter(texts), self._service.scheduler(options)
         window, done, failure = FIRST_WINDOW, 0, None
-        while failure is None:
-            documents, failure = self._read_window(pairs, window, split, options, return_exceptions)
-            plan = partial(self.plan, documents, options, details, done)
-            for result in self._service.scheduler(options).run(plan):
-                if isinstance(result, FastattnError) and not return_exceptions:
-                    raise result
-                yield result
-            window, done = min(2 * window, LAST_WINDOW), done + len(documents)
+        last_window = max(LAST_WINDOW, WINDOW_A_THREAD * self._service.threads)
+        begun: deque[Request] = deque()
+        try:
+            while failure is None or begun:
+                results: list[Any] = []
+                if failure is None:
+                    documents, failure = self._read_window(pairs, window, split, options, return_exceptions)
+                    plan = partial(self.plan, documents, options, details, done)
+                    # A callback is this thread's to call, and the only window its own work.
+                    if options.callback is not None or not done or failure is not None and not begun:
+                        results = scheduler.run(plan)
+                    elif documents:
+                        begun.append(scheduler.start(plan))
+                    window, done = min(2 * window, last_window), done + len(documents)
+                if begun and (failure is not None or len(begun) == WINDOWS):
+                    results = begun[0].result()
+                    begun.popleft()
+                for result in results:
+                    if isinstance(result, FastattnError) and not return_exceptions:
+                        raise result
+                    yield result
+        finally:
+            for request in begun:
+                request.cancel()
         if not isinstance(failure, StopIteration):
             raise failure
 
@@ -142,7 +166,7 @@ class Pipeline:
         first  the first text's number, for the callback
         """
         if not details:
-            options = replace(options, return_scores=False)
+            options = self._without_scores(options)
         read = [(n, document) for n, document in enumerate(documents, first) if isinstance(document, Document)]
         sources = [part for _, document in read for line in document.lines for part in line.parts]
         prefixes = chain.from_iterable(document.prefixes() for _, document in read)
@@ -163,6 +187,15 @@ class Pipeline:
             else:
                 results.append(self._presentation.join(document.lines, lines, 0))
         return results
+
+    def _without_scores(self, options: DecodingOptions) -> DecodingOptions:
+        """The same object for the same options as last time, since making one takes 15 us."""
+        last, without = self._last
+        if options is not last:
+            without = replace(options, return_scores=False)
+            if options.callback is None:  # which may hold anything
+                self._last = options, without
+        return without
 
     def plan_parts(
         self,

@@ -1,11 +1,12 @@
 """Precisions of the matrix products: the names that callers may give, and what they mean for a checkpoint."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fastattn.caller_warnings import warn
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import InputError
 from fastattn.quantized import without_input_scales
+from fastattn.records import dataclass
 
 # "intgemm" is int8 with the checkpoint's static input scales, where it has them, instead of a scale for each row: what
 # Marian computes, a little farther from float32. "auto" is int8 where the checkpoint holds int8, else float32.

@@ -1,15 +1,14 @@
 """Text from outside, made safe to print: no control characters, no secrets."""
 
-import json
 import os
 import re
 from typing import Any
 
 # Control characters, separators of lines, what turns the direction of text round, and halves of surrogate pairs, which
-# is what bytes of a path that are no UTF-8 become.
-_ACTED_ON = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]")
-_CREDENTIALS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)[^/?#\s]*@")
-_AUTHORIZATION = re.compile(r"\b(Bearer|Basic) [\w.~+/=-]{16,}")
+# is what bytes of a path that are no UTF-8 become. These are compiled when there is something to print.
+_ACTED_ON = r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]"
+_CREDENTIALS = r"([a-zA-Z][a-zA-Z0-9+.-]*://)[^/?#\s]*@"
+_AUTHORIZATION = r"\b(Bearer|Basic) [\w.~+/=-]{16,}"
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _SHORTEST = 4  # characters; what is shorter is no token, and would be found in every other word
 _MOST, _LONGEST = 20, 300  # texts that are shown of a kind, and characters of each
@@ -28,12 +27,12 @@ def first_of(texts: list[str], kind: str) -> list[str]:
 
 def visible(text: str) -> str:
     r"""``text`` with the characters that a terminal acts on escaped as ``ascii`` does: ``\x1b``, ``\u202e``."""
-    return _ACTED_ON.sub(lambda found: ascii(found[0])[1:-1], text)
+    return re.sub(_ACTED_ON, lambda found: ascii(found[0])[1:-1], text)
 
 
 def without_secrets(text: str) -> str:
     """``text`` without users and passwords in URLs, contents of Authorization headers, and the hub's token."""
-    text = _AUTHORIZATION.sub(r"\1 ***", _CREDENTIALS.sub(r"\1", text))
+    text = re.sub(_AUTHORIZATION, r"\1 ***", re.sub(_CREDENTIALS, r"\1", text))
     for name in _TOKENS:
         # An error about a token that no header can carry quotes its parts, with escapes between them.
         for part in re.split(r"[\s\x00-\x1f\x7f]+", os.environ.get(name, "")):
@@ -44,4 +43,6 @@ def without_secrets(text: str) -> str:
 
 def json_line(value: Any) -> str:
     """``value`` as JSON on one line; characters that a terminal acts on are escaped."""
-    return _ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+    import json  # 1 ms, of every start
+
+    return re.sub(_ACTED_ON, lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))

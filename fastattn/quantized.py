@@ -1,11 +1,12 @@
 """int8 weights, from a checkpoint or from ``rounding``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
+from fastattn.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,8 @@
 """What a Translator returns."""
 
-from dataclasses import dataclass
-
 import numpy as np
+
+from fastattn.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 ``fastattn.tensors`` has the names and shapes of a checkpoint's tensors.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from fastattn.errors import CheckpointError
+from fastattn.records import dataclass
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid")
 NORMS = ("layer", "rms")

@@ -7,14 +7,15 @@ from typing import Any, TypeVar
 
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError, check_bool, check_texts
+from fastattn.kept_checkpoint import load
 from fastattn.loaded_encoder import LoadedEncoder, encoder_parts
+from fastattn.loaded_model import Loading
 from fastattn.models.head import Head
 from fastattn.ops import Ops
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan
 from fastattn.spec import StackSpec
 from fastattn.text_spec import EncoderText
-from fastattn.weights import read
 from fastattn.weights.download import catalog
 
 Model = TypeVar("Model", bound="TextModel")
@@ -24,7 +25,12 @@ class TextModel:
     """An encoder that is loaded, for a class that makes something of its hidden states."""
 
     def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):
-        self._build(read(catalog.resolve(path)), precision, threads, None, keep=True)
+        load(
+            catalog.resolve(path),
+            precision,
+            type(self).__qualname__,
+            lambda checkpoint, loading: self._build(checkpoint, precision, threads, None, loading),
+        )
 
     @classmethod
     def from_checkpoint(
@@ -36,13 +42,14 @@ class TextModel:
     ) -> Model:
         """One of a checkpoint in memory; ``ops`` is the namespace of operations, None: fastattn.operations."""
         made = cls.__new__(cls)
-        made._build(checkpoint, precision, threads, ops, keep=False)
+        made._build(checkpoint, precision, threads, ops, None)
         return made
 
-    def _build(self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep: bool) -> None:
-        self._encoder = LoadedEncoder(
-            self._checked(checkpoint, *encoder_parts(checkpoint)), precision, threads, ops, keep
-        )
+    def _build(
+        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, loading: Loading | None
+    ) -> None:
+        checked = self._checked(checkpoint, *encoder_parts(checkpoint))
+        self._encoder = LoadedEncoder(checked, precision, threads, ops, loading)
         self._prepare()
 
     def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:

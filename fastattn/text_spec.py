@@ -1,11 +1,12 @@
 """How text becomes ids, and hidden states vectors, as plain data: loaders write it, tokenizers read it."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from fastattn.errors import InputError
+from fastattn.records import dataclass
 
 # From a sentence's rows to one vector, by sentence-transformers' names; mean_sqrt_len has two.
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")

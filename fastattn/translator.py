@@ -5,7 +5,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fastattn.arguments import (
@@ -24,16 +26,17 @@ from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.service import DecodingService
 from fastattn.errors import CheckpointError, InputError, check_bool, check_count
 from fastattn.files import open_text, write_translations
-from fastattn.loaded_model import load_model
+from fastattn.kept_checkpoint import load
+from fastattn.loaded_model import Loading, load_model
 from fastattn.ops import Ops
 from fastattn.pipeline import Pipeline, without_errors
 from fastattn.processes.choice import sharing
 from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
 from fastattn.scheduling.request import Plan, awaited
 from fastattn.scheduling.scheduler import Scheduler
+from fastattn.text.sentencepiece import SentencePiece, begin_models
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.text_spec import TranslationText
-from fastattn.weights import read
 from fastattn.weights.download import catalog
 
 if TYPE_CHECKING:
@@ -70,14 +73,14 @@ class Translator:
         if processes is not None:
             check_count("processes", processes)
         folder = catalog.resolve(path)
-        weights, total = self._build(read(folder), precision, threads, None, keep=True)
-        shared = sharing(processes, threads, total, weights)
-        if shared.processes > 1:
-            from fastattn.processes.translating import TranslatingCrew
-
-            self._crew = TranslatingCrew(shared, folder, precision)
-            if processes is not None:
-                self._crew.start()
+        models = begin_models(folder)
+        load(
+            folder,
+            precision,
+            "Translator",
+            lambda checkpoint, loading: self._build(checkpoint, precision, threads, None, loading, models),
+        )
+        self._share(folder, precision, threads, processes)
 
     @classmethod
     def from_checkpoint(
@@ -89,13 +92,18 @@ class Translator:
     ) -> "Translator":
         """A Translator of a checkpoint in memory; ``ops`` is the namespace of operations, None: fastattn.operations."""
         translator = cls.__new__(cls)
-        translator._build(checkpoint, precision, threads, ops)
+        translator._build(checkpoint, precision, threads, ops, None)
         return translator
 
     def _build(
-        self, checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, keep: bool = False
-    ) -> tuple[int, int]:
-        """Returns the weights of the decoder's layers, and the number of threads."""
+        self,
+        checkpoint: Checkpoint,
+        precision: str,
+        threads: int | None,
+        ops: Ops | None,
+        loading: Loading | None,
+        models: Mapping[bytes, SentencePiece] = MappingProxyType({}),
+    ) -> None:
         text, encoder = checkpoint.text, checkpoint.spec.encoder
         if not isinstance(text, TranslationText):
             raise CheckpointError(
@@ -104,13 +112,23 @@ class Translator:
             )
         if encoder is None or checkpoint.spec.decoder is None:
             raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
-        self._tokenizer = TranslationTokenizer(text)
+        self._tokenizer = TranslationTokenizer(text, models)
         self._options = CallOptions(self._tokenizer)
-        loaded = load_model(checkpoint, precision, threads, ops, keep)
+        loaded = load_model(checkpoint, precision, threads, ops, loading)
+        self._tokenizer.wait()
         self._precision = loaded.precision
         self._service = DecodingService(loaded.model, self._tokenizer.end_id, self._tokenizer.unk_id, loaded.threads)
         self._pipeline = Pipeline(self._service, self._tokenizer, encoder.positions.limit)
-        return self._service.model.sizes.layer_weights, loaded.threads
+
+    def _share(self, folder: Path, precision: str, threads: int | None, processes: int | None) -> None:
+        """Have processes, if the caller or the model asks for them."""
+        shared = sharing(processes, threads, self._service.threads, self._service.model.sizes.layer_weights)
+        if shared.processes > 1:
+            from fastattn.processes.translating import TranslatingCrew
+
+            self._crew = TranslatingCrew(shared, folder, precision)
+            if processes is not None:
+                self._crew.start()
 
     def _crew_for(self, texts: int, options: DecodingOptions | None = None) -> "TranslatingCrew | None":
         """The processes for a call with so many texts; None where they are translated here."""

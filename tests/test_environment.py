@@ -1,7 +1,6 @@
 """Odd surroundings, each in a process of its own: no home, a cache that is none, the compiler's variables, memory."""
 
 import errno
-import mmap
 import os
 import subprocess
 import sys
@@ -158,7 +157,7 @@ def test_no_memory_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.M
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr(mmap, "mmap", fail)
+    monkeypatch.setattr("fastattn.weights.folder.FileMap", fail)
     with pytest.raises(OutOfMemoryError, match="^not enough memory to read ") as raised:
         map_file(tmp_path / "file")
     assert isinstance(raised.value, MemoryError) and not isinstance(raised.value, CheckpointError)

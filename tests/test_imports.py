@@ -17,10 +17,12 @@ ANYBODY = {
     "errors",
     "cache_folder",
     "atomic_files",
+    "cpus",
     "lazy",
     "worker_threads",
     "printable",
     "caller_warnings",
+    "records",
     "_version",
 }
 ABOVE_ALL = {
@@ -47,6 +49,7 @@ ABOVE_ALL = {
     "arguments",
     "call_options",
     "encoding",
+    "kept_checkpoint",
     "loaded_model",
     "vector_head",
     "encode_options",
@@ -95,7 +98,9 @@ TABLE = {
     "printable": set(),
     "cache_folder": set(),
     "atomic_files": set(),
+    "cpus": set(),
     "lazy": set(),
+    "records": set(),
     "worker_threads": set(),
     "scheduling": set(),
     "caller_warnings": set(),
@@ -134,7 +139,8 @@ TABLE = {
     "arguments": {"decoding"},
     "call_options": {"arguments", "decoding", "text"},
     "encoding": {"models", "scheduling"},
-    "loaded_model": {"balance", "checkpoint", "operations", "models", "ops", "packed_file", "precision"},
+    "loaded_model": {"balance", "checkpoint", "layers", "models", "operations", "ops", "packed_file", "precision"},
+    "kept_checkpoint": {"checkpoint", "layers", "loaded_model", "operations", "weights"},
     "vector_head": {"ops", "similarity", "spec", "text_spec"},
     "loaded_encoder": {
         "checkpoint",
@@ -151,6 +157,8 @@ TABLE = {
     "text_head": {"checkpoint", "loaded_encoder", "progress", "scheduling", "spec", "text_model", "text_spec"},
     "text_model": {
         "checkpoint",
+        "kept_checkpoint",
+        "loaded_model",
         "loaded_encoder",
         "models",
         "ops",
@@ -302,6 +310,7 @@ def modules():
 NAMES = {name for name, _ in modules()}
 # Modules that import what a variable says, of a table of strings, which is read here as well, or from outside.
 FROM_VARIABLES = {
+    "fastattn.cli.entry",
     "fastattn",
     "fastattn.processes.child",
     "fastattn.runtime.handle",

@@ -82,6 +82,54 @@ def test_an_interrupt_of_the_source_waits_for_nothing(translator: Translator):
     assert seen == []
 
 
+@pytest.fixture
+def short_windows(monkeypatch) -> int:
+    """The tokens of a window; texts below have two, and one that stands for themselves."""
+    for name, size in (("FIRST_WINDOW", 6), ("LAST_WINDOW", 30), ("WINDOW_A_THREAD", 1)):
+        monkeypatch.setattr(f"fastattn.pipeline.{name}", size)
+    return 30
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 20, 100])
+def test_windows_in_progress_together_give_what_one_call_does(short_windows: int, threads: int, count: int):
+    translator = Translator.from_checkpoint(random_checkpoint(seed=21), ops=steady_ops, threads=threads)
+    texts, read = [text for text, _ in zip(source(count + 1, Broken()), range(count))], 0
+
+    def counted() -> Iterator[str]:
+        nonlocal read
+        for text in texts:
+            read += 1
+            yield text
+
+    given: list[str] = []
+    for result in translator.translate_iter(counted(), **SHORT):
+        assert read <= len(given) + 3 * short_windows // 3 and (given or read <= 2)
+        given.append(result)
+    assert given == translator.translate(texts, **SHORT) and read == count
+
+
+def test_a_stream_that_is_left_ends_its_work(translator: Translator, short_windows: int):
+    stream = translator.translate_iter(source(10_000, Broken()), **SHORT)
+    for _ in range(20):
+        next(stream)
+    stream.close()
+    assert not translator._service.scheduler()._ledger.requests
+    assert translator.translate(WORDS[0], **SHORT) == next(translator.translate_iter([WORDS[0]], **SHORT))
+
+
+@pytest.mark.parametrize("number", [1, 5, 30, 33])
+def test_a_failing_text_far_into_a_stream_comes_in_its_turn(translator: Translator, short_windows: int, number: int):
+    texts: list[Any] = [text for text, _ in zip(source(61, Broken()), range(60))]
+    expected = translator.translate(texts, **SHORT)
+    texts[number] = None
+    given, raised = drain(translator.translate_iter(texts, **SHORT))
+    assert given == expected[:number] and isinstance(raised, InputError)
+    results = list(translator.translate_iter(texts, return_exceptions=True, **SHORT))
+    assert isinstance(results[number], InputError)
+    assert results[:number] + results[number + 1 :] == expected[:number] + expected[number + 1 :]
+
+
 @pytest.mark.parametrize("wrong", [" ".join(WORDS * 4), "\ud800", None])
 def test_a_text_that_cannot_be_read(translator: Translator, wrong: Any):
     """Its error comes in its turn, or takes its place."""

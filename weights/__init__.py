@@ -14,8 +14,6 @@ from typing import Any
 from fastattn.cache_folder import cache_root, mark_used
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.tensors import check_tensors
-from fastattn.weights.containers.unpacking import MOST_SHARING, SMALLEST_SUSPECT
 from fastattn.weights.folder import Awaited, Directory, check_memory, kind_of
 
 # Asked in this order: a sentence-transformers folder is a Hugging Face directory with more in it, and fastattn's own
@@ -36,6 +34,8 @@ def read(path: str | Path) -> Checkpoint:
     Raises CheckpointError, on one line, where the path is missing, its format unknown (the known ones are listed),
     a file malformed, or the architecture not supported.
     """
+    from fastattn.tensors import check_tensors  # for what is read, not what an earlier process has kept of it
+
     path = Path(os.path.expanduser(path))  # Path's own fails where there is no such user, or no home
     if path.parent == cache_root() / "checkpoints":
         mark_used(path)
@@ -70,6 +70,8 @@ def _exporter_of(path: Path, names: Iterable[str]) -> Any:
 
 def _check_sharing(checkpoint: Checkpoint, path: Path) -> None:
     """Raise CheckpointError for weights given by so many names that, packed one by one, they would fill the disk."""
+    from fastattn.weights.containers.unpacking import MOST_SHARING, SMALLEST_SUSPECT
+
     size = sum(file.stat().st_size for file in checkpoint.files)
     total = sum(math.prod(tensor.shape) for tensor in checkpoint.tensors.values())
     if total > max(SMALLEST_SUSPECT, MOST_SHARING * size):

@@ -73,6 +73,12 @@ def kind_of(path: Path) -> str:
     return kinds.get(stat.S_IFMT(mode), "device")
 
 
+class FileMap(mmap.mmap):
+    """The mapped bytes of the file ``path``: arrays over them can be traced back to it."""
+
+    path: Path
+
+
 def map_file(path: Path) -> memoryview:
     """The mapped bytes of a file, copy on write: arrays over them are writable, the file never changes."""
     kind = kind_of(path)
@@ -82,7 +88,9 @@ def map_file(path: Path) -> memoryview:
         with path.open("rb") as stream:
             if not path.stat().st_size:
                 return memoryview(bytearray())
-            return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY))
+            mapped = FileMap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+            mapped.path = path
+            return memoryview(mapped)
     except (OSError, ValueError) as error:
         check_memory(error, path)
         raise CheckpointError(f"{path}: cannot be read: {error}") from None

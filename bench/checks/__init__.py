@@ -91,6 +91,7 @@ from bench.checks import (  # noqa: E402, F401
     bergamot,
     callers,
     encoding,
+    light,
     precision_memory,
     precision_quality,
     precision_speed,

@@ -12,14 +12,14 @@ from functools import partial
 import numpy as np
 
 from bench.case import OURS
-from bench.checks import Data, Findings, check
-from bench.checks.compare import THREADS, pause, plural
+from bench.checks import Absent, Data, Findings, check
+from bench.checks.compare import THREADS, against, compare, pause, plural
 from bench.kernel_cases import linear
 from bench.machine import ROOT
 from bench.measure import bare_tile, peak_flops
 from bench.timing import alternate, library_threads, once
 from fastattn import operations
-from fastattn.simd.target import TARGET
+from fastattn.simd.target import TARGET, tiles_refusal
 
 
 def product_times(size: int = 1024) -> dict[str, float]:
@@ -85,6 +85,31 @@ def _shares(precision: str) -> tuple[bool, str]:
             peak, rate = most / times["tile"] / 1e9, case.work / times["product"]
             remark = f"{rate:,.0f} of {peak:,.0f} {case.unit}"
             findings.at_least(f"{plural(threads)}, {case.name}:", rate / peak, "of the tile", wanted, remark)
+    return findings.verdict
+
+
+TILED = ((1024, 1024, 1024), (96, 384, 1536), (512, 512, 2048))  # rows, inputs, outputs
+
+
+@check(
+    "amx-products",
+    "with AMX, one thread and two, int8 and bfloat16, 1024 cubed, 96 x 384 x 1536 and 512 x 512 x 2048: ahead of "
+    "PyTorch and, in int8, ONNX Runtime, which multiplies no bfloat16 on a CPU",
+)
+def amx_products(data: Data) -> tuple[bool, str]:
+    if not TARGET.tiles:
+        raise Absent(tiles_refusal() or "this CPU has no AMX, or kernels are not compiled for it")
+    findings = Findings()
+    for threads in THREADS:
+        for precision in TARGET.tiles:
+            engines = ("PyTorch", "ONNX Runtime") if precision == "int8" else ("PyTorch",)
+            for shape in TILED:
+                case = against(linear(*shape, precision=precision), *engines)
+                sides = compare(case, threads, seconds=4.0)
+                for engine in engines:
+                    remark = f"{sides[OURS]['rate']}, theirs {sides[engine]['rate']}"
+                    what = f"{plural(threads)}, {precision}, {case.name}:"
+                    findings.at_least(what, sides[engine]["ratio"], f"x {engine}", 1.0, remark)
     return findings.verdict
 
 

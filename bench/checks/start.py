@@ -6,14 +6,22 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
-from bench.checks import Data, Findings, check
+import numpy as np
+
+from bench.case import NOT_INSTALLED, installed
+from bench.checks import Absent, Data, Findings, check
+from bench.checks.bergamot import PEER, folder_of, translate_locally, write_lines
 from bench.checks.compare import THREADS, in_child, plural, request
+from bench.convert import converted
 from bench.machine import ROOT
-from bench.timing import once
+from bench.memory import peak_of_command
+from bench.timing import alternate, once
 from fastattn.cache_folder import cache_root
 
+LIGHT_MB = 162  # at their peak, a line with en-pt
 LOAD = """
 import json, time
 start = time.perf_counter()
@@ -33,6 +41,11 @@ def python(*arguments: str, cache: Path | None = None) -> str:
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip().rpartition("\n")[2])
     return done.stdout
+
+
+def command_of(model: str, *options: str) -> list[str]:
+    """The arguments of Python that translate as the checkpoint itself asks."""
+    return ["-m", "fastattn.cli", "translate", "--model", str(folder_of(model)), *options]
 
 
 def _translate(data: Data) -> list[str]:
@@ -70,10 +83,80 @@ def warm_int8(data: Data) -> tuple[bool, str]:
     return findings.verdict
 
 
-@check("start-cold", "an empty cache: 15 s of compiling for the command that translates a sentence in float32")
+@check(
+    "start-light",
+    "a line with en-pt, int8, fresh process, kernels in the cache: at most 1.2 x translateLocally's time, and no more "
+    f"memory than the {LIGHT_MB} MB that it took before kernels were loaded without Numba",
+)
+def light(data: Data) -> tuple[bool, str]:
+    line, findings = data.flores("en")[0], Findings()
+    command = command_of("en-pt", line)
+    with translate_locally() as (peer, scratch):
+        theirs = peer.command("en-pt", write_lines(scratch / "line", [line]), scratch / "out", max(THREADS))
+        _beside(findings, command, lambda: _run(*theirs), PEER)
+        peaks = peak_of_command([sys.executable, *command]), peak_of_command(*theirs)
+    findings.at_most("peak", peaks[0] / 1e6, "MB", LIGHT_MB, f"{PEER} {peaks[1] / 1e6:.0f} MB")
+    return findings.verdict
+
+
+# What a user of CTranslate2 would write for one sentence; with a second thread it takes longer.
+ENCODE = """
+import sys
+import ctranslate2, numpy, tokenizers
+model, file, text = sys.argv[1:]
+encoder = ctranslate2.Encoder(model, compute_type="float32", intra_threads=1)
+tokenizer = tokenizers.Tokenizer.from_file(file)
+tokenizer.no_padding()
+rows = encoder.forward_batch([tokenizer.encode(text).ids]).last_hidden_state
+vector = numpy.asarray(rows)[0].mean(0)
+print(*vector / numpy.linalg.norm(vector))
+"""
+
+
+@check(
+    "start-encode",
+    "a line with MiniLM, float32, fresh process, kernels in the cache: at most 1.2 x the time of a script that encodes "
+    "it with CTranslate2 and tokenizers",
+)
+def encode(data: Data) -> tuple[bool, str]:
+    if not installed(("ctranslate2", "tokenizers", "transformers", "torch")):
+        raise Absent(f"CTranslate2 or its converter is {NOT_INSTALLED}")
+    folder, line = folder_of("minilm"), data.flores("en")[0]
+    peers = cache_root() / "bench"
+    peers.mkdir(parents=True, exist_ok=True)
+    command = ["-m", "fastattn.cli", "encode", "--model", str(folder), "--precision", "float32", line]
+    model = converted(folder, peers, "CTranslate2", "float32")
+    script = ["-c", ENCODE, str(model), str(folder / "tokenizer.json"), line]
+    ours = np.array(json.loads(python(*command))["embedding"])
+    theirs = np.array(python(*script).split(), np.float64)
+    if np.abs(ours - theirs).max() > 1e-4:
+        raise RuntimeError("the vectors differ")
+    findings = Findings()
+    _beside(findings, command, lambda: python(*script), "CTranslate2")
+    peaks = [peak_of_command([sys.executable, *side]) / 1e6 for side in (command, script)]
+    findings.say(f"peak {peaks[0]:.0f} MB, CTranslate2's {peaks[1]:.0f} MB")
+    return findings.verdict
+
+
+def _beside(findings: Findings, command: list[str], peer: Callable[[], object], name: str) -> None:
+    seconds = alternate({"ours": lambda: python(*command), "theirs": peer}, rounds=15, seconds=60.0)
+    remark = f"{seconds['ours']:.3f} and {seconds['theirs']:.3f} s"
+    findings.at_most("whole process:", seconds["ours"] / seconds["theirs"], f"x {name}'s time", 1.2, remark)
+
+
+def _run(command: list[str], environment: dict[str, str]) -> None:
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+
+
+@check("start-cold", "an empty cache: the command that translates a line with en-pt as a user gets it takes 8 s in all")
 def cold(data: Data) -> tuple[bool, str]:
     findings = Findings()
-    _compiling(findings, [*_translate(data), "--precision", "float32"], 15)
+    command = command_of("en-pt", data.flores("en")[0])
+    with tempfile.TemporaryDirectory() as folder:
+        cache = _empty_cache(Path(folder))
+        first = once(lambda: python(*command, cache=cache))
+        again = statistics.median(once(lambda: python(*command, cache=cache)) for _ in range(3))
+    findings.at_most("first", first, "s", 8, f"then {again:.2f} s")
     return findings.verdict
 
 

@@ -59,7 +59,7 @@ class Candidates:
             return self.model.output.select_outputs(ids.astype(np.int32))
         if self.shortlist is None:
             return None
-        ids = allowed_ids(self.shortlist, job.source, self.end_ids, self.model.sizes.vocabulary)
+        ids = allowed_ids(self.shortlist, job.source, self.end_ids)
         return self.model.output.select_outputs(ids)
 
     def best(self, hidden_RD: np.ndarray, rows: Rows, count: int, scored: bool = True) -> tuple[np.ndarray, np.ndarray]:

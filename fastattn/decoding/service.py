@@ -24,7 +24,7 @@ class DecodingService:
 
     def __init__(self, model: Model, end_id: int, unk_id: int, threads: int):
         self.model = model
-        self._make_worker = partial(Worker, model, end_id, unk_id)
+        self._make_worker = partial(Worker, model, end_id, unk_id, left=[])
         self._threads = threads
         self._scheduler = self._make_scheduler(threads)
 
@@ -35,6 +35,11 @@ class DecodingService:
     def scheduler(self, options: DecodingOptions | None = None) -> Scheduler:
         """The scheduler for a call with these options: a separate one if this thread must call a callback."""
         return self._scheduler if options is None or options.callback is None else self._make_scheduler(1)
+
+    @property
+    def threads(self) -> int:
+        """The threads of all callers together."""
+        return self._threads
 
     def stream(self, job: Job) -> Iterator[Step]:
         """The tokens of one sentence's greedy search, or of its samples, each as soon as it is known.

@@ -16,76 +16,21 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.activation import activate_all
-from fastattn.kernels.constants import GROUP, MR, NR
+from fastattn.kernels.constants import GROUP, NR
+from fastattn.kernels.multiply import MOST_ROWS, begin_task, end_task, multiply_tile, skip_columns, step_ahead
 from fastattn.kernels.staging import rows_from, stage_rows
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
-from fastattn.simd.constants import LINE
 from fastattn.simd.target import LANES
-from fastattn.simd.tile import make_linear_tile
 from fastattn.simd.vector import address, load, load_part, make_scratch, splat, store, store_part
 
-tile_full, tile_4, tile_2, tile_1 = (make_linear_tile(rows) for rows in (MR, 4, 2, 1))
-tile_scratch, zeros_scratch = make_scratch(max(MR, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
-tile_2_pair, tile_1_group = make_linear_tile(2, groups=2), make_linear_tile(1, groups=GROUP)
-# A layer's last panel may hold less than half of its columns.
-tile_narrow = make_linear_tile(MR, vectors=1)
-
-
-@inner
-def step_ahead(panel_bytes, steps, rows):
-    """Bytes of the next panel that a step asks for, so that it is there when the rows are through with this one.
-
-    Nothing for a single tile, which the hardware's own prefetching serves better.
-    """
-    return min(LINE, panel_bytes // (steps * ((rows + MR - 1) // MR)) + 1) if rows > MR else 0
-
-
-@inner
-def multiply_tile(weights, rows, left, panel, count, columns, out, affine, start):
-    """One tile of at most ``left`` rows times 1 or GROUP panels, plus bias and residual; how many rows it took.
-
-    Of each row at least ``columns`` results are written. Weights are the array of panels, the rest is what
-    ``make_linear_tile`` takes: rows, a panel, out, affine and the residual, from which the sums start.
-    """
-    steps = weights.shape[1]
-    if count == GROUP:
-        if left < 2:
-            tile_1_group(weights, rows, panel, steps, out, affine, start)
-            return 1
-        at, distance, ahead, _ = panel
-        for half in range(0, GROUP, 2):
-            skip, pair = half * NR * 4, (at + half * distance, distance, ahead, 0)
-            beside = (start[0] + skip, start[1])
-            tile_2_pair(weights, rows, pair, steps, (out[0] + skip, out[1]), skip_columns(affine, skip), beside)
-        return 2
-    if left >= MR and columns <= LANES:
-        tile_narrow(weights, rows, panel, steps, out, affine, start)
-        return MR
-    if left >= MR:
-        tile_full(weights, rows, panel, steps, out, affine, start)
-        return MR
-    if left >= 4:
-        tile_4(weights, rows, panel, steps, out, affine, start)
-        return 4
-    if left >= 2:
-        tile_2(weights, rows, panel, steps, out, affine, start)
-        return 2
-    tile_1(weights, rows, panel, steps, out, affine, start)
-    return 1
+tile_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
 
 
 @inner
 def affine_at(affine):
     """(bias, factors, corrections), the addresses of a PackedLinear's, whose ``affine`` it is."""
     return address(affine[0]), address(affine[1]), address(affine[2])
-
-
-@inner
-def skip_columns(affine, skip):
-    """The affine (bias, factors, corrections) of the outputs ``skip`` bytes on, as addresses."""
-    bias, factors, corrections = affine
-    return bias + skip, factors + skip, corrections + skip
 
 
 @inner
@@ -122,7 +67,7 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
     """
     y, multiply, residual, y_row = target
     distance, skip = weights.strides[0], first * NR * 4
-    step = step_ahead(distance, weights.shape[1], count)
+    step = step_ahead(weights, count)
     panel = address(weights) + first * distance
     columns = min(width * NR, y_row // 4 - first * NR)
     tile, zeros = (scratch[0], width * NR * 4), (scratch[1], 0)
@@ -170,6 +115,7 @@ def _linear(x_ND, panels_PSN, affine, activation, multiply_NF, residual_NF, bloc
             first, block = task // column_blocks * row_block, task % column_blocks
             count, x, at = min(N - first, row_block), address(x_ND) + first * D * 4, first * F * 4
             rows = stage_rows(panels_PSN, affine[3:], x, count, D, staged, row_block)
+            begin_task(panels_PSN, count)
             times = multiply + at if multiply_NF.size > 0 else 0
             plus = residual + at if residual_NF.size > 0 else 0
             p, end = block * P // column_blocks, (block + 1) * P // column_blocks
@@ -178,6 +124,7 @@ def _linear(x_ND, panels_PSN, affine, activation, multiply_NF, residual_NF, bloc
                 target = (y + at, times, plus, F * 4)
                 multiply_panels(panels_PSN, rows, count, p, width, columns, activation, target, scratch)
                 p += width
+            end_task(panels_PSN, count)
 
 
 @inner
@@ -205,6 +152,7 @@ def _gated(x_ND, panels_PSN, affine, gate_PSN, gate_affine, activation, blocks, 
             y = address(y_NF) + first * F * 4
             rows = stage_rows(panels_PSN, affine[3:], x, count, D, staged, row_block)
             gate_rows = stage_rows(gate_PSN, gate_affine[3:], x, count, D, staged + half, row_block)
+            begin_task(panels_PSN, count)
             p, end = block * P // column_blocks, (block + 1) * P // column_blocks
             while p < end:
                 width = panels_together(count, p, end, F)
@@ -213,3 +161,4 @@ def _gated(x_ND, panels_PSN, affine, gate_PSN, gate_affine, activation, blocks, 
                 target = (y, y, 0, F * 4)
                 multiply_panels(panels_PSN, rows, count, p, width, affine_at(affine), activation, target, scratch)
                 p += width
+            end_task(panels_PSN, count)

@@ -13,7 +13,7 @@ from numba import prange
 
 from fastattn.kernels.constants import CHUNK, SUBSET_ROWS
 from fastattn.kernels.logits import STATE, best_of, clear_state, fold_state, log_sum, make_edit, scan_row
-from fastattn.kernels.matmul import skip_columns
+from fastattn.kernels.multiply import skip_columns
 from fastattn.kernels.staging import rows_from, stage_rows
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part

@@ -10,8 +10,9 @@ in any order, so the bits depend on neither batch nor threads.
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.constants import GROUP, MR, NR, VOCABULARY_ROWS
-from fastattn.kernels.matmul import affine_at, step_ahead
+from fastattn.kernels.constants import GROUP, NR, VOCABULARY_ROWS
+from fastattn.kernels.matmul import affine_at
+from fastattn.kernels.multiply import MOST_ROWS, begin_task, end_task, step_ahead
 from fastattn.kernels.select import multiply_group
 from fastattn.kernels.staging import rows_from, stage_rows
 from fastattn.runtime.jit import inner, kernel
@@ -19,7 +20,7 @@ from fastattn.runtime.parts import take_part
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, load, make_scratch, maximum, splat, store
 
-tile_scratch, zeros_scratch = make_scratch(max(MR, 2) * GROUP * NR * 4), make_scratch(GROUP * NR * 4)
+tile_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2) * GROUP * NR * 4), make_scratch(GROUP * NR * 4)
 
 
 @inner
@@ -34,7 +35,7 @@ def take_peaks(weights, rows, count, first, affine, owners, peaks, memory):
     columns, r = panels * NR, 0
     # the group of panels goes through one tile where the rows are few, else panel by panel
     group = (first, panels, GROUP if count < 4 and panels == GROUP else 1)
-    ahead, step = address(weights) + (first + panels) * distance, step_ahead(distance, steps, count)
+    ahead, step = address(weights) + (first + panels) * distance, step_ahead(weights, count)
     while r < count:
         took = multiply_group(weights, rows_from(rows, r), count - r, group, affine, (ahead, step), memory)
         for i in range(took):
@@ -58,5 +59,7 @@ def _project_peaks(x_ND, owners_N, panels_PSN, affine, scratch_PB, peaks_BF):
         for first in range(0, N, VOCABULARY_ROWS):
             count, x = min(N - first, VOCABULARY_ROWS), address(x_ND) + first * D * 4
             rows = stage_rows(panels_PSN, affine[3:], x, count, D, staged, min(N, VOCABULARY_ROWS))
+            begin_task(panels_PSN, count)
             for g in range(first_group, end):
                 take_peaks(panels_PSN, rows, count, g * GROUP, columns, owners_N[first:], peaks, memory)
+            end_task(panels_PSN, count)

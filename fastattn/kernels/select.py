@@ -8,16 +8,17 @@ neither batch nor threads.
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.constants import CHUNK, GROUP, LOWEST, MR, NR, SEGMENT, VOCABULARY_ROWS
+from fastattn.kernels.constants import CHUNK, GROUP, LOWEST, NR, SEGMENT, VOCABULARY_ROWS
 from fastattn.kernels.logits import STATE, best_of, clear_state, fold_state, insert, log_sum, make_edit, scan_row, worst
-from fastattn.kernels.matmul import affine_at, multiply_tile, skip_columns, step_ahead
+from fastattn.kernels.matmul import affine_at
+from fastattn.kernels.multiply import MOST_ROWS, begin_task, end_task, multiply_tile, skip_columns, step_ahead
 from fastattn.kernels.staging import rows_from, stage_rows
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, make_scratch, splat, store
 
-logits_scratch, zeros_scratch = make_scratch(max(MR, 2) * CHUNK * 4), make_scratch(CHUNK * 4)
+logits_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2) * CHUNK * 4), make_scratch(CHUNK * 4)
 state_scratch = make_scratch(VOCABULARY_ROWS * STATE)
 
 
@@ -62,7 +63,7 @@ def take_group(weights, rows, count, first, affine, edits, lists, places, summed
     start, columns, r = first * NR, panels * NR, 0
     # the group of panels goes through one tile where the rows are few, else panel by panel
     group = (first, panels, GROUP if count < 4 and panels == GROUP else 1)
-    ahead, step = address(weights) + (first + panels) * distance, step_ahead(distance, steps, count)
+    ahead, step = address(weights) + (first + panels) * distance, step_ahead(weights, count)
     while r < count:
         took = multiply_group(weights, rows_from(rows, r), count - r, group, affine, (ahead, step), (tile, zeros))
         for i in range(r, r + took):
@@ -97,6 +98,7 @@ def _project(x_RD, panels_PSN, affine, edits, sums, lists, summed, scratch_PB):
                 (first, chunk * R + first),
             )
             rows = stage_rows(panels_PSN, affine[3:], x, count, D, staged, min(R, VOCABULARY_ROWS))
+            begin_task(panels_PSN, count)
             for segment in range(chunk * S // chunks, (chunk + 1) * S // chunks):
                 for i in range(count):
                     clear_state(memory[2] + i * STATE)
@@ -105,6 +107,7 @@ def _project(x_RD, panels_PSN, affine, edits, sums, lists, summed, scratch_PB):
                 for i in range(count):
                     row = first + i
                     peaks_SR[segment, row], sums_SR[segment, row] = fold_state(memory[2] + i * STATE)
+            end_task(panels_PSN, count)
 
 
 @kernel

@@ -9,6 +9,8 @@ hold the correction.
 import numpy as np
 
 from fastattn.runtime.jit import inner, inner_by_type
+from fastattn.simd.constants import STAGED_ROWS, STAGED_START
+from fastattn.simd.formats import staged_block
 from fastattn.simd.narrow import BFLOAT16_BYTES, INT8_BYTES, store_bfloat16, store_int8
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import PRECISIONS
@@ -94,6 +96,26 @@ def round_row(x, width, staged):
         store_bfloat16(load_first(x + whole * 4, width - whole, zero), staged + whole * BFLOAT16_BYTES)
 
 
+INT8_BLOCK, BFLOAT16_BLOCK = staged_block("int8"), staged_block("bfloat16")
+
+
+@inner
+def clear_rest(width, staged, row):
+    """Zeros behind a staged row of bfloat16, whose whole vectors may be less than ``row`` bytes.
+
+    What was there may be no number, nor would its product with the panel's zeros be one.
+    """
+    if BFLOAT16_BLOCK > LANES * BFLOAT16_BYTES:
+        for at in range(whole_blocks(width, LANES) * BFLOAT16_BYTES, row, LANES * BFLOAT16_BYTES):
+            store_bfloat16(splat(np.float32(0)), staged + at)
+
+
+@inner
+def whole_blocks(size, block):
+    """The least multiple of ``block`` that is not less than ``size``."""
+    return (size + block - 1) // block * block
+
+
 @inner
 def rows_from(rows, count):
     """(address, row, factors) of staged rows from row ``count`` on."""
@@ -117,17 +139,22 @@ def _stage_rows(weights, staging, x, count, width, scratch, room):
         return x, width * 4, scratch
 
     def bfloat16(weights, staging, x, count, width, scratch, room):
-        row = (width + LANES - 1) // LANES * LANES * BFLOAT16_BYTES
+        row, first = whole_blocks(width * BFLOAT16_BYTES, BFLOAT16_BLOCK), whole_blocks(scratch, STAGED_START)
         for r in range(count):
-            round_row(x + r * width * 4, width, scratch + r * row)
-        return scratch, row, scratch
+            round_row(x + r * width * 4, width, first + r * row)
+            clear_rest(width, first + r * row, row)
+        return first, row, first
 
     def int8(weights, staging, x, count, width, scratch, room):
         input_scale, input_factors = staging
-        row, scale = (width + LANES - 1) // LANES * LANES * INT8_BYTES, input_scale[0]
-        factors = scratch + room * row
+        row, first, scale = (
+            whole_blocks(width * INT8_BYTES, INT8_BLOCK),
+            whole_blocks(scratch, STAGED_START),
+            input_scale[0],
+        )
+        factors = first + whole_blocks(room, STAGED_ROWS) * row
         for r in range(count):
-            source, target = x + r * width * 4, scratch + r * row
+            source, target = x + r * width * 4, first + r * row
             if scale > 0:
                 factor = quantize_row_by(scale, source, width, target)
             elif input_factors.size > 0:
@@ -135,6 +162,6 @@ def _stage_rows(weights, staging, x, count, width, scratch, room):
             else:
                 factor = quantize_row(source, None, width, target)
             store_scalar(factor, factors + r * 4)
-        return scratch, row, factors
+        return first, row, factors
 
     return {"float32": as_it_is, "bfloat16": bfloat16, "int8": int8}[PRECISIONS[weights.dtype]]

@@ -1,6 +1,7 @@
 """A checkpoint's tensors, as layers ask for them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from functools import cache, partial
 from typing import Any
 
@@ -8,10 +9,23 @@ import numpy as np
 
 from fastattn.ops import Ops, PackedLinear
 from fastattn.quantized import QuantizedTensor, Tensor
+from fastattn.records import dataclass
 from fastattn.rounding import quantize
 
 # Layers that an embedding may be tied to, in the model's precision where it is.
 PROJECTIONS = ("decoder.projection", "head.output")
+
+
+@dataclass
+class Needed:
+    """What a model asked of its Parameters: all that it needs of a checkpoint's tensors.
+
+    tensors  by name
+    layers   packed, by name and precision
+    """
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    layers: dict[tuple[str, str], PackedLinear] = field(default_factory=dict)
 
 
 class Parameters:
@@ -20,6 +34,7 @@ class Parameters:
     precision    of the products: "float32", "bfloat16" or "int8"
     packed_file  the PackedFile that keeps packed weights for the next process, or None
     factors      int8 only: returns input factors by tensor name; called once, if a layer has to be quantized here
+    needed       filled with what the model asks for; layers that it has already are not packed
     """
 
     def __init__(
@@ -29,26 +44,35 @@ class Parameters:
         precision: str = "float32",
         packed_file: Any = None,
         factors: Callable[[], Mapping[str, np.ndarray]] = dict,
+        needed: Needed | None = None,
     ):
         self.ops, self.precision, self._packed_file, self._factors = ops, precision, packed_file, cache(factors)
         self._tensors = tensors
+        self._needed = needed or Needed()
         self._packed: dict[tuple[int, int, str], PackedLinear] = {}
 
     def tensor(self, name: str) -> Any:
         """An array; for linear weights and embedding tables perhaps a QuantizedTensor."""
-        return self._tensors[name]
+        tensor = self._needed.tensors[name] = self._tensors[name]
+        return tensor
 
     def optional(self, name: str) -> Any:
         """``tensor``, or None if there is none of that name."""
-        return self._tensors.get(name)
+        return self.tensor(name) if name in self._tensors else None
 
     def packed(self, name: str, precision: str = "") -> PackedLinear:
         """``name.weight`` and ``name.bias``, if it exists, packed by the operations.
 
         precision  of these products; "": that of the others
         """
-        precision = precision or self.precision
-        weight_FD, bias_F = self.tensor(name + ".weight"), self.optional(name + ".bias")
+        key = name, precision or self.precision
+        if key not in self._needed.layers:
+            self._needed.layers[key] = self._packed_once(*key)
+        return self._needed.layers[key]
+
+    def _packed_once(self, name: str, precision: str) -> PackedLinear:
+        weight_FD: Any = self._tensors[name + ".weight"]
+        bias_F: Any = self._tensors.get(name + ".bias")
         key = id(weight_FD), id(bias_F), precision
         if key not in self._packed:
             make = partial(self._pack, f"{name}.weight", bias_F, precision)
@@ -60,7 +84,7 @@ class Parameters:
         return self._packed[key]
 
     def _pack(self, name: str, bias_F: np.ndarray | None, precision: str) -> PackedLinear:
-        weight_FD = self.tensor(name)
+        weight_FD = self._tensors[name]
         if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
             weight_FD = quantize(weight_FD, name, self._factors().get(name))
         return self.ops.pack_linear(weight_FD, bias_F, precision)
@@ -72,5 +96,6 @@ class Parameters:
         """
         table_VD = self.tensor(name)
         tied = [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is table_VD]
+        self._needed.tensors |= {f"{name}.weight": table_VD for name in tied}
         is_unrounded = self.precision == ("int8" if isinstance(table_VD, QuantizedTensor) else "float32")
         return self.packed(tied[0]) if tied and is_unrounded else table_VD

@@ -7,7 +7,7 @@ import numpy as np
 
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.layers.parameters import Parameters
+from fastattn.layers.parameters import Needed, Parameters
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.encoder_decoder import EncoderDecoder
 from fastattn.ops import Ops
@@ -26,13 +26,14 @@ def build_model(
     precision: str = "float32",
     packed_file: Any = None,
     factors: Callable[[], Mapping[str, np.ndarray]] = dict,
+    needed: Needed | None = None,
 ) -> Any:
     """The model of a checkpoint; ``ops`` is ``fastattn.operations``, or another namespace of the same operations.
 
-    precision, packed_file and factors are those of Parameters. Raises CheckpointError for a kind that is not known,
-    or stacks that do not go with it.
+    precision, packed_file, factors and needed are those of Parameters. Raises CheckpointError for a kind that is not
+    known, or stacks that do not go with it.
     """
     kind = checkpoint.spec.kind
     if kind not in MODELS:
         raise CheckpointError(f"unknown kind of model {kind!r}; known: {', '.join(MODELS)}")
-    return MODELS[kind](checkpoint, Parameters(checkpoint.tensors, ops, precision, packed_file, factors))
+    return MODELS[kind](checkpoint, Parameters(checkpoint.tensors, ops, precision, packed_file, factors, needed))

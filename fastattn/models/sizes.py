@@ -1,8 +1,8 @@
 """The sizes of a decoder that decoding needs."""
 
-from dataclasses import dataclass
-
 import numpy as np
+
+from fastattn.records import dataclass
 
 
 @dataclass(frozen=True)

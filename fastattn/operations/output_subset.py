@@ -18,6 +18,7 @@ from fastattn.simd.formats import format_for
 from fastattn.simd.target import LANES
 
 _choose = kernel_named("output_subset", "_choose")
+_MINUS_INFINITY = np.float32(-np.inf).view(np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +79,10 @@ def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
         parts += [packed.factors.view(np.int32), packed.corrections]
     words = np.empty((1 + len(parts), columns), np.int32)
     words[0, :count], words[0, count:] = ids, ids[0]
+    places = words[0].astype(np.intp)
     for n, part in enumerate(parts):
-        np.take(part, words[0], out=words[n + 1])
-    words[1, count:] = np.float32(-np.inf).view(np.int32)
+        part.take(places, out=words[n + 1], mode="clip")  # other modes copy the result once more
+    words[1, count:] = _MINUS_INFINITY
     return OutputSubset(linear, ids, words, (words.ctypes.data, columns, count))
 
 

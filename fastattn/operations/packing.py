@@ -1,5 +1,6 @@
 """Linear weights in the layout of the products: panels of NR columns; see ``kernels/packing.py``."""
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +11,8 @@ from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import bfloat16_bits, quantize
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
-from fastattn.simd.formats import format_for
+from fastattn.simd.constants import LINE
+from fastattn.simd.formats import format_for, step_block
 from fastattn.simd.target import LANES
 
 _interleave, _pack = kernel_named("packing", "_interleave"), kernel_named("packing", "_pack")
@@ -22,6 +24,7 @@ class PackedLinear:
 
     panels_PSN   [panels, steps, group * NR] of float32, uint16 (the bits of bfloat16) or int8: a step takes ``group``
                  values of the inner dimension, a column's side by side; zeros beyond ``outputs`` and ``inputs``.
+                 Tile registers need whole blocks of steps.
     bias         float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
     factors      int8 only: float32 [panels * NR], the scale of a column's integers.
     corrections  int8 only: int32 [panels * NR], minus the offset of staged rows times a column's sum.
@@ -76,8 +79,14 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
 
 def packed_layout(precision: str) -> str:
     """The name of ``pack_linear``'s layout on this CPU in this precision."""
-    form = format_for(precision)
-    return f"{precision}-{NR}-{form.group}-{form.offset}"
+    form, block = format_for(precision), step_block(precision)
+    return f"{precision}-{NR}-{form.group}-{form.offset}{f'-{block}' if block > 1 else ''}"
+
+
+def packed_steps(inputs: int, precision: str) -> int:
+    """The steps of a panel."""
+    block = step_block(precision)
+    return -(-inputs // (format_for(precision).group * block)) * block
 
 
 def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
@@ -86,7 +95,7 @@ def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> 
     columns = (panels * NR,)
     int8_columns = columns if precision == "int8" else (0,)
     return {
-        "panels_PSN": (panels, -(-inputs // group), group * NR),
+        "panels_PSN": (panels, packed_steps(inputs, precision), group * NR),
         "bias": columns,
         "factors": int8_columns,
         "corrections": int8_columns,
@@ -118,13 +127,13 @@ def _pack_float32(weight_FD: Tensor, panels: int) -> tuple:
 
 
 def _pack_bfloat16(weight_FD: Tensor, panels: int) -> tuple:
-    return _interleaved(bfloat16_bits(_float32(weight_FD)), panels, format_for("bfloat16").group)[:1]
+    return _interleaved(bfloat16_bits(_float32(weight_FD)), panels, "bfloat16")[:1]
 
 
 def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
     form = format_for("int8")
     quantized = weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(weight_FD, "a linear layer")
-    panels_PSN, sums = _interleaved(quantized.values_FD, panels, form.group)
+    panels_PSN, sums = _interleaved(quantized.values_FD, panels, "int8")
     factors = np.zeros(panels * NR, np.float32)
     factors[: len(quantized.multipliers_F)] = quantized.multipliers_F
     input_scale = np.array([quantized.input_scale or 0], np.float32)
@@ -138,8 +147,17 @@ def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
 _PACK = {"float32": _pack_float32, "bfloat16": _pack_bfloat16, "int8": _pack_int8}
 
 
-def _interleaved(values_FD: np.ndarray, panels: int, group: int) -> tuple[np.ndarray, np.ndarray]:
-    panels_PSN = np.empty((panels, -(-values_FD.shape[1] // group), group * NR), values_FD.dtype)
+def _interleaved(values_FD: np.ndarray, panels: int, precision: str) -> tuple[np.ndarray, np.ndarray]:
+    group, steps = format_for(precision).group, packed_steps(values_FD.shape[1], precision)
+    panels_PSN = _empty_panels((panels, steps, group * NR), values_FD.dtype)
     sums = np.zeros(panels * NR, np.int32)
     _interleave(values_FD, group, panels_PSN, sums)
     return panels_PSN, sums
+
+
+def _empty_panels(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Not cleared, on whole cache lines: a row of a tile register is then one."""
+    size = math.prod(shape) * dtype.itemsize
+    room = np.empty(size + LINE - 1, np.uint8)
+    first = -room.ctypes.data % LINE
+    return room[first : first + size].view(dtype).reshape(shape)

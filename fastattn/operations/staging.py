@@ -2,14 +2,19 @@
 
 import numpy as np
 
-from fastattn.simd.formats import format_for
-from fastattn.simd.target import LANES
+from fastattn.simd.constants import STAGED_ROWS, STAGED_START
+from fastattn.simd.formats import format_for, staged_block
 
-# Of one value, by the type of the panels.
-_STAGED_BYTES = {"f": 0, "H": format_for("bfloat16").a_bytes, "b": format_for("int8").a_bytes}
+# (bytes of a value, what a row's bytes are a multiple of), by the type of the panels; rows of float32 stay as they are.
+_FORMS = {
+    char: (format_for(precision).a_bytes, staged_block(precision))
+    for char, precision in (("H", "bfloat16"), ("b", "int8"))
+}
 
 
 def scratch_bytes(weights: np.ndarray, width: int, rows: int) -> int:
     """Bytes for ``rows`` rows of that width and their factors, staged for weights of that type."""
-    size = _STAGED_BYTES[weights.dtype.char]
-    return rows * (-(-width // LANES) * LANES * size + 4) if size else 0
+    if weights.dtype.char not in _FORMS:
+        return 0
+    (size, block), room = _FORMS[weights.dtype.char], -(-rows // STAGED_ROWS) * STAGED_ROWS
+    return room * (-(-width * size // block) * block + 4) + STAGED_START - 1

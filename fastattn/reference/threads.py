@@ -1,8 +1,9 @@
 """The number of threads of the operations, which NumPy chooses."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from fastattn.cpus import usable_cpus
 
 
 @contextmanager
@@ -18,4 +19,4 @@ def current_threads() -> int:
 
 def thread_limit() -> int:
     """The number of threads that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return usable_cpus().threads

@@ -1,12 +1,12 @@
 """The threads of kernels: how many, and whose: fastattn's pool or those of Numba's threading layer."""
 
 import contextlib
-import functools
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 
+from fastattn.cpus import default_threads
 from fastattn.environment import THREADING
 from fastattn.errors import InputError, check_count
 
@@ -23,21 +23,8 @@ _state = _State()
 
 
 def thread_limit() -> int:
-    """How many threads this process may use: NUMBA_NUM_THREADS, by default the CPUs that it may run on."""
-    return _limit()
-
-
-@functools.cache  # as Numba has it: what was so when the process first asked
-def _limit() -> int:
-    asked = os.environ.get("NUMBA_NUM_THREADS")
-    return _own_cpus() if asked is None else int(asked)
-
-
-def _own_cpus() -> int:
-    """The CPUs that this process may run on, or all of the machine where the system does not say."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
+    """How many threads this process may use; with Numba's threads at most as many as Numba started with."""
+    return min(default_threads(), _most_of_numba()) if setting.by_numba else default_threads()
 
 
 class NumbaTeam:
@@ -112,9 +99,9 @@ def set_threading(name: str) -> None:
 def use_threads(count: int) -> Iterator[None]:
     """Kernels that this Python thread calls inside use ``count`` threads; InputError for less than one.
 
-    More than the limit, NUMBA_NUM_THREADS or the CPUs of the process, count as that many. Translator and Encoder have
-    a number of their own, ``threads``. Any number of Python threads may compute at once: of the pool one has the help
-    of others, the rest work alone. With Numba's threads this is ``numba.set_num_threads``.
+    More than the limit, NUMBA_NUM_THREADS or the CPUs that the process may use, count as that many. Translator and
+    Encoder have a number of their own, ``threads``. Any number of Python threads may compute at once: of the pool one
+    has the help of others, the rest work alone. With Numba's threads this is ``numba.set_num_threads``.
     """
     count = min(check_count("threads", count), thread_limit())
     before = _state.threads
@@ -136,6 +123,12 @@ def current_threads() -> int:
     if count is not None:
         return count
     return _numba_threads() if setting.by_numba else thread_limit()
+
+
+def _most_of_numba() -> int:
+    from numba import config
+
+    return int(config.NUMBA_NUM_THREADS)
 
 
 def _numba_threads() -> int:

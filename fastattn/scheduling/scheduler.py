@@ -104,9 +104,13 @@ class Scheduler:
         Raises QueueFullError if too many jobs wait, and InputError for a caller that is not hashable.
         """
         check_hashable("caller", caller)
-        request = self._new_request(make_plan, caller)
-        if (waiting := self._ledger.queue.waiting) >= MOST_WAITING:
+        if self._process == os.getpid() and (waiting := self._ledger.queue.waiting) >= MOST_WAITING:
             raise QueueFullError(f"{waiting:,} jobs wait already, {MOST_WAITING:,} may")
+        return self.start(make_plan, caller)
+
+    def start(self, make_plan: Callable[[], Plan], caller: Hashable = None) -> Request:
+        """``submit``, however many jobs wait: for who asks for no more before a result has come."""
+        request = self._new_request(make_plan, caller)
         try:
             self._ledger.enter(request, request.begin())
             self._compute_waiting()

@@ -2,7 +2,7 @@
 
 An Arithmetic is a format, how the inner dimension is grouped in memory, and the instruction that multiplies. The choice
 for a precision depends on the features that are compiled for; all choices for one precision sum the same products:
-integers exactly, bfloat16 in another order if the CPU has no dot product.
+integers exactly, bfloat16 in another order, on Arm with another rounding too, if the CPU has an instruction for it.
 """
 
 from collections.abc import Callable
@@ -36,16 +36,21 @@ class BFloat(ir.types.Type):
 class Arithmetic(Format):
     """One way to multiply: its operands' format, and the instructions.
 
-    spread     (emitter, address) -> A's operand of ``add``: the word at the address in every lane.
+    spread     (emitter, address of each row) -> A's operand of ``add``: the word at the address in every lane.
     abreast    (emitter, address) -> A's operand of ``add``: LANES adjacent words, one in each lane.
     operand    (emitter, address) -> B's operand of ``add``: LANES words.
     add        (emitter, operand of A, operand of B, sums) -> the sums plus the products.
+    rows       of A in one operand of ``add``: 2 if the instruction multiplies matrices. Its sums are then blocks of 2
+               rows by LANES / 2 columns, and an operand of B has so many columns.
+    alone      how rows of B as they lie are multiplied with one row of A, if ``rows`` is 2.
     """
 
     spread: Callable
     abreast: Callable
     operand: Callable
     add: Callable
+    rows: int = 1
+    alone: "Arithmetic | None" = None
 
 
 def _vector(emitter: Emitter, element, per_lane: int):
@@ -67,7 +72,12 @@ def _spread_word(emitter: Emitter, address):
 
 
 def _spread_float(emitter: Emitter, address):
-    return emitter.splat(_load(emitter, address, F32))
+    value = _load(emitter, address, F32)
+    if emitter.target.by_lane:
+        # else LLVM would load and duplicate at once, for which the multiply-adds' units are needed too: a tile's step
+        # takes 15.5 cycles of a Neoverse N1 then, and 12 this way (8.4 and 6 of a V1, by LLVM's models)
+        value = emitter.call("llvm.arithmetic.fence.f32", F32, value)
+    return emitter.splat(value)
 
 
 def _words(emitter: Emitter, address):
@@ -80,6 +90,9 @@ def _add_float32(emitter: Emitter, spread, operand, total):
 
 
 def _spread_two(emitter: Emitter, address):
+    if emitter.target.by_lane:
+        pair = _load(emitter, address, ir.VectorType(F32, 2))
+        return [_pick(emitter, pair, [n] * emitter.target.lanes) for n in (0, 1)]
     return _spread_float(emitter, address), _spread_float(emitter, emitter.builder.add(address, I64(4)))
 
 
@@ -91,11 +104,20 @@ def _two_abreast(emitter: Emitter, address):
     return tuple(emitter.builder.shuffle_vector(first, second, order) for order in orders)
 
 
-def _widen_two(emitter: Emitter, address):
-    builder, words = emitter.builder, _words(emitter, address)
+def _halves(emitter: Emitter, words):
+    """The two bfloat16 of each word, widened."""
+    builder = emitter.builder
     low = builder.shl(words, emitter.integer(16))
     high = builder.and_(words, emitter.integer(-65536))
     return builder.bitcast(low, emitter.vector), builder.bitcast(high, emitter.vector)
+
+
+def _widen_two(emitter: Emitter, address):
+    return _halves(emitter, _words(emitter, address))
+
+
+def _spread_narrow(emitter: Emitter, address):
+    return _halves(emitter, _spread_word(emitter, address))
 
 
 def _add_two(emitter: Emitter, spread, operand, total):
@@ -115,12 +137,78 @@ def _add_unsigned_dot(emitter: Emitter, spread, operand, total):
     return emitter.call(f"llvm.x86.avx512.vpdpbusd.{bits}", emitter.integers, total, *values)
 
 
-def _add_signed_dot(emitter: Emitter, spread, operand, total):
-    kind = _vector(emitter, I8, 4)
+def _pick(emitter: Emitter, vector, numbers):
+    """A vector of the lanes with these numbers."""
+    order = list(numbers)
+    return emitter.builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(I32, len(order)), order))
+
+
+def _part_pairs(emitter: Emitter, pairs):
+    """Pairs with all first values before all second ones."""
     lanes = emitter.target.lanes
+    return _pick(emitter, pairs, [n for first in (0, 1) for n in range(first, 2 * lanes, 2)])
+
+
+def _spread_parted(emitter: Emitter, address):
+    pair = _load(emitter, address, ir.VectorType(I16, 2))
+    return [_pick(emitter, pair, [n] * emitter.target.lanes) for n in (0, 1)]
+
+
+def _parted_abreast(emitter: Emitter, address):
+    return _halves(emitter, _part_pairs(emitter, _load(emitter, address, _vector(emitter, I16, 2))))
+
+
+def _halves(emitter: Emitter, pairs):
+    lanes = emitter.target.lanes
+    return [_pick(emitter, pairs, range(first, first + lanes)) for first in (0, lanes)]
+
+
+def _widen_parted(emitter: Emitter, address):
+    return _part_pairs(emitter, _widen_pairs(emitter, address))
+
+
+def _add_long(emitter: Emitter, spread, operand, total):
+    """smlal and smlal2: products of the lower, and of the upper halves of vectors of int16."""
+    for one, other in zip(spread, _halves(emitter, operand), strict=True):
+        product = emitter.builder.mul(*(emitter.builder.sext(half, emitter.integers) for half in (one, other)))
+        total = emitter.builder.add(total, product)
+    return total
+
+
+def _add_signed_dot(emitter: Emitter, spread, operand, total):
+    return _call_neon(emitter, "sdot.v4i32.v16i8", I8, spread, operand, total)
+
+
+def _call_neon(emitter: Emitter, name: str, element, spread, operand, total):
+    """total + products, by an intrinsic on vectors of 16 bytes."""
+    kind = ir.VectorType(element, 16 if element is I8 else 8)
     values = (emitter.builder.bitcast(v, kind) for v in (spread, operand))
-    name = f"llvm.aarch64.neon.sdot.v{lanes}i32.v{lanes * 4}i8"
-    return emitter.call(name, emitter.integers, total, *values)
+    return emitter.call(f"llvm.aarch64.neon.{name}", total.type, total, *values)
+
+
+def _spread_two_rows(emitter: Emitter, first, second):
+    """8 bytes of each of two rows."""
+    builder, kind = emitter.builder, ir.VectorType(I64, 2)
+    value = ir.Constant(kind, ir.Undefined)
+    for lane, address in enumerate((first, second)):
+        value = builder.insert_element(value, _load(emitter, address, I64), I32(lane))
+    return builder.bitcast(value, emitter.integers)
+
+
+def _add_signed_matrix(emitter: Emitter, spread, operand, total):
+    """smmla: 2 rows of 8 bytes times 2 columns of 8."""
+    return _call_neon(emitter, "smmla.v4i32.v16i8", I8, spread, operand, total)
+
+
+# Unless a process asks Linux for another mode, Arm's instructions for bfloat16 round each sum to odd, and take and give
+# zeros for subnormal numbers: up to 1 ulp of float32 an addition, without bias, where a multiply-add is 1/2 ulp off.
+def _add_bfloat16_dot(emitter: Emitter, spread, operand, total):
+    return _call_neon(emitter, "bfdot.v4f32.v8bf16", BFloat(), spread, operand, total)
+
+
+def _add_bfloat16_matrix(emitter: Emitter, spread, operand, total):
+    """bfmmla: 2 rows of 4 bfloat16 times 2 columns of 4, in two steps of two products."""
+    return _call_neon(emitter, "bfmmla", BFloat(), spread, operand, total)
 
 
 def _widen_pairs(emitter: Emitter, address):
@@ -154,23 +242,37 @@ def _add_widened(emitter: Emitter, spread, operand, total):
 
 
 def _arithmetic(
-    precision: str, name: str, spread: Callable, abreast: Callable, operand: Callable, add: Callable
+    precision: str,
+    name: str,
+    spread: Callable,
+    abreast: Callable,
+    operand: Callable,
+    add: Callable,
+    rows: int = 1,
+    alone: Arithmetic | None = None,
 ) -> Arithmetic:
     """The format of that precision and name with its instructions."""
     form = asdict(FORMATS[precision][name])
-    return Arithmetic(**form, spread=spread, abreast=abreast, operand=operand, add=add)
+    return Arithmetic(**form, spread=spread, abreast=abreast, operand=operand, add=add, rows=rows, alone=alone)
 
 
 FLOAT32 = _arithmetic("float32", "float32", _spread_float, Emitter.load, Emitter.load, _add_float32)
+_SDOT = _arithmetic("int8", "sdot", _spread_word, _words, _words, _add_signed_dot)
+_BFDOT = _arithmetic("bfloat16", "bfdot", _spread_word, _words, _words, _add_bfloat16_dot)
 INT8 = {
     "vnni": _arithmetic("int8", "vnni", _spread_word, _words, _words, _add_unsigned_dot),
-    "sdot": _arithmetic("int8", "sdot", _spread_word, _words, _words, _add_signed_dot),
+    "sdot": _SDOT,
+    "smmla": _arithmetic("int8", "smmla", _spread_two_rows, _words, _words, _add_signed_matrix, 2, _SDOT),
+    "smlal": _arithmetic("int8", "smlal", _spread_parted, _parted_abreast, _widen_parted, _add_long),
     "pairs": _arithmetic("int8", "pairs", _spread_word, _words, _widen_pairs, _add_pairs),
     "widened": _arithmetic("int8", "widened", _spread_word, _words, _widen_pairs, _add_widened),
 }
 BFLOAT16 = {
     "dot": _arithmetic("bfloat16", "dot", _spread_word, _words, _words, _add_bfloat16),
+    "bfmmla": _arithmetic("bfloat16", "bfmmla", _spread_two_rows, _words, _words, _add_bfloat16_matrix, 2, _BFDOT),
     "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_abreast, _widen_two, _add_two),
+    # rows as tile registers take them; what else reads those, dot products with single rows of weights, widens them
+    "tiles": _arithmetic("bfloat16", "tiles", _spread_narrow, _widen_two, _widen_two, _add_two),
 }
 
 

@@ -52,6 +52,7 @@ def linear_dots(typing_context, weights, row, rows, index, out, affine):
     affine    (bias, factors, corrections): a vector each, of the outputs in ``index``.
     """
     arithmetic = arithmetic_for(PRECISIONS[weights.dtype])
+    arithmetic = arithmetic.alone or arithmetic
 
     def generate(context, builder, kind, arguments):
         def emit(emitter, *values):

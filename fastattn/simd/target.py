@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 
 import llvmlite.binding as llvm
 
+from fastattn.simd.amx_permission import AMX, refusal
+from fastattn.simd.arm import implied_features
+
 
 @dataclass(frozen=True)
 class Target:
@@ -20,6 +23,8 @@ class Target:
     fma      whether a fused multiply-add is one instruction (else it would be a library call).
     int8, bfloat16  how they are multiplied: names of fastattn.simd.arithmetic.
     float16  whether an instruction converts it (else it would be a library call).
+    tiles    precisions whose products run in the CPU's own tile registers: see fastattn.simd.amx.
+    by_lane  whether a multiply-add takes one lane of an operand for all.
     """
 
     name: str
@@ -30,6 +35,8 @@ class Target:
     int8: str = "widened"
     bfloat16: str = "widened"
     float16: bool = False
+    tiles: tuple[str, ...] = ()
+    by_lane: bool = False
 
     @property
     def registers(self) -> int:
@@ -47,19 +54,32 @@ AVX512 = Target("avx512", 16, 8, 3, True, "pairs", float16=True)
 AVX2 = Target("avx2", 8, 6, 2, True, "pairs")
 AVX = Target("avx", 8, 4, 2, False)
 SSE = Target("sse", 4, 4, 2, False, "pairs")
-NEON = Target("neon", 4, 8, 3, True, float16=True)
+NEON = Target("neon", 4, 8, 3, True, "smlal", float16=True, by_lane=True)
 GENERIC = Target("generic", 4, 4, 2, False)
 
 
-def choose_target(architecture: str, features: set[str]) -> Target:
-    """The tile sizes for an LLVM architecture name (``x86_64``, ``aarch64``) and its enabled features."""
-    if architecture in ("aarch64", "arm64"):
-        return replace(NEON, int8="sdot") if "dotprod" in features else NEON
+# Arm's SVE is not used: its vectors have no length that is known when a kernel is written.
+ARM = ("aarch64", "arm64")
+# Tiles need all of a precision's features: AVX-512's for the form of the rows, and for what few rows of int8 take.
+_TILES = {"int8": {"amx-tile", "amx-int8", "avx512vnni"}, "bfloat16": {"amx-tile", "amx-bf16"}}
+
+
+def choose_target(architecture: str, features: set[str], name: str = "") -> Target:
+    """The tile sizes for an LLVM architecture name (``x86_64``, ``aarch64``), its enabled features and the CPU's name.
+
+    bfloat16 is multiplied by vdpbf16ps where that is AMD's: Intel's takes twice as long as the two multiply-adds of
+    float32 that it stands for, so products are widened there unless they run in tiles.
+    """
+    if architecture in ARM:
+        dot = ("smmla" if "i8mm" in features else "sdot") if "dotprod" in features else NEON.int8
+        return replace(NEON, int8=dot, bfloat16="bfmmla" if "bf16" in features else "widened")
     if not architecture.startswith(("x86", "i386", "i686", "amd64")):
         return GENERIC
     if {"avx512f", "avx512vl", "avx512bw"} <= features:
         int8 = "vnni" if "avx512vnni" in features else "pairs"
-        return replace(AVX512, int8=int8, bfloat16="dot" if "avx512bf16" in features else "widened")
+        tiles = tuple(precision for precision, needed in _TILES.items() if needed <= features)
+        bfloat16 = "dot" if "avx512bf16" in features and name.startswith("znver") else "widened"
+        return replace(AVX512, int8=int8, bfloat16="tiles" if "bfloat16" in tiles else bfloat16, tiles=tiles)
     if "avx2" in features and "fma" in features:
         int8 = "vnni" if "avxvnni" in features else "pairs"
         return replace(AVX2, int8=int8, float16="f16c" in features)
@@ -67,12 +87,22 @@ def choose_target(architecture: str, features: set[str]) -> Target:
 
 
 def compiled_features() -> set[str]:
-    """Names of the CPU features that Numba compiles for."""
+    """Names of the CPU features that Numba compiles for, without AMX's where its tiles cannot be used."""
+    named = _named_features()
+    return named - AMX if tiles_refusal() else named
+
+
+def tiles_refusal() -> str:
+    """Why tile registers that Numba would compile for cannot be used; "" if there are none, or they can."""
+    return refusal() if _named_features() & AMX else ""
+
+
+def _named_features() -> set[str]:
     generic = os.environ.get("NUMBA_CPU_NAME", "").lower() == "generic"
     listed = os.environ.get("NUMBA_CPU_FEATURES", "" if generic else None)
-    if listed is not None:
-        return {f[1:] for f in listed.split(",") if f.startswith("+")}
-    return {name for name, present in llvm.get_host_cpu_features().items() if present}
+    text = llvm.get_host_cpu_features().flatten() if listed is None else listed
+    named = {f[1:] for f in text.split(",") if f.startswith("+")}
+    return named | implied_features(TRIPLE, compiled_name(), text) if TRIPLE.split("-")[0] in ARM else named
 
 
 def compiled_name() -> str:
@@ -80,5 +110,6 @@ def compiled_name() -> str:
     return os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
 
 
-TARGET = choose_target(llvm.get_default_triple().split("-")[0], compiled_features())
+TRIPLE = llvm.get_default_triple()
+TARGET = choose_target(TRIPLE.split("-")[0], compiled_features(), compiled_name())
 LANES = TARGET.lanes

@@ -28,7 +28,10 @@ def emit_sums(
     ahead  (address, bytes a step) of memory to prefetch meanwhile.
     """
     builder, lanes = emitter.builder, emitter.target.lanes
-    b_vector = lanes * arithmetic.group * arithmetic.b_bytes
+    b_vector = lanes * arithmetic.group * arithmetic.b_bytes // arithmetic.rows
+    if arithmetic.rows == 2:
+        across, count = len(b_groups) * vectors, len(starts)
+        starts = _to_blocks(emitter, starts, across)
     entry = builder.block
     loop = builder.append_basic_block("tile.step")
     done = builder.append_basic_block("tile.done")
@@ -43,14 +46,16 @@ def emit_sums(
     operands = [
         arithmetic.operand(emitter, builder.add(group, builder.add(b_offset, I64(j * b_vector))))
         for group in b_groups
-        for j in range(vectors)
+        for j in range(vectors * arithmetic.rows)
     ]
     if ahead is not None:
         emitter.prefetch(builder.add(ahead[0], builder.mul(step, ahead[1])))
     a_offset = builder.mul(step, I64(arithmetic.group * arithmetic.a_bytes))
     new: list[ir.Value] = []
-    for row in a_rows:
-        spread = arithmetic.spread(emitter, builder.add(row, a_offset))
+    for first in range(0, len(a_rows), arithmetic.rows):
+        # beside an odd row stands the row itself
+        at = [builder.add(row, a_offset) for row in a_rows[first : first + arithmetic.rows]] * arithmetic.rows
+        spread = arithmetic.spread(emitter, *at[: arithmetic.rows])
         for operand in operands:
             new.append(arithmetic.add(emitter, spread, operand, sums[len(new)]))
     following = builder.add(step, I64(1))
@@ -68,7 +73,35 @@ def emit_sums(
         phi.add_incoming(start, entry)
         phi.add_incoming(value, loop)
         results.append(phi)
-    return results
+    return results if arithmetic.rows == 1 else _to_rows(emitter, results, across)[:count]
+
+
+def _to_blocks(emitter: Emitter, sums: list, across: int) -> list:
+    """Sums row by row, ``across`` vectors each, as blocks of two rows: of the first vectors of both rows, and so on."""
+    blocks = []
+    for first in range(0, len(sums), 2 * across):
+        upper, lower = sums[first : first + across], sums[first + across : first + 2 * across]
+        for pair in zip(upper, lower or upper, strict=True):
+            blocks += _exchange_halves(emitter, *pair)
+    return blocks
+
+
+def _to_rows(emitter: Emitter, blocks: list, across: int) -> list:
+    """The sums of ``_to_blocks``, of an even number of rows."""
+    rows: list = []
+    for first in range(0, len(blocks), 2 * across):
+        pairs = (_exchange_halves(emitter, *blocks[n : n + 2]) for n in range(first, first + 2 * across, 2))
+        for row in zip(*pairs, strict=True):
+            rows += row
+    return rows
+
+
+def _exchange_halves(emitter: Emitter, one, other) -> list:
+    """Two vectors: the lower halves of both, and the upper halves of both."""
+    lanes = emitter.target.lanes
+    lower = [n + skip for skip in (0, lanes) for n in range(lanes // 2)]
+    orders = (lower, [n + lanes // 2 for n in lower])
+    return [emitter.builder.shuffle_vector(one, other, ir.Constant(emitter.integers, order)) for order in orders]
 
 
 def emit_tile(emitter: Emitter, rows: int, vectors: int, accumulate: bool, arguments) -> None:
@@ -134,14 +167,14 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups
         biases, factors = line(bias), line(column_factor)
         for i, row in enumerate(residual_rows):
             factor = emitter.splat(emitter.load_scalar(builder.add(row_factor, I64(i * 4))))
-            by_rows[i] = _scaled(emitter, by_rows[i], factor, factors, biases, line(row))
+            by_rows[i] = add_affine(emitter, by_rows[i], factor, factors, biases, line(row))
     for row, values in zip(c_rows, by_rows):
         for column, value in zip(columns, values):
             emitter.store(value, builder.add(row, column))
 
 
-def _scaled(emitter: Emitter, sums, factor, factors, biases, residuals) -> list:
-    """A row's integer sums times their factors, plus bias and residual."""
+def add_affine(emitter: Emitter, sums, factor, factors, biases, residuals) -> list:
+    """A row's integer sums times their factors, plus bias and residual: the outputs of every tile of integers."""
     values = []
     for total, own, bias, residual in zip(sums, factors, biases, residuals, strict=True):
         scaled = emitter.fma(emitter.builder.sitofp(total, emitter.vector), emitter.multiply(factor, own), bias)

@@ -4,6 +4,7 @@ sentencepiece refuses files that are damaged, but takes rules that a text could 
 of its characters, or that make it grow by the file's size.
 """
 
+import contextlib
 import struct
 
 import numpy as np
@@ -36,13 +37,12 @@ def check_spm(data: bytes) -> None:
 
 def _after_short_pieces(data: bytes) -> int:
     """Where the first field begins that is not a piece (field 1) of fewer than 128 bytes."""
-    position = 0
-    while position + 1 < len(data) and data[position] == 0x0A and data[position + 1] < 0x80:
-        end = position + 2 + data[position + 1]
-        if end > len(data):  # which read_fields tells of
-            break
-        position = end
-    return position
+    position = begin = 0
+    with contextlib.suppress(IndexError):
+        while data[position] == 0x0A and (size := data[position + 1]) < 0x80:
+            begin = position
+            position += size + 2
+    return position if position <= len(data) else begin  # past the end, which read_fields tells of
 
 
 def _check_trainer(data: bytes) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastattn.checkpoint import Checkpoint
 from fastattn.encoder import Encoder
-from fastattn.loaded_model import load_model
+from fastattn.loaded_model import Loading, load_model
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.text_spec import EncoderText
 from fastattn.verification.comparison import (
@@ -57,7 +57,7 @@ class FastattnEncoder:
         assert isinstance(text, EncoderText) and checkpoint.spec.encoder is not None
         self._encoder = Encoder(path, precision)
         # What the Encoder has packed is mapped, not packed again.
-        self._model = load_model(checkpoint, precision, None, None, keep_packed=True).model
+        self._model = load_model(checkpoint, precision, None, None, Loading()).model
         longest = self._encoder.max_length
         self._tokenizer = HuggingFaceTokenizer(text.tokenizer, longest, text.lowercase, text.truncation_side)
         self._prompt = text.prompts.get(text.default_prompt or "", "")

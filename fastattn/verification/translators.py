@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from fastattn.checkpoint import Checkpoint
-from fastattn.loaded_model import load_model
+from fastattn.loaded_model import Loading, load_model
 from fastattn.models.encoder_decoder import EncoderDecoder
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.text_spec import TranslationText
@@ -62,7 +62,7 @@ class FastattnTranslator:
         self._tokenizer = TranslationTokenizer(checkpoint.text)
         self._translator = Translator(path, precision)
         # What the Translator has packed is mapped, not packed again.
-        self._model: EncoderDecoder = load_model(checkpoint, precision, None, None, keep_packed=True).model
+        self._model: EncoderDecoder = load_model(checkpoint, precision, None, None, Loading()).model
         self.beam_sizes = sorted({1, self._translator.default_options.beam_size})
         self.lengths = self._lengths(checkpoint.spec.decoder.positions.limit)
 

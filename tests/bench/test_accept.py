@@ -98,6 +98,39 @@ grep -c "\\"shortName\\": \\"$2\\"" "$data/model_info.json" >> "$6"
         peer.translate("en-xx", source, target, 1)
 
 
+def test_fxtranslate_gets_the_files_of_a_model(monkeypatch, tmp_path):
+    from bench.fx_translate import FxTranslate
+
+    class Engine:
+        def __init__(self, *files):
+            self.files = files
+
+        def translate_long(self, text):
+            return f"{text} {self.files}"
+
+    monkeypatch.setitem(sys.modules, "fxtranslate", argparse.Namespace(Translator=Engine))
+    for name in ("model.enxx.bin", "lex.50.50.enxx.s2t.bin", "vocab.enxx.spm", "config.yml"):
+        (tmp_path / name).write_bytes(name[:5].encode())
+    assert FxTranslate(tmp_path).translate("hello") == "hello (b'model', b'vocab', b'vocab', b'lex.5')"
+    (tmp_path / "vocab.enxx.spm").rename(tmp_path / "srcvocab.enxx.spm")
+    (tmp_path / "trgvocab.enxx.spm").write_bytes(b"other")
+    assert FxTranslate(tmp_path).translate("") == " (b'model', b'vocab', b'other', b'lex.5')"
+    (tmp_path / "lex.50.50.enxx.s2t.bin").unlink()
+    with pytest.raises(FileNotFoundError, match=r"fxtranslate wants a file lex\.\*\.bin in"):
+        FxTranslate(tmp_path)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="in kB elsewhere, or not told")
+def test_the_peak_of_a_command_is_its_own():
+    from bench.memory import peak_of_command
+
+    held = bytearray(b"x") * (200 << 20)  # this process is large
+    small, large = (peak_of_command([sys.executable, "-S", "-c", f"b'x' * ({size} << 20)"]) for size in (1, 100))
+    assert small < 50 << 20 and 100 << 20 < large < 200 << 20 < len(held) + 1
+    with pytest.raises(RuntimeError, match="ended with 3"):
+        peak_of_command([sys.executable, "-S", "-c", "import sys; sys.exit(3)"])
+
+
 def test_portuguese_is_told_from_what_else_a_demonstration_prints():
     from bench.checks.bergamot import portuguese
 
@@ -109,7 +142,7 @@ def test_portuguese_is_told_from_what_else_a_demonstration_prints():
 
 
 def test_a_callsclocks_of_are_its_own_and_its_kernels():
-    from bench.checks.bergamot import clocks_of
+    from bench.checks.light import clocks_of
     from fastattn import operations
 
     ones = np.ones((64, 64), np.float32)

@@ -11,7 +11,6 @@ import pytest
 
 from bench.operations import OPERATIONS
 from fastattn.simd.arithmetic import arithmetic_for
-from fastattn.simd.target import TARGET
 from fastattn.simd.tile import PRECISIONS
 from tests import ROOT
 
@@ -76,8 +75,8 @@ def test_a_precision_is_held_to_a_peak_of_its_own(monkeypatch, precision):
     peak = run_cases.measured(Request("kernels", 2, size="toy", precision=precision), [], 1, 0.0, 0.0)["peak_flops"]
     ((operands, repeats),) = set(ran)
     assert PRECISIONS[operands.dtype] == precision
-    depth = measure.STEPS * arithmetic_for(precision).group
-    assert peak == 2 * repeats * 2 * TARGET.rows * TARGET.columns * depth / 0.25
+    rows, columns, steps = measure.tile_size(precision)
+    assert peak == 2 * repeats * 2 * rows * columns * steps * arithmetic_for(precision).group / 0.25
 
 
 def test_report_is_a_table_of_all_and_its_plots_are_xml(results):

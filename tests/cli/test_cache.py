@@ -12,7 +12,7 @@ from safetensors import safe_open
 from fastattn import Translator, weights
 from fastattn.cli.entry import commands
 from fastattn.packed_file import PackedFile
-from fastattn.runtime import jit
+from fastattn.runtime.handle import cache_folder
 from tests.weights.ctranslate2.writer import write_tiny
 
 DAY = 86_400
@@ -251,8 +251,8 @@ def test_loading_is_use(model, root):
     """Of the checkpoint, of its packed weights and of the kernels; reading the list is not."""
     Translator(model)
     (packed,) = (root / "packed").iterdir()
-    folder = jit._cache_folder.__wrapped__()
-    folder.mkdir(parents=True)
+    folder = cache_folder.__wrapped__()
+    folder.mkdir(parents=True, exist_ok=True)
     for path in (model, packed, folder):
         age(path, 10)
     succeed("--entries")
@@ -263,7 +263,7 @@ def test_loading_is_use(model, root):
     assert time.time() - packed.stat().st_mtime > 9 * DAY
     Translator(model)
     assert time.time() - packed.stat().st_mtime < DAY
-    assert jit._cache_folder.__wrapped__() == folder
+    assert cache_folder.__wrapped__() == folder
     assert time.time() - folder.stat().st_mtime < DAY
 
 

@@ -5,7 +5,8 @@ from dataclasses import fields
 from click.testing import CliRunner
 
 import fastattn
-from fastattn.cli.entry import commands
+from fastattn.cli.entry import COMMANDS, commands
+from fastattn.cli.translate import translate
 from fastattn.decoding.options import DecodingOptions
 from fastattn.text_spec import DecodingSettings
 
@@ -20,21 +21,22 @@ def help_of(*command):
 def test_help_has_examples():
     assert CliRunner().invoke(commands, ["--version"]).stdout == f"fastattn {fastattn.__version__}\n"
     assert CliRunner().invoke(commands, [], env={"COLUMNS": "80"}).stdout.splitlines() == help_of()
-    for command in commands.commands:
+    for command in COMMANDS:
         assert any(line.startswith(f"    fastattn {command}") for line in help_of(command))
 
 
 def test_help_of_all_commands_is_whole():
     text = " ".join(" ".join(help_of()).split())
-    for name, command in commands.commands.items():
+    for name in COMMANDS:
+        command = commands.get_command(None, name)
         assert f"{name} {command.help.split(chr(10))[0].strip()}" in text  # not cut short
-    assert list(commands.commands)[:2] == ["translate", "encode"]
+    assert list(COMMANDS)[:2] == ["translate", "encode"]
     for code in ("0 done", "2 wrong usage", "3 a checkpoint", "4 a download", "130 interrupted", "141 whoever read"):
         assert code in text
 
 
 def test_help_fits_a_terminal():
-    for name in commands.commands:
+    for name in COMMANDS:
         assert not [line for line in help_of(name) if len(line) > 80]
 
 
@@ -53,7 +55,7 @@ def test_help_of_translate_puts_the_common_options_first():
 
 def test_help_of_translate_tells_the_defaults():
     own = {field.name for field in fields(DecodingSettings)}
-    for option in commands.commands["translate"].params:
+    for option in translate.params:
         default = DecodingOptions.__dataclass_fields__.get(option.name)
         if default is None or option.is_flag or option.multiple:
             continue

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fastattn.cli.entry import commands
+from fastattn.cli.translate import translate
 from fastattn.translator import Translator
 from tests.cli.test_cli import fail, succeed
 
@@ -64,7 +64,7 @@ def test_translate_hands_each_option_of_a_search_on(model, search):
 
 def test_every_option_of_a_search_is_among_these():
     tried = {str(word) for search in SEARCHES for given, _ in search for word in given}
-    headed = [option for option in commands.commands["translate"].params if getattr(option, "heading", None)]
+    headed = [option for option in translate.params if getattr(option, "heading", None)]
     assert {"--patience", "--seed"} <= {name for option in headed for name in option.opts}
     others = {option.name for option in headed if not tried & {*option.opts}}
     assert others == {"shortlist", "timeout"}, "which have tests of their own"

@@ -4,10 +4,10 @@
     python tests/clone/run_everywhere.py avx2 german                these
     python tests/clone/run_everywhere.py avx2 -- tests/runtime  what follows -- goes to pytest
 
-A machine is an environment, a command that changes what the process may do, or another Python. Before the tests a
-probe, a Python expression, says whether the process is where it should be: a limit that does not limit is a failure.
-What this system cannot be made into is skipped, with the reason. Each machine has a folder of its own for its output
-and its cache; compiled kernels, kept by CPU and Python, and pulled checkpoints are shared.
+A machine is an environment, a command that changes what the process may do, another Python, or an emulated CPU.
+Before the tests a probe, a Python expression, says whether the process is where it should be: a limit that does not
+limit is a failure. What this system cannot be made into is skipped, with the reason. Each machine has a folder of its
+own for its output and its cache; compiled kernels, kept by CPU and Python, and pulled checkpoints are shared.
 """
 
 import argparse
@@ -22,6 +22,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import llvmlite.binding as llvm
+from arm_system import Unavailable, arm_system
 
 from fastattn.cache_folder import cache_root
 
@@ -39,10 +42,6 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-class Unavailable(Exception):
-    """Why this system cannot be such a machine."""
-
-
 @dataclass
 class Machine:
     """Where the tests run.
@@ -51,6 +50,7 @@ class Machine:
     environment  variables to set, or with None to remove.
     prefix       a command that runs the command which follows it.
     checkpoints  whether pulled checkpoints are there.
+    tests        what is run where nothing is asked for; none: all.
     """
 
     probe: str
@@ -58,6 +58,7 @@ class Machine:
     prefix: list[str] = field(default_factory=list)
     python: str = sys.executable
     checkpoints: bool = True
+    tests: list[str] = field(default_factory=list)
 
 
 def machine(name: str) -> Callable:
@@ -96,6 +97,17 @@ def avx2(folder: Path) -> Machine:
     return x86("avx2", "haswell", "+avx2,+fma,+avx,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+movbe,+sse4.2,+sse4.1,+ssse3,+sse3")
 
 
+@machine("avx-vnni")
+def avx_vnni(folder: Path) -> Machine:
+    """An x86-64 CPU without AVX-512 whose 256-bit vectors have dot products of int8."""
+    if not llvm.get_host_cpu_features().get("avxvnni"):
+        raise Unavailable("this CPU has no AVX-VNNI")
+    features = "+avx2,+fma,+avx,+avxvnni,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+movbe,+sse4.2,+sse4.1,+ssse3,+sse3"
+    place = x86("avx2", "alderlake", features)
+    place.probe += " and TARGET.int8 == 'vnni'"
+    return place
+
+
 @machine("sse")
 def sse(folder: Path) -> Machine:
     """The oldest x86-64 CPU."""
@@ -106,6 +118,44 @@ def x86(target: str, cpu: str, features: str) -> Machine:
     if platform.machine() not in ("x86_64", "AMD64"):
         raise Unavailable(f"the instructions are those of x86-64; this is {platform.machine()}")
     return Machine(f"TARGET.name == {target!r}", {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features})
+
+
+@machine("neon")
+def neon(folder: Path) -> Machine:
+    """The oldest aarch64 CPU, emulated."""
+    return arm(folder, "smlal", "cortex-a57", "cortex-a57")
+
+
+@machine("neon-dot")
+def neon_dot(folder: Path) -> Machine:
+    """An aarch64 CPU with dot products of int8, emulated."""
+    return arm(folder, "sdot", "neoverse-n1", "neoverse-n1")
+
+
+@machine("neon-matrix")
+def neon_matrix(folder: Path) -> Machine:
+    """An aarch64 CPU with matrix products of int8 and of bfloat16, emulated."""
+    return arm(folder, "smmla", "neoverse-v1", "max")
+
+
+def arm(folder: Path, int8: str, cpu: str, emulated: str) -> Machine:
+    """Kernels compiled for LLVM's ``cpu``, run by qemu's ``emulated`` one, which tells no program what it is.
+
+    Tests are those of compiled code alone, and none that starts another Python, which would not be emulated.
+    """
+    system = arm_system(folder.parent / "aarch64", ROOT)
+    return Machine(
+        f"(TARGET.name, TARGET.int8) == ('neon', {int8!r})",
+        {
+            "NUMBA_CPU_NAME": cpu,
+            "NUMBA_CPU_FEATURES": "+neon",
+            "PYTHONPATH": os.pathsep.join((system.site, str(ROOT))),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
+        [*system.emulator, "-cpu", emulated],
+        system.python,
+        tests=["tests/simd", "tests/kernels"],
+    )
 
 
 @machine("no-network")
@@ -225,7 +275,7 @@ def run(name: str, folder: Path, arguments: list[str]) -> tuple[str, str]:
     given = {name: value for name, value in environment.items() if value is not None}
     probe = "import locale, os, socket, sys; from fastattn import operations; from fastattn.simd.target import TARGET; "
     probe += f"assert {place.probe}"
-    tests = ["-m", "pytest", "--color=no", "-p", "no:cacheprovider", *arguments]
+    tests = ["-m", "pytest", "--color=no", "-p", "no:cacheprovider", *(arguments or place.tests)]
     with output.open("w", encoding="utf-8") as file:
         for command in (["-c", probe], tests):
             whole = [*place.prefix, place.python, *command]

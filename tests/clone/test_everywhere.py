@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parent / "run_everywhere.py"
 
 
@@ -42,3 +44,16 @@ def test_where_a_limit_does_not_limit_no_test_counts(tmp_path):
 def test_an_unknown_machine_is_a_usage_error(tmp_path):
     done = run(tmp_path, "avx3")
     assert done.returncode == 2 and "no machine 'avx3'; there are one-cpu, " in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["neon", "neon-dot", "neon-matrix"])
+def test_products_on_emulated_arm_cpus(name):
+    """The system and its compiled kernels stay in the usual folder; the first run compiles, some minutes."""
+    narrow = "exact or neighbours or subset or follow_the_oracle"
+    tests = ["tests/simd", "tests/kernels/test_precision.py", "tests/kernels/test_output_subset.py"]
+    command = [sys.executable, str(SCRIPT), name, "--", *tests, "-k", f"simd or {narrow}"]
+    said = subprocess.run(command, capture_output=True, text=True, encoding="utf-8").stdout
+    if said.startswith("SKIP"):
+        pytest.skip(said.split(maxsplit=2)[2])
+    assert said.startswith("PASS"), said

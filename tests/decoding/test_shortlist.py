@@ -37,7 +37,7 @@ LISTS = st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=10, max_size=
 @settings(deadline=None)
 @given(LISTS, st.lists(st.integers(0, 9), max_size=3), st.booleans(), st.lists(st.integers(0, 9), max_size=6))
 def test_a_sentences_list(lists, always, copied, source):
-    found = allowed_ids(listed(lists, always, copied), np.array(source, np.int32), [END], 10)
+    found = allowed_ids(listed(lists, always, copied), np.array(source, np.int32), [END])
     expected = {END, *always, *(source if copied else ()), *(word for s in source for word in lists[s])}
     assert found.tolist() == sorted(expected) and found.dtype == np.int32
 
@@ -81,7 +81,7 @@ def test_every_option_acts_as_if_all_other_words_were_ruled_out(name, ops):
     prefixes = options.pop("prefixes", [[]] * len(sources))
     sizes = set()
     for source, prefix in zip(sources, prefixes):
-        ids = allowed_ids(random_shortlist(), source, [END], WORDS)
+        ids = allowed_ids(random_shortlist(), source, [END])
         sizes.add(len(ids))
         others = [[word] for word in range(WORDS) if word not in ids]
         ruled_out = options | {"suppress_sequences": [*options.get("suppress_sequences", []), *others]}

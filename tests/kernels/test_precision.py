@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -158,6 +159,8 @@ LIMITS = {
     "avx2": ("haswell", "+avx2,+fma,+avx,+f16c,+bmi,+bmi2,+popcnt,+sse4.2,+movbe,+sse2"),
     "sse": ("x86-64", "+sse,+sse2,+cx8,+mmx,+fxsr,+64bit"),
 }
+if llvm.get_host_cpu_features().get("avxvnni"):
+    LIMITS["avx2 with vnni"] = ("alderlake", LIMITS["avx2"][1] + ",+avxvnni")
 CHILD = """
 import json, sys, numpy as np
 from fastattn import operations
@@ -176,7 +179,8 @@ ids = np.arange(0, 150, 4, dtype=np.int32)
 for p in packed:
     subset = [operations.select_outputs(operations.pack_rows(matrix, p), ids)] * 7
     narrow.append(operations.project_all(floats, subset)[:, ids].tolist())
-print(json.dumps([TARGET.name, bool((exact == x @ weight.T).all()), *narrow]))
+name = TARGET.name + " with vnni" * (TARGET.name == "avx2" and TARGET.int8 == "vnni")
+print(json.dumps([name, bool((exact == x @ weight.T).all()), *narrow]))
 """
 
 
@@ -206,18 +210,21 @@ AVX512 = {"avx512f", "avx512vl", "avx512bw"}
     [
         ("x86_64-unknown-linux-gnu", "znver4", {*AVX512, "avx512vnni"}, "int8", "vpdpbusd"),
         ("x86_64-unknown-linux-gnu", "znver4", {*AVX512, "avx512bf16"}, "bfloat16", "vdpbf16ps"),
+        ("x86_64-unknown-linux-gnu", "sapphirerapids", {*AVX512, "avx512bf16"}, "bfloat16", "vfmadd"),
         ("x86_64-unknown-linux-gnu", "skylake-avx512", AVX512, "int8", "vpmaddwd"),
-        ("x86_64-unknown-linux-gnu", "alderlake", {"avx2", "fma", "avxvnni"}, "int8", "vpdpbusd"),
+        ("x86_64-unknown-linux-gnu", "alderlake", {"avx2", "fma", "avxvnni"}, "int8", "{vex}\tvpdpbusd"),
         ("x86_64-unknown-linux-gnu", "haswell", {"avx2", "fma"}, "int8", "vpmaddwd"),
         ("x86_64-unknown-linux-gnu", "haswell", {"avx2", "fma"}, "bfloat16", "vfmadd"),
         ("x86_64-unknown-linux-gnu", "x86-64", set(), "int8", "pmaddwd"),
         ("aarch64-unknown-linux-gnu", "neoverse-n1", {"dotprod"}, "int8", "sdot"),
-        ("aarch64-unknown-linux-gnu", "cortex-a53", set(), "int8", "mla"),
+        ("aarch64-unknown-linux-gnu", "neoverse-v1", {"dotprod", "i8mm"}, "int8", "smmla"),
+        ("aarch64-unknown-linux-gnu", "neoverse-v1", {"bf16"}, "bfloat16", "bfmmla"),
+        ("aarch64-unknown-linux-gnu", "cortex-a53", set(), "int8", "smlal"),
         ("aarch64-unknown-linux-gnu", "cortex-a53", set(), "bfloat16", "fmla"),
     ],
 )  # fmt: skip
 def test_narrow_tiles_compile_to_the_instructions_of_each_cpu(triple, cpu, features, precision, instruction):
-    wanted: Target = choose_target(triple.split("-")[0], features)
+    wanted: Target = choose_target(triple.split("-")[0], features, cpu)
     assembly = tile_assembly(wanted, triple, cpu, "", precision)
     assert assembly.count(instruction) >= wanted.rows * wanted.vectors
     assert "fmaf" not in assembly and {"int8": INT8, "bfloat16": BFLOAT16}[precision]

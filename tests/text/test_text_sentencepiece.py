@@ -2,6 +2,7 @@
 
 import gc
 import json
+import re
 import struct
 import weakref
 from functools import cache
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from fastattn.errors import FastattnError, InputError, TokenizerError
 from fastattn.text.protobuf import read_fields
-from fastattn.text.sentencepiece import SentencePiece
+from fastattn.text.sentencepiece import SentencePiece, begin_models
 from tests import GOLDENS
 
 GOLDEN = json.loads((GOLDENS / "text_sentencepiece.json").read_text(encoding="utf-8"))["models"]
@@ -272,3 +273,39 @@ def test_memory_is_returned_at_once(name):
         assert [part() for part in parts] == [None] * 2
     finally:
         gc.enable()
+
+
+def test_a_model_loaded_beside_is_the_same_model():
+    data = (GOLDENS / "text_unigram.model").read_bytes()
+    model, text = SentencePiece(data, beside=True), "Two threads, one model."
+    assert model.pieces(text) == load("unigram").pieces(text)
+    model.wait()
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_wrong_with_a_model_loaded_beside_is_told_at_first_use(message):
+    model = SentencePiece(REFUSED[message], beside=True)
+    for ask in (model.wait, lambda: model.pieces("a"), lambda: model.vocabulary):
+        with pytest.raises(TokenizerError, match=re.escape(message)):
+            ask()
+
+
+def test_without_a_thread_more_a_model_is_loaded_at_first_use(monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("fastattn.text.sentencepiece.start_thread", refuse)
+    assert SentencePiece(PLAIN, beside=True).pieces("a") == ["\u2581a"]
+
+
+def test_the_models_of_a_folder_are_begun_and_no_more(tmp_path):
+    good = (GOLDENS / "text_unigram.model").read_bytes()
+    for name, data in {"a.spm": good, "b.spm": b"no model", "c.spm": PLAIN, "model.bin": PLAIN}.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "0.spm").mkdir()
+    assert begin_models(tmp_path).keys() == {good}  # the folder counts among MOST_AHEAD
+    (tmp_path / "0.spm").rmdir()
+    models = begin_models(tmp_path)
+    assert models.keys() == {good, b"no model"}
+    assert models[good].pieces("a b") == load("unigram").pieces("a b")
+    assert begin_models(tmp_path / "a.spm") == begin_models(tmp_path / "nowhere") == {}

@@ -6,9 +6,12 @@ import warnings
 import numpy as np
 import pytest
 
+from fastattn.errors import TokenizerError
+from fastattn.text.sentencepiece import SentencePiece
 from fastattn.text.translation import TranslationTokenizer, split_lines
 from fastattn.text_spec import TranslationText
 from fastattn.translator import Translator
+from tests import GOLDENS
 from tests.cli.test_cli import run, succeed
 from tests.models.tiny_models import END, LETTERS, START, random_checkpoint, steady_ops, vocabulary
 from tests.weights.ctranslate2 import writer as ctranslate2_writer
@@ -162,3 +165,21 @@ def test_tokens_and_small_vocabularies_are_not_warned_of():
         translator_of(1100).translate_tokens([["▁w1"]], max_decoding_length=2)
         translator_of(1100).score_tokens([["▁w1"]], [["▁w2"]])
         translator_of(900).translate("▁w1", max_decoding_length=2)
+
+
+def test_models_that_are_being_loaded_are_not_loaded_again():
+    source, target = ((GOLDENS / f"text_{name}.model").read_bytes() for name in ("unigram", "bpe"))
+    models = {bytes(bytearray(target)): SentencePiece(target), b"of another": SentencePiece(target)}
+    text = dataclasses.replace(TEXT, source_model=source, target_model=target)
+    tokenizer = TranslationTokenizer(text, models)
+    tokenizer.wait()
+    pieces = SentencePiece(source).pieces("a b")
+    assert tokenizer.source_tokens("a b") == pieces
+    assert tokenizer._target_model is models[target] and tokenizer._source_model not in models.values()
+
+
+def test_what_is_wrong_with_a_model_is_told_while_the_translator_is_made():
+    checkpoint = random_checkpoint()
+    checkpoint = dataclasses.replace(checkpoint, text=dataclasses.replace(checkpoint.text, target_model=b"none"))
+    with pytest.raises(TokenizerError, match="sentencepiece model"):
+        Translator.from_checkpoint(checkpoint, ops=steady_ops)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fastattn import verification
-from fastattn.cli.entry import commands
+from fastattn.cli.entry import COMMANDS
 from fastattn.verification.encoders import FastattnEncoder
 from fastattn.weights import read
 from tests.cli.test_cli import fail, run, succeed
@@ -98,4 +98,4 @@ def test_usage() -> None:
     assert "MODEL" in fail(2, "verify")
     assert "--bound" in fail(2, "verify", "x", "--bound", "-1")
     assert "no checkpoint 'nothing'" in fail(3, "verify", "nothing")
-    assert "verify" in commands.commands
+    assert "verify" in COMMANDS

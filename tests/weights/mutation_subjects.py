@@ -125,7 +125,7 @@ def _shortlist(path: Path) -> Shortlist:
 
 def _choose(shortlist: Shortlist) -> None:
     for source in (np.arange(len(TOKENS)), np.array([3, 3]), np.array([len(TOKENS) - 1])):
-        allowed = allowed_ids(shortlist, source, [0], len(TOKENS))
+        allowed = allowed_ids(shortlist, source, [0])
         assert len(allowed) and 0 <= allowed[0] <= allowed[-1] < len(TOKENS)
 
 

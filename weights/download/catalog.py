@@ -7,11 +7,11 @@ A new name is one more ``Entry`` in ``CATALOG``. Archives are found in the packa
 import hashlib
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from fastattn.cache_folder import cache_root
 from fastattn.errors import CheckpointError, InputError
+from fastattn.records import dataclass
 
 
 @dataclass(frozen=True)
@@ -169,11 +169,11 @@ DEFAULT_ENCODER = "minilm"
 DEFAULT_TRANSLATION = "en-pt"
 # Owners on the hub -> names that their own libraries accept without the owner.
 OWNERS = {
-    "sentence-transformers": re.compile(r"(all|paraphrase|multi-qa|msmarco|distiluse)-[A-Za-z][\w.-]*", re.ASCII),
-    "Helsinki-NLP": re.compile(r"opus-mt-[A-Za-z][\w.-]*", re.ASCII),
+    "sentence-transformers": r"(all|paraphrase|multi-qa|msmarco|distiluse)-[A-Za-z][a-zA-Z0-9_.-]*",
+    "Helsinki-NLP": r"opus-mt-[A-Za-z][a-zA-Z0-9_.-]*",
 }
-LANGUAGE = re.compile(r"[a-z]{2,3}")
-PAIR = re.compile(rf"({LANGUAGE.pattern})-({LANGUAGE.pattern})")
+LANGUAGE = r"[a-z]{2,3}"
+PAIR = rf"({LANGUAGE})-({LANGUAGE})"
 
 
 def checkpoints_folder() -> Path:
@@ -216,7 +216,7 @@ def _on_the_hub(source: str | None, target: str | None, before: str = ": ") -> s
     A language that is None is English. The hub is not asked whether it has such a model.
     """
     codes = [code if code is not None else "en" for code in (source, target)]
-    if not all(LANGUAGE.fullmatch(code) for code in codes):
+    if not all(re.fullmatch(LANGUAGE, code) for code in codes):
         return "; a language is a code of two or three letters, such as en"
     if codes[0] == codes[1]:
         return ""
@@ -257,12 +257,12 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
 def _what_was_meant(name: str) -> str:
     """A hint for an unknown name: a similar name of the catalog, or one that the hub may have, or ""."""
     for owner, pattern in OWNERS.items():
-        if pattern.fullmatch(name):
+        if re.fullmatch(pattern, name):
             return f"; the Hugging Face hub's name would be {owner}/{name}"
     import difflib  # only here: it takes half a millisecond
 
     close = difflib.get_close_matches(name.lower(), CATALOG, n=1, cutoff=0.75)
     if close:
         return f"; did you mean {close[0]}?"
-    codes = PAIR.fullmatch(name)
+    codes = re.fullmatch(PAIR, name)
     return _on_the_hub(*codes.groups()) if codes else ""

@@ -1,0 +1,227 @@
+"""Where the time of a translation goes, part by part: a batch, one sentence, and a process's start.
+
+A part's time is its own: what it calls of other parts is theirs, and of each the share of the kernels is told. The
+clock is the thread's CPU time, so that other processes hardly disturb it; of several rounds the fastest counts, as a
+whole, so that the parts sum to it.
+"""
+
+import functools
+import importlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.sentences import sentences
+
+WORDS = 22  # of the one sentence
+# Part -> functions whose own time it is: (module, class or "", name). What a checkpoint does not use is never called.
+PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "splitting": (("text.translation", "", "split_sentences"), ("text.translation", "", "split_to_fit")),
+    "tokenizing": (("text.sentencepiece", "SentencePiece", "pieces"),),
+    "parts of lines": (("pipeline", "Pipeline", "read_text"),),
+    "jobs": (("pipeline", "Pipeline", "_job"), ("decoding.plans", "", "_numbered")),
+    "shortlist": (("decoding.candidates", "Candidates", "select_outputs"),),
+    "encoder": (("models.encoder_decoder", "EncoderDecoder", "encode"),),
+    "admission": (("decoding.worker", "", "begin"),),
+    "steps": (("decoding.worker", "Worker", "_step"),),
+    "tokens": (("presentation", "Presentation", "tokens"),),
+    "joining": (("presentation", "Presentation", "join"), ("presentation", "Presentation", "detail")),
+}
+# Step of loading -> likewise.
+LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "finding the folder": (("weights.download.catalog", "", "resolve"),),
+    "beginning with sentencepiece": (("translator", "", "begin_models"),),
+    "what is kept of the checkpoint": (("kept_checkpoint", "", "_find"),),
+    "reading the checkpoint": (("kept_checkpoint", "", "_read"),),
+    "tokenizer": (("translator", "", "TranslationTokenizer"),),
+    "model": (("translator", "", "load_model"),),
+    "waiting for sentencepiece": (("text.translation", "TranslationTokenizer", "wait"),),
+}
+REST = "the rest"
+# Group of modules -> beginnings of their names.
+GROUPS = {
+    "llvmlite, numba": ("llvmlite", "numba"),
+    "numpy": ("numpy",),
+    "sentencepiece": ("sentencepiece",),
+    "click, yaml": ("click", "yaml"),
+    "fastattn.cli": ("fastattn.cli",),
+    "fastattn.weights": ("fastattn.weights",),
+    "fastattn.text": ("fastattn.text",),
+    "fastattn.kernels, simd, runtime": (
+        "fastattn.kernels",
+        "fastattn.operations",
+        "fastattn.simd",
+        "fastattn.runtime",
+    ),
+    "fastattn, other": ("fastattn",),
+}
+
+
+@dataclass
+class Budget:
+    """Seconds by part: [own, kernels among them]."""
+
+    parts: dict[str, tuple[tuple[str, str, str], ...]]
+    clock: Callable[[], float] = time.thread_time
+    kernels: dict[str, float] = field(default_factory=dict)
+    spent: dict[str, list[float]] = field(default_factory=dict)
+    _inside: list[list[float]] = field(default_factory=lambda: [[0.0, 0.0]])
+    _undo: list[Callable[[], None]] = field(default_factory=list)
+
+    def __enter__(self) -> "Budget":
+        for part, places in self.parts.items():
+            for module, owner, name in places:
+                holder, function = holder_of(module, owner, name)
+                self._undo.append(functools.partial(setattr, holder, name, function))
+                setattr(holder, name, self._timed(part, function))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for undo in self._undo:
+            undo()
+
+    def _kernel_seconds(self) -> float:
+        return sum(self.kernels.values())
+
+    def _timed(self, part: str, function: Callable) -> Callable:
+        @functools.wraps(function)
+        def timed(*arguments: Any, **options: Any) -> Any:
+            self._inside.append([0.0, 0.0])
+            start, kernels = self.clock(), self._kernel_seconds()
+            try:
+                return function(*arguments, **options)
+            finally:
+                whole = [self.clock() - start, self._kernel_seconds() - kernels]
+                inside, own = self._inside.pop(), self.spent.setdefault(part, [0.0, 0.0])
+                for n in range(2):
+                    own[n] += whole[n] - inside[n]
+                    self._inside[-1][n] += whole[n]
+
+        return timed
+
+    def run(self, call: Callable[[], object]) -> float:
+        """The seconds of a call, whose parts are then in ``spent``, from the most expensive on."""
+        from fastattn.runtime.clock import kernel_seconds
+
+        self.spent.clear()
+        with kernel_seconds() as self.kernels:
+            self._timed(REST, call)()
+        self.spent = dict(sorted(self.spent.items(), key=lambda item: -item[1][0]))
+        return sum(own for own, _ in self.spent.values())
+
+
+def holder_of(module: str, owner: str, name: str) -> tuple[Any, Any]:
+    """(the module or class that holds a function, the function)."""
+    holder: Any = importlib.import_module(f"fastattn.{module}")
+    holder = getattr(holder, owner) if owner else holder
+    return holder, vars(holder)[name]
+
+
+def run(size: str, model: str, threads: int, data: Path | None) -> int:
+    """Print the tables."""
+    from fastattn import Translator
+
+    lines = sentences("en", {"full": 997, "quick": 256, "toy": 2}[size], data)
+    translator = Translator(model, threads=threads)
+    one = min(lines, key=lambda line: abs(len(line.split()) - WORDS))
+    rounds = {"full": 5, "quick": 3, "toy": 1}[size]
+    print(f"### {model}, {len(lines)} lines, threads: {threads}\n")
+    _print_run(lambda: translator.translate(lines), rounds, len(lines), _reading(lines))
+    print(f"\n### One sentence of {len(one.split())} words, resident\n")
+    _print_run(lambda: translator.translate(one), 10 * rounds, 1, 0.0)
+    print("\n### A process that translates one line: importing\n")
+    _print_imports(model, one)
+    print("\n### The same: loading, modules imported before\n")
+    _print_loading(model, threads, rounds)
+    return 0
+
+
+def _reading(lines: list[str]) -> float:
+    """Seconds in which the command line reads these lines from a file."""
+    from fastattn.cli.lines import open_lines
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "lines.txt")
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        start = time.thread_time()
+        for burst in open_lines((), str(path)).bursts():
+            list(burst)
+        return time.thread_time() - start
+
+
+def _print_run(call: Callable[[], object], rounds: int, count: int, reading: float) -> None:
+    best: tuple[float, dict[str, list[float]]] | None = None
+    with Budget(PARTS) as budget:
+        call()
+        for _ in range(rounds):
+            seconds = budget.run(call)
+            if best is None or seconds < best[0]:
+                best = seconds, dict(budget.spent)
+    assert best is not None
+    total, spent = best
+    print("| part | ms | us a line | % | of it in kernels, ms |\n| --- | ---: | ---: | ---: | ---: |")
+    rows = {"reading a file": [reading, 0.0]} if reading else {}
+    for part, (own, kernels) in (rows | spent).items():
+        _print_row(part, own, kernels, count, total)
+    _print_row("**all but reading**", total, sum(kernels for _, kernels in spent.values()), count, total)
+
+
+def _print_row(part: str, own: float, kernels: float, count: int, total: float) -> None:
+    inside = f"{1e3 * kernels:.3g}" if kernels else ""
+    print(f"| {part} | {1e3 * own:.4g} | {1e6 * own / count:.4g} | {100 * own / total:.1f} | {inside} |")
+
+
+def _command(model: str, line: str, *options: str) -> list[str]:
+    return [sys.executable, *options, "-m", "fastattn.cli", "translate", "-m", model, line]
+
+
+def _print_imports(model: str, line: str) -> None:
+    subprocess.run(_command(model, line), check=True, capture_output=True)
+    start = time.perf_counter()
+    subprocess.run(_command(model, line), check=True, capture_output=True)
+    whole = time.perf_counter() - start
+    done = subprocess.run(_command(model, line, "-X", "importtime"), check=True, capture_output=True, text=True)
+    spent: dict[str, int] = {}
+    for own, module in re.findall(r"^import time:\s+(\d+) \|\s+\d+ \| +(\S+)$", done.stderr, re.MULTILINE):
+        group = next((name for name, starts in GROUPS.items() if _is_of(module, starts)), "Python's own")
+        spent[group] = spent.get(group, 0) + int(own)
+    print("| modules | ms |\n| --- | ---: |")
+    for group, microseconds in sorted(spent.items(), key=lambda item: -item[1]):
+        print(f"| {group} | {microseconds / 1e3:.1f} |")
+    print(
+        f"| **all imports** | {sum(spent.values()) / 1e3:.1f} |\n| **the process, not so traced** | {1e3 * whole:.0f} |"
+    )
+
+
+def _is_of(module: str, starts: tuple[str, ...]) -> bool:
+    return any(module == start or module.startswith(start + ".") for start in starts)
+
+
+def _print_loading(model: str, threads: int, rounds: int) -> None:
+    """Each round in a process of its own; the median of each step."""
+    command = [sys.executable, "-m", "bench.budget", model, str(threads)]
+    done = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(rounds)]
+    print("| step | ms |\n| --- | ---: |")
+    for step in done[0]:
+        values = sorted(one[step] for one in done)
+        print(f"| {step} | {1e3 * values[len(values) // 2]:.2f} |")
+
+
+def _load(model: str, threads: int) -> dict[str, float]:
+    """Seconds of each step of loading, of time that passes: some of it is waited for."""
+    from fastattn import Translator, operations  # noqa: F401  imported before the clock starts
+
+    with Budget(LOADING, clock=time.perf_counter) as budget:
+        total = budget.run(lambda: Translator(model, threads=threads))
+    return {step: own for step, (own, _) in budget.spent.items()} | {"**all**": total}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_load(sys.argv[1], int(sys.argv[2]))))

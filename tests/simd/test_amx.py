@@ -1,0 +1,142 @@
+"""Tile registers: who may use them, what is compiled for them, and products with them where the CPU has none."""
+
+import errno
+import os
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from fastattn.simd import amx_permission, target
+from fastattn.simd.amx_tile import amx_assembly
+from fastattn.simd.target import choose_target
+from tests import ROOT
+
+BASE = {"avx512f", "avx512vl", "avx512bw", "avx512vnni", "avx512bf16"}
+TILES = {"amx-tile", "amx-int8", "amx-bf16"}
+NARROW = ("int8", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "int8", "bfloat16", "tiles"),
+    [
+        ("sapphirerapids", BASE | TILES, "vnni", "tiles", NARROW),
+        ("graniterapids", BASE | TILES | {"amx-fp16"}, "vnni", "tiles", NARROW),
+        ("sapphirerapids", BASE, "vnni", "widened", ()),  # the system keeps the tiles
+        ("cooperlake", BASE, "vnni", "widened", ()),
+        ("sapphirerapids", BASE | {"amx-tile", "amx-int8"}, "vnni", "widened", ("int8",)),
+        ("sapphirerapids", (BASE | TILES) - {"avx512vnni"}, "pairs", "tiles", ("bfloat16",)),
+        ("znver4", BASE, "vnni", "dot", ()),
+        ("znver5", BASE, "vnni", "dot", ()),
+    ],
+)
+def test_tiles_and_dot_products_serve_where_they_are_quicker(name, features, int8, bfloat16, tiles):
+    chosen = choose_target("x86_64", features, name)
+    assert (chosen.int8, chosen.bfloat16, chosen.tiles) == (int8, bfloat16, tiles)
+
+
+def test_without_avx512_there_are_no_tiles():
+    assert not choose_target("x86_64", {"avx2", "fma"} | TILES, "sapphirerapids").tiles
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Set what Linux answers; returns the list of requests."""
+    requests: list[int] = []
+
+    def answer(fault: int) -> list[int]:
+        monkeypatch.setattr(amx_permission, "_request", lambda: requests.append(fault) or fault)
+        return requests
+
+    amx_permission.refusal.cache_clear()
+    monkeypatch.delenv("FASTATTN_AMX", raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="x86_64"))
+    yield answer
+    amx_permission.refusal.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [(0, ""), (errno.ENOSPC, "a signal stack"), (errno.EPERM, "not permitted"), (errno.EINVAL, "Inv")],
+)
+def test_linux_is_asked_once_and_its_refusal_is_told(asked, fault, words):
+    requests = asked(fault)
+    refusals = {amx_permission.refusal() for _ in range(3)}
+    assert requests == [fault] and (words in refusals.pop() if words else refusals == {""})
+
+
+def test_nobody_is_asked_where_tiles_are_switched_off_or_not_compiled_for(asked, monkeypatch):
+    requests = asked(0)
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", "+avx512f,+avx512vl")
+    assert target.compiled_features() == {"avx512f", "avx512vl"} and not requests
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", "+avx512f,+amx-tile,+amx-int8")
+    monkeypatch.setenv("FASTATTN_AMX", "0")
+    assert target.compiled_features() == {"avx512f"} and not requests
+    assert "FASTATTN_AMX" in amx_permission.refusal()
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_refusal_leaves_what_the_cpu_does_without(asked, monkeypatch, refused):
+    asked(errno.ENOSPC if refused else 0)
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", ",".join(f"+{name}" for name in BASE | TILES))
+    assert target.compiled_features() == (BASE if refused else BASE | TILES)
+
+
+def test_inspect_says_which_instructions_multiply(asked, monkeypatch):
+    from fastattn.cli import inspect
+
+    asked(errno.ENOSPC)
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", ",".join(f"+{name}" for name in BASE | TILES))
+    for tiles, told in ((TILES, "bfloat16 by AMX's tiles, int8 by AMX's tiles (few rows: VNNI)"), (set(), "widened")):
+        monkeypatch.setattr(target, "TARGET", choose_target("x86_64", BASE | tiles, "sapphirerapids"))
+        facts = dict(inspect.machine_facts())
+        assert told in facts["products"] and "a signal stack" in facts["AMX"]
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", "+avx512f")
+    assert "AMX" not in dict(inspect.machine_facts())
+
+
+@pytest.mark.skipif(sys.platform != "linux" or bool(target.TARGET.tiles), reason="Linux without tiles")
+def test_linux_refuses_what_the_cpu_has_not():
+    assert amx_permission._request() != 0
+
+
+@pytest.mark.parametrize(("precision", "product"), [("int8", "tdpbusd"), ("bfloat16", "tdpbf16ps")])
+def test_four_loads_serve_four_products_and_nothing_is_spilled(precision, product):
+    wanted = choose_target("x86_64", BASE | TILES, "sapphirerapids")
+    assembly = amx_assembly(wanted, "sapphirerapids", precision)
+    loops = [block for block in re.split(r"^\.L\w+:.*$", assembly, flags=re.MULTILINE) if product in block]
+    operations = [re.findall(rf"\b(tileload\w+|{product})\b", block) for block in loops]
+    pairs, three, one = (["tileloadd"] * loads + [product] * products for loads, products in ((4, 4), (4, 3), (3, 2)))
+    assert sorted(operations) == sorted([pairs, three, one])
+    for block in loops:
+        assert not re.search(r"%[re]?[sb]p\b|tilestored|call", block)
+        assert len(block.splitlines()) < 30
+    assert assembly.count("tilezero") == assembly.count("tilestored") == 4 + 2 + 3
+    # LLVM configures nothing by itself
+    assert "tilecfg" not in assembly and "tilerelease" not in assembly
+
+
+@pytest.mark.skipif(target.TARGET.name != "avx512" or bool(target.TARGET.tiles), reason="AVX-512 without tiles")
+def test_products_by_the_model_of_the_registers(tmp_path):
+    """A few of them: a kernel of each precision takes seconds to compile."""
+    few = "(order_of_the_instruction or of_vectors) and 33 and 1] or behind_the_rows"
+    run_by_model(tmp_path, "tests/simd/test_amx_products.py", "-k", few)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(target.TARGET.name != "avx512" or bool(target.TARGET.tiles), reason="AVX-512 without tiles")
+def test_everything_narrow_by_the_model_of_the_registers(tmp_path):
+    files = ("simd/test_amx_products", "kernels/test_precision", "kernels/test_output_subset")
+    # what starts processes of its own would find the model's kernels in its cache
+    run_by_model(tmp_path, *(f"tests/{file}.py" for file in files), "-k", "not fewer_instructions")
+
+
+def run_by_model(folder, *arguments):
+    command = [sys.executable, "-m", "pytest", "-p", "tests.simd.amx_model", "-p", "no:cacheprovider", *arguments]
+    # a second process would compile for the CPU as it is
+    environment = {**os.environ, "FASTATTN_CACHE": str(folder), "FASTATTN_COMPILE_AHEAD": "0"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and " passed" in done.stdout and "skipped" not in done.stdout, done.stdout[-4000:]

@@ -1,0 +1,143 @@
+"""Products in tile registers, bit for bit: on a CPU that has them, or by their model (test_amx runs both)."""
+
+import numpy as np
+import pytest
+
+from fastattn import operations
+from fastattn.kernels.constants import GROUP, NR
+from fastattn.kernels.multiply import LEAST_AMX_ROWS
+from fastattn.operations.matmul import ROW_BLOCK
+from fastattn.operations.packing import packed_layout, packed_shapes
+from fastattn.quantized import QuantizedTensor
+from fastattn.rounding import bfloat16_bits
+from fastattn.simd.constants import LINE, TILE_STEPS
+from fastattn.simd.target import TARGET, tiles_refusal
+from tests.simd.amx_sums import block_sums, widened
+
+pytestmark = pytest.mark.skipif(
+    not TARGET.tiles, reason=f"no tile registers: {tiles_refusal() or 'not compiled for AMX'}"
+)
+# Around the rows and columns of registers, tiles, panels and tasks, and the steps of a block.
+SHAPES = [
+    (1, 1, 1), (1, GROUP * NR, 33), (3, NR + 1, 31), (7, 2 * NR, 64), (LEAST_AMX_ROWS, NR, 32), (15, 16, 63),
+    (16, NR - 1, 65), (17, 17, 128), (31, NR + 16, 5), (32, NR, 129), (33, 33, 70), (ROW_BLOCK + 9, NR + 5, 40),
+]  # fmt: skip
+
+
+def drawn(*shapes):
+    rng = np.random.default_rng(sum(map(sum, shapes)))
+    return [rng.standard_normal(shape, np.float32) for shape in shapes]
+
+
+def by_few(function, x_ND, *others):
+    """A function of rows, called with fewer than tiles take."""
+    parts = [slice(r, r + LEAST_AMX_ROWS - 1) for r in range(0, len(x_ND), LEAST_AMX_ROWS - 1)]
+    return np.concatenate([function(x_ND[part], *(other[part] for other in others)) for part in parts])
+
+
+def sums_of_bfloat16(x_ND, weight_FD):
+    a_ND, b_FD = (widened(bfloat16_bits(array)) for array in (x_ND, weight_FD))
+    a_ND, b_FD = (np.pad(array, ((0, 0), (0, -array.shape[1] % 32))) for array in (a_ND, b_FD))
+    sums_NF = np.zeros((len(a_ND), len(b_FD)), np.float32)
+    for k in range(0, a_ND.shape[1], 32):
+        sums_NF = block_sums(a_ND[:, k : k + 32], b_FD[:, k : k + 32].T, sums_NF)
+    return sums_NF
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_sums_of_bfloat16_have_the_order_of_the_instruction(shape, threads):
+    rows, outputs, inputs = shape
+    x, weight, bias, residual = drawn((rows, inputs), (outputs, inputs), (outputs,), (rows, outputs))
+    packed = operations.pack_linear(weight, bias, "bfloat16")
+    expected = sums_of_bfloat16(x, weight) + bias
+    with operations.use_threads(threads):
+        np.testing.assert_array_equal(operations.linear(x, packed), expected)
+        np.testing.assert_array_equal(operations.linear(x, packed, "none", residual), expected + residual)
+        found = operations.linear(x, packed, "relu", residual, residual)
+    np.testing.assert_array_equal(found, np.maximum(expected, 0) * residual + residual)
+
+
+def test_bfloat16_flushes_what_is_too_small_and_keeps_what_is_no_number():
+    x, weight = drawn((20, 50), (NR, 50))
+    x[1], x[2, 7], x[3, 8], x[4, 9] = 1e-39, np.nan, np.inf, 3e38
+    weight[5] *= np.float32(1e-38)
+    found = operations.linear(x, operations.pack_linear(weight, None, "bfloat16"))
+    np.testing.assert_array_equal(found, sums_of_bfloat16(x, weight))
+    assert not found[1].any() and np.isnan(found[2]).all() and not np.isnan(np.delete(found, (2, 3), 0)).any()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[0] >= LEAST_AMX_ROWS], ids=str)
+def test_int8_has_the_bits_of_vectors(shape, threads):
+    rows, outputs, inputs = shape
+    x, weight, bias, residual = drawn((rows, inputs), (outputs, inputs), (outputs,), (rows, outputs))
+    x[rows // 2] = np.nan
+    packed = operations.pack_linear(weight, bias, "int8")
+    with operations.use_threads(threads):
+        for activation, given in (("none", ()), ("none", (residual,)), ("gelu", (residual, 2 * residual))):
+            found = operations.linear(x, packed, activation, *given)
+            few = by_few(lambda *one: operations.linear(one[0], packed, activation, *one[1:]), x, *given)  # noqa: B023
+            np.testing.assert_array_equal(found, few)
+
+
+def test_int8_has_the_bits_of_vectors_with_a_given_scale_and_balanced_inputs():
+    values, x = np.random.default_rng(1).integers(-127, 128, (NR + 3, 70)).astype(np.int8), drawn((21, 70))[0]
+    multipliers, factors = np.full(len(values), 1e-3, np.float32), np.linspace(0.5, 2, 70, dtype=np.float32)
+    given = QuantizedTensor(values, multipliers, 20.0), QuantizedTensor(values, multipliers, None, factors)
+    for packed in (operations.pack_linear(tensor, None, "int8") for tensor in given):
+        few = by_few(lambda part: operations.linear(part, packed), x)  # noqa: B023
+        np.testing.assert_array_equal(operations.linear(x, packed), few)
+
+
+@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
+def test_gated_products_have_the_bits_of_two(precision):
+    x, weight, gate = drawn((37, 45), (NR + 9, 45), (NR + 9, 45))
+    packed, gate = operations.pack_linear(weight, None, precision), operations.pack_linear(gate, None, precision)
+    expected = operations.linear(x, packed, "swish", None, operations.linear(x, gate))
+    np.testing.assert_array_equal(operations.gated(x, packed, gate, "swish"), expected)
+
+
+@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
+def test_a_projection_chooses_the_same_in_any_company(precision):
+    x, weight, bias = drawn((45, 40), (GROUP * NR * 2 + 11, 40), (GROUP * NR * 2 + 11,))
+    packed = operations.pack_linear(weight, bias, precision)
+    values, ids = operations.project_top_k(x, packed, 4)
+    np.testing.assert_array_equal(by_few(lambda part: operations.project_top_k(part, packed, 4)[0], x), values)
+    np.testing.assert_array_equal(by_few(lambda part: operations.project_top_k(part, packed, 4)[1], x), ids)
+    logits = operations.linear(x, packed)
+    np.testing.assert_array_equal(np.argsort(-logits, axis=1, kind="stable")[:, :4], ids)
+
+
+@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
+def test_peaks_are_those_of_the_product(precision):
+    x, weight = drawn((40, 33), (GROUP * NR + 20, 33))
+    packed, starts = operations.pack_linear(weight, None, precision), np.array([0, 3, 3, 25, 40])
+    logits = np.maximum(operations.linear(x, packed), 0)
+    expected = [logits[first:last].max(axis=0, initial=0) for first, last in zip(starts, starts[1:])]
+    np.testing.assert_array_equal(operations.project_peaks(x, starts, packed), expected)
+
+
+@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
+def test_packed_weights_of_whole_blocks_have_a_name_of_their_own(precision):
+    packed = operations.pack_linear(drawn((50, 37))[0], None, precision)
+    assert packed.panels_PSN.shape == packed_shapes(50, 37, precision, False)["panels_PSN"]
+    assert packed.panels_PSN.shape[1] % TILE_STEPS == packed.panels_PSN.ctypes.data % LINE == 0
+    assert packed_layout(precision).endswith(f"-{TILE_STEPS}") and not packed_layout("float32").endswith("-16")
+
+
+@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
+def test_what_lies_behind_the_rows_changes_nothing(precision, monkeypatch):
+    """Registers read whole blocks of rows and steps: what memory held before, not a number above all."""
+    x, weight = drawn((19, 37), (50, 37))
+    packed = operations.pack_linear(weight, None, precision)
+    expected, empty = operations.linear(x, packed), np.empty
+
+    def full_of_bits(*arguments, **options):
+        array = empty(*arguments, **options)
+        array.view(np.uint8)[...] = 0xFF
+        return array
+
+    monkeypatch.setattr(np, "empty", full_of_bits)
+    np.testing.assert_array_equal(operations.linear(x, packed), expected)
+    np.testing.assert_array_equal(operations.linear(x, operations.pack_linear(weight, None, precision)), expected)

@@ -1,0 +1,235 @@
+"""Checkpoints as they were read, kept in the cache: found again as long as nothing has changed."""
+
+import hashlib
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastattn import kept_checkpoint, weights
+from fastattn.cross_encoder import CrossEncoder
+from fastattn.encoder import Encoder
+from fastattn.translator import Translator
+from tests.classifiers import some_pairs, some_texts, write_classifier
+from tests.weights.ctranslate2.writer import write_tiny
+
+TEXTS = ["w5 w7 w9", "", *some_texts(3)]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty one, where files are kept however new they are."""
+    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(kept_checkpoint, "SETTLED", -1_000_000_000)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_classifier(tmp_path / "model")
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders that are read from now on."""
+    found: list[Path] = []
+    read = weights.read
+
+    def noted(path: Path) -> Any:
+        found.append(path)
+        return read(path)
+
+    monkeypatch.setattr(weights, "read", noted)
+    return found
+
+
+def vectors(folder: Path, precision: str = "float32") -> bytes:
+    return Encoder(folder, precision).encode(TEXTS).tobytes()
+
+
+def kept_file(cache: Path) -> Path:
+    (file,) = (cache / "packed").glob("*.kept")
+    return file
+
+
+def load_twice(folder: Path, reads: list[Path]) -> bytes:
+    """The first packs the weights, the second keeps what it has read."""
+    vectors(folder)
+    expected = vectors(folder)
+    assert len(reads) == 2
+    return expected
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_the_third_process_reads_nothing(folder: Path, reads: list[Path], cache: Path, precision: str) -> None:
+    expected = [vectors(folder, precision) for _ in range(2)]
+    assert vectors(folder, precision) == expected[0] == expected[1]
+    assert len(reads) == 2
+    assert kept_file(cache).stat().st_mode & 0o022 == 0
+
+
+def test_each_class_keeps_what_it_needs(folder: Path, reads: list[Path]) -> None:
+    """An Encoder has no use for the head."""
+    expected = load_twice(folder, reads)
+    scores = [CrossEncoder(folder).predict(some_pairs(3)) for _ in range(3)]
+    assert len(reads) == 4
+    np.testing.assert_array_equal(scores[0], scores[2])
+    assert vectors(folder) == expected and len(reads) == 4
+
+
+def test_a_translator(tmp_path: Path, reads: list[Path]) -> None:
+    folder = write_tiny(tmp_path / "model")
+    texts = ["▁w3 ▁w5 ▁w7", "▁w9"]
+    found = [Translator(folder).translate(texts) for _ in range(3)]
+    assert found[0] == found[1] == found[2] and len(reads) == 2
+
+
+def test_firefox_with_its_shortlist(pulled: Callable[[str], Path], tmp_path: Path, reads: list[Path]) -> None:
+    """An array that a file has needs no room; what is shared by name stays one."""
+    folder = Path(shutil.copytree(pulled("en-pt"), tmp_path / "model"))
+    found = [Translator(folder).translate("The weather is nice today.") for _ in range(3)]
+    assert found[0] == found[1] == found[2] and len(reads) == 2
+    kept: list[Any] = []
+    kept_checkpoint.load(folder, "auto", "Translator", lambda *parts: kept.extend(parts))
+    checkpoint, read = kept[0], weights.read(folder)
+    for name in ("spec", "text", "precision", "format", "details", "headless", "files"):
+        assert getattr(checkpoint, name) == getattr(read, name)
+    for name in ("always", "starts_V1", "targets"):
+        np.testing.assert_array_equal(getattr(checkpoint.shortlist, name), getattr(read.shortlist, name))
+    tensors = checkpoint.tensors
+    assert tensors["decoder.projection.weight"] is tensors["decoder.embedding.weight"]
+
+
+def _append(folder: Path) -> None:
+    with open(folder / "config.json", "ab") as stream:
+        stream.write(b"\n")
+
+
+def _rewrite_at_the_same_time(folder: Path) -> None:
+    file = folder / "tokenizer.json"
+    times = file.stat()
+    file.write_bytes(file.read_bytes())
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def _add(folder: Path) -> None:
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text("{}")
+
+
+CHANGES = [_append, _rewrite_at_the_same_time, _add, lambda folder: (folder / "tokenizer_config.json").unlink()]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_folder_that_changed_is_read_again(folder: Path, reads: list[Path], change: Callable[[Path], None]) -> None:
+    load_twice(folder, reads)
+    vectors(folder)
+    assert len(reads) == 2
+    change(folder)
+    vectors(folder)
+    assert len(reads) == 3
+    vectors(folder)
+    vectors(folder)
+    assert len(reads) <= 4, "and kept again"
+
+
+def test_what_may_change_unseen_is_not_kept(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may be written twice within a tick of its file system's clock."""
+    monkeypatch.setattr(kept_checkpoint, "SETTLED", 3_600_000_000_000)
+    for count in range(1, 4):
+        vectors(folder)
+        assert len(reads) == count
+
+
+def test_a_folder_with_much_else_is_not_kept(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_checkpoint, "MOST_FILES", 2)
+    for count in range(1, 4):
+        vectors(folder)
+        assert len(reads) == count
+
+
+def test_other_readers_read_again(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    load_twice(folder, reads)
+    monkeypatch.setattr(kept_checkpoint, "_readers", lambda: [("weights/__init__.py", 1, 2)])
+    vectors(folder)
+    assert len(reads) == 3
+
+
+@pytest.mark.parametrize("damage", ["shorter", "longer", "empty", "noise", "a byte", "shared", "a folder"])
+def test_a_damaged_file_is_passed_over(folder: Path, reads: list[Path], cache: Path, damage: str) -> None:
+    expected = load_twice(folder, reads)
+    file = kept_file(cache)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    noise = np.random.default_rng(0).bytes(len(data))
+    contents = {"shorter": data[:-1], "longer": data + b"\0", "empty": b"", "noise": noise, "a byte": data}
+    if damage == "shared":
+        file.chmod(0o666)
+    elif damage == "a folder":
+        file.unlink()
+        file.mkdir()
+    else:
+        file.write_bytes(contents[damage])
+    assert vectors(folder) == expected and len(reads) == 3
+
+
+@pytest.mark.parametrize("change", ["gone", "other", "old"])
+def test_the_packed_weights_count_too(folder: Path, reads: list[Path], cache: Path, change: str) -> None:
+    expected = load_twice(folder, reads)
+    (packed,) = (cache / "packed").glob("*.safetensors")
+    if change == "gone":
+        packed.unlink()
+    elif change == "other":
+        packed.write_bytes(packed.read_bytes())
+    else:  # it is marked as used, once a day, so that its digest is checked again
+        os.utime(packed, (0, 0))
+        vectors(folder)
+        assert packed.stat().st_mtime > 1e9
+    assert vectors(folder) == expected and len(reads) >= 3
+
+
+class Harmful:
+    """Its pickle calls a function."""
+
+    def __reduce__(self) -> Any:
+        return pytest.fail, ("it was called",)
+
+
+def test_only_plain_data_is_made_of_a_file(folder: Path, reads: list[Path], cache: Path) -> None:
+    """Even of one that has a digest."""
+    expected = load_twice(folder, reads)
+    for value in (Harmful(), {"statuses": Harmful()}, np.float32(1), 7, {}):
+        rest = pickle.dumps(value)
+        data = kept_checkpoint._HEADER.pack(kept_checkpoint._MAGIC, 0, len(rest)).ljust(64, b"\0") + rest
+        kept_file(cache).write_bytes(data + kept_checkpoint._digest(memoryview(data)))
+        count = len(reads)
+        assert vectors(folder) == expected and len(reads) == count + 1
+
+
+def test_a_model_that_asks_for_more_reads_it(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = load_twice(folder, reads)
+    find = kept_checkpoint._find
+
+    def lacking(*arguments: Any) -> Any:
+        kept = find(*arguments)
+        assert kept is not None
+        kept[0].tensors = {name: kept[0].tensors[name] for name in list(kept[0].tensors)[:3]}
+        return kept
+
+    monkeypatch.setattr(kept_checkpoint, "_find", lacking)
+    assert vectors(folder) == expected and len(reads) == 3
+
+
+def test_the_digest_is_of_every_byte() -> None:
+    data = bytearray(np.random.default_rng(0).bytes(70_000))
+    digest = kept_checkpoint._digest(memoryview(data))
+    assert len(digest) == hashlib.sha256().digest_size
+    for place in (0, 32_767, 32_768, 65_536, 69_999):
+        data[place] ^= 0x80
+        assert kept_checkpoint._digest(memoryview(data)) != digest
+        data[place] ^= 0x80
