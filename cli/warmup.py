@@ -79,7 +79,9 @@ def warmup() -> None:
             checkpoint = _translation_checkpoint(quantized, decoder, **variety)
             translator = Translator.from_checkpoint(checkpoint, precision)
             for shortlist in (True, False):
-                translator.translate("word", beam_size=2, max_decoding_length=4, shortlist=shortlist)
+                for beam_size in (1, 2):
+                    options: dict[str, Any] = {"beam_size": beam_size, "shortlist": shortlist}
+                    translator.translate("word", min_decoding_length=4, max_decoding_length=4, **options)
             translator.score(["word"], ["word"])
         _search()
     if cache_fault():

@@ -30,6 +30,7 @@ from fastattn.edits import NO_EDITS, Edits
 from fastattn.heads import Heads
 from fastattn.position_bias import PositionBias
 from fastattn.quantized import Tensor
+from fastattn.step_rows import StepRows, SubsetRows
 
 # Each implementation has its own types for weights; a PackedLinear has ``outputs`` and ``inputs``.
 PackedLinear: TypeAlias = Any
@@ -207,6 +208,25 @@ class Ops(Protocol):
         rows_N: np.ndarray,
         positions_N: np.ndarray,
     ) -> np.ndarray: ...
+
+    # steps of greedy search, recorded or not
+
+    def recorder(self) -> Any:
+        """What records calls of operations, to make them again: see ``fastattn.runtime.recording``; or None."""
+
+    def take_tokens(
+        self, rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, tokens_M: np.ndarray
+    ) -> None: ...
+
+    def pick_tokens(
+        self,
+        hidden_RD: np.ndarray,
+        outputs: PackedLinear | Sequence[OutputSubset] | SubsetRows,
+        edits: Edits,
+        normalized: bool,
+        ends_E: np.ndarray,
+        rows: StepRows,
+    ) -> None: ...
 
     # the projection onto the vocabulary, or for each row onto a subset of it
 

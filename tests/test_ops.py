@@ -14,6 +14,7 @@ OPERATIONS = {name: member for name, member in vars(Ops).items() if inspect.isfu
 
 # What test_jit and test_picked test.
 ELSEWHERE = ("use_threads", "current_threads", "thread_limit", "pack_rows", "select_outputs")
+ELSEWHERE += ("recorder", "take_tokens", "pick_tokens")  # test_recorded_steps
 
 
 def _parameters(function):

@@ -11,6 +11,7 @@ from fastattn.decoding.jobs import Hypothesis, Job
 from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.model import Model
 from fastattn.decoding.options import DecodingOptions, Step
+from fastattn.decoding.recorded_steps import RecordedSteps
 from fastattn.decoding.sampling import sentence_key
 from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, coverage, keep_beams, normalized
 from fastattn.scheduling.request import Ticket
@@ -32,6 +33,7 @@ class Batch:
         self.candidates = 1 if self.options.greedy else 2 * self.beam
         self.wants_attention = self.options.needs_attention
         self.beams: Beams | None = None
+        self.recorded = self._recorded_steps(model)
         self._last_match = self.options  # the last that were found to be as these
         self._calls_back = False
 
@@ -58,7 +60,33 @@ class Batch:
         key = sentence_key(job.source, [*job.start, *job.prefix], job.salt) if self.options.sampled else 0
         return Sentence(ticket, place, self.cache.add_slots(place, self.beam), key, self.choice.select_outputs(job))
 
+    def taken_up(self, desk: Desk) -> "Batch":
+        """The batch, which is empty, for another worker of the same model."""
+        self.desk, self._calls_back = desk, False
+        return self
+
     # steps
+
+    def _recorded_steps(self, model: Model) -> RecordedSteps | None:
+        """Steps without Python between kernels, where the options let them be recorded."""
+        options = self.options
+        looks_back = self.choice.needs_past or options.biased or self.wants_attention
+        recorder = None if not options.greedy or options.sampled or looks_back else model.ops.recorder()
+        return None if recorder is None else RecordedSteps(model, self.cache, self.choice, options.scored, recorder)
+
+    def run(self) -> bool:
+        """Steps of this batch alone, until a sentence ends; False if they cannot be recorded now, so none was made."""
+        beams, recorded = self.beams, self.recorded
+        assert beams is not None
+        if recorded is None or self._calls_back or int(beams.steps_B.min()) < self.options.min_decoding_length:
+            return False
+        subset = beams.sentences_B[0].subset
+        ran = recorded.run(beams, None if subset is None else subset.linear)
+        if ran is None:
+            self.recorded = None
+            return False
+        self.beams = self._move_on(*ran, np.zeros((len(beams.steps_B), 1), np.int64))
+        return True
 
     def inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(slots_R, tokens_R, positions_R int32) of the next step."""
@@ -91,6 +119,7 @@ class Batch:
             scores_BR=np.zeros((B, 1), hidden_BD.dtype),
             tokens_BR=np.zeros((B, 1), np.int32),
             diverged_BR=np.zeros((B, 1), bool),
+            subsets_B3=np.array([sentence.subset_place for sentence in sentences], np.int64),
         )
         # Always with scores: NaN in the projection's weights shows here.
         candidates = self._continuations(hidden_BD, beams, 1, scored=True)
@@ -180,6 +209,7 @@ class Batch:
             scores_BR,
             tokens_BR,
             diverged_BR,
+            beams.subsets_B3,
         )
         if done_B is not None and done_B.any():
             for sentence in beams.sentences_B[done_B].tolist():

@@ -16,7 +16,7 @@ class Sentence:
     place    its place in the cache
     slots_R  its slots in the cache, one for each beam
     key      of its random samples
-    subset   the outputs that it chooses from; None: all tokens
+    subset, subset_place  the outputs that it chooses from, and where they lie; None: all tokens
     expected  rows of the cache that it will about fill
     before   the input position before the target's first token
     """
@@ -25,6 +25,7 @@ class Sentence:
         self.ticket, self.place, self.slots_R, self.key, self.subset = ticket, place, slots_R, key, subset
         self.job: Job = ticket.job
         self.expected, self.before = expected_rows(self.job), len(self.job.start) - 1
+        self.subset_place = (0, 0, 0) if subset is None else subset.place
         self.hypotheses: list[Hypothesis] = []
 
 
@@ -42,6 +43,7 @@ class Beams:
     scores_BR: np.ndarray
     tokens_BR: np.ndarray
     diverged_BR: np.ndarray  # beams whose token differed from the favoured prefix
+    subsets_B3: np.ndarray  # the places of the sentences' OutputSubsets, where they have any
 
     def select(self, chosen_B: np.ndarray) -> "Beams":
         return Beams(*(getattr(self, f.name)[chosen_B] for f in fields(self)))

@@ -15,7 +15,7 @@ from fastattn.models.sizes import DecoderSizes
 from fastattn.ops import Ops
 from fastattn.row_pool import RowPool
 
-FIRST_POSITIONS = 32  # columns of the tables; they double
+FIRST_POSITIONS, FIRST_MEMORY = 64, 32  # columns of the tables; they double
 LEAST_ROWS = 256  # smaller pools do not shrink
 
 
@@ -34,7 +34,7 @@ class KeyValueCache:
         self._written_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # rows that the slot wrote itself; -1: none
         self._places_R = np.zeros(0, np.int64)
         self._free_slots: list[int] = []
-        self._memory_PS = np.zeros((0, FIRST_POSITIONS), np.int32)
+        self._memory_PS = np.zeros((0, FIRST_MEMORY), np.int32)
         self._memory_lengths_P = np.zeros(0, np.int64)
         self._users_P = np.zeros(0, np.int64)  # sentences at each place
         self._begun: dict[int, np.ndarray] = {}  # the rows of a first pass, by place
@@ -116,19 +116,57 @@ class KeyValueCache:
 
     def append(self, slots_N: np.ndarray, positions_N: np.ndarray, tokens_N: np.ndarray) -> np.ndarray:
         """rows_N int32: one row for each new token, at its slot and position; layers write keys and values to them."""
-        last = int(positions_N.max())
+        rows_N = self.take_rows(len(slots_N), int(positions_N.max()))
+        self._history_RS[slots_N, positions_N] = rows_N
+        self._written_RS[slots_N, positions_N] = rows_N
+        self._tokens_M[rows_N] = tokens_N
+        return rows_N
+
+    def take_rows(self, count: int, last: int) -> np.ndarray:
+        """rows_N int32: unused rows, for tokens at positions up to ``last``, which the tables then have room for."""
         if last >= self._history_RS.shape[1]:
             self._history_RS = _widened(self._history_RS, last + 1, -1)
             self._written_RS = _widened(self._written_RS, last + 1, -1)
-        if len(slots_N) > self.target.free:
+        if count > self.target.free:
             self._collect()
-        rows_N = self.target.take(len(slots_N))
-        self._history_RS[slots_N, positions_N] = rows_N
-        self._written_RS[slots_N, positions_N] = rows_N
+        rows_N = self.target.take(count)
         if len(self._tokens_M) < self.target.rows:
             self._tokens_M = _extended(self._tokens_M, self.target.rows - len(self._tokens_M), 0)
-        self._tokens_M[rows_N] = tokens_N
         return rows_N
+
+    # what recorded steps do: they write the tables themselves
+
+    @property
+    def histories_RS(self) -> np.ndarray:
+        """The rows of each slot's history, in order, and -1 after them."""
+        return self._history_RS
+
+    @property
+    def memories_PS(self) -> np.ndarray:
+        """The memory rows of each place, in order."""
+        return self._memory_PS
+
+    @property
+    def written_tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(histories_RS, the rows that each slot wrote itself, tokens of rows), which a step writes."""
+        return self._history_RS, self._written_RS, self._tokens_M
+
+    @property
+    def tables(self) -> tuple[np.ndarray, ...]:
+        """All arrays that a step reads or writes: it has to be recorded anew where one of them is another."""
+        return (*self.written_tables, self._memory_PS, *self.target.layers, *self.memory.layers)
+
+    @property
+    def size(self) -> int:
+        """About its bytes."""
+        return sum(table.nbytes for table in self.tables)
+
+    def places(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(places_R, memory_lengths_R) of the slots."""
+        places_R = self._places_R[slots_R]
+        return places_R, self._memory_lengths_P[places_R]
+
+    # what the search does
 
     def index(self, slots_R: np.ndarray, longest: int) -> np.ndarray:
         """index_RS: the rows of each slot's history, in order, and 0 after them."""
@@ -140,8 +178,7 @@ class KeyValueCache:
 
     def memory_index(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(index_RS, lengths_R): the memory rows of each slot's sentence."""
-        places_R = self._places_R[slots_R]
-        lengths_R = self._memory_lengths_P[places_R]
+        places_R, lengths_R = self.places(slots_R)
         return np.ascontiguousarray(self._memory_PS[places_R, : lengths_R.max(initial=0)]), lengths_R
 
     def reorder(self, slots_R: np.ndarray, parents_R: np.ndarray, longest: int) -> None:

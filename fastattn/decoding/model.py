@@ -10,6 +10,7 @@ from fastattn.models.memory import Memory
 from fastattn.models.output import Output
 from fastattn.models.sizes import DecoderSizes
 from fastattn.ops import Ops
+from fastattn.step_rows import StepRows
 
 
 class Model(Protocol):
@@ -62,4 +63,11 @@ class Model(Protocol):
         attention: bool = False,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """One token for each slot: (hidden_RD, attention_RS or None); adds a row a slot to the cache."""
+        ...
+
+    def step_of(self, cache: LayerCache, rows: StepRows) -> np.ndarray:
+        """hidden_RD of a step to be recorded: one token for each row, none the first of its sequence.
+
+        No position of a later run is beyond the greatest of the rows' now. The caller keeps the cache's tables of rows.
+        """
         ...

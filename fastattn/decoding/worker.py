@@ -6,6 +6,7 @@ batch its own options, so sentences of any age and any options share a step.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import accumulate
 from time import monotonic, perf_counter
 
@@ -26,6 +27,8 @@ from fastattn.scheduling.seat import Desk
 # Seconds that callers with nothing in progress wait for one another if there is little room: a pass over one sentence
 # costs about as much as over many.
 PATIENCE = 0.03
+# What a worker leaves to the next one: a cache and recorded steps of so many bytes at most, of so many workers.
+LEFT_BYTES, LEFT = 1 << 20, 4
 # Seconds after which, with several callers, sentences in progress get a step though there is room for more.
 TURN = 0.03
 
@@ -34,10 +37,13 @@ class Worker:
     """Decodes Jobs, and does Passes.
 
     end_id, unk_id  of the model's vocabulary
+    left            empty batches with their caches, which workers of the model leave to one another
     """
 
-    def __init__(self, model: Model, end_id: int, unk_id: int, desk: Desk):
+    def __init__(self, model: Model, end_id: int, unk_id: int, desk: Desk, left: list[Batch] | None = None):
         self.model, self.end_id, self.unk_id, self.desk = model, end_id, unk_id, desk
+        self._left: list[Batch] = [] if left is None else left
+        self._found: Batch | None = None  # of those, with this worker's cache
         self.batches: list[Batch] = []
         self.cache: KeyValueCache | None = None
         self._admitted = 0.0  # when sentences were last admitted
@@ -130,6 +136,10 @@ class Worker:
     def _cache_for(self, tickets: list[Ticket]) -> KeyValueCache:
         """The cache, of about the size that these tickets and the sentences in progress need."""
         rows, memory_rows = self._expected_rows(tickets)
+        if self.cache is None and self._left:
+            with suppress(IndexError):  # another worker was quicker
+                self._found = self._left.pop()
+                self.cache = self._found.cache
         if self.cache is None:
             self.cache = KeyValueCache(self.model.ops, self.model.sizes, rows, memory_rows)
         else:
@@ -152,15 +162,23 @@ class Worker:
             if batch.takes(job):
                 return batch
         assert self.cache is not None
-        self.batches.append(Batch(self.model, self.cache, self.desk, job, self.end_id, self.unk_id))
-        return self.batches[-1]
+        found, self._found = self._found, None
+        if found is not None and found.takes(job):
+            batch = found.taken_up(self.desk)
+        else:
+            batch = Batch(self.model, self.cache, self.desk, job, self.end_id, self.unk_id)
+        self.batches.append(batch)
+        return batch
 
     # a step
 
     def _step(self) -> None:
-        """One token for every beam of every sentence in progress."""
+        """One token for every beam of every sentence in progress, or several for a batch that is alone."""
         cache, batches = self.cache, self.batches
         assert cache is not None
+        if len(batches) == 1 and batches[0].run():
+            self._leave_empty()
+            return
         slots_R, tokens_R, positions_R = (_end_to_end(parts) for parts in zip(*(batch.inputs() for batch in batches)))
         wants_attention = any(batch.wants_attention for batch in batches)
         hidden_RD, attention_RS = self.model.step(cache, slots_R, tokens_R, positions_R, wants_attention)
@@ -188,8 +206,18 @@ class Worker:
         self._leave_empty()
 
     def _leave_empty(self) -> None:
-        if any(batch.beams is None for batch in self.batches):
+        empty = [batch for batch in self.batches if batch.beams is None]
+        if empty:
             self.batches = [batch for batch in self.batches if batch.beams is not None]
+            if not self.batches:
+                self._leave_cache(empty[-1])
+
+    def _leave_cache(self, batch: Batch) -> None:
+        """Leave what nothing is in, with its recorded steps, to the next worker."""
+        steps = batch.recorded
+        if steps is not None and len(self._left) < LEFT and batch.cache.size + steps.size <= LEFT_BYTES:
+            self.cache = self._found = None
+            self._left.append(batch)
 
 
 def _end_to_end(parts: tuple[np.ndarray, ...]) -> np.ndarray:

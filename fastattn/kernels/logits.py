@@ -68,6 +68,15 @@ def best_of(lists, number):
 
 
 @inner
+def clear_best(best):
+    """Empty a row's k best: -inf and -1."""
+    values, ids, k = best
+    for j in range(k):
+        store_scalar(np.float32(-np.inf), values + j * 4)
+        store_index(-1, ids + j * 4)
+
+
+@inner
 def worst(best):
     """The last of the k best, 1 at least."""
     return load_scalar(best[0] + (best[2] - 1) * 4)

@@ -12,7 +12,7 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.constants import CHUNK, SUBSET_ROWS
-from fastattn.kernels.logits import STATE, best_of, clear_state, fold_state, log_sum, make_edit, scan_row
+from fastattn.kernels.logits import STATE, best_of, clear_best, clear_state, fold_state, log_sum, make_edit, scan_row
 from fastattn.kernels.multiply import skip_columns
 from fastattn.kernels.staging import rows_from, stage_rows
 from fastattn.runtime.jit import inner, kernel
@@ -58,6 +58,7 @@ def multiply_words(weights, rows, count, words, columns, lines):
 def scan_line(line, columns, words, state, summed, best):
     """The k best of a row's logits, by id, and the logarithm of the sum of all exponentials."""
     clear_state(state)
+    clear_best(best)
     for j in range(0, columns, CHUNK):
         scan_row(line + j * 4, min(CHUNK, columns - j), j, state, summed, best)
     _, ids, k = best

@@ -9,7 +9,18 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.constants import CHUNK, GROUP, LOWEST, NR, SEGMENT, VOCABULARY_ROWS
-from fastattn.kernels.logits import STATE, best_of, clear_state, fold_state, insert, log_sum, make_edit, scan_row, worst
+from fastattn.kernels.logits import (
+    STATE,
+    best_of,
+    clear_best,
+    clear_state,
+    fold_state,
+    insert,
+    log_sum,
+    make_edit,
+    scan_row,
+    worst,
+)
 from fastattn.kernels.matmul import affine_at
 from fastattn.kernels.multiply import MOST_ROWS, begin_task, end_task, multiply_tile, skip_columns, step_ahead
 from fastattn.kernels.staging import rows_from, stage_rows
@@ -98,6 +109,8 @@ def _project(x_RD, panels_PSN, affine, edits, sums, lists, summed, scratch_PB):
                 (first, chunk * R + first),
             )
             rows = stage_rows(panels_PSN, affine[3:], x, count, D, staged, min(R, VOCABULARY_ROWS))
+            for i in range(count):
+                clear_best(best_of(lists, places[1] + i))
             begin_task(panels_PSN, count)
             for segment in range(chunk * S // chunks, (chunk + 1) * S // chunks):
                 for i in range(count):
@@ -124,6 +137,7 @@ def _merge(sums, lists, best_lists, log_sums_R):
         for s in range(S):
             total += np.float64(sums_SR[s, r]) * np.exp(np.float64(peaks_SR[s, r]) - np.float64(peak))
         best = best_of(best_lists, r)
+        clear_best(best)
         for chunk in range(len(values_CRk)):
             for at in range(best[2]):
                 if values_CRk[chunk, r, at] > worst(best):

@@ -11,7 +11,7 @@ from fastattn.layers.head_norms import HeadNorms
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Sublayer
 from fastattn.layers.parameters import Parameters
-from fastattn.layers.rows import CachedRows, Rows, WholeRows
+from fastattn.layers.rows import CachedRows, RecordedRows, Rows, WholeRows
 from fastattn.spec import AttentionSpec, Rotary, StackSpec
 
 
@@ -65,11 +65,11 @@ class SelfAttention(Sublayer):
         if self.rotary is not None:
             self.rotary(qkv_NE, positions_N)
 
-    def _attend_cached(self, qkv_NE: np.ndarray, rows: CachedRows) -> np.ndarray:
+    def _attend_cached(self, qkv_NE: np.ndarray, rows: CachedRows | RecordedRows) -> np.ndarray:
         self._place(qkv_NE, rows.positions_N)
         keys_values_ME = rows.cache.target.layers[self.number]
         self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, self.fused_heads.key_column)
-        index_RS, lengths_N, bias = rows.history
+        index_RS, owners_N, lengths_N, bias = rows.history
         return self.ops.attention_step(
             qkv_NE,
             keys_values_ME,
@@ -77,7 +77,7 @@ class SelfAttention(Sublayer):
             index_RS,
             lengths_N,
             self.cached_heads,
-            rows_N=rows.owners_N,
+            rows_N=owners_N,
             position_bias=bias,
         )
 
@@ -117,9 +117,9 @@ class CrossAttention(Sublayer):
         attend: Callable = self._attend_whole if isinstance(rows, WholeRows) else self._attend_cached
         return self.leaving(x_ND, self.output(attend(self.query(self.entering(x_ND)), rows), residual_NF=x_ND))
 
-    def _attend_cached(self, query_NF: np.ndarray, rows: CachedRows) -> np.ndarray:
+    def _attend_cached(self, query_NF: np.ndarray, rows: CachedRows | RecordedRows) -> np.ndarray:
         keys_values_ME = rows.cache.memory.layers[self.number]
-        index_RS, lengths_N = rows.memory
+        index_RS, owners_N, lengths_N = rows.memory
         weights_NHS = None
         if rows.wants_attention and self.aligned:
             weights_NHS = self.ops.empty((len(query_NF), self.heads.query_heads, index_RS.shape[1]), query_NF.dtype)
@@ -130,7 +130,7 @@ class CrossAttention(Sublayer):
             index_RS,
             lengths_N,
             self.heads,
-            rows_N=rows.owners_N,
+            rows_N=owners_N,
             weights_NHS=weights_NHS,
         )
         if weights_NHS is not None:

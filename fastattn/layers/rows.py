@@ -11,6 +11,7 @@ import numpy as np
 from fastattn.lazy import lazy
 from fastattn.ops import Ops
 from fastattn.position_bias import PositionBias
+from fastattn.step_rows import StepRows
 
 
 class RowPool(Protocol):
@@ -27,6 +28,12 @@ class LayerCache(Protocol):
 
     @property
     def memory(self) -> RowPool: ...
+
+    @property
+    def histories_RS(self) -> np.ndarray: ...
+
+    @property
+    def memories_PS(self) -> np.ndarray: ...
 
     def append(self, slots_N: np.ndarray, positions_N: np.ndarray, tokens_N: np.ndarray) -> np.ndarray: ...
 
@@ -55,6 +62,7 @@ class WholeRows:
     cache      row n is cached in its row ``rows_N[n]``; None: no cache
     attention  whether to set ``attention_NS``: each row's attention over the memory
     types_N    the rows' token types; None: 0
+    begins     whether rows may be the first of their sequence; here and below
     seen_B     how many first rows of a sequence its rows may attend to at most, int64; None: all
     """
 
@@ -72,6 +80,7 @@ class WholeRows:
         types_N: np.ndarray | None = None,
         seen_B: np.ndarray | None = None,
     ):
+        self.begins = True
         self.ops, self.starts_B1, self.positions_N, self.types_N = ops, starts_B1, positions_N, types_N
         self.causal, self.memory, self.cache = causal, memory, cache
         self.rows_N = np.arange(starts_B1[-1], dtype=np.int32) if rows_N is None else rows_N
@@ -133,7 +142,7 @@ class CachedRows:
         counts_R: np.ndarray | None = None,
         attention: bool = False,
     ):
-        self.cache, self.slots_R, self.positions_N = cache, slots_R, positions_N
+        self.cache, self.slots_R, self.positions_N, self.begins = cache, slots_R, positions_N, True
         # the slot's number for each token; None: token n is of slot n
         self.owners_N = None if counts_R is None else np.repeat(np.arange(len(slots_R)), counts_R)
         self.slots_N = slots_R if self.owners_N is None else slots_R[self.owners_N]
@@ -144,17 +153,17 @@ class CachedRows:
         self._bias = bias
 
     @lazy
-    def history(self) -> tuple[np.ndarray, np.ndarray, PositionBias | None]:
-        """(index_RS, lengths_N, bias) for self-attention."""
+    def history(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray, PositionBias | None]:
+        """(index_RS, owners_N, lengths_N, bias) for self-attention: token n sees the first rows of index[owners[n]]."""
         lengths_N = self.positions_N.astype(np.int64) + 1
         index_RS = self.cache.index(self.slots_R, int(lengths_N.max()))
-        return index_RS, lengths_N, self._bias(index_RS.shape[1])
+        return index_RS, self.owners_N, lengths_N, self._bias(index_RS.shape[1])
 
     @lazy
-    def memory(self) -> tuple[np.ndarray, np.ndarray]:
-        """(index_RS, lengths_N) for cross-attention."""
+    def memory(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        """(index_RS, owners_N, lengths_N) for cross-attention."""
         index_RS, lengths_R = self.cache.memory_index(self.slots_R)
-        return index_RS, lengths_R if self.owners_N is None else lengths_R[self.owners_N]
+        return index_RS, self.owners_N, lengths_R if self.owners_N is None else lengths_R[self.owners_N]
 
     @lazy
     def previous_N(self) -> np.ndarray:
@@ -165,4 +174,25 @@ class CachedRows:
         return self.cache.target.layers[layer], self.previous_N, self.rows_N
 
 
-Rows = WholeRows | CachedRows
+class RecordedRows:
+    """CachedRows of a step that is recorded, each behind a start: all that changes is in the arrays of StepRows."""
+
+    def __init__(self, cache: LayerCache, rows: StepRows, bias: Callable[[int], PositionBias | None]):
+        self.cache, self.positions_N, self.rows_N, self.previous_N = (
+            cache,
+            rows.positions_R,
+            rows.rows_R,
+            rows.previous_R,
+        )
+        self.begins, self.wants_attention, self.types_N = False, False, None
+        self.attention_NS: np.ndarray | None = None
+        histories_RS, memories_PS = cache.histories_RS, cache.memories_PS
+        self.history = histories_RS, rows.slots_R, rows.lengths_R, bias(histories_RS.shape[1])
+        self.memory = memories_PS, rows.places_R, rows.memory_lengths_R
+
+    def states(self, layer: int, x_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As in WholeRows."""
+        return self.cache.target.layers[layer], self.previous_N, self.rows_N
+
+
+Rows = WholeRows | CachedRows | RecordedRows

@@ -7,11 +7,12 @@ import numpy as np
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Parameters
-from fastattn.layers.rows import CachedRows, LayerCache, Rows, WholeRows
+from fastattn.layers.rows import CachedRows, LayerCache, RecordedRows, Rows, WholeRows
 from fastattn.models.memory import Memory
 from fastattn.models.output import Output
 from fastattn.models.sizes import DecoderSizes
 from fastattn.models.stack import Stack
+from fastattn.step_rows import StepRows
 
 
 class Decoder:
@@ -97,3 +98,7 @@ class Decoder:
         """One token for each slot: (hidden_RD, attention_RS or None); adds a row a slot to the cache."""
         rows = CachedRows(cache, slots_R, tokens_R, positions_R, self.decoder.bias, None, attention)
         return self.decoder(tokens_R, rows), rows.attention_NS
+
+    def step_of(self, cache: LayerCache, rows: StepRows) -> np.ndarray:
+        """A step to be recorded; see ``fastattn.decoding.model.Model``."""
+        return self.decoder(rows.tokens_R, RecordedRows(cache, rows, self.decoder.bias))

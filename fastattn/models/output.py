@@ -47,9 +47,14 @@ class Output:
         outputs = self.projection if subsets_R is None else subsets_R
         log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, outputs, k, edits, normalized)
         # A NaN logit shows in its row's sum; among the best logits only infinities show, or NaN in all of them.
-        if (np.isnan(log_probs_Rk) if normalized else ~np.isfinite(log_probs_Rk)).any():
-            raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
+        self.check(not (np.isnan(log_probs_Rk) if normalized else ~np.isfinite(log_probs_Rk)).any())
         return log_probs_Rk, ids_Rk
+
+    @staticmethod
+    def check(are_numbers: bool) -> None:
+        """Raise CheckpointError for outputs that are not numbers."""
+        if not are_numbers:
+            raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
 
     def all_log_probs(
         self, hidden_RD: np.ndarray, edits: Edits = NO_EDITS, subsets_R: Sequence[OutputSubset] | None = None

@@ -65,7 +65,7 @@ class Stack:
         yield self._finished(x_ND)
 
     def _embedded(self, ids_N: np.ndarray, rows: Rows) -> np.ndarray:
-        if self.spec.start_from_zero_embedding:
+        if self.spec.start_from_zero_embedding and rows.begins:
             ids_N = np.where(rows.positions_N == 0, -1, ids_N).astype(np.int32)
         return self.embedding(ids_N, rows.positions_N, rows.types_N)
 

@@ -7,6 +7,7 @@ the first call. ``fastattn.reference`` has the same operations in plain NumPy.
 from fastattn.operations.attention import attention, attention_step, pack_distances, seen_around, seen_keys
 from fastattn.operations.cache_rows import round_rows, write_rows
 from fastattn.operations.embed import embed
+from fastattn.operations.greedy import pick_tokens, take_tokens
 from fastattn.operations.matmul import gated, linear
 from fastattn.operations.norm import layer_norm, normalize_heads, rms_norm
 from fastattn.operations.output_subset import pack_rows, select_outputs
@@ -19,6 +20,7 @@ from fastattn.operations.rotary import rotate
 from fastattn.operations.rows import add_rows, average_heads, concatenate_rows, empty, neighbours, scale_rows, take_rows
 from fastattn.operations.softmax import softmax
 from fastattn.operations.tables import empty_table, extend_table, gather_table
+from fastattn.runtime.recording import recorder
 from fastattn.runtime.threads import current_threads, thread_limit, use_threads
 
 __all__ = [
@@ -42,10 +44,12 @@ __all__ = [
     "pack_distances",
     "pack_linear",
     "pack_rows",
+    "pick_tokens",
     "pool",
     "project_all",
     "project_peaks",
     "project_top_k",
+    "recorder",
     "rms_norm",
     "rotate",
     "round_rows",
@@ -57,6 +61,7 @@ __all__ = [
     "select_outputs",
     "ssru",
     "take_rows",
+    "take_tokens",
     "thread_limit",
     "use_threads",
     "write_rows",

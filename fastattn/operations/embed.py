@@ -5,6 +5,7 @@ import numpy as np
 from fastattn.kernels.constants import NR
 from fastattn.operations.packing import PackedLinear
 from fastattn.quantized import QuantizedTensor, Tensor
+from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
 
 _embed = kernel_named("embed", "_embed")
@@ -35,7 +36,7 @@ def embed(
         stored, multipliers_V, width = table.values_FD[:, :, None, None], table.multipliers_F, table.shape[1]
     else:
         stored, width = table[:, :, None, None], table.shape[1]
-    x_ND = np.empty((len(ids_N), width), np.float32)
+    x_ND = empty((len(ids_N), width))
     if position_table_PD is None or positions_N is None:
         positions_N, position_table_PD = _NO_POSITIONS, _NO_TABLE
     as_it_is = isinstance(table, np.ndarray) and table.dtype == np.float32 and table.strides[1] == 4

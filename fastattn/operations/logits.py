@@ -3,6 +3,7 @@
 import numpy as np
 
 from fastattn.edits import Edits
+from fastattn.runtime.arena import empty
 
 NO_TARGETS = np.empty(0, np.int32)
 
@@ -19,5 +20,5 @@ def prepared(edits: Edits, rows: int, targets_R: np.ndarray) -> tuple:
 
 
 def empty_lists(*shape: int) -> tuple[np.ndarray, np.ndarray]:
-    """(values, ids) of a shape that ends with k, empty: -inf and -1."""
-    return np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int32)
+    """(values, ids) of a shape that ends with k, which a kernel clears."""
+    return empty(shape), empty(shape, np.int32)

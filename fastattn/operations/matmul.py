@@ -5,6 +5,7 @@ import numpy as np
 from fastattn.kernels.constants import ACTIVATION_CODES, MR
 from fastattn.operations.packing import PackedLinear
 from fastattn.operations.staging import scratch_bytes
+from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
 
@@ -44,11 +45,11 @@ def linear(
     The residual is added last.
     """
     N = x_ND.shape[0]
-    y_NF = np.empty((N, packed.outputs), np.float32)
+    y_NF = empty((N, packed.outputs))
     if N:
         row_block, column_blocks, parts = blocks_for(N, packed)
         size = scratch_bytes(packed.panels_PSN, packed.inputs, row_block)
-        scratch_PB = np.empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH
+        scratch_PB = empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH
         _linear(
             x_ND, packed.panels_PSN, packed.affine, ACTIVATION_CODES[activation],
             _NONE if multiply_NF is None else multiply_NF, _NONE if residual_NF is None else residual_NF,
@@ -61,11 +62,11 @@ def gated(x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, activation
     """activation(x W' + b) * (x V' + c), float32 [N, outputs] (Shazeer 2020): V and c are the gate's, of W's size and
     precision. The bits are those of two products."""
     N = x_ND.shape[0]
-    y_NF = np.empty((N, packed.outputs), np.float32)
+    y_NF = empty((N, packed.outputs))
     if N:
         row_block, column_blocks, parts = blocks_for(N, packed)
         size = 2 * scratch_bytes(packed.panels_PSN, packed.inputs, row_block)
-        scratch_PB = np.empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH
+        scratch_PB = empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH
         _gated(
             x_ND, packed.panels_PSN, packed.affine, gate.panels_PSN, gate.affine, ACTIVATION_CODES[activation],
             (row_block, column_blocks), scratch_PB, y_NF,

@@ -12,10 +12,13 @@ from fastattn.operations.packing import PackedLinear
 from fastattn.operations.staging import scratch_bytes
 from fastattn.quantized import QuantizedTensor, Tensor
 from fastattn.rounding import bfloat16_bits, quantize
+from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
+from fastattn.runtime.recording import unrecordable
 from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.formats import format_for
 from fastattn.simd.target import LANES
+from fastattn.step_rows import SubsetRows
 
 _choose = kernel_named("output_subset", "_choose")
 _MINUS_INFINITY = np.float32(-np.inf).view(np.int32)
@@ -87,10 +90,15 @@ def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
 
 
 def choose_from_subsets(
-    x_RD: np.ndarray, subsets_R: Sequence[OutputSubset], k: int, edits: Edits, targets_R: np.ndarray, summed: bool
+    x_RD: np.ndarray,
+    subsets_R: Sequence[OutputSubset] | SubsetRows,
+    k: int,
+    edits: Edits,
+    targets_R: np.ndarray,
+    summed: bool,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """``choose_from_all``, each row from its own subset of the outputs; rows of one sentence share an OutputSubset."""
-    lists, log_sums_R = empty_lists(len(x_RD), k), np.empty(len(x_RD), np.float32)
+    lists, log_sums_R = empty_lists(len(x_RD), k), empty(len(x_RD))
     given = prepared(edits, len(x_RD), targets_R)
     _run(x_RD, subsets_R, given, lists, log_sums_R, summed)
     return *lists, given[-1], log_sums_R
@@ -104,16 +112,20 @@ def logits_of_subsets(x_RD: np.ndarray, subsets_R: Sequence[OutputSubset], edits
 
 def _run(x_RD, subsets_R, edits, lists, log_sums_R, summed):
     """The kernel; the lines of logits."""
-    R, linear = len(x_RD), subsets_R[0].linear
+    R = len(x_RD)
+    if isinstance(subsets_R, SubsetRows):
+        linear, runs_G4, columns = subsets_R
+    else:
+        linear = subsets_R[0].linear
+        starts = [r for r in range(R) if r == 0 or r % SUBSET_ROWS == 0 or subsets_R[r] is not subsets_R[r - 1]]
+        runs_G4 = np.array([(r, *subsets_R[r].place) for r in starts], np.int64)
+        columns = int(np.max(runs_G4[:, 2]))
     missing = linear.rows_FD.shape[1] - x_RD.shape[1]
     if missing:
+        unrecordable()
         x_RD = np.pad(x_RD, ((0, 0), (0, missing)))
-    starts = [r for r in range(R) if r == 0 or r % SUBSET_ROWS == 0 or subsets_R[r] is not subsets_R[r - 1]]
-    runs_G4 = np.array([(r, *subsets_R[r].place) for r in starts], np.int64)
-    scratch_PB = make_scratch_parts(len(starts), scratch_bytes(linear.rows_FD, x_RD.shape[1], SUBSET_ROWS))
-    lines_LC = np.empty(
-        (len(scratch_PB) * SUBSET_ROWS if len(log_sums_R) else R, int(np.max(runs_G4[:, 2]))), np.float32
-    )
+    scratch_PB = make_scratch_parts(len(runs_G4), scratch_bytes(linear.rows_FD, x_RD.shape[1], SUBSET_ROWS))
+    lines_LC = empty((len(scratch_PB) * SUBSET_ROWS if len(log_sums_R) else R, columns))
     staging = linear.packed.staging
     _choose(x_RD, linear.rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC)
     return lines_LC

@@ -11,13 +11,17 @@ from fastattn.operations.matmul import linear
 from fastattn.operations.output_subset import OutputSubset, choose_from_subsets, logits_of_subsets
 from fastattn.operations.packing import PackedLinear
 from fastattn.operations.select import choose_from_all
+from fastattn.step_rows import SubsetRows
 
 # All outputs of a layer, or a subset for each row: the softmax is over them alone. Logits equal those of the whole
 # projection: bit by bit in int8, else up to the order of a sum. Fastest if rows with the same subset are adjacent.
 Outputs = PackedLinear | Sequence[OutputSubset]
 
 
-def _choose(x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits, targets_R: np.ndarray, summed: bool = True):
+def choose(
+    x_RD: np.ndarray, outputs: Outputs | SubsetRows, k: int, edits: Edits, targets_R: np.ndarray, summed: bool = True
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(values_Rk, ids_Rk, logits_R, log_sums_R) of ``choose_from_all``."""
     if isinstance(outputs, PackedLinear):
         return choose_from_all(x_RD, outputs, k, edits, targets_R, summed)
     return choose_from_subsets(x_RD, outputs, k, edits, targets_R, summed)
@@ -31,7 +35,7 @@ def project_top_k(
     normalized  False: logits instead of log-probabilities, which saves an exponential for each.
     If fewer than k ids are left, the others are -inf and -1.
     """
-    values_Rk, ids_Rk, _, log_sums_R = _choose(x_RD, outputs, k, edits, NO_TARGETS, normalized)
+    values_Rk, ids_Rk, _, log_sums_R = choose(x_RD, outputs, k, edits, NO_TARGETS, normalized)
     if normalized:
         values_Rk -= log_sums_R[:, None]
     return values_Rk, ids_Rk
@@ -42,7 +46,7 @@ def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: 
 
     -inf for a target outside the row's subset.
     """
-    _, _, logits_N, log_sums_N = _choose(x_ND, outputs, 0, edits, targets_N)
+    _, _, logits_N, log_sums_N = choose(x_ND, outputs, 0, edits, targets_N)
     return logits_N - log_sums_N
 
 

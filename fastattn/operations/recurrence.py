@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
 
@@ -31,7 +32,7 @@ def ssru(
     states_MW   float32, W >= D; c' is the row ``previous_N[n]``, or zeros where that is -1; c is written to
                 ``rows_N[n]``. Both int32; rows follow those that they continue.
     """
-    y_ND, columns = np.empty_like(residual_ND), _columns(residual_ND)
+    y_ND, columns = empty(residual_ND.shape), _columns(residual_ND)
     _ssru(inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND)
     return y_ND
 
@@ -44,6 +45,6 @@ def running_average(
     states_MW    float32, W >= D: sums, continued and written as the states of ``ssru``.
     positions_N  int32: how many rows come before.
     """
-    y_ND, columns = np.empty_like(x_ND), _columns(x_ND)
+    y_ND, columns = empty(x_ND.shape), _columns(x_ND)
     _running_average(x_ND, states_MW, previous_N, rows_N, positions_N, columns, y_ND)
     return y_ND

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastattn.runtime.recording import unrecordable
+
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An array of that shape, C-contiguous, of any values."""
@@ -12,31 +14,39 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
     """The rows of those numbers, int64, in their order: x_RD. Numbers may repeat."""
+    unrecordable()
     return x_ND[rows_R]
 
 
 def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
     """The rows of all parts, of which there is at least one, end to end; of one part: the part itself."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if len(parts) == 1:
+        return parts[0]
+    unrecordable()
+    return np.concatenate(parts)
 
 
 def add_rows(x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
     """x + y."""
+    unrecordable()
     return x_ND + y_ND
 
 
 def scale_rows(x_ND: np.ndarray, factor: float) -> np.ndarray:
     """x * factor."""
+    unrecordable()
     return x_ND * x_ND.dtype.type(factor)
 
 
 def average_heads(weights: np.ndarray, heads: int) -> np.ndarray:
     """The mean of the first ``heads`` heads of attention weights, [B, H, T, S] or [R, H, S]; float32, without H."""
+    unrecordable()
     return weights[:, :heads].mean(axis=1)
 
 
 def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int) -> np.ndarray:
     """Each row with those before and after it in its sentence, zeros beyond its ends: [N, (before + 1 + after) D]."""
+    unrecordable()
     N, D = x_ND.shape
     near_NMD = np.zeros((N, before + 1 + after, D), x_ND.dtype)
     for m, distance in enumerate(range(-before, after + 1)):

@@ -7,6 +7,7 @@ from fastattn.kernels.constants import SEGMENT, VOCABULARY_ROWS
 from fastattn.operations.logits import empty_lists, prepared
 from fastattn.operations.packing import PackedLinear
 from fastattn.operations.staging import scratch_bytes
+from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.runtime.threads import current_threads
@@ -25,9 +26,9 @@ def choose_from_all(
     S = -(-packed.panels_PSN.shape[0] // SEGMENT)
     # The k best do not depend on the number of lists that they are merged from: as many as keep all threads busy.
     chunks = min(S, current_threads()) if R <= VOCABULARY_ROWS * 4 else 1
-    sums = np.empty((S, R), np.float32), np.empty((S, R), np.float32)
+    sums = empty((S, R)), empty((S, R))
     lists, best_lists = empty_lists(chunks, R, k), empty_lists(R, k)
-    given, log_sums_R = prepared(edits, R, targets_R), np.empty(R, np.float32)
+    given, log_sums_R = prepared(edits, R, targets_R), empty(R)
     if R:
         size = scratch_bytes(packed.panels_PSN, packed.inputs, min(R, VOCABULARY_ROWS))
         scratch_PB = make_scratch_parts(chunks * -(-R // VOCABULARY_ROWS), size)

@@ -7,6 +7,7 @@ give a float64 oracle. Nothing is checked here beyond what NumPy checks.
 from fastattn.reference.attention import attention, attention_step, pack_distances, seen_around, seen_keys
 from fastattn.reference.cache_rows import round_rows, write_rows
 from fastattn.reference.embed import embed
+from fastattn.reference.greedy import pick_tokens, recorder, take_tokens
 from fastattn.reference.matmul import gated, linear
 from fastattn.reference.norm import layer_norm, normalize_heads, rms_norm
 from fastattn.reference.output_subset import pack_rows, select_outputs
@@ -42,10 +43,12 @@ __all__ = [
     "pack_distances",
     "pack_linear",
     "pack_rows",
+    "pick_tokens",
     "pool",
     "project_all",
     "project_peaks",
     "project_top_k",
+    "recorder",
     "rms_norm",
     "rotate",
     "round_rows",
@@ -57,6 +60,7 @@ __all__ = [
     "select_outputs",
     "ssru",
     "take_rows",
+    "take_tokens",
     "thread_limit",
     "use_threads",
     "write_rows",

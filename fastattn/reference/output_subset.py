@@ -9,6 +9,8 @@ from fastattn.reference.packing import PackedLinear
 class OutputSubset:
     """A subset of a linear layer's outputs, from which a row chooses; ids int32, ascending."""
 
+    place = 0, 0, 0  # in memory, for kernels alone
+
     def __init__(self, linear: PackedLinear, ids: np.ndarray):
         self.linear, self.ids = linear, ids
 

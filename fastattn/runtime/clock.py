@@ -2,30 +2,36 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastattn.runtime.handle import Kernel
+from fastattn.runtime.recording import Program
 
 
 @contextlib.contextmanager
 def kernel_seconds() -> Iterator[dict[str, float]]:
     """Kernel -> seconds of its calls inside, compiling included: of the calling threads' own time, helpers' not.
 
-    A kernel is named FILE.FUNCTION. The dictionary grows while kernels run. One clock at a time.
+    A kernel is named FILE.FUNCTION; those of recorded steps are not told apart: "recorded steps". The dictionary grows
+    while kernels run. One clock at a time.
     """
-    call, seconds = Kernel.__call__, dict[str, float]()
+    seconds = dict[str, float]()
 
-    def timed(kernel: Any, *arguments: Any) -> None:
-        start = time.thread_time()
-        try:
-            call(kernel, *arguments)
-        finally:
-            name = kernel.label
-            seconds[name] = seconds.get(name, 0.0) + time.thread_time() - start
+    def timed(call: Callable, name: Callable[[Any], str]) -> Callable:
+        def run(kernel: Any, *arguments: Any) -> None:
+            start = time.thread_time()
+            try:
+                call(kernel, *arguments)
+            finally:
+                seconds[name(kernel)] = seconds.get(name(kernel), 0.0) + time.thread_time() - start
 
-    Kernel.__call__ = timed  # type: ignore[method-assign, assignment]
+        return run
+
+    call, run = Kernel.__call__, Program.run
+    Kernel.__call__ = timed(call, lambda kernel: kernel.label)  # type: ignore[method-assign]
+    Program.run = timed(run, lambda program: "recorded steps")  # type: ignore[method-assign]
     try:
         yield seconds
     finally:
-        Kernel.__call__ = call  # type: ignore[method-assign, assignment]
+        Kernel.__call__, Program.run = call, run  # type: ignore[method-assign]

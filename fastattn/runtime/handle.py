@@ -22,6 +22,7 @@ from fastattn.runtime.ahead import begin_ahead
 from fastattn.runtime.code_cache import Code, CodeFolder
 from fastattn.runtime.compiling import cache_faults, tell_of_compiling
 from fastattn.runtime.pool import Pool
+from fastattn.runtime.recording import is_recorded
 from fastattn.runtime.signature import signature_of
 from fastattn.runtime.sources import code_digest
 from fastattn.runtime.threads import UnknownNumba, current_threads, setting, thread_limit
@@ -122,6 +123,8 @@ class Kernel(_Compiled):
     """
 
     def __call__(self, *arguments: Any) -> None:
+        if is_recorded(self, arguments):
+            return
         if setting.by_numba:
             self._call_by_numba(arguments)
             return
@@ -237,6 +240,12 @@ def kernel_of(function: Callable) -> Kernel:
     return functools.update_wrapper(found, function)  # type: ignore[return-value]
 
 
+def counted_on() -> tuple[int, int]:
+    """(the address of the pool, the threads that a kernel called here has), helpers among them that are there now."""
+    pool, threads = _pool, current_threads()
+    return pool.address, threads if threads == 1 else 1 + pool.ensure(threads - 1, _launch.address())
+
+
 def _tell_of_compiling(label: str) -> None:
     if _ended_by not in (0, threading.get_ident()):
         lock.release()  # which whoever is quicker would have, kernel after kernel
@@ -297,6 +306,7 @@ _folder = CodeFolder(cache_folder)
 _serve = Function("fastattn.runtime.pool_code", "serve", 2)
 _launch = Function("fastattn.runtime.pool_code", "launch", 5)
 _pool = Pool(_serve, thread_limit())
+run_program = Function("fastattn.runtime.program_code", "run_program", 6)
 atexit.register(_end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)

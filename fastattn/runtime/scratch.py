@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from fastattn.runtime.arena import empty
 from fastattn.runtime.threads import current_threads
 
 
 def make_scratch_parts(tasks: int, *shape: int, dtype: type = np.uint8) -> np.ndarray:
     """[parts, *shape], not cleared: as many parts as the caller has threads, but no more than tasks."""
-    return np.empty((min(tasks, current_threads()), *shape), dtype)
+    return empty((min(tasks, current_threads()), *shape), dtype)

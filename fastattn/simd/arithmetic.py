@@ -104,7 +104,7 @@ def _two_abreast(emitter: Emitter, address):
     return tuple(emitter.builder.shuffle_vector(first, second, order) for order in orders)
 
 
-def _halves(emitter: Emitter, words):
+def _widened_halves(emitter: Emitter, words):
     """The two bfloat16 of each word, widened."""
     builder = emitter.builder
     low = builder.shl(words, emitter.integer(16))
@@ -113,11 +113,11 @@ def _halves(emitter: Emitter, words):
 
 
 def _widen_two(emitter: Emitter, address):
-    return _halves(emitter, _words(emitter, address))
+    return _widened_halves(emitter, _words(emitter, address))
 
 
 def _spread_narrow(emitter: Emitter, address):
-    return _halves(emitter, _spread_word(emitter, address))
+    return _widened_halves(emitter, _spread_word(emitter, address))
 
 
 def _add_two(emitter: Emitter, spread, operand, total):

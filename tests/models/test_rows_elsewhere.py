@@ -33,7 +33,15 @@ class Rows:
 class Elsewhere:
     """The kernels, whose rows are out of reach outside of it; what the host decides on is not."""
 
-    ON_THE_HOST = ("pack_linear", "pack_rows", "select_outputs", "use_threads", "current_threads", "thread_limit")
+    ON_THE_HOST = (
+        "pack_linear",
+        "pack_rows",
+        "select_outputs",
+        "use_threads",
+        "current_threads",
+        "thread_limit",
+        "recorder",
+    )
     ON_THE_HOST += ("log_probs", "project_all", "project_top_k")
 
     def __getattr__(self, name):

@@ -6,6 +6,7 @@ from fastattn.heads import Heads
 from fastattn.kernels.attention.constants import TOGETHER, slot_of
 from fastattn.operations.attention.scores import score_form
 from fastattn.position_bias import PositionBias
+from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.target import LANES
@@ -47,7 +48,7 @@ def attention_step(
     columns = heads.query_column, heads.key_column, heads.value_column
     longest, N = index_RS.shape[1], len(query_NE)
     products = N * longest * heads.query_heads * heads.width
-    out_NF = np.empty((N, heads.query_heads * value_width), np.float32)
+    out_NF = empty((N, heads.query_heads * value_width))
     if weights_NHS is None:
         weights_NHS = _NO_WEIGHTS
     else:

@@ -1,0 +1,110 @@
+"""Recorded steps: the kernel calls of a function, kept with their arguments, to be made again without Python.
+
+While a function is recorded no kernel runs: only what it calls is noted. So it must decide nothing by what kernels
+compute, and all that changes from one run to the next must lie in arrays that stay where they are.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fastattn.runtime.arena import Arena, is_of_arena, state
+from fastattn.runtime.threads import setting
+
+
+class Unrecordable(Exception):
+    """The function computes outside of kernels."""
+
+
+class _Recording(threading.local):
+    program: "Program | None" = None
+
+
+_recording = _Recording()
+
+
+def unrecordable() -> None:
+    """Called by what computes in NumPy: no recording would have it."""
+    if _recording.program is not None:
+        raise Unrecordable
+
+
+def is_recorded(kernel: Any, arguments: tuple) -> bool:
+    """Whether the calling thread records; then this call is noted, and not to be made."""
+    if _recording.program is None:
+        return False
+    _recording.program.add(kernel, arguments)
+    return True
+
+
+class Program:
+    """Recorded calls, as addresses of machine code and of its arguments.
+
+    arena  of arrays between kernels; other arrays are kept
+    """
+
+    def __init__(self, arena: Arena):
+        self._arena = arena
+        self._kept: list[np.ndarray] = []
+        self._calls: list[tuple[int, int]] = []
+        self._calls_C2 = np.empty((0, 2), np.int64)
+
+    def add(self, kernel: Any, arguments: tuple) -> None:
+        """Note a call. Raises Unrecordable where only Numba's public interface compiles."""
+        call = kernel.record(*arguments)
+        if call is None:
+            raise Unrecordable
+        entry, place = call
+        self._kept.append(place)
+        _keep(arguments, self._kept)
+        self._calls.append((entry, place.ctypes.data))
+
+    def run(self, most: int, stop_1: np.ndarray) -> None:
+        """Make the calls, in order, up to ``most`` times: until ``stop_1[0]``, int64, is not 0 after the last."""
+        from fastattn.runtime.handle import counted_on, run_program
+
+        if len(self._calls_C2) != len(self._calls):
+            self._calls_C2 = np.array(self._calls, np.int64)
+        pool, threads = counted_on()
+        run_program(pool, threads, self._calls_C2.ctypes.data, len(self._calls_C2), most, stop_1.ctypes.data)
+
+
+def _keep(arguments: tuple, kept: list[np.ndarray]) -> None:
+    """Add the arrays among the arguments that are not of an arena."""
+    for one in arguments:
+        kind = type(one)
+        if kind is np.ndarray:
+            base = one.base
+            if base is None or not is_of_arena(base):
+                kept.append(one)
+        elif kind is not int and kind is not bool and kind is not float:
+            if isinstance(one, tuple):
+                _keep(one, kept)
+            elif isinstance(one, np.ndarray):
+                kept.append(one)
+
+
+def recorder() -> "Recorder | None":
+    """What records calls of kernels; None where Numba's threads run them."""
+    return None if setting.by_numba else Recorder()
+
+
+class Recorder:
+    """Records functions; their programs share memory, so that one of them runs at a time."""
+
+    def __init__(self) -> None:
+        self.arena = Arena()
+
+    def record(self, function: Callable[[], Any]) -> Program | None:
+        """The kernel calls of the function; None if it computes outside of kernels too."""
+        program = Program(self.arena)
+        _recording.program, state.arena = program, self.arena
+        try:
+            function()
+        except Unrecordable:
+            return None
+        finally:
+            _recording.program = state.arena = None
+        return program

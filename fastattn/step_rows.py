@@ -1,0 +1,71 @@
+"""The rows of greedy steps as arrays that compiled code keeps up: what a step reads, and how far each row has come."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# What ``counts`` holds: rows that are sentences, free rows of the cache that were used, rows that are over, how many of
+# these are enough to stop, whether to stop, whether a logit was not a number.
+LIVE, USED, OVER, ENOUGH, STOP, FAULT = range(6)
+
+
+class StepRows:
+    """R rows; those from ``counts[LIVE]`` on repeat the first, so that a step may have more rows than sentences.
+
+    A step reads      tokens, positions, rows (where it writes), previous (the row before; both of the cache's table of
+                      target positions), and ``positions + 1``, which are ``lengths``
+    for attention     slots and places, the rows of the cache's tables of histories and of memories; memory_lengths
+    a row's progress  steps, limits: tokens produced so far, and at most; chosen, scores: the last one, and the sum of
+                      log-probabilities; is_over
+    subsets_R4        the row's number, and the place of its OutputSubset
+    fresh_F           unused rows of the cache, which steps take in order
+    counts            see above
+    """
+
+    def __init__(self, rows: int, fresh: int):
+        self.tokens_R, self.positions_R, self.rows_R, self.previous_R = (np.zeros(rows, np.int32) for _ in range(4))
+        self.lengths_R, self.slots_R, self.places_R, self.memory_lengths_R = (np.ones(rows, np.int64) for _ in range(4))
+        self.steps_R, self.limits_R = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        self.chosen_R, self.scores_R = np.zeros(rows, np.int32), np.zeros(rows, np.float32)
+        self.is_over_R = np.zeros(rows, np.int32)
+        self.subsets_R4 = np.zeros((rows, 4), np.int64)
+        self.subsets_R4[:, 0] = np.arange(rows)
+        self.fresh_F, self.counts = np.zeros(fresh, np.int32), np.zeros(6, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.tokens_R)
+
+    def first(self, rows: int) -> "StepRows":
+        """The first rows of these, in the same memory."""
+        some = StepRows.__new__(StepRows)
+        vars(some).update({name: array if name in _WHOLE else array[:rows] for name, array in vars(self).items()})
+        return some
+
+    @property
+    def inputs(self) -> tuple[np.ndarray, ...]:
+        return self.tokens_R, self.positions_R, self.rows_R, self.previous_R, self.lengths_R
+
+    @property
+    def shared(self) -> tuple[np.ndarray, ...]:
+        """What rows that repeat the first one have of it from the beginning."""
+        return self.slots_R, self.places_R, self.memory_lengths_R, self.subsets_R4[:, 1:]
+
+    @property
+    def progress(self) -> tuple[np.ndarray, ...]:
+        return self.slots_R, self.steps_R, self.limits_R, self.chosen_R, self.scores_R, self.is_over_R
+
+
+_WHOLE = "fresh_F", "counts"
+
+
+class SubsetRows(NamedTuple):
+    """The subsets that a step's rows choose from, which change from step to step.
+
+    linear   of all of them
+    rows_R4  those of StepRows, whose maker keeps the subsets
+    columns  no place has more
+    """
+
+    linear: Any
+    rows_R4: np.ndarray
+    columns: int

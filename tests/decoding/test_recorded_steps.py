@@ -1,0 +1,276 @@
+"""Recorded steps: the bits, hypotheses and rows of steps made one by one, whatever comes and goes in between."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastattn import operations, reference
+from fastattn.checkpoint import Shortlist
+from fastattn.decoding import recorded_steps
+from fastattn.decoding.jobs import Job
+from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.plans import search_plan
+from fastattn.decoding.recorded_steps import RecordedSteps, padded
+from fastattn.decoding.worker import Worker
+from fastattn.edits import NO_EDITS, Edits
+from fastattn.errors import CheckpointError
+from fastattn.models.kinds import build_model
+from fastattn.models.output import Output
+from fastattn.step_rows import ENOUGH, FAULT, LIVE, OVER, STOP, USED, StepRows
+from tests.decoding.searching import decode
+from tests.decoding.test_company import plain
+from tests.models.tiny_models import END, START, UNK, VARIETIES, random_checkpoint, random_model, random_sources
+from tests.scheduling.by_hand import SchedulerByHand
+
+SOURCES = random_sources(40, seed=2, longest=12)
+# What computes outside of kernels is not recorded.
+IN_NUMPY = ("zero start", "plain average")
+
+
+@contextmanager
+def steps_by_themselves():
+    """No step is recorded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operations, "recorder", lambda: None)
+        yield
+
+
+@contextmanager
+def counted_runs():
+    """How many steps each run made."""
+    made, run = [], RecordedSteps.run
+
+    def count(self, beams, linear):
+        ran = run(self, beams, linear)
+        if ran is not None:
+            made.append(int((ran[0].steps_B - beams.steps_B).max()) + 1)
+        return ran
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RecordedSteps, "run", count)
+        yield made
+
+
+def with_shortlist(precision: str, **changes):
+    """Words of three lists: of each source's own, and long enough for several widths."""
+    size, rng = 1500, np.random.default_rng(5)
+    checkpoint = random_checkpoint(seed=7, width=64, vocabulary=size, sharpness=4.0, **changes)
+    counts = rng.integers(0, 300, size)
+    counts[3:19] = rng.integers(0, 300, 16)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    targets = rng.integers(3, size, starts[-1]).astype(np.int32)
+    checkpoint = replace(checkpoint, shortlist=Shortlist(np.arange(9, dtype=np.int32), starts, targets))
+    return build_model(checkpoint, operations, precision)
+
+
+MODELS = {
+    "attention, float32": random_model(seed=7, ops=operations, sharpness=4.0),
+    "attention, int8": random_model(seed=7, ops=operations, precision="int8", sharpness=4.0, positions="rotary"),
+    "recurrent, int8": random_model(seed=7, ops=operations, precision="int8", sharpness=4.0, recurrence="ssru"),
+    "shortlist, float32": with_shortlist("float32"),
+    "shortlist, int8": with_shortlist("int8", recurrence="ssru"),
+}
+OPTIONS = [
+    DecodingOptions(beam_size=1, **options)
+    for options in (
+        {"max_decoding_length": 30},
+        {"max_decoding_length": 70, "return_scores": False},
+        {"disable_unk": True, "min_decoding_length": 4},
+        {"end_token": (4, 7), "return_end_token": True, "max_length_factor": 3.0},
+    )
+]
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_models_of_every_variety(variety, precision):
+    model = random_model(seed=7, ops=operations, precision=precision, **VARIETIES[variety])
+    jobs = [Job(source, [START]) for source in SOURCES[:7]]
+    options = replace(OPTIONS[0], max_decoding_length=35)  # more than the tables have room for at first
+    with counted_runs() as made:
+        found = plain(decode(model, jobs, options))
+    with steps_by_themselves():
+        assert found == plain(decode(model, jobs, options))
+    assert (sum(made) == 0) == (variety in IN_NUMPY)
+    assert not made or max(made) > 1
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("options", OPTIONS, ids=range(len(OPTIONS)))
+def test_options_and_lists_of_words(name, options):
+    jobs = [Job(source, [START], [5, 6][: b % 3]) for b, source in enumerate(SOURCES[:20])]
+    with counted_runs() as made:
+        found = [plain(decode(MODELS[name], jobs, options, threads)) for threads in (1, 2)]
+    assert made
+    with steps_by_themselves():
+        expected = plain(decode(MODELS[name], jobs, options))
+    assert found == [expected, expected]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=8, deadline=None)
+@given(st.data(), st.integers(1, 2), st.sampled_from([1e-9, 0.001, 1.0]), st.integers(1, 3))
+def test_sentences_that_come_and_go(name, data, seats, at_once, programs):
+    """Of several callers and options; between runs of one step or of many, with few programs or more."""
+    model, requests = MODELS[name], []
+    scheduler = SchedulerByHand(partial(Worker, model, END, UNK), seats, model.ops.use_threads, 2, seats)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recorded_steps, "AT_ONCE", at_once)
+        patch.setattr(recorded_steps, "PROGRAMS", programs)
+        for _ in range(data.draw(st.integers(1, 20))):
+            action = data.draw(st.sampled_from(["submit", "submit", "cancel", "tick", "tick"]))
+            if action == "submit":
+                which = data.draw(st.lists(st.integers(0, 39), min_size=1, max_size=20))
+                options = data.draw(st.sampled_from([OPTIONS[0], OPTIONS[0], OPTIONS[0], *OPTIONS]))
+                plan = partial(search_plan, [Job(SOURCES[b], [START], (), options) for b in which], model.sizes)
+                requests.append((scheduler.submit(plan, data.draw(st.integers(0, 2))), which, options))
+            elif action == "cancel" and requests:
+                data.draw(st.sampled_from(requests))[0].cancel()
+            else:
+                scheduler.tick()
+        scheduler.finish_all()
+    assert scheduler.is_at_rest and not scheduler.failures
+    for request, which, options in requests:
+        if not request.cancelled():
+            assert plain(request.result(0)) == [alone(name, b, options) for b in which]
+
+
+ALONE: dict = {}
+
+
+def alone(name: str, number: int, options: DecodingOptions):
+    key = name, number, options
+    if key not in ALONE:
+        with steps_by_themselves():
+            ALONE[key] = plain(decode(MODELS[name], [Job(SOURCES[number], [START])], options))[0]
+    return ALONE[key]
+
+
+def test_sentences_that_end_at_their_limit_end_there():
+    jobs = [Job(source, [START]) for source in SOURCES[:9]]
+    for limit in (1, 2, 31, 32, 33):
+        options = DecodingOptions(beam_size=1, min_decoding_length=limit, max_decoding_length=limit)
+        found = decode(MODELS["recurrent, int8"], jobs, options)
+        assert [len(hypotheses[0].tokens) for hypotheses in found] == [limit] * 9
+
+
+def test_callbacks_get_every_token_by_itself():
+    options = replace(OPTIONS[0], callback=lambda step: seen.append(step.position) or step.position == 4)
+    seen: list[int] = []
+    with counted_runs() as made:
+        found = decode(MODELS["recurrent, int8"], [Job(SOURCES[0], [START])], options)
+    assert seen == [0, 1, 2, 3, 4] and len(found[0][0].tokens) == 5 and not made
+
+
+def test_logits_that_are_not_numbers_in_a_later_step(monkeypatch):
+    """They show where the first step, which is not recorded, has none."""
+    model = random_model(seed=7, ops=operations, recurrence="ssru")
+    top_k = Output.top_k
+
+    def spoil(self, *arguments, **options):
+        found = top_k(self, *arguments, **options)
+        self.projection.bias[:] = np.nan
+        return found
+
+    monkeypatch.setattr(Output, "top_k", spoil)
+    with pytest.raises(CheckpointError, match="not a number"):
+        decode(model, [Job(SOURCES[0], [START])], OPTIONS[0])
+
+
+def test_a_batch_has_few_programs_and_little_memory(monkeypatch):
+    made = []
+    init = RecordedSteps.__init__
+    monkeypatch.setattr(RecordedSteps, "__init__", lambda self, *rest: (made.append(self), init(self, *rest))[0])
+    monkeypatch.setattr(recorded_steps, "PROGRAMS", 3)
+    jobs = [Job(SOURCES[b % 40], [START]) for b in range(60)]
+    decode(MODELS["recurrent, int8"], jobs, OPTIONS[0])
+    (steps,) = made
+    assert 1 <= len(steps._programs) <= 3
+    assert len(steps.recorder.arena._rooms) == 1, "60 rows of 24 floats, a few at a time"
+
+
+def test_rows_are_padded_to_few_numbers():
+    numbers = [padded(rows) for rows in range(1, 600)]
+    assert all(rows <= number < rows + 16 for rows, number in enumerate(numbers, 1))
+    assert numbers[:4] == [1, 2, 3, 4] and len({*numbers[:240]}) < 32
+
+
+# the operations
+
+
+def rows_in_the_middle(rng, rows: int, live: int) -> StepRows:
+    some = StepRows(rows, rows)
+    some.slots_R[:live] = rng.permutation(rows)[:live]
+    some.steps_R[:], some.limits_R[:] = rng.integers(1, 9, rows), 9
+    some.positions_R[:] = rng.integers(-1, 8, rows)
+    some.chosen_R[:], some.scores_R[:] = rng.integers(3, 19, rows), rng.normal(size=rows)
+    some.is_over_R[:live] = rng.random(live) < 0.3
+    some.is_over_R[live:] = 0
+    some.fresh_F[:] = rng.permutation(50)[:rows]
+    some.counts[LIVE], some.counts[ENOUGH] = live, 2
+    return some
+
+
+def everything(rows: StepRows, live: int):
+    return {
+        name: array.tolist() if name in ("counts", "fresh_F") else array[:live].tolist()
+        for name, array in vars(rows).items()
+    }
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 7), st.integers(0, 3))
+def test_take_tokens_is_the_references(seed, live, more):
+    found = []
+    for ops in (operations, reference):
+        rng = np.random.default_rng(seed)
+        rows = rows_in_the_middle(rng, live + more, live)
+        tables = [rng.integers(0, 50, (live + more, 10), np.int32) for _ in range(2)] + [np.zeros(50, np.int32)]
+        ops.take_tokens(rows, *tables)
+        found.append((everything(rows, live + more), [table.tolist() for table in tables]))
+        assert rows.counts[USED] == np.count_nonzero(rows.is_over_R[:live] == 0)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 7), st.integers(0, 3))
+def test_pick_tokens_is_the_references(normalized, seed, live, more):
+    found = []
+    for ops in (operations, reference):
+        rng = np.random.default_rng(seed)
+        rows = rows_in_the_middle(rng, live + more, live)
+        hidden_RD = rng.normal(size=(live + more, 8)).astype(np.float32)
+        packed = ops.pack_linear(rng.normal(size=(19, 8)).astype(np.float32), None, "float32")
+        edits = Edits(np.full((live + more, 1), 5, np.int32)) if seed % 2 else NO_EDITS
+        ops.pick_tokens(hidden_RD, packed, edits, normalized, np.array([3, 11], np.int32), rows)
+        found.append(everything(rows, live))
+    one, other = found
+    np.testing.assert_allclose(one.pop("scores_R"), other.pop("scores_R"), rtol=1e-5, atol=1e-5)
+    assert one == other and not one["counts"][FAULT]
+    assert one["counts"][STOP] == (one["counts"][OVER] >= 2)
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_pick_tokens_tells_of_what_is_not_a_number(wrong, normalized):
+    for at, is_over in ((0, 0), (1, 0), (1, 1), (2, 0)):  # of two live rows
+        rows = rows_in_the_middle(np.random.default_rng(1), 3, 2)
+        rows.is_over_R[:] = 0
+        rows.is_over_R[at] = is_over
+        hidden_RD = np.ones((3, 8), np.float32)
+        hidden_RD[at, 0] = wrong
+        packed = operations.pack_linear(np.ones((19, 8), np.float32), None, "float32")
+        operations.pick_tokens(hidden_RD, packed, NO_EDITS, normalized, np.array([3], np.int32), rows)
+        assert rows.counts[FAULT] == rows.counts[STOP] == (at < 2 and not is_over)
+
+
+def test_the_reference_records_nothing():
+    assert reference.recorder() is None
+    model = random_model(seed=7)
+    assert decode(model, [Job(SOURCES[0], [START])], OPTIONS[0])
