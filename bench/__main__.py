@@ -6,6 +6,8 @@
     python -m bench mechanisms [DOCUMENT]     every attention mechanism against plain NumPy; into a document's table
     python -m bench growth [DOCUMENT]         attention's time and memory over the positions; into a document's table
                                               and pictures/growth.svg beside the document
+    python -m bench lock [DOCUMENT]           how long the interpreter's lock is held, and the speed of 8 to 64 cores
+                                              predicted from that; into a document's table
     python -m bench budget [MODEL]            where the time of a translation and of a start goes (default en-pt)
     python -m bench gallery [FOLDER]          the pictures of docs/attention.md (default docs/pictures)
 
@@ -39,6 +41,9 @@ def main() -> int:
     parser.add_argument("--data", type=Path, metavar="DIR", help="holds flores-dev/flores-dev.{en,zh}")
     parser.add_argument("--encoder", default="minilm", metavar="MODEL", help="a BERT encoder (default minilm)")
     parser.add_argument("--translator", default="zh-en", metavar="MODEL", help="a translator (default zh-en)")
+    parser.add_argument(
+        "--bandwidth", type=float, default=200.0, metavar="GB/S", help="lock: of the memory (default 200, a server's)"
+    )
     options = parser.parse_args()
     from bench.parts import PARTS
 
@@ -48,7 +53,7 @@ def main() -> int:
         return 0
     if options.parts[:1] == ["report"]:
         return _report(parser, options)
-    if options.parts[:1] in (["mechanisms"], ["growth"]):
+    if options.parts[:1] in (["mechanisms"], ["growth"], ["lock"]):
         return _into_document(parser, options)
     if options.parts[:1] == ["budget"]:
         return _budget(parser, options)
@@ -57,7 +62,7 @@ def main() -> int:
     unknown = [name for name in options.parts if name not in PARTS]
     if unknown:
         parser.error(
-            f"no part {unknown[0]!r}; there are {', '.join(PARTS)}, mechanisms, growth, budget, gallery, report"
+            f"no part {unknown[0]!r}; there are {', '.join(PARTS)}, mechanisms, growth, lock, budget, gallery, report"
         )
     if options.data is not None and not (options.data / "flores-dev").is_dir():
         parser.error(f"--data should name a folder that holds flores-dev, got {options.data}")
@@ -93,7 +98,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _into_document(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    from bench import growth, mechanisms
+    from bench import growth, lock, mechanisms
     from fastattn.runtime.threads import thread_limit
 
     name = options.parts[0]
@@ -102,6 +107,8 @@ def _into_document(parser: argparse.ArgumentParser, options: argparse.Namespace)
     size = _size(options)
     document = Path(options.parts[1]) if options.parts[1:] else None
     threads = options.threads[-1] if options.threads else thread_limit()
+    if name == "lock":
+        return lock.run(size, options.only, options.data, 1e9 * options.bandwidth, document)
     if name == "growth":
         return growth.run(size, threads, document)
     return mechanisms.run(size, threads, options.only, document)

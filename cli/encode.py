@@ -21,6 +21,7 @@ from fastattn.cli.options import (
     on_error_option,
     output_option,
     precision_option,
+    processes_option,
     threads_option,
     verbose_option,
 )
@@ -116,6 +117,7 @@ ubinary keep a bit of each number, whether it is positive, eight in a byte.
 @on_error_option
 @precision_option("float32", "bfloat16", "int8", "auto")
 @threads_option
+@processes_option
 @verbose_option
 def encode(
     texts: tuple[str, ...],
@@ -129,6 +131,7 @@ def encode(
     on_error: str,
     precision: str | None,
     threads: int | None,
+    processes: int | None,
     verbose: bool,
     **options: Any,
 ) -> None:
@@ -153,7 +156,7 @@ def encode(
             from fastattn.encoder import Encoder
             from fastattn.quantized_vectors import calibrated_ranges
 
-            encoder = Encoder(path, **given(precision=precision, threads=threads))
+            encoder = Encoder(path, **given(precision=precision, threads=threads, processes=processes))
         chosen = given(
             **options,
             normalize_embeddings=normalize,

@@ -50,6 +50,12 @@ output_option = click.option(
 threads_option = click.option(
     "-t", "--threads", type=click.IntRange(min=1), help="Use at most this many threads (default: all usable CPUs)."
 )
+processes_option = click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    help="Share the work among this many processes, with --threads each (default: 1 below 8 threads, else as many as "
+    "the model needs).",
+)
 on_error_option = click.option(
     "--on-error",
     type=click.Choice(["stop", "skip", "mark"]),

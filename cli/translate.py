@@ -23,6 +23,7 @@ from fastattn.cli.options import (
     on_error_option,
     output_option,
     precision_option,
+    processes_option,
     threads_option,
     verbose_option,
 )
@@ -103,6 +104,7 @@ the most tokens of each part's translation (--max-length) and the beam;
 @on_error_option
 @precision_option("float32", "bfloat16", "int8", "intgemm", "auto")
 @threads_option
+@processes_option
 @verbose_option
 @_search(
     "-b",
@@ -218,6 +220,7 @@ def translate(
     on_error: str,
     precision: str | None,
     threads: int | None,
+    processes: int | None,
     verbose: bool,
     **search: Any,
 ) -> None:
@@ -242,7 +245,7 @@ def translate(
                 name = located(model, progress)
             from fastattn.translator import Translator
 
-            translator = Translator(name, **given(precision=precision, threads=threads))
+            translator = Translator(name, **given(precision=precision, threads=threads, processes=processes))
         # Greedy search is faster without scores.
         options = given(**search) | {"details": True, "return_scores": scores or as_json}
         loaded = time.monotonic()

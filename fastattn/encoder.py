@@ -1,9 +1,11 @@
 """Encoder: texts in, vectors out."""
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,14 +13,20 @@ from fastattn.checkpoint import Checkpoint
 from fastattn.encode_options import EncodeOptions
 from fastattn.errors import InputError, check_bool, check_count, check_text, check_texts
 from fastattn.long_text import TextTooLongError
+from fastattn.processes.choice import sharing
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan, awaited
+from fastattn.scheduling.scheduler import Scheduler
 from fastattn.similarity import similarity, similarity_pairwise
 from fastattn.spec import StackSpec
 from fastattn.text_model import TextModel
 from fastattn.text_spec import EncoderText
 from fastattn.vector_head import VectorHead, VectorOptions, check_vectors
 from fastattn.vector_plans import VectorPlans
+from fastattn.weights.download import catalog
+
+if TYPE_CHECKING:
+    from fastattn.processes.encoding import EncodingCrew
 
 # Texts that encode_iter reads ahead: few at first, so that the first vectors come soon, then enough for batches of
 # similar lengths on every core; fewer if they have this many characters together.
@@ -33,11 +41,38 @@ class Encoder(TextModel):
     precision  of the matrix products: "float32", "bfloat16", "int8", or "auto" (int8 if the checkpoint holds int8,
                else float32)
     threads    the most threads to use; None: all that the process may use
+    processes  among how many processes the work is shared, with ``threads`` threads each (None: with an equal part of
+               all), where one interpreter's lock is too few. They map the same weights. 1: this process alone. None: 1
+               below 8 threads, else as many as ``processes.choice`` finds, started with the first large call; then
+               ``threads`` is the total
 
     A text is cut after ``max_length`` ids, as sentence-transformers does. A vector depends on its own text alone: the
     same bits whatever the other texts and the number of threads. One Encoder may serve several Python threads at once.
     Raises CheckpointError for a path without a valid checkpoint of an encoder.
     """
+
+    _crew: "EncodingCrew | None" = None
+
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        precision: str = "auto",
+        threads: int | None = None,
+        processes: int | None = None,
+    ):
+        if processes is not None:
+            check_count("processes", processes)
+        folder = catalog.resolve(path)
+        super().__init__(folder, precision, threads)
+        stack = self._encoder.spec
+        weights = stack.layers * stack.width * (2 * stack.feed_forward.inner_width + 4 * stack.attention.query_width)
+        shared = sharing(processes, threads, self._loaded.threads, weights)
+        if shared.processes > 1:
+            from fastattn.processes.encoding import EncodingCrew
+
+            self._crew = EncodingCrew(shared, folder, precision)
+            if processes is not None:
+                self._crew.start()
 
     def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
         check_vectors(text, stack.width)
@@ -111,9 +146,13 @@ class Encoder(TextModel):
         if not check_bool("convert_to_numpy", convert_to_numpy):
             raise InputError("convert_to_numpy must be True: vectors are NumPy arrays")
         if isinstance(texts, str):
-            return self._encoder.run_alone(partial(self._plans.plan, [texts], options))[0]
+            if self._crew_for(1) is None:
+                return self._encoder.run_alone(partial(self._plans.plan, [texts], options))[0]
+            scheduler, plan = self._planned([texts], options)
+            return scheduler.run(plan)[0]
         with Progress(show_progress_bar is not None and check_bool("show_progress_bar", show_progress_bar)) as progress:
-            return self._scheduler.run(partial(self._plans.plan, check_texts("texts", texts), options, progress))
+            scheduler, plan = self._planned(check_texts("texts", texts), options)
+            return scheduler.run(partial(plan, progress=progress))
 
     def encode_query(self, texts: str | Iterable[str], **how: Any) -> np.ndarray:
         """``encode`` with ``task="query"``: texts that are searched with."""
@@ -156,13 +195,13 @@ class Encoder(TextModel):
             output_dtype=output_dtype,
             ranges=ranges,
         )
-        listed = check_texts("texts", [texts] if isinstance(texts, str) else texts)
+        scheduler, plan = self._planned(check_texts("texts", [texts] if isinstance(texts, str) else texts), options)
 
         def make_plan() -> Plan:
-            vectors_BE = yield from self._plans.plan(listed, options)
+            vectors_BE = yield from plan()
             return vectors_BE[0] if isinstance(texts, str) else vectors_BE
 
-        return self._scheduler.submit(make_plan, caller)
+        return scheduler.submit(make_plan, caller)
 
     async def encode_async(self, texts: str | Iterable[str], *, caller: Hashable = None, **how: Any) -> np.ndarray:
         """``encode`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
@@ -202,7 +241,9 @@ class Encoder(TextModel):
             raise InputError(f"texts must be an iterable of str, got {type(texts).__name__}")
         if output_dtype in ("int8", "uint8") and ranges is None:
             raise InputError(f"{output_dtype} needs ranges: vectors are yielded before those of all texts are known")
-        return self._encode_windows(texts, options)
+        if self._crew is not None:
+            return self._encode_shared(self._crew, texts, options)
+        return self._encode_windows(enumerate(texts), options)
 
     def count_tokens(
         self,
@@ -237,8 +278,33 @@ class Encoder(TextModel):
         """similarity_N float32 of each vector of a [N, D] or [D] and that of its number in b, as ``similarity``."""
         return similarity_pairwise(a, b, self._text.similarity)
 
-    def _encode_windows(self, texts: Iterable[str], options: VectorOptions) -> Iterator[np.ndarray]:
+    def _crew_for(self, texts: int) -> "EncodingCrew | None":
+        """The processes for a call with so many texts; None where they are encoded here."""
+        return None if self._crew is None or texts < self._crew.least else self._crew
+
+    def _planned(self, texts: list[str], options: VectorOptions) -> tuple[Scheduler, Callable[..., Plan]]:
+        """(scheduler, function of a Progress that makes the plan for it) of the vectors of texts."""
+        crew = self._crew_for(len(texts))
+        if crew is None:
+            return self._scheduler, partial(self._plans.plan, texts, options)
+        self._plans.check(texts, options)
+        return crew.scheduler, partial(crew.plan, texts, options)
+
+    def _encode_shared(
+        self, crew: "EncodingCrew", texts: Iterable[str], options: VectorOptions
+    ) -> Iterator[np.ndarray]:
+        """``encode_iter`` with processes, for all but the few texts that a short call has."""
         numbered = enumerate(texts)
+        yield from self._encode_windows(islice(numbered, crew.least - 1), options)
+        yield from crew.stream(self._checked_texts(numbered, options), options)
+
+    def _checked_texts(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[tuple[int, str]]:
+        """(length, text) of each."""
+        for number, text in numbered:
+            self._plans.check([check_text("texts", text, number)], options, number)
+            yield len(text), text
+
+    def _encode_windows(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[np.ndarray]:
         first, most, failure = 0, FIRST_WINDOW, None
         while failure is None:
             window, failure = _read_window(numbered, most)

@@ -45,7 +45,8 @@ class Pipeline:
     def max_source_length(self) -> int:
         return (self._max_positions or UNLIMITED) - self._tokenizer.implicit_tokens
 
-    def read_text(self, text: Any, prefix: Any, split: str, options: DecodingOptions) -> Document:
+    def check_text(self, text: Any, prefix: Any) -> None:
+        """Raise InputError for what is no text to translate, or no prefix."""
         if self._tokenizer.text.decoder_start_token is None:
             raise InputError(
                 "this model's targets begin with a token of the caller's choice; use translate_tokens and target_prefix"
@@ -54,6 +55,9 @@ class Pipeline:
             raise InputError(f"a text was expected, not {type(text).__name__}")
         if prefix is not None and not isinstance(prefix, str):
             raise InputError(f"a target prefix should be a str or None, not {type(prefix).__name__}")
+
+    def read_text(self, text: Any, prefix: Any, split: str, options: DecodingOptions) -> Document:
+        self.check_text(text, prefix)
         prefix_tokens = self._tokenizer.target_tokens(prefix) if prefix else []
         longest = options.max_input_length
         return Document(split_lines(text, self._tokenizer, self.max_source_length, split, longest), prefix_tokens)
@@ -71,6 +75,18 @@ class Pipeline:
                     f"source {number} has {len(source)} tokens, the model takes {self.max_source_length}; "
                     "translate() splits long text"
                 )
+
+    def checked(self, pairs: Iterable[tuple[Any, Any]], return_exceptions: bool) -> Iterator[tuple[int, Any]]:
+        """(length, pair) of each text and prefix; of what is none the InputError, or with it the end."""
+        for text, prefix in pairs:
+            try:
+                self.check_text(text, prefix)
+            except InputError as error:
+                if not return_exceptions:
+                    raise
+                yield 0, error
+            else:
+                yield len(text), (text, prefix)
 
     def translate_windows(
         self,
@@ -229,19 +245,25 @@ class Pipeline:
                     yield from shown
                     shown.clear()
 
-    def score(self, sources: Iterable[Sequence[str]], targets: Iterable[Sequence[str]]) -> list[Score]:
+    def read_pairs(
+        self, sources: Iterable[Sequence[str]], targets: Iterable[Sequence[str]]
+    ) -> tuple[list[list[str]], list[list[str]]]:
+        """Sources and targets to score, checked."""
+        read = token_lists("sources", sources), token_lists("targets", targets)
+        if len(read[0]) != len(read[1]):
+            raise InputError(f"score should be given as many targets as sources: {len(read[0])}, not {len(read[1])}")
+        self.check_sources(read[0])
+        return read
+
+    def plan_scores(self, listed: list[list[str]], targets: list[list[str]]) -> Plan:
         """The Score of each target for its source; for an empty source the model does not run, and all is 0."""
         tokenizer = self._tokenizer
-        listed = token_lists("sources", sources)
-        ids = [[*tokenizer.target_ids(tokens), tokenizer.end_id] for tokens in token_lists("targets", targets)]
-        if len(ids) != len(listed):
-            raise InputError(f"score should be given as many targets as sources: {len(listed)}, not {len(ids)}")
-        self.check_sources(listed)
+        ids = [[*tokenizer.target_ids(tokens), tokenizer.end_id] for tokens in targets]
         source_ids = [tokenizer.source_ids(tokens) for tokens in listed]
         log_probs = [np.zeros(len(target) - 1, np.float32) for target in ids]
         chosen = [b for b in range(len(listed)) if len(source_ids[b])]
         given = [source_ids[b] for b in chosen], [np.array(ids[b], np.int32) for b in chosen]
-        for b, log_probs_T in zip(chosen, self._service.scheduler().run(partial(score_plan, *given))):
+        for b, log_probs_T in zip(chosen, (yield from score_plan(*given))):
             log_probs[b] = log_probs_T
         first = tokenizer.forced  # what is forced has no probability of its own
         return [
@@ -279,10 +301,10 @@ class Pipeline:
 
 
 def without_errors(results: list[Any]) -> list[Any]:
-    """The results; the first error among them is raised."""
-    for result in results:
-        if isinstance(result, FastattnError):
-            raise result
+    """The results; the first error among them is raised, of a text that cannot be read before others."""
+    failed = [result for result in results if isinstance(result, FastattnError)]
+    for error in sorted(failed, key=lambda error: not isinstance(error, InputError)):
+        raise error
     return results
 
 

@@ -5,9 +5,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fastattn.arguments import (
     Prefixes,
@@ -23,18 +24,23 @@ from fastattn.call_options import CallOptions
 from fastattn.checkpoint import Checkpoint
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.service import DecodingService
-from fastattn.errors import CheckpointError, InputError, check_bool
+from fastattn.errors import CheckpointError, InputError, check_bool, check_count
 from fastattn.files import open_text, write_translations
 from fastattn.kept_checkpoint import load
 from fastattn.loaded_model import Loading, load_model
 from fastattn.ops import Ops
 from fastattn.pipeline import Pipeline, without_errors
+from fastattn.processes.choice import sharing
 from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
 from fastattn.scheduling.request import Plan, awaited
+from fastattn.scheduling.scheduler import Scheduler
 from fastattn.text.sentencepiece import SentencePiece, begin_models
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.text_spec import TranslationText
 from fastattn.weights.download import catalog
+
+if TYPE_CHECKING:
+    from fastattn.processes.translating import TranslatingCrew
 
 
 class Translator:
@@ -45,13 +51,27 @@ class Translator:
                Marian checkpoint, where it has them) or "auto" (int8 if the checkpoint holds int8, else float32); for
                CTranslate2's other names a UserWarning says what they run as
     threads    the most threads to use; None: all that the process may use
+    processes  among how many processes the work is shared, with ``threads`` threads each (None: with an equal part of
+               all), where one interpreter's lock is too few. They map the same weights. 1: this process alone. None: 1
+               below 8 threads, else as many as ``processes.choice`` finds, started with the first large call; then
+               ``threads`` is the total. Calls with a callback and ``generate_tokens`` stay here
 
     A translation depends on its own text alone: the same bits whatever the other texts and the number of threads. One
     Translator may serve several Python threads at once. Raises CheckpointError for a path without a valid checkpoint
     of a translation model.
     """
 
-    def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):
+    _crew: "TranslatingCrew | None" = None
+
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        precision: str = "auto",
+        threads: int | None = None,
+        processes: int | None = None,
+    ):
+        if processes is not None:
+            check_count("processes", processes)
         folder = catalog.resolve(path)
         models = begin_models(folder)
         load(
@@ -60,6 +80,7 @@ class Translator:
             "Translator",
             lambda checkpoint, loading: self._build(checkpoint, precision, threads, None, loading, models),
         )
+        self._share(folder, precision, threads, processes)
 
     @classmethod
     def from_checkpoint(
@@ -98,6 +119,22 @@ class Translator:
         self._precision = loaded.precision
         self._service = DecodingService(loaded.model, self._tokenizer.end_id, self._tokenizer.unk_id, loaded.threads)
         self._pipeline = Pipeline(self._service, self._tokenizer, encoder.positions.limit)
+
+    def _share(self, folder: Path, precision: str, threads: int | None, processes: int | None) -> None:
+        """Have processes, if the caller or the model asks for them."""
+        shared = sharing(processes, threads, self._service.threads, self._service.model.sizes.layer_weights)
+        if shared.processes > 1:
+            from fastattn.processes.translating import TranslatingCrew
+
+            self._crew = TranslatingCrew(shared, folder, precision)
+            if processes is not None:
+                self._crew.start()
+
+    def _crew_for(self, texts: int, options: DecodingOptions | None = None) -> "TranslatingCrew | None":
+        """The processes for a call with so many texts; None where they are translated here."""
+        if self._crew is None or texts < self._crew.least or (options is not None and options.callback is not None):
+            return None
+        return self._crew
 
     @property
     def precision(self) -> str:
@@ -182,8 +219,8 @@ class Translator:
         The lines of a text are translated one by one and keep their line ends; empty lines stay empty.
         Raises InputError for invalid options and for text that is not Unicode.
         """
-        make_plan, decoding = self._planned(texts, target_prefix, split, details, options)
-        return self._service.scheduler(decoding).run(make_plan)
+        scheduler, make_plan = self._planned(texts, target_prefix, split, details, options)
+        return scheduler.run(make_plan)
 
     def submit(
         self,
@@ -204,8 +241,8 @@ class Translator:
         caller  who asks, any hashable value: callers get equal shares, however much each asks for; None: this thread
         Raises as ``translate`` does, and QueueFullError where too much waits.
         """
-        make_plan, _ = self._planned(texts, target_prefix, split, details, options)
-        return self._service.scheduler().submit(make_plan, caller)
+        scheduler, make_plan = self._planned(texts, target_prefix, split, details, options, submitted=True)
+        return scheduler.submit(make_plan, caller)
 
     async def translate_async(
         self,
@@ -222,21 +259,35 @@ class Translator:
         return await awaited(partial(self.submit, texts, **how), caller)
 
     def _planned(
-        self, texts: Any, target_prefix: Prefixes, split: str | None, details: bool, options: Mapping[str, Any]
-    ) -> tuple[Callable[[], Plan], DecodingOptions]:
-        """(function that makes the plan of a ``translate``, options); its arguments are checked here."""
+        self,
+        texts: Any,
+        target_prefix: Prefixes,
+        split: str | None,
+        details: bool,
+        options: Mapping[str, Any],
+        submitted: bool = False,
+    ) -> tuple[Scheduler, Callable[[], Plan]]:
+        """(scheduler, function that makes the plan for it) of a ``translate``; its arguments are checked here."""
         decoding = self._options.of_texts(options)
         split = self._options.split(split)
         check_details(decoding, details)
         listed = [texts] if isinstance(texts, str) else text_list("texts", texts)
         prefixes = prefix_of_each(target_prefix, listed)
-        documents = [self._pipeline.read_text(text, prefix, split, decoding) for text, prefix in zip(listed, prefixes)]
+        if crew := self._crew_for(len(listed), decoding):
+            for text, prefix in zip(listed, prefixes):
+                self._pipeline.check_text(text, prefix)
+            scheduler, plan = crew.scheduler, partial(crew.plan_texts, listed, prefixes, split, decoding, details)
+        else:
+            read = self._pipeline.read_text
+            documents = [read(text, prefix, split, decoding) for text, prefix in zip(listed, prefixes)]
+            scheduler = self._service.scheduler(None if submitted else decoding)
+            plan = partial(self._pipeline.plan, documents, decoding, details)
 
         def make_plan() -> Plan:
-            results = without_errors((yield from self._pipeline.plan(documents, decoding, details)))
+            results = without_errors((yield from plan()))
             return results[0] if isinstance(texts, str) else results
 
-        return make_plan, decoding
+        return scheduler, make_plan
 
     @overload
     def translate_iter(
@@ -292,7 +343,10 @@ class Translator:
         if not isinstance(texts, Iterable):
             raise InputError(f"texts should be an iterable of str, got {type(texts).__name__}")
         pairs = with_prefixes(texts, target_prefix)
-        return self._pipeline.translate_windows(pairs, split, decoding, details, return_exceptions)
+        crew = self._crew if decoding.callback is None else None
+        if crew is None:
+            return self._pipeline.translate_windows(pairs, split, decoding, details, return_exceptions)
+        return crew.translate(self._pipeline, pairs, split, decoding, details, return_exceptions)
 
     def translate_file(
         self,
@@ -335,6 +389,8 @@ class Translator:
         decoding = self._options.of_tokens(options)
         listed = self._pipeline.read_tokens(sources, decoding)
         prefixes, places = token_prefixes(target_prefix, len(listed)), [(number, 0) for number in range(len(listed))]
+        if crew := self._crew_for(len(listed), decoding):
+            return without_errors(crew.scheduler.run(partial(crew.plan_tokens, listed, prefixes, decoding)))
         plan = partial(self._pipeline.plan_parts, listed, prefixes, decoding, places)
         return without_errors(self._service.scheduler(decoding).run(plan))
 
@@ -390,4 +446,7 @@ class Translator:
 
         For an empty source the model does not run, and every token scores 0.
         """
-        return self._pipeline.score(sources, targets)
+        read = self._pipeline.read_pairs(sources, targets)
+        if crew := self._crew_for(len(read[0])):
+            return without_errors(crew.scheduler.run(partial(crew.plan_scores, *read)))
+        return self._service.scheduler().run(partial(self._pipeline.plan_scores, *read))

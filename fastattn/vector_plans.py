@@ -20,6 +20,12 @@ class VectorPlans:
     def __init__(self, tokenizer: "HuggingFaceTokenizer", head: VectorHead, threads: int):
         self._tokenizer, self._head, self._threads = tokenizer, head, threads
 
+    def check(self, texts: list[str], options: VectorOptions, first: int = 0) -> None:
+        """Raise the TextTooLongError that ``plan`` would."""
+        if options.long == "error":
+            texts = [options.prompt + text for text in texts]
+            refuse_long(self._tokenizer, texts, self._tokenizer.encode(texts, self._threads), first, self._threads)
+
     def plan(self, texts: list[str], options: VectorOptions, progress: Progress | None = None, first: int = 0) -> Plan:
         """vectors_BE of the texts; ``first`` is the number of the first one, for errors."""
         if options.prompt:

@@ -43,6 +43,8 @@ class Ledger:
             # The longest last longest, and neighbours have similar lengths.
             longest_first = sorted(tickets, key=lambda ticket: -ticket.job.length)
             self.queue.add(longest_first, self._wanted_seats(len(tickets)))
+            for seat in sorted(self.seats, key=lambda seat: len(seat.tickets))[: len(tickets)]:
+                seat.wake()
 
     def drop(self, request: Request) -> None:
         """The request is over: remove its waiting tickets, and have workers leave those in progress."""
@@ -54,6 +56,7 @@ class Ledger:
             for ticket in request.tickets:
                 if ticket.seat is not None:
                     ticket.seat.has_over = True
+                    ticket.seat.wake()
 
     def take(self, seat: Seat, has_room: Callable[[Ticket, bool], bool]) -> list[Ticket]:
         """Have the seat take waiting tickets, as a Desk does."""
@@ -205,6 +208,7 @@ class Ledger:
             self.queue, self.weight = Queue(self._most_seats), 0
             for seat in self.seats:
                 seat.has_over = True
+                seat.wake()
                 for ticket in chain(seat.tickets, *seat.isolated):
                     self.queue.began(ticket)
                     self.weight += ticket.job.weight

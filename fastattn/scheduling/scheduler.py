@@ -259,6 +259,7 @@ class _SeatDesk:
 
     def __init__(self, scheduler: Scheduler, seat: Seat):
         self._scheduler, self._ledger, self._seat = scheduler, scheduler._ledger, seat
+        self.place: tuple[object, int] = (self._ledger, seat.line)
         self.take = partial(self._ledger.take, seat)
         self.leave = partial(self._ledger.leave, seat)
 
@@ -275,6 +276,9 @@ class _SeatDesk:
             self._ledger.enter(ticket.request, tickets)
             if tickets:
                 self._scheduler._start_threads(self._ledger.take_seats())
+
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        self._seat.wake = wake
 
     def fail(self, ticket: Ticket, error: BaseException) -> None:
         ticket.request.fail(error)

@@ -18,7 +18,12 @@ class Worker(Protocol):
 
 
 class Desk(Protocol):
-    """A worker's interface to the scheduler: where it takes tickets and returns results."""
+    """A worker's interface to the scheduler: where it takes tickets and returns results.
+
+    place  (something of the scheduler's own, the number of the seat), which no other worker has meanwhile
+    """
+
+    place: tuple[object, int]
 
     def waiting(self) -> int:
         """How many tickets wait."""
@@ -41,6 +46,9 @@ class Desk(Protocol):
     def leave(self, ticket: Ticket) -> None:
         """Give a ticket up: its request is over."""
 
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        """Have ``wake`` called, by any thread, when tickets come or are over: for a worker whose steps wait."""
+
 
 class Seat:
     """A worker's state.
@@ -51,6 +59,7 @@ class Seat:
     isolated      lists of one request's tickets, to be run without others: a step that they shared failed
     has_over      whether a request in progress may be over
     is_computing  whether that thread is the one to compute; False until a new thread has taken over from it
+    wake          has a worker whose step waits look for tickets
     """
 
     def __init__(self, line: int, thread: int):
@@ -59,7 +68,12 @@ class Seat:
         self.isolated: deque[list[Ticket]] = deque()
         self.has_over, self.is_computing = False, True
         self.worker: Worker | None = None
+        self.wake: Callable[[], None] = _wake_nobody
 
     @property
     def is_idle(self) -> bool:
         return not self.tickets and not self.isolated
+
+
+def _wake_nobody() -> None:
+    """Steps that do not wait end soon."""

@@ -58,9 +58,9 @@ def test_a_vector_that_is_not_finite_is_still_json(encoder, monkeypatch):
 def test_encode_in_a_precision(encoder, monkeypatch):
     asked = []
     monkeypatch.setattr("fastattn.encoder.Encoder", lambda name, **options: asked.append(options) or encoder)
-    for options in ((), ("--precision", "int8"), ("--precision", "auto", "--threads", 2)):
+    for options in ((), ("--precision", "int8"), ("--precision", "auto", "--threads", 2), ("--processes", 3)):
         succeed("encode", "-m", "any", *options, "a")
-    assert asked == [{}, {"precision": "int8"}, {"precision": "auto", "threads": 2}]
+    assert asked == [{}, {"precision": "int8"}, {"precision": "auto", "threads": 2}, {"processes": 3}]
 
 
 def test_encode_in_several_windows(encoder, tmp_path, monkeypatch):

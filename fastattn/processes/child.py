@@ -1,0 +1,123 @@
+"""A worker process: reads messages from its standard input, has a model do what they say, and answers.
+
+It ends when its input does, whatever it is at: when the program that started it ends it, or is no more.
+"""
+
+import os
+import queue
+import signal
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, BinaryIO, NoReturn
+
+from fastattn.atomic_files import discard_unfinished
+from fastattn.errors import FastattnError, OutOfMemoryError
+from fastattn.processes.messages import Closed, message_parts, read_message, write_parts
+
+# What a process is started with -> the module whose ``serve`` loads it: arguments -> {what a message asks for: function
+# of a caller and the message's content that returns a Future}.
+SERVED = {"Translator": "fastattn.processes.translating", "Encoder": "fastattn.processes.encoding"}
+
+
+def main() -> None:
+    """Serve until the input ends. The first message is a key of SERVED and its arguments, the last of them threads."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests, answers = _own_streams()
+    answer = _Answers(answers)
+    first = _read_or_end(requests)
+    # The tokenizers library would have as many threads as there are CPUs, in each process.
+    os.environ.setdefault("RAYON_NUM_THREADS", str(first[-1]))
+    warnings.simplefilter("ignore")
+    warnings.simplefilter("always", UserWarning)
+    warnings.showwarning = lambda message, *place, **more: answer(0, "warning", str(message))
+    messages: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+    reader = threading.Thread(target=_read, args=(requests, messages), daemon=True)
+    reader.start()
+    try:
+        served = _load(*first)
+    except Exception as error:  # noqa: BLE001  the program's to see
+        answer(0, "unusable", _as_fastattn(error))
+        reader.join()
+        return
+    in_progress: dict[int, Future] = {}
+    while True:
+        number, what, content, caller = messages.get()
+        if what == "cancel":
+            if (dropped := in_progress.pop(number, None)) is not None:
+                dropped.cancel()
+            continue
+        try:
+            in_progress[number] = future = served[what](caller, *content)
+        except Exception as error:  # noqa: BLE001  the caller's
+            answer(number, "failed", _as_fastattn(error))
+        else:
+            future.add_done_callback(partial(_finish, number, in_progress, answer))
+
+
+def _load(kind: str, *arguments: Any) -> dict[str, Callable[..., Future]]:
+    import importlib
+
+    served: dict[str, Callable[..., Future]] = importlib.import_module(SERVED[kind]).serve(*arguments)
+    return served
+
+
+def _own_streams() -> tuple[BinaryIO, BinaryIO]:
+    """The two pipes, which nothing else reads or writes from now on: what is printed goes to the program's stderr."""
+    requests, answers = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return open(requests, "rb", buffering=0), open(answers, "wb", buffering=0)
+
+
+def _read(requests: BinaryIO, messages: "queue.SimpleQueue[list[Any]]") -> None:
+    while True:
+        messages.put(_read_or_end(requests))
+
+
+def _read_or_end(requests: BinaryIO) -> list[Any]:
+    try:
+        return read_message(requests)
+    except Closed:
+        _end()
+
+
+def _end() -> NoReturn:
+    discard_unfinished()
+    os._exit(0)
+
+
+class _Answers:
+    """Sends answers, of any threads, whole."""
+
+    def __init__(self, stream: BinaryIO):
+        self._stream, self._lock = stream, threading.Lock()
+
+    def __call__(self, number: int, kind: str, content: Any) -> None:
+        parts = message_parts([number, kind, content])
+        with self._lock:
+            try:
+                write_parts(self._stream, parts)
+            except Closed:
+                _end()
+
+
+def _finish(number: int, in_progress: dict[int, Future], answer: _Answers, future: Future) -> None:
+    if in_progress.pop(number, None) is None or future.cancelled():
+        return
+    try:
+        answer(number, "done", future.result())
+    except Exception as error:  # noqa: BLE001  the caller's
+        answer(number, "failed", _as_fastattn(error))
+
+
+def _as_fastattn(error: BaseException) -> FastattnError:
+    if isinstance(error, FastattnError):
+        return error
+    if isinstance(error, MemoryError):
+        return OutOfMemoryError(str(error))
+    return FastattnError(f"a worker process failed: {type(error).__name__}: {error}")

@@ -1,0 +1,174 @@
+"""A crew of worker processes, and the scheduler that hands them the work of any callers.
+
+Its jobs are chunks: a few texts, say, as plain data. A seat is a process, with up to a few chunks in progress, so that
+it never waits for the next; the rest stays in the queue, where callers take turns.
+"""
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fastattn.caller_warnings import warn
+from fastattn.errors import FastattnError
+from fastattn.processes.worker_process import ENDED, Answers, WorkerProcess
+from fastattn.scheduling.request import Ticket
+from fastattn.scheduling.scheduler import Scheduler
+from fastattn.scheduling.seat import Desk
+
+# Of a process: it computes one chunk while the next ones wait beside it. Small ones, of many callers, share its steps.
+CHUNKS, TEXTS = 2, 64
+_NEWS = ["news"]  # among the answers: tickets have come, or are over
+
+_starting = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Work for one process.
+
+    what      a name from ``child.SERVED``
+    content   its arguments
+    texts     how many texts it has, or pairs
+    length    of them all, in any unit: longer chunks come first
+    done      called when it is
+    """
+
+    what: str
+    content: list[Any]
+    texts: int
+    length: int
+    done: Callable[[], None] | None = None
+
+    weight = 1  # as a Scheduler knows it
+
+
+class Crew:
+    """Processes that are started when they are first needed, and replaced where they have ended.
+
+    count      of processes
+    arguments  of ``child.main``, the same for all
+    They end with this object, and with this program.
+    """
+
+    def __init__(self, count: int, arguments: list[Any]):
+        self.count, self._arguments = count, arguments
+        self._processes: dict[int, WorkerProcess] = {}
+        self._warned: set[str] = set()
+        self._end = weakref.finalize(self, _end, self._processes)
+
+    def start(self) -> None:
+        """Start them all; they load side by side with whatever this program does."""
+        for line in range(self.count):
+            self.process(line)
+
+    def process(self, line: int) -> WorkerProcess:
+        """The process of a seat."""
+        with _starting:
+            process = self._processes.get(line)
+            if process is None or not process.is_usable:
+                if not self._end.alive:
+                    raise FastattnError("the worker processes have ended with the program")
+                if process is not None:
+                    process.end()
+                process = self._processes[line] = WorkerProcess(self._arguments)
+            return process
+
+    def warn(self, text: str) -> None:
+        """Issue a warning of a process, the first time."""
+        if text not in self._warned:
+            self._warned.add(text)
+            warn(text)
+
+
+def crew_scheduler(crew: Crew) -> Scheduler:
+    """The scheduler whose seats are a crew's processes; its jobs are Chunks."""
+    return Scheduler(partial(_Dispatcher, crew), crew.count, lambda _: nullcontext(), 1, crew.count)
+
+
+def _after_fork_in_child() -> None:
+    global _starting
+    _starting = threading.Lock()  # another thread may have held it, which is not here
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _end(processes: dict[int, WorkerProcess]) -> None:
+    for process in processes.values():
+        process.close()
+    for process in processes.values():
+        process.end()
+
+
+class _Dispatcher:
+    """The worker of a scheduler's seat: sends chunks to its process, and takes the answers."""
+
+    def __init__(self, crew: Crew, desk: Desk):
+        self._crew, self._desk = crew, desk
+        self._answers: Answers[list[Any]] = Answers()
+        self._sent: dict[int, Ticket] = {}
+        self._process = crew.process(desk.place[1])
+        self._process.leave_all(desk.place)
+        desk.wake_by(lambda: self._answers.put(_NEWS))
+
+    def advance(self) -> bool:
+        chunks, texts = len(self._sent), sum(ticket.job.texts for ticket in self._sent.values())
+
+        def has_room(ticket: Ticket, newcomer: bool) -> bool:
+            nonlocal chunks, texts
+            chunks, texts = chunks + 1, texts + ticket.job.texts
+            return newcomer or chunks <= CHUNKS or texts <= TEXTS
+
+        for ticket in self._desk.take(has_room):
+            self._send(ticket)
+        if not self._sent:
+            return False
+        answer = self._answers.get()
+        if answer is ENDED:
+            self._lose(self._process.fail())
+        elif answer is not _NEWS:
+            self._take(*answer)
+        return True
+
+    def drop(self) -> None:
+        for number in [number for number, ticket in self._sent.items() if ticket.is_over]:
+            self._process.leave(number)
+            self._desk.leave(self._sent.pop(number))
+
+    def _send(self, ticket: Ticket) -> None:
+        if not self._process.is_usable and not self._sent:
+            self._process = self._crew.process(self._desk.place[1])
+            self._answers = Answers()  # the other may have said more than once that it has ended
+        job, caller = ticket.job, hash(ticket.request.caller)
+        self._sent[self._process.ask(self._desk.place, self._answers, job.what, job.content, caller)] = ticket
+
+    def _take(self, number: int, kind: str, content: Any) -> None:
+        if kind == "warning":
+            self._crew.warn(content)
+        elif kind == "unusable":
+            self._lose(content)
+        elif number in self._sent:  # not one that was cancelled meanwhile
+            ticket = self._sent.pop(number)
+            if kind == "failed":
+                self._fail(ticket, content)
+                return
+            if ticket.job.done is not None:
+                ticket.job.done()
+            self._desk.finish(ticket, content)
+
+    def _lose(self, error: FastattnError) -> None:
+        """The process is of no use any more: end the requests that it was at."""
+        self._process.failure = error
+        tickets, self._sent = list(self._sent.values()), {}
+        for ticket in tickets:
+            self._fail(ticket, error)
+
+    def _fail(self, ticket: Ticket, error: FastattnError) -> None:
+        self._desk.fail(ticket, error)
+        self._desk.leave(ticket)

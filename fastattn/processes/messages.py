@@ -1,0 +1,105 @@
+"""Messages between a program and its worker processes: plain data as JSON, and the bytes of its arrays.
+
+A message is made of lists, texts, numbers, None, dictionaries by name, arrays, and results and errors of fastattn: no
+code travels. On the way it is two lengths of 8 bytes, a table of the arrays, their bytes, and the JSON, in which
+dictionaries with a single entry stand for what JSON has no word for.
+"""
+
+import json
+import os
+from dataclasses import fields, is_dataclass
+from math import prod
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from fastattn import errors
+from fastattn.errors import FastattnError
+from fastattn.results import Score, TokenTranslation, Translation
+
+_RESULTS: dict[str, Any] = {made.__name__: made for made in (Score, TokenTranslation, Translation)}
+_ERRORS: dict[str, type[FastattnError]] = {
+    name: error for name, error in vars(errors).items() if isinstance(error, type) and issubclass(error, FastattnError)
+}
+_LENGTH = 8
+
+
+class Closed(Exception):
+    """The other side is gone."""
+
+
+def message_parts(message: list[Any]) -> list[Any]:
+    """The bytes of a message, a few buffers to be written one after the other. TypeError for what is no plain data."""
+    arrays: list[np.ndarray] = []
+
+    def mark(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            arrays.append(np.ascontiguousarray(value))
+            return {"array": len(arrays) - 1}
+        if isinstance(value, np.generic):
+            return value.item()
+        if isinstance(value, FastattnError):
+            known = next(kind.__name__ for kind in type(value).__mro__ if kind.__name__ in _ERRORS)
+            return {"error": [known, *map(str, value.args[:1])]}
+        if is_dataclass(value) and type(value).__name__ in _RESULTS:
+            return {"result": [type(value).__name__, *(getattr(value, field.name) for field in fields(value))]}
+        raise TypeError(f"a {type(value).__name__} cannot be sent to another process")
+
+    text = json.dumps(message, default=mark).encode()
+    table = json.dumps([[array.dtype.str, array.shape] for array in arrays]).encode()
+    lengths = len(table).to_bytes(_LENGTH, "little") + len(text).to_bytes(_LENGTH, "little")
+    data: list[Any] = [array.reshape(-1).view(np.uint8).data for array in arrays]
+    # What is short goes together: each write may wake the other side.
+    return [lengths + table, *data, text] if arrays else [lengths + table + text]
+
+
+def write_parts(stream: BinaryIO, parts: list[Any]) -> None:
+    """Write what ``message_parts`` gives to an unbuffered stream; Closed where nobody reads it."""
+    for part in parts:
+        left = memoryview(part)
+        while left:
+            try:
+                left = left[os.write(stream.fileno(), left) :]
+            except (OSError, ValueError) as error:  # a pipe that nobody reads, a stream that is closed
+                raise Closed from error
+
+
+def read_message(stream: BinaryIO) -> list[Any]:
+    """The next message of an unbuffered stream; Closed where there is none."""
+    lengths = _read_all(stream, bytearray(2 * _LENGTH))
+    table = json.loads(_read_all(stream, bytearray(int.from_bytes(lengths[:_LENGTH], "little"))))
+    arrays = []
+    for dtype, shape in table:
+        array_N = np.empty(prod(shape), dtype)
+        _read_all(stream, array_N.view(np.uint8).data)
+        arrays.append(array_N.reshape(shape))
+    text = _read_all(stream, bytearray(int.from_bytes(lengths[_LENGTH:], "little")))
+
+    def found(value: dict[str, Any]) -> Any:
+        if len(value) > 1:
+            return value
+        for mark, content in value.items():
+            if mark == "array":
+                return arrays[content]
+            if mark == "error":
+                return _ERRORS[content[0]](*content[1:])
+            if mark == "result":
+                return _RESULTS[content[0]](*content[1:])
+        return value
+
+    message: list[Any] = json.loads(text, object_hook=found)
+    return message
+
+
+def _read_all(stream: BinaryIO, room: Any) -> Any:
+    """Fill ``room``, and return it."""
+    left = memoryview(room)
+    while left:
+        try:
+            count = stream.readinto(left)  # type: ignore[attr-defined]
+        except (OSError, ValueError) as error:
+            raise Closed from error
+        if not count:
+            raise Closed
+        left = left[count:]
+    return room

@@ -1,0 +1,345 @@
+"""Worker processes: the same results as without, in order; what fails says so; nothing is left behind."""
+
+import contextlib
+import gc
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count, islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastattn.checkpoint import Checkpoint
+from fastattn.encoder import Encoder
+from fastattn.errors import CheckpointError, FastattnError, InputError, SearchTimeout
+from fastattn.processes.choice import LEAST_TEXTS, LEAST_THREADS, chosen_processes, rate_under_lock, sharing
+from fastattn.processes.sharing import dealt
+from fastattn.translator import Translator
+from fastattn.weights.native import convert
+from tests import ROOT
+from tests.models.tiny_models import random_checkpoint
+from tests.test_encoder import SPEC, TENSORS, TEXT
+
+SHORT = {"max_decoding_length": 9}
+TEXTS = [" ".join(f"w{(7 * n + k) % 16}" for k in range(1 + n % 9)) for n in range(40)]
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("translator")
+    checkpoint = random_checkpoint(21)
+    convert.write(path, checkpoint, "float32")
+    return path
+
+
+@pytest.fixture(scope="module")
+def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("encoder")
+    convert.write(path, Checkpoint(SPEC, TENSORS, TEXT), "float32")
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> Translator:
+    return Translator(folder, threads=1)
+
+
+@pytest.fixture(scope="module")
+def shared(folder: Path) -> Iterator[Translator]:
+    translator = Translator(folder, threads=1, processes=2)
+    yield translator
+    _end(translator)
+
+
+def _end(made: Translator | Encoder) -> None:
+    assert made._crew is not None
+    made._crew._crew._end()
+
+
+def _numbers(made: Translator) -> list[int]:
+    """Of the system, those of its processes."""
+    assert made._crew is not None
+    return [process.number for process in made._crew._crew._processes.values()]
+
+
+def _is_gone(number: int) -> bool:
+    """Within a while."""
+    for _ in range(500):
+        try:
+            os.kill(number, 0)
+            with contextlib.suppress(OSError):  # a zombie that nobody waited for is gone too
+                if Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_translations_are_the_same_and_in_order(alone: Translator, shared: Translator) -> None:
+    assert shared.translate(TEXTS, **SHORT) == alone.translate(TEXTS, **SHORT)
+    assert shared.translate(TEXTS[3], **SHORT) == alone.translate(TEXTS[3], **SHORT)
+    assert shared.translate([]) == [] == list(shared.translate_iter([]))
+    assert shared.translate("") == ""
+    assert list(shared.translate_iter(TEXTS, **SHORT, beam_size=3)) == alone.translate(TEXTS, **SHORT, beam_size=3)
+    assert [shared.submit(text, **SHORT).result() for text in TEXTS[:3]] == alone.translate(TEXTS[:3], **SHORT)
+
+
+def test_details_tokens_and_scores_travel(alone: Translator, shared: Translator) -> None:
+    how = {"details": True, "beam_size": 2, "num_hypotheses": 2, "return_attention": True, **SHORT}
+    prefixes = [None if n % 2 else "w3" for n in range(len(TEXTS))]
+    ours, theirs = (made.translate(TEXTS, target_prefix=prefixes, **how) for made in (shared, alone))
+    for our, their in zip(ours, theirs):
+        for part, other in zip(our.parts, their.parts):
+            np.testing.assert_equal(part.attention, other.attention)
+        assert [replace(part, attention=None) for part in our.parts] == [
+            replace(part, attention=None) for part in their.parts
+        ]
+        assert replace(our, parts=[]) == replace(their, parts=[])
+    sources = [text.split() for text in TEXTS]
+    assert shared.translate_tokens(sources, **SHORT) == alone.translate_tokens(sources, **SHORT)
+    for ours, theirs in zip(shared.score(TEXTS, TEXTS), alone.score(TEXTS, TEXTS)):
+        assert ours.tokens == theirs.tokens
+        np.testing.assert_array_equal(ours.log_probs, theirs.log_probs)
+    seeded = {"beam_size": 1, "sampling_topk": 4, "seed": 7, "num_hypotheses": np.int64(1)}
+    assert shared.translate(TEXTS, **SHORT, **seeded) == alone.translate(TEXTS, **SHORT, **seeded)
+
+
+def test_a_file_and_a_callback(alone: Translator, shared: Translator, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("\n".join(TEXTS) + "\n")
+    for made, name in ((alone, "alone"), (shared, "shared")):
+        made.translate_file(tmp_path / "in", tmp_path / name)
+    assert (tmp_path / "shared").read_bytes() == (tmp_path / "alone").read_bytes()
+    callers: set[int] = set()
+    shared.translate(TEXTS[:3], **SHORT, beam_size=1, callback=lambda step: callers.add(threading.get_ident()))
+    assert callers == {threading.get_ident()}  # called here, where it is
+
+
+def test_vectors_are_the_same(encoder_folder: Path) -> None:
+    texts = ["the cat sat on the mat " * (n % 7) for n in range(40)]
+    alone, shared = Encoder(encoder_folder, threads=1), Encoder(encoder_folder, threads=1, processes=2)
+    for how in ({}, {"long": "mean"}, {"output_dtype": "ubinary"}, {"truncate_dim": 4, "prompt_name": "query"}):
+        ours, theirs = shared.encode(texts, **how), alone.encode(texts, **how)
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(list(shared.encode_iter(texts)), alone.encode(texts))
+    np.testing.assert_array_equal(shared.encode(texts[4]), alone.encode(texts[4]))
+    np.testing.assert_array_equal(shared.submit(texts).result(), alone.encode(texts))
+    assert shared.encode([]).shape == alone.encode([]).shape
+    stream = shared.encode_iter([*texts[:30], "cat " * 99, *texts], long="error")
+    np.testing.assert_array_equal(list(islice(stream, 30)), alone.encode(texts[:30]))
+    for call in (lambda: next(stream), lambda: shared.encode([*texts[:30], "cat " * 99], long="error")):
+        with pytest.raises(InputError, match="text number 30 has 101 tokens"):
+            call()
+    _end(shared)
+
+
+def test_errors_are_those_of_one_process(alone: Translator, shared: Translator) -> None:
+    calls = (
+        lambda made: made.translate(["w1", 3]),
+        lambda made: made.translate("w1 " * 3000, split="never"),
+        lambda made: made.translate(["w1", "\ud800"]),
+        lambda made: made.translate(TEXTS, **SHORT, sampling_topk=1000, beam_size=1),
+        lambda made: made.translate(TEXTS, **SHORT, no_such_option=1),
+        lambda made: made.translate_tokens([["w1"], "w2"]),
+        lambda made: list(made.translate_iter(["w1", 3])),
+        lambda made: made.score(["w1"], []),
+    )
+    for call in calls:
+        found = []
+        for made in (alone, shared):
+            try:
+                found.append(call(made))
+            except FastattnError as error:
+                found.append((type(error), str(error)))
+        assert found[0] == found[1]
+    with pytest.raises(SearchTimeout, match="longer than the timeout"):
+        shared.translate(["w1 " * 50] * 40, timeout=1e-9)
+
+
+def test_a_stream_yields_what_comes_before_an_error(shared: Translator, alone: Translator) -> None:
+    def source() -> Iterator[str]:
+        yield from TEXTS
+        raise KeyError("the source's own")
+
+    found = []
+    with pytest.raises(KeyError):
+        found.extend(shared.translate_iter(source(), **SHORT))  # extend keeps nothing
+    stream = shared.translate_iter(source(), **SHORT)
+    assert list(islice(stream, len(TEXTS))) == alone.translate(TEXTS, **SHORT)
+    mixed = list(shared.translate_iter(["w1", "\ud800", 5, "w2"], return_exceptions=True))
+    assert [type(one) for one in mixed] == [str, InputError, InputError, str]
+
+
+def test_a_stream_reads_only_ahead_and_can_be_left(shared: Translator) -> None:
+    read = count()
+    stream = shared.translate_iter((f"w{next(read) % 16} w1 w2" for _ in count()), **SHORT)
+    list(islice(stream, 3))
+    assert next(read) < 5_000
+    stream.close()
+    assert shared.translate("w1")
+
+
+def test_many_callers(alone: Translator, shared: Translator) -> None:
+    futures = [shared.submit(text, **SHORT, caller=n % 5) for n, text in enumerate(TEXTS * 3)]
+    dropped = [shared.submit(TEXTS, **SHORT, caller="other") for _ in range(4)]
+    assert all(future.cancel() for future in dropped[1:]) or any(future.done() for future in dropped)
+    assert [future.result() for future in futures] == alone.translate(TEXTS, **SHORT) * 3
+    assert dropped[0].result() == alone.translate(TEXTS, **SHORT)
+
+
+def test_a_call_when_another_is_done(alone: Translator, shared: Translator) -> None:
+    """By the thread that serves a process: it does not wait for itself, and what others wait for goes on."""
+    found: queue.SimpleQueue[str] = queue.SimpleQueue()
+    first = shared.submit(TEXTS[1], **SHORT)
+    others = [shared.submit(TEXTS, **SHORT) for _ in range(3)]
+    first.add_done_callback(lambda _: found.put(shared.translate(TEXTS[2], **SHORT)))
+    assert found.get(timeout=60) == alone.translate(TEXTS[2], **SHORT)
+    assert [other.result(60) for other in others] == [alone.translate(TEXTS, **SHORT)] * 3
+
+
+@POSIX
+def test_a_killed_process_is_an_error_and_is_replaced(alone: Translator, shared: Translator) -> None:
+    shared.translate(TEXTS, **SHORT)
+    first = _numbers(shared)
+    future = shared.submit(["w1 " * 200] * 2000, max_decoding_length=200, min_decoding_length=200)
+    time.sleep(0.3)
+    os.kill(first[1], signal.SIGKILL)
+    with pytest.raises(FastattnError, match="a worker process was killed by signal 9"):
+        future.result(60)
+    assert shared.translate(TEXTS, **SHORT) == alone.translate(TEXTS, **SHORT)
+    second = _numbers(shared)
+    assert second[0] == first[0] and second[1] != first[1]
+    assert shared._crew is not None
+    idle = shared._crew._crew._processes[0]
+    os.kill(idle.number, signal.SIGKILL)
+    while idle.is_usable:  # until this program has noticed
+        time.sleep(0.01)
+    assert shared.translate(TEXTS, **SHORT) == alone.translate(TEXTS, **SHORT)
+
+
+def test_a_process_that_cannot_load_says_why(tmp_path: Path) -> None:
+    convert.write(tmp_path, random_checkpoint(3), "float32")
+    translator = Translator(tmp_path, threads=1)
+    for file in tmp_path.iterdir():
+        file.unlink()
+    with pytest.raises(CheckpointError):
+        Translator(tmp_path, threads=1)
+    from fastattn.processes.translating import TranslatingCrew
+
+    translator._crew = TranslatingCrew(sharing(2, 1, 1, 1), tmp_path, "float32")
+    with pytest.raises(CheckpointError):
+        translator.translate("w1")
+    _end(translator)
+
+
+SCRIPT = """
+import os, sys, time
+from fastattn import Translator
+translator = Translator(sys.argv[1], threads=1, processes=2)
+translator.translate("w1 w2")
+print(*[process.number for process in translator._crew._crew._processes.values()], flush=True)
+if sys.argv[2] == "fork":
+    program = os.getpid()
+    if os.fork() == 0:
+        while os.getppid() == program:
+            time.sleep(0.05)
+        time.sleep(4)
+        os._exit(0)
+try:
+    translator.translate(["w1 " * 200] * 4000, max_decoding_length=200, min_decoding_length=200)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    print(translator.translate("w1 w2") != "", flush=True)
+"""
+
+
+@contextlib.contextmanager
+def _program(folder: Path, tmp_path: Path, what: str) -> Iterator[tuple[subprocess.Popen, list[int]]]:
+    """A script without a main guard, and the numbers of its processes."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    (tmp_path / "json.py").write_text("raise ImportError('of the folder that the script runs in')")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+    command = [sys.executable, "-W", "error", str(script), str(folder), what]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment
+    ) as process:
+        assert process.stdout is not None
+        yield process, list(map(int, process.stdout.readline().split()))
+        process.kill()
+
+
+@POSIX
+def test_nothing_is_left_when_the_program_is_killed(folder: Path, tmp_path: Path) -> None:
+    """Even where a child that it forked has copies of its pipes."""
+    with _program(folder, tmp_path, "fork") as (program, numbers):
+        assert len(numbers) == 2
+        time.sleep(0.3)
+        program.kill()
+        assert all(map(_is_gone, numbers))
+
+
+@POSIX
+def test_an_interrupt_ends_the_call_and_nothing_else(folder: Path, tmp_path: Path) -> None:
+    with _program(folder, tmp_path, "work") as (program, numbers):
+        time.sleep(0.5)
+        program.send_signal(signal.SIGINT)
+        assert program.stdout is not None and program.stderr is not None
+        assert program.stdout.readline() == "interrupted\n"
+        assert program.stdout.readline() == "True\n"
+        assert program.wait(30) == 0
+        assert program.stderr.read() == ""
+        assert all(map(_is_gone, numbers))
+
+
+def test_they_end_with_the_translator(folder: Path) -> None:
+    translator = Translator(folder, threads=1, processes=2)
+    future, numbers = translator.submit(TEXTS, **SHORT), _numbers(translator)
+    del translator
+    assert len(future.result()) == len(TEXTS)  # those that it still needs do not
+    del future
+    gc.collect()
+    assert all(map(_is_gone, numbers))
+
+
+def test_chunks_hold_every_text_once() -> None:
+    for texts in (0, 1, 2, 15, 33, 500, 20_000):
+        chunks = dealt([n % 50 for n in range(texts)], 8)
+        assert sorted(place for chunk in chunks for place in chunk) == list(range(texts))
+        assert len(chunks) >= min(texts, 8) and all(chunks)
+        sizes = [len(chunk) for chunk in chunks]
+        assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+def test_processes_are_chosen_for_many_threads_and_light_models() -> None:
+    light, heavy = 1 << 20, 1 << 26
+    assert all(chosen_processes(threads, light) == 1 for threads in range(1, LEAST_THREADS))
+    assert chosen_processes(64, light) > chosen_processes(64, heavy) > chosen_processes(8, heavy) >= 1
+    for threads in (8, 16, 64):
+        assert threads // chosen_processes(threads, light) >= 1
+    assert sharing(None, None, 2, light).processes == 1
+    assert sharing(4, None, 8, light) == sharing(4, 2, 2, light)
+    assert sharing(None, None, 16, light).least == LEAST_TEXTS * chosen_processes(16, light)
+
+
+def test_the_rate_under_a_lock_is_between_its_limits() -> None:
+    assert rate_under_lock(1.0, 0.0, 8) == 8
+    assert rate_under_lock(1.0, 1.0, 8) == pytest.approx(1.0)
+    rates = [rate_under_lock(1.0, 0.2, threads) for threads in (1, 2, 8, 64)]
+    assert rates == sorted(rates) and rates[0] == 1 and rates[-1] == pytest.approx(5)
+
+
+@pytest.mark.parametrize("processes", [0, -1, 1.5, "2", True])
+def test_numbers_of_processes_that_are_none(folder: Path, processes: object) -> None:
+    with pytest.raises(InputError, match="processes must be"):
+        Translator(folder, processes=processes)  # type: ignore[arg-type]
