@@ -88,6 +88,7 @@ class _Compiled:
 
     def _claimed(self, key: str, classes: list[type]) -> Form:
         """Compiled here, or by another process that is at it already."""
+        _stay_if_ended()
         if not self._is_kept:
             return self._made(key, classes)
         begin_ahead()
@@ -97,7 +98,7 @@ class _Compiled:
     def _made(self, key: str, classes: list[type]) -> Form:
         from fastattn.runtime.machine_code import load
 
-        _tell_of_compiling(self.label)
+        tell_of_compiling(self.label)
         code = self._compile(key, classes)
         if self._is_kept:
             try:
@@ -246,11 +247,11 @@ def counted_on() -> tuple[int, int]:
     return pool.address, threads if threads == 1 else 1 + pool.ensure(threads - 1, _launch.address())
 
 
-def _tell_of_compiling(label: str) -> None:
+def _stay_if_ended() -> None:
+    """Where the process ends in another thread, go no further, and claim nothing that others wait for."""
     if _ended_by not in (0, threading.get_ident()):
         lock.release()  # which whoever is quicker would have, kernel after kernel
         threading.Event().wait()
-    tell_of_compiling(label)
 
 
 @functools.cache
