@@ -284,7 +284,9 @@ class _Pack(_Work):
         (self.folder / "cache" / "kernels").symlink_to(cache_root().absolute() / "kernels")
 
     def left(self) -> dict[str, bytes]:
-        return {name: data for name, data in super().left().items() if not name.startswith("cache/kernels")}
+        """But for a checkpoint as it was read: a later run than the first keeps it, whole, if the files are older."""
+        found = super().left().items()
+        return {name: data for name, data in found if not (name.startswith("cache/kernels") or name.endswith(".kept"))}
 
 
 class _Output(_Pack):
