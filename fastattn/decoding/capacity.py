@@ -32,7 +32,7 @@ def places_for(sizes: DecoderSizes, beam: int) -> int:
 
 def admitted_at_once(sizes: DecoderSizes) -> int:
     """The source tokens admitted between two looks at the queue."""
-    return _scale(sizes) * ADMITTED
+    return min(_scale(sizes), 2) * ADMITTED
 
 
 def _scale(sizes: DecoderSizes) -> int:
