@@ -239,7 +239,9 @@ class Batch:
         sentence: Sentence = beams.sentences_B[b]
         options = self.options
         slot, end = int(sentence.slots_R[parent]), int(beams.positions_B[b]) + 1
-        tokens = np.append(self.cache.tokens(slot, sentence.before + 1, end), np.int32(token))
+        past = self.cache.tokens(slot, sentence.before + 1, end)
+        tokens = np.empty(len(past) + 1, np.int32)  # np.append takes three times as long
+        tokens[:-1], tokens[-1] = past, token
         if not options.scored:
             log_probability = math.nan
         counted = len(tokens) - sentence.job.context

@@ -83,6 +83,8 @@ def normalized(log_probability: float, length: int, length_penalty: float, word_
     """
     if not length:
         return 0.0
+    if length_penalty == word_penalty == 0:
+        return float(np.float32(log_probability))
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # huge penalties make scores 0, infinite or NaN
         penalized = np.float32(log_probability) - np.float32(length) * np.float32(word_penalty)
         return float(penalized / np.float32(length) ** np.float32(length_penalty))
