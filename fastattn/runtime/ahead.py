@@ -43,7 +43,7 @@ def begin_ahead() -> None:
 
 def _is_python() -> bool:
     """Whether sys.executable is Python, not a frozen program or one that embeds it, which would run once more."""
-    return not getattr(sys, "frozen", False) and Path(sys.executable or "").stem.startswith(("python", "pypy"))
+    return not getattr(sys, "frozen", False) and Path(sys.executable or "").stem.startswith("python")
 
 
 def main() -> None:
