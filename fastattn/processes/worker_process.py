@@ -149,9 +149,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)
 
 
-def _read(
-    stream: BinaryIO, routes: dict[int, tuple[Hashable, Answers]], ended: list[FastattnError | None]
-) -> None:
+def _read(stream: BinaryIO, routes: dict[int, tuple[Hashable, Answers]], ended: list[FastattnError | None]) -> None:
     try:
         with stream, contextlib.suppress(Closed):
             while True:
