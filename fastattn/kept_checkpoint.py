@@ -65,7 +65,7 @@ def load(path: Path, precision: str, use: str, build: Callable[[Checkpoint, Load
     settled = time.time_ns() - max((time for status in statuses for time in status[2:4]), default=0) > SETTLED
     checkpoint, loading = _read(path), Loading()
     build(checkpoint, loading)
-    if settled and statuses == _statuses(path):
+    if settled and statuses == _statuses(path) and (not path.is_dir() or _knows(statuses, checkpoint.files)):
         with contextlib.suppress(OSError):
             _keep(file, checkpoint, loading, statuses)
 
@@ -85,6 +85,11 @@ def _statuses(path: Path) -> list[Status] | None:
     except (OSError, ValueError):
         return None
     return sorted(statuses) if len(statuses) <= MOST_FILES else None
+
+
+def _knows(statuses: list[Status], files: Iterable[Path]) -> bool:
+    """Whether all these files are among those of the statuses: one that lies deeper may change unseen."""
+    return {Path(name) for name, *_ in statuses}.issuperset(files)
 
 
 def _below(folder: str, levels: int) -> Iterator[Status]:

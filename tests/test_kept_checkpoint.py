@@ -1,6 +1,7 @@
 """Checkpoints as they were read, kept in the cache: found again as long as nothing has changed."""
 
 import hashlib
+import json
 import os
 import pickle
 import shutil
@@ -151,6 +152,23 @@ def test_a_folder_with_much_else_is_not_kept(folder: Path, reads: list[Path], mo
     for count in range(1, 4):
         vectors(folder)
         assert len(reads) == count
+
+
+def test_a_folder_whose_files_lie_deeper_is_not_kept(folder: Path, reads: list[Path], cache: Path) -> None:
+    deeper = folder.parent / "modules" / "a" / "b"
+    deeper.parent.mkdir(parents=True)
+    folder.rename(deeper)
+    (deeper / "pooling").mkdir()
+    pooling = {"word_embedding_dimension": 36, "pooling_mode_mean_tokens": True}
+    (deeper / "pooling" / "config.json").write_text(json.dumps(pooling))
+    modules = [
+        {"idx": n, "name": str(n), "path": place, "type": f"sentence_transformers.models.{kind}"}
+        for n, (place, kind) in enumerate([("a/b", "Transformer"), ("a/b/pooling", "Pooling")])
+    ]
+    (folder.parent / "modules" / "modules.json").write_text(json.dumps(modules))
+    for _ in range(3):
+        vectors(folder.parent / "modules")
+    assert len(reads) == 3 and not list((cache / "packed").glob("*.kept"))
 
 
 def test_other_readers_read_again(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,11 +84,13 @@ def _read_or_end(requests: BinaryIO) -> list[Any]:
         return read_message(requests)
     except Closed:
         _end()
+    except Exception:  # noqa: BLE001  no memory for it: what comes next cannot be read either
+        _end(1)
 
 
-def _end() -> NoReturn:
+def _end(status: int = 0) -> NoReturn:
     discard_unfinished()
-    os._exit(0)
+    os._exit(status)
 
 
 class _Answers:

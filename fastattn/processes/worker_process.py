@@ -49,7 +49,7 @@ class WorkerProcess:
         self._sending, self._is_torn = threading.Lock(), False
         self._routes: dict[int, tuple[Hashable, Answers]] = {}  # the place and the queue of those who wait for answers
         self._numbers = itertools.count(1)
-        self._ended: list[bool] = []  # holds something once no more answers come
+        self._ended: list[FastattnError | None] = []  # holds something once no more answers come: why, if it said so
         self.failure: FastattnError | None = None
         _started.add(self)
         # Of this object the thread knows only what it needs, so that it keeps no process alive.
@@ -110,6 +110,8 @@ class WorkerProcess:
         """The error for those who wait for the answers of a process that has ended by itself."""
         if self.failure is None:
             self.end()
+            self.failure = next(filter(None, self._ended), None)
+        if self.failure is None:
             code = self._process.returncode
             reason = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
             self.failure = FastattnError(f"a worker process {reason}; what it was at is lost")
@@ -135,7 +137,7 @@ class WorkerProcess:
             with contextlib.suppress(OSError):
                 stream.close()
         self._process.returncode = 0  # not this one's to wait for
-        self._ended.append(True)
+        self._ended.append(None)
 
 
 def _forget_all() -> None:
@@ -147,17 +149,22 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)
 
 
-def _read(stream: BinaryIO, routes: dict[int, tuple[Hashable, Answers]], ended: list[bool]) -> None:
-    with stream, contextlib.suppress(Closed):
-        while True:
-            answer = read_message(stream)
-            if answer[0]:
-                _, answers = routes.pop(answer[0], (None, None))
-                if answers is not None:
-                    answers.put(answer)
-            else:
-                _tell_all(routes, answer)
-    ended.append(True)
+def _read(stream: BinaryIO, routes: dict[int, tuple[Hashable, Answers]], ended: list[FastattnError | None]) -> None:
+    try:
+        with stream, contextlib.suppress(Closed):
+            while True:
+                answer = read_message(stream)
+                if answer[0]:
+                    _, answers = routes.pop(answer[0], (None, None))
+                    if answers is not None:
+                        answers.put(answer)
+                else:
+                    if answer[1] == "unusable":  # perhaps before anybody asks
+                        ended.append(answer[2])
+                    _tell_all(routes, answer)
+    except Exception as error:  # noqa: BLE001  no memory, or no message: what a start-up file of Python's prints
+        ended.append(FastattnError(f"a worker process cannot be understood: {type(error).__name__}: {error}"))
+    ended.append(None)
     _tell_all(routes, ENDED)
 
 

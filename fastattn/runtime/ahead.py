@@ -24,23 +24,26 @@ FORMS = (
     ("attention.step", "attend_rows", f"{_ROWS},(i2C,l1C,l1C,l1C),(I,I,I,I),(I,I,I),{_FORM},f3C,f2C,I"),
 )
 SWITCH = "FASTATTN_COMPILE_AHEAD"  # 0: no second process
+# As a worker process begins: modules are looked for where this program finds them, not in the current folder first.
+_BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from fastattn.runtime.ahead import main; main()"
 
 
 @functools.cache
 def begin_ahead() -> None:
     """Start the second process, once; not on one CPU, nor where processes cannot tell each other what they are at."""
-    if os.environ.get(SWITCH) == "0" or thread_limit() < 2 or not sys.executable or sys.platform == "win32":
+    if os.environ.get(SWITCH) == "0" or thread_limit() < 2 or sys.platform == "win32" or not _is_python():
         return
-    package = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-c", "from fastattn.runtime.ahead import main; main()"]
+    command = [sys.executable, "-c", _BEGIN, *map(os.path.abspath, sys.path)]
     silence = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
     # In a process group of its own: an interrupt at the keyboard is not for it, what it has begun serves the next run.
     # Nobody waits for it: it would only have saved time.
     with contextlib.suppress(OSError):
-        os.posix_spawn(
-            sys.executable, command, {**os.environ, "PYTHONPATH": path, SWITCH: "0"}, file_actions=silence, setpgroup=0
-        )
+        os.posix_spawn(sys.executable, command, {**os.environ, SWITCH: "0"}, file_actions=silence, setpgroup=0)
+
+
+def _is_python() -> bool:
+    """Whether sys.executable is Python, not a frozen program or one that embeds it, which would run once more."""
+    return not getattr(sys, "frozen", False) and Path(sys.executable or "").stem.startswith("python")
 
 
 def main() -> None:

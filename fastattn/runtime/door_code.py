@@ -42,7 +42,7 @@ class Form(NamedTuple):
 
 
 _SCALARS = {"I": types.int64, "B": types.boolean, "D": types.float64, "F": types.float32, "Z": types.none}
-_TOKEN = re.compile(r"<[^>]*>|[\w.:]*\(|[,)]|[^,()]+")
+_TOKEN = re.compile(r"<[^>]*>|[^,()]*\(|[,)]|[^,()]+")
 
 
 def forms_of(key: str, classes: list[type]) -> list[Form]:

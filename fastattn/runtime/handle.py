@@ -160,7 +160,7 @@ class Kernel(_Compiled):
         The arguments' arrays must live as long. None where only Numba's public interface compiles.
         """
         for _ in range(2):
-            for form in self.forms.values():
+            for form in list(self.forms.values()):  # another thread may add one meanwhile
                 size = form.door(0, 0, *arguments)
                 if size != MISMATCH:
                     place = np.empty(size // 8 + 1, np.int64)
@@ -211,11 +211,16 @@ class Function(_Compiled):
 
     def __call__(self, *arguments: int) -> int:
         """Called without the GIL."""
-        return self._form(str(self.count), []).door(*arguments)
+        return self._at_once().door(*arguments)
 
     def address(self) -> int:
         """As a function of C."""
-        return self._form(str(self.count), []).addresses["plain"]
+        return self._at_once().addresses["plain"]
+
+    def _at_once(self) -> Form:
+        """Its form; once there is one, without waiting for another thread that compiles something else."""
+        key = str(self.count)
+        return self.forms.get(key) or self._form(key, [])
 
     def _compile(self, key: str, classes: list[type]) -> Code:
         from fastattn.runtime.form_code import compile_function

@@ -20,8 +20,10 @@ import pytest
 from fastattn.checkpoint import Checkpoint
 from fastattn.encoder import Encoder
 from fastattn.errors import CheckpointError, FastattnError, InputError, SearchTimeout
+from fastattn.processes import worker_process
 from fastattn.processes.choice import LEAST_TEXTS, LEAST_THREADS, chosen_processes, rate_under_lock, sharing
 from fastattn.processes.sharing import dealt
+from fastattn.processes.worker_process import ENDED, Answers, WorkerProcess
 from fastattn.translator import Translator
 from fastattn.weights.native import convert
 from tests import ROOT
@@ -225,6 +227,20 @@ def test_a_killed_process_is_an_error_and_is_replaced(alone: Translator, shared:
     while idle.is_usable:  # until this program has noticed
         time.sleep(0.01)
     assert shared.translate(TEXTS, **SHORT) == alone.translate(TEXTS, **SHORT)
+
+
+@pytest.mark.parametrize("begins", ["", "print('hello from a start-up file of this machine', flush=True)\n"])
+def test_a_process_that_is_of_no_use_before_it_is_asked_says_so(
+    begins: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "_BEGIN", begins + worker_process._BEGIN)
+    process = WorkerProcess(["Translator", str(tmp_path / "none"), "float32", 1])
+    while process.is_usable:
+        time.sleep(0.01)
+    answers: Answers[list[object]] = Answers()
+    process.ask((0, 0), answers, "texts", [], 1)
+    assert answers.get(timeout=20) is ENDED
+    assert ("cannot be understood" if begins else "none") in str(process.fail())
 
 
 def test_a_process_that_cannot_load_says_why(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fastattn import Translator
+from fastattn.runtime import ahead
 from fastattn.runtime.ahead import FORMS
 from fastattn.runtime.handle import kernel_named
 from tests import ROOT
@@ -21,6 +22,29 @@ def test_models_take_the_forms_that_are_compiled_ahead() -> None:
     Translator.from_checkpoint(random_checkpoint(seed=5)).translate_tokens([["▁w1", "▁w2"]], beam_size=2)
     for file, name, key in FORMS:
         assert key in kernel_named(file, name).forms, name
+
+
+def test_it_imports_nothing_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(ahead, "thread_limit", lambda: 2)
+    monkeypatch.delenv(ahead.SWITCH, raising=False)
+    monkeypatch.setattr(os, "posix_spawn", lambda path, command, environment, **more: commands.append(command))
+    ahead.begin_ahead.__wrapped__()
+    package = tmp_path / "fastattn"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit(7)")
+    ((python, option, code, *more),) = commands
+    command = [python, option, code.replace("; main()", ""), *more]
+    assert subprocess.run(command, cwd=tmp_path, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(("name", "value"), [("frozen", True), ("executable", "/usr/bin/uwsgi"), ("executable", None)])
+def test_no_program_but_python_is_started(name: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "thread_limit", lambda: 2)
+    monkeypatch.delenv(ahead.SWITCH, raising=False)
+    monkeypatch.setattr(os, "posix_spawn", lambda *command, **more: pytest.fail("started"))
+    monkeypatch.setattr(sys, name, value, raising=False)
+    ahead.begin_ahead.__wrapped__()
 
 
 CHILD = """

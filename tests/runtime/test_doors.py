@@ -2,13 +2,14 @@
 
 import ctypes
 import sys
+import threading
 from collections import namedtuple
 
 import numpy as np
 import pytest
 from numba import njit, prange
 
-from fastattn.runtime.handle import Function
+from fastattn.runtime.handle import Function, lock
 from fastattn.runtime.jit import kernel
 from fastattn.runtime.signature import signature_of
 
@@ -150,6 +151,25 @@ def test_a_function_of_integers() -> None:
     assert function(4, 5, -6) == 444
     run = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)(function.address())
     assert run(1, 2, 3) == 123
+
+
+def test_a_function_that_is_there_waits_for_no_compiler() -> None:
+    function = Function(__name__, "weigh", 3)
+    assert function(4, 5, -6) == 444
+    found: list[int] = []
+    caller = threading.Thread(target=lambda: found.append(function(1, 2, 3)), daemon=True)
+    with lock:
+        caller.start()
+        caller.join(20)
+        assert found == [123]
+
+
+def test_a_named_tuple_of_a_function() -> None:
+    local = namedtuple("local", "first second", module="a-b")
+    local.__qualname__ = "test.<locals>.local"
+    out = np.zeros(3)
+    collect(*arguments(pair=local(3, np.full(2, 0.25)), out=out))
+    np.testing.assert_array_equal(out, np.array([1, 3, 5]) + 70 + 500 + 100000 + 0.25 + 3)
 
 
 def test_numbas_own_functions_work_beside() -> None:
