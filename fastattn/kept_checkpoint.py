@@ -111,14 +111,15 @@ def _readers() -> list[tuple[str, int, int]]:
     from fastattn import weights
 
     package = os.path.dirname(__file__)
-    folders = [package, os.path.join(package, "text"), *weights.__path__]
+    folders = [package, *(os.path.join(package, room) for room in ("text", "layers", "models")), *weights.__path__]
+    flat = folders[:4]
     found = []
     for folder in folders:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
                     found.append((entry.path, entry.stat().st_size, entry.stat().st_mtime_ns))
-                elif folder not in folders[:2] and entry.is_dir():
+                elif folder not in flat and entry.is_dir():
                     folders.append(entry.path)
     return sorted(found)
 

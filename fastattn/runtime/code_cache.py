@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -22,6 +23,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+CLAIMED_FOR = 60  # seconds
 UNUSED_DAYS = 30  # after which another version's, or another CPU's, code goes
 MAGIC = b"fastattn machine code 2\n"
 DIGEST = 32
@@ -96,7 +98,7 @@ class CodeFolder:
     def claimed(self, label: str, key: str) -> Iterator[None]:
         """While one process is inside, others that want to make the same form wait; where files cannot be locked, none.
 
-        The claim of a process that ends goes with it.
+        The claim of a process that ends goes with it; for one that is stopped nobody waits longer than CLAIMED_FOR.
         """
         if fcntl is None:
             yield
@@ -109,8 +111,7 @@ class CodeFolder:
             yield
             return
         with stream:
-            with contextlib.suppress(OSError):
-                fcntl.flock(stream, fcntl.LOCK_EX)
+            _wait_for(stream)
             try:
                 yield
             finally:
@@ -126,3 +127,17 @@ class CodeFolder:
 def _file_name(label: str, key: str) -> str:
     """A file a compiled form, named by its key: two processes that write at once write the same."""
     return f"{label}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+def _wait_for(stream: BinaryIO) -> None:
+    """Lock a file, or give up."""
+    end = time.monotonic() + CLAIMED_FOR
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)
+        except OSError:
+            return
+        else:
+            return

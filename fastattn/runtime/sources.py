@@ -28,7 +28,7 @@ def kernel_sources(package: Path) -> dict[str, bytes]:
     """Path below the package -> contents, of every module below ROOTS and of what those import, in order."""
     found: dict[str, bytes] = {}
     imported: set[str] = set()
-    waiting = [path for root in ROOTS for path in (package / root).rglob("*.py")]
+    waiting = [path for root in ROOTS for path in (package / root).rglob("[!.]*.py")]
     while waiting:
         path = waiting.pop()
         name = path.relative_to(package).as_posix()
@@ -74,6 +74,8 @@ def _stamps(folder: str) -> Iterator[str]:
     """A line for each source: a file that was changed, or replaced, has another."""
     with os.scandir(folder) as entries:
         for entry in entries:
+            if entry.name.startswith("."):
+                continue  # an editor's, perhaps a link to nowhere
             if entry.name.endswith(".py"):
                 found = entry.stat()
                 yield f"{entry.path} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fastattn import Translator
-from fastattn.runtime import ahead
+from fastattn.runtime import ahead, code_cache
 from fastattn.runtime.ahead import FORMS
 from fastattn.runtime.handle import kernel_named
 from tests import ROOT
@@ -105,3 +105,13 @@ def test_who_wants_what_another_compiles_waits_until_that_one_is_gone(tmp_path: 
     output, _ = waiting.communicate(timeout=120)
     assert float(output) == pytest.approx(24, rel=1e-4)
     assert [path.name.rpartition("-")[0] for path in tmp_path.glob("kernels/*/norm*")] == ["norm._normalise"]
+
+
+def test_for_a_process_that_is_stopped_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Suspended at the keyboard, say, in the middle of its first run."""
+    monkeypatch.setattr(code_cache, "CLAIMED_FOR", 0.1)
+    entered = []
+    with code_cache.CodeFolder(lambda: tmp_path).claimed("a.b", "I"):
+        with code_cache.CodeFolder(lambda: tmp_path).claimed("a.b", "I"):
+            entered.append(True)
+    assert entered
