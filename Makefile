@@ -52,7 +52,7 @@ check: setup
 	@rm -rf build/types && mkdir -p build/types/fastattn
 	@ln -s $(CURDIR)/fastattn/* $(CURDIR)/weights $(CURDIR)/cli build/types/fastattn/
 	@cd build/types && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/setup.cfg --no-incremental
-	@$(BIN)/python -m pytest tests/test_imports.py
+	@$(BIN)/python -m pytest tests/test_imports.py tests/test_package.py
 
 bench: setup
 	@$(BIN)/python -m bench $(ARGS)

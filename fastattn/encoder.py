@@ -13,7 +13,7 @@ from fastattn.checkpoint import Checkpoint
 from fastattn.encode_options import EncodeOptions
 from fastattn.errors import InputError, check_bool, check_count, check_text, check_texts
 from fastattn.long_text import TextTooLongError
-from fastattn.processes.choice import sharing
+from fastattn.processes.choice import Sharing, begin_crew
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan, awaited
 from fastattn.scheduling.scheduler import Scheduler
@@ -66,13 +66,13 @@ class Encoder(TextModel):
         super().__init__(folder, precision, threads)
         stack = self._encoder.spec
         weights = stack.layers * stack.width * (2 * stack.feed_forward.inner_width + 4 * stack.attention.query_width)
-        shared = sharing(processes, threads, self._loaded.threads, weights)
-        if shared.processes > 1:
+
+        def make_crew(shared: Sharing) -> "EncodingCrew":
             from fastattn.processes.encoding import EncodingCrew
 
-            self._crew = EncodingCrew(shared, folder, precision)
-            if processes is not None:
-                self._crew.start()
+            return EncodingCrew(shared, folder, precision)
+
+        self._crew = begin_crew(make_crew, processes, threads, self._loaded.threads, weights)
 
     def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
         check_vectors(text, stack.width)

@@ -1,4 +1,4 @@
-"""fastattn.similarity where float32 ends, against float64, and pair by pair; ordinary ones are in test_encoder.py."""
+"""fastattn.similarity where float32 ends, against float64, and pair by pair; more in test_encoder_similarity.py."""
 
 import numpy as np
 import pytest

@@ -9,7 +9,7 @@ import pytest
 from fastattn import weights
 from fastattn.errors import CheckpointError
 from fastattn.translator import Translator
-from tests import test_imports
+from tests import import_table, test_imports
 from tests.models.tiny_models import random_checkpoint, vocabulary
 from tests.weights import toy
 from tests.weights.toy.writer import write
@@ -76,7 +76,7 @@ def test_files_that_are_damaged(tmp_path: Path, changes: dict, fault: str) -> No
 
 
 def test_it_imports_what_an_exporter_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(test_imports.WEIGHTS, "toy", test_imports.READING)
+    monkeypatch.setitem(import_table.WEIGHTS, "toy", import_table.READING)
     source = Path(toy.__file__).read_text(encoding="utf-8")
     assert test_imports.forbidden("fastattn.weights.toy", source) == []
     assert test_imports.forbidden("fastattn.weights.toy", f"{source}\nimport fastattn.weights.marian") != []
