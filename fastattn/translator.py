@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 from fastattn.arguments import (
     Prefixes,
@@ -26,9 +26,6 @@ from fastattn.pipeline import without_errors
 from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
 from fastattn.scheduling.request import Plan, awaited
 from fastattn.scheduling.scheduler import Scheduler
-
-if TYPE_CHECKING:
-    pass
 
 
 class Translator(LoadedTranslator):

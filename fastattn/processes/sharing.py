@@ -61,7 +61,7 @@ def stream(
         while True:
             while failure is None and ahead < most:
                 items, length, failure = _read(source, max(1, most // (2 * processes)))
-                in_progress.append((scheduler.submit(partial(_plan, items, make_chunk)), length))
+                in_progress.append((scheduler.start(partial(_plan, items, make_chunk)), length))
                 ahead += length
             if not in_progress:
                 break

@@ -21,6 +21,7 @@ from fastattn.lazy import lazy
 from fastattn.runtime.ahead import begin_ahead
 from fastattn.runtime.code_cache import Code, CodeFolder
 from fastattn.runtime.compiling import cache_faults, tell_of_compiling
+from fastattn.runtime.machine_code import load
 from fastattn.runtime.pool import Pool
 from fastattn.runtime.recording import is_recorded
 from fastattn.runtime.signature import signature_of
@@ -76,8 +77,6 @@ class _Compiled:
             return self.forms[key]
 
     def _kept(self, key: str, classes: list[type]) -> Form | None:
-        from fastattn.runtime.machine_code import load
-
         if not self._is_kept:
             return None
         try:
@@ -96,8 +95,6 @@ class _Compiled:
             return self._kept(key, classes) or self._made(key, classes)
 
     def _made(self, key: str, classes: list[type]) -> Form:
-        from fastattn.runtime.machine_code import load
-
         tell_of_compiling(self.label)
         code = self._compile(key, classes)
         if self._is_kept:

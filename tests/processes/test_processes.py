@@ -24,6 +24,7 @@ from fastattn.processes import worker_process
 from fastattn.processes.choice import LEAST_TEXTS, LEAST_THREADS, chosen_processes, rate_under_lock, sharing
 from fastattn.processes.sharing import dealt
 from fastattn.processes.worker_process import ENDED, Answers, WorkerProcess
+from fastattn.scheduling import scheduler
 from fastattn.translator import Translator
 from fastattn.weights.native import convert
 from tests import ROOT
@@ -189,6 +190,14 @@ def test_a_stream_reads_only_ahead_and_can_be_left(shared: Translator) -> None:
     assert next(read) < 5_000
     stream.close()
     assert shared.translate("w1")
+
+
+def test_a_stream_goes_on_however_much_others_wait(
+    alone: Translator, shared: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for no more before a result has come."""
+    monkeypatch.setattr(scheduler, "MOST_WAITING", 0)
+    assert list(shared.translate_iter(TEXTS, **SHORT)) == alone.translate(TEXTS, **SHORT)
 
 
 def test_many_callers(alone: Translator, shared: Translator) -> None:
