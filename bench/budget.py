@@ -37,11 +37,11 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
 # Step of loading -> likewise.
 LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {
     "finding the folder": (("weights.download.catalog", "", "resolve"),),
-    "beginning with sentencepiece": (("translator", "", "begin_models"),),
+    "beginning with sentencepiece": (("loaded_translator", "", "begin_models"),),
     "what is kept of the checkpoint": (("kept_checkpoint", "", "_find"),),
     "reading the checkpoint": (("kept_checkpoint", "", "_read"),),
-    "tokenizer": (("translator", "", "TranslationTokenizer"),),
-    "model": (("translator", "", "load_model"),),
+    "tokenizer": (("loaded_translator", "", "TranslationTokenizer"),),
+    "model": (("loaded_translator", "", "load_model"),),
     "waiting for sentencepiece": (("text.translation", "TranslationTokenizer", "wait"),),
 }
 REST = "the rest"
