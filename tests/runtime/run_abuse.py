@@ -130,6 +130,7 @@ def _faults_of(code: str, count: int, *more: int) -> list[str]:
     try:
         return run_child(code, str(count), *map(str, more), timeout=60 + 2 * count).splitlines()
     except (AssertionError, subprocess.TimeoutExpired) as error:
+        print(error, file=sys.stderr)  # whole: what is rare may not come again
         return ["; ".join(str(error).splitlines()[-3:])]
 
 
