@@ -118,7 +118,7 @@ def encode(
             from fastattn.encoder import Encoder
 
             encoder = Encoder(path, **given(precision=precision, threads=threads, processes=processes))
-        chosen = chosen_vectors(encoder, options, vectors_MD)
+        chosen = chosen_vectors(options, vectors_MD, lambda: encoder)
         lengths = Lengths(encoder, chosen)
         if options["long"] == "error":
             lines.refuse = lengths.refusal

@@ -17,6 +17,7 @@ from fastattn.cli.options import (
     located,
     located_name,
     model_option,
+    name_between,
     on_error_option,
     output_option,
     precision_option,
@@ -119,7 +120,7 @@ def translate(
     """
     if model is not None and (source is not None or target is not None):
         raise click.UsageError("give --model, or --from and --to, not both")
-    name = _name_between(source, target) if model is None else model
+    name = name_between(source, target) if model is None else model
     if model is None and source is None and target is None:
         announce_default(name, "--from, --to or -m choose another")
     lines = open_lines(texts, input_path, on_error)
@@ -149,12 +150,6 @@ def translate(
             err=True,
         )
     lines.check("translated")
-
-
-def _name_between(source: str | None, target: str | None) -> str:
-    from fastattn.weights.download.catalog import translation_between
-
-    return translation_between(source, target).name
 
 
 def _results(

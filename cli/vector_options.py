@@ -73,10 +73,13 @@ def calibration_vectors(options: dict[str, Any]) -> "np.ndarray | None":
     return None if options["calibration"] is None else open_array(options["calibration"])
 
 
-def chosen_vectors(encoder: "Encoder", options: dict[str, Any], vectors_MD: "np.ndarray | None") -> dict[str, Any]:
-    """The options of ``Encoder.encode`` for those of the command line."""
-    from fastattn.quantized_vectors import calibrated_ranges
+def chosen_vectors(
+    options: dict[str, Any], vectors_MD: "np.ndarray | None", encoder_of: "Callable[[], Encoder]"
+) -> dict[str, Any]:
+    """The options of ``Encoder.encode`` for those of the command line.
 
+    encoder_of  called where vectors are calibrated
+    """
     options = dict(options)
     del options["calibration"]
     pooling = options.pop("pooling")
@@ -87,6 +90,8 @@ def chosen_vectors(encoder: "Encoder", options: dict[str, Any], vectors_MD: "np.
         pooling=None if pooling is None else tuple(pooling.split(",")),
     )
     if vectors_MD is not None:
-        width = encoder.encode([], **chosen | {"output_dtype": "float32"}).shape[1]
+        from fastattn.quantized_vectors import calibrated_ranges
+
+        width = encoder_of().encode([], **chosen | {"output_dtype": "float32"}).shape[1]
         chosen["ranges"] = calibrated_ranges(vectors_MD, width)
     return chosen
