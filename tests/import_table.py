@@ -235,6 +235,7 @@ TABLE = {
     "sparse_encoder": ABOVE_ALL,
     "text_classifier": ABOVE_ALL,
     "token_classifier": ABOVE_ALL,
+    "distributed": set(),
     "verification": {"checkpoint", "encoder", "loaded_model", "models", "precision", "text", "text_spec", "translator"},
     # spec for the checkpoint that weights.read returns; simd to say what is compiled for, and
     # operations for what convert balances with them.
@@ -289,6 +290,7 @@ OUTSIDE = {
     "text": {"tokenizers", "sentencepiece"},
     "weights": {"huggingface_hub"},
     "cli": {"click", "numba", "llvmlite"},
+    "distributed": {"pyarrow", "ray"},
     "verification": {"torch"},  # where it is installed, as all that frameworks.py imports
 }
 
