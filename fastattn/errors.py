@@ -51,6 +51,10 @@ class SearchTimeout(FastattnError):
     exit_code = 5
 
 
+class StorageError(FastattnError):
+    """A place of a job's output that could not be read or written; what was finished before is whole."""
+
+
 class QueueFullError(FastattnError):
     """More work was submitted than may wait."""
 

@@ -1,0 +1,162 @@
+"""What a job is: all that its output depends on, as its output folder keeps it for the next run."""
+
+import json
+from typing import Any
+
+from fastattn.errors import InputError
+from fastattn.printable import without_secrets
+from fastattn.records import dataclass
+
+LAYOUT = 1  # of the output folder; one of another layout is neither continued nor mixed with this one
+KINDS = ("translate", "encode")
+FORMS = ("parquet", "jsonl")
+_MOST_SHOWN = 3  # files of a kind in a message
+_LONGEST_SHOWN = 60  # characters of an option's value in a message
+_GREATEST = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that the output depends on; two jobs without differences write the same.
+
+    model      SHA-256 of the checkpoint's files; ``model_name`` is for messages alone
+    options    JSON, by name
+    column     of the input, which has the texts; ``outputs`` are the columns added to the input's
+    form       of the output, one of FORMS
+    version    of what computes
+    files      {"url", "size", "modified"} of each input file, in order; when it was modified, in ns, 0 for unknown,
+               makes no other job (``touched``). URLs are kept without users, passwords and options.
+    """
+
+    kind: str
+    model: str
+    model_name: str
+    options: dict[str, Any]
+    column: str
+    outputs: list[str]
+    form: str
+    version: str
+    block_bytes: int
+    files: list[dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        kept = [{name: file[name] for name in ("url", "size", "modified")} for file in self.files]
+        vars(self)["files"] = [file | {"url": public(file["url"])} for file in kept]
+
+    def as_json(self) -> bytes:
+        """The file's contents; ``from_json`` reads them."""
+        return json.dumps({"layout": LAYOUT} | vars(self), indent=1).encode() + b"\n"
+
+    @staticmethod
+    def from_json(data: bytes, name: str) -> "Job":
+        """The job of a file's contents, which may be anything; InputError where they are no job of this layout."""
+        values = parse_object(data)
+        if values is None:
+            raise InputError(f"{name} should hold a job of fastattn as JSON, and does not; name another folder")
+        if values.get("layout") != LAYOUT:
+            shown = _shown(values.get("layout"))
+            raise InputError(f"{name} has layout {shown}, this version of fastattn has {LAYOUT}; name another folder")
+        for field, is_right in _FIELDS.items():
+            if not is_right(values.get(field)):
+                shown = _shown(values.get(field))
+                raise InputError(f"{name}: {field} cannot be that of a job, is {shown}; name another folder")
+        return Job(**{field: values[field] for field in _FIELDS})
+
+    def differences(self, other: "Job") -> list[str]:
+        """What differs from an earlier job, a phrase each; none where both write the same."""
+        found = [_difference("kind", self.kind, other.kind)]
+        if self.model != other.model:
+            now, before = f"{self.model_name} ({self.model[:12]})", f"{other.model_name} ({other.model[:12]})"
+            found.append(f"model: {_shown(now)}, was {_shown(before)}")
+        for name in [*self.options, *(name for name in other.options if name not in self.options)]:
+            found.append(_difference(name, self.options.get(name), other.options.get(name)))
+        for name in ("column", "outputs", "form", "version", "block_bytes"):
+            found.append(_difference(name, getattr(self, name), getattr(other, name)))
+        return [phrase for phrase in found if phrase] + _differences_of_files(self.files, other.files)
+
+    def touched(self, other: "Job") -> list[int]:
+        """Numbers of the files that were modified since an earlier job without differences, and kept their sizes."""
+        both = enumerate(zip(self.files, other.files))
+        return [number for number, (now, before) in both if now["modified"] != before["modified"] != 0]
+
+
+def public(url: str) -> str:
+    """A path or URL as it may be kept and shown: without user and password, and without its options."""
+    return without_secrets(url.partition("?")[0] if "://" in url else url)
+
+
+def parse_object(data: bytes) -> dict[str, Any] | None:
+    """The JSON object of a file's contents, which may be anything; None for anything else."""
+    try:
+        values = json.loads(data.decode("utf-8"), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def is_count(value: Any) -> bool:
+    """Whether JSON's value is a whole number, at least 0, that has a place in 64 bits."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _GREATEST
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_files(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(file, dict)
+        and set(file) == {"url", "size", "modified"}
+        and _is_text(file["url"])
+        and is_count(file["size"])
+        and is_count(file["modified"])
+        for file in value
+    )
+
+
+_FIELDS = {
+    "kind": KINDS.__contains__,
+    "model": _is_text,
+    "model_name": _is_text,
+    "options": lambda value: isinstance(value, dict),
+    "column": _is_text,
+    "outputs": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "form": FORMS.__contains__,
+    "version": _is_text,
+    "block_bytes": is_count,
+    "files": _is_files,
+}
+
+
+def _difference(name: str, now: Any, before: Any) -> str:
+    # As JSON, where a tuple is a list, but True is not 1.
+    if json.dumps(now, sort_keys=True) == json.dumps(before, sort_keys=True):
+        return ""
+    return f"{_shown(name)}: {_shown(now)}, was {_shown(before)}"
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else "not given" if value is None else json.dumps(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def _differences_of_files(now: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[str]:
+    now_sizes, sizes = ({file["url"]: file["size"] for file in files} for files in (now, before))
+    new = [url for url in now_sizes if url not in sizes]
+    gone = [url for url in sizes if url not in now_sizes]
+    if new or gone:
+        which = [f"{word}: {_some(urls)}" for word, urls in (("new", new), ("gone", gone)) if urls]
+        return [f"input: {len(now)} file{'s'[: len(now) != 1]}, were {len(before)} ({'; '.join(which)})"]
+    changed = [f"{url}: {size} bytes, was {sizes[url]}" for url, size in now_sizes.items() if size != sizes[url]]
+    if not changed and list(now_sizes) != list(sizes):
+        return ["input: the same files in another order"]
+    return changed if len(changed) <= _MOST_SHOWN else [_some(changed)]
+
+
+def _some(texts: list[str]) -> str:
+    more = f" and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
+    return ", ".join(texts[:_MOST_SHOWN]) + more

@@ -1,0 +1,118 @@
+"""A job's output in a folder of the system: files that appear whole, and a lock that ends with its process."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO, cast
+
+from fastattn.atomic_files import abandon, begin, finish, sweep, try_lock, unlock
+from fastattn.distributed.lease import LEASES, hold_lease
+from fastattn.distributed.store import Buffer, Entry, too_large
+from fastattn.errors import FastattnError, InputError, StorageError
+
+_LOCK = "lock"
+_PART = ".fastattn-"  # begins the names of unfinished files, which readers of a folder pass over as hidden
+
+
+class LocalStore:
+    """A Store in a folder; ``name`` is the folder's in messages."""
+
+    def __init__(self, folder: str, name: str):
+        self.name = name
+        self._folder = folder
+
+    @contextlib.contextmanager
+    def hold(self, room: str, folders: Sequence[str]) -> Iterator[Callable[[], None]]:
+        """Hold the lock in ``room``; where the system has no locks, a lease, as an object store does."""
+        self._make_folders(folders)
+        with self._telling("write", f"{room}/{_LOCK}"):
+            # Unbuffered: what a full disk does not take is not tried again when the file is closed.
+            file = cast(BinaryIO, open(os.path.join(self._folder, room, _LOCK), "a+b", buffering=0))
+        with file:
+            locked = try_lock(file)
+            if locked is None:
+                raise FastattnError(f"{self.name}: another job is at work there{_holder(file)}")
+            if not locked:
+                self._make_folders([f"{room}/{LEASES}"])
+                with hold_lease(self, room) as check:
+                    yield check
+                return
+            try:
+                with contextlib.suppress(OSError):  # what it says is for people alone
+                    file.truncate(0)
+                    file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+                for folder in folders:
+                    sweep(os.path.join(self._folder, folder), _PART)
+                yield _nothing_to_check
+            finally:
+                unlock(file)
+
+    def read(self, path: str, most: int) -> bytes | None:
+        with self._telling("read", path):
+            try:
+                file = open(os.path.join(self._folder, path), "rb")
+            except FileNotFoundError:
+                return None
+            with file:
+                data = file.read(most + 1)
+        if len(data) > most:
+            raise too_large(f"{self.name}/{path}", most)
+        return data
+
+    def write(self, path: str, data: Buffer) -> None:
+        """Write a file in a folder that ``hold`` made; on another host it is there only if the hosts share it."""
+        target = os.path.join(self._folder, path)
+        folder, name = os.path.split(target)
+        with self._telling("write", path):
+            if not os.path.isdir(folder):
+                raise StorageError(f"cannot write {self.name}/{path}: no such folder; do all hosts share {self.name}?")
+            stream, part = begin(os.path.join(folder, f"{_PART}{name}."), 0o666)
+            try:
+                stream.write(data)
+                finish(stream, part, target)
+            finally:
+                abandon(stream, part)
+
+    def delete(self, path: str) -> None:
+        with self._telling("delete", path), contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self._folder, path))
+
+    def list(self, folder: str) -> dict[str, Entry]:
+        found: dict[str, Entry] = {}
+        with self._telling("read", folder), contextlib.suppress(FileNotFoundError):
+            with os.scandir(os.path.join(self._folder, folder)) as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                        status = entry.stat(follow_symlinks=False)
+                        found[entry.name] = Entry(status.st_size, status.st_mtime_ns)
+        return found
+
+    def _make_folders(self, folders: Sequence[str]) -> None:
+        above = os.path.dirname(self._folder)
+        if not os.path.isdir(above):
+            raise InputError(f"cannot write {self.name}: the folder {above} does not exist")
+        for folder in folders:
+            with self._telling("write", folder), contextlib.suppress(FileExistsError):
+                os.mkdir(os.path.join(self._folder, folder))
+
+    @contextlib.contextmanager
+    def _telling(self, verb: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            place = f"{self.name}/{path}" if path else self.name
+            raise StorageError(f"cannot {verb} {place}: {error.strerror or error}") from error
+
+
+def _holder(file: BinaryIO) -> str:
+    try:
+        file.seek(0)
+        text = file.read(100).decode("utf-8", "replace")
+    except OSError:  # Windows lets nobody read what is locked
+        return ""
+    return f" ({text})" if text else ""
+
+
+def _nothing_to_check() -> None:
+    """A lock cannot be lost."""

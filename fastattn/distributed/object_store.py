@@ -1,0 +1,71 @@
+"""A job's output in an object store, through pyarrow: objects that appear when they are closed, and leases."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from fastattn.distributed.lease import hold_lease
+from fastattn.distributed.store import Buffer, Entry, too_large
+from fastattn.errors import InputError, StorageError
+
+# pyarrow's types of file systems in which a file that is being written does not show under its name.
+_WHOLE = ("s3", "gcs", "abfs")
+_LONGEST = 300  # characters of a store's own message
+
+
+class ObjectStore:
+    """A Store in the objects below a path; ``name`` is the URL in messages."""
+
+    def __init__(self, filesystem: Any, path: str, name: str):
+        if filesystem.type_name not in _WHOLE:
+            raise InputError(
+                f"cannot write {name}: {filesystem.type_name} may show files that are half written; "
+                f"name a folder or an object store ({', '.join(_WHOLE)})"
+            )
+        self.name = name
+        self._filesystem = filesystem
+        self._path = path.rstrip("/")
+
+    @contextlib.contextmanager
+    def hold(self, room: str, folders: Sequence[str]) -> Iterator[Callable[[], None]]:
+        """Hold a lease. There is nothing to make and nothing to sweep: folders are names, unfinished objects none."""
+        with hold_lease(self, room) as check:
+            yield check
+
+    def read(self, path: str, most: int) -> bytes | None:
+        with self._telling("read", path):
+            try:
+                with self._filesystem.open_input_stream(f"{self._path}/{path}") as stream:
+                    data: bytes = stream.read(most + 1)
+            except FileNotFoundError:
+                return None
+        if len(data) > most:
+            raise too_large(f"{self.name}/{path}", most)
+        return data
+
+    def write(self, path: str, data: Buffer) -> None:
+        """Write an object in one go: a stream that is closed early, or forgotten, would keep half of it."""
+        with self._telling("write", path):
+            stream = self._filesystem.open_output_stream(f"{self._path}/{path}")
+            stream.write(data)
+            stream.close()
+
+    def delete(self, path: str) -> None:
+        with self._telling("delete", path), contextlib.suppress(FileNotFoundError):
+            self._filesystem.delete_file(f"{self._path}/{path}")
+
+    def list(self, folder: str) -> dict[str, Entry]:
+        from pyarrow.fs import FileSelector
+
+        place = f"{self._path}/{folder}" if folder else self._path
+        with self._telling("read", folder):
+            found = self._filesystem.get_file_info(FileSelector(place, allow_not_found=True))
+        return {info.base_name: Entry(info.size or 0, info.mtime_ns or 0) for info in found}
+
+    @contextlib.contextmanager
+    def _telling(self, verb: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:  # pyarrow's own are one or the other
+            place = f"{self.name}/{path}" if path else self.name
+            raise StorageError(f"cannot {verb} {place}: {' '.join(str(error).split())[:_LONGEST]}") from error

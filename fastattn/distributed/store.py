@@ -1,0 +1,43 @@
+"""What an output folder asks of the place where it lies, be it a folder of the system or an object store."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from fastattn.errors import StorageError
+from fastattn.records import dataclass
+
+Buffer = Any  # bytes, or what else has a buffer of bytes
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of a listing: its bytes, and when it was written by the store's own clock, in ns."""
+
+    size: int
+    modified: int
+
+
+class Store(Protocol):
+    """Files by their paths below one folder, with "/" between names. All methods raise StorageError.
+
+    hold    one process at a time, within ``room``; makes the folders, and deletes what killed writers left; yields a
+            function that raises StorageError where the place is not held any more
+    read    the contents; None where there is no such file; at most ``most`` bytes
+    write   a file that appears whole or not at all, in the place of one that is there
+    delete  a file, if it is there
+    list    what is in a folder, folders too, by name; nothing where there is none
+    """
+
+    name: str
+
+    def hold(self, room: str, folders: Sequence[str]) -> AbstractContextManager[Callable[[], None]]: ...
+    def read(self, path: str, most: int) -> bytes | None: ...
+    def write(self, path: str, data: Buffer) -> None: ...
+    def delete(self, path: str) -> None: ...
+    def list(self, folder: str) -> dict[str, Entry]: ...
+
+
+def too_large(name: str, most: int) -> StorageError:
+    """The error of a file that is larger than any of its kind."""
+    return StorageError(f"cannot read {name}: it is larger than {most:,} bytes, so a job has not written it")

@@ -1,0 +1,78 @@
+"""Rows and what was computed for them, as the contents of a Parquet or JSON lines file. Needs pyarrow."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fastattn.errors import InputError
+from fastattn.printable import json_line
+
+
+def as_parquet(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Buffer:
+    """The table with further columns after its own. InputError where it has one of their names already."""
+    _refuse_twice(table.column_names, columns)
+    for name, array in columns.items():
+        table = table.append_column(name, array)
+    # pandas and others describe all columns in the schema's metadata, which would lack the new ones.
+    table = table.replace_schema_metadata(None)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def as_json_lines(records: Sequence[Mapping[str, Any]], columns: Mapping[str, pa.Array]) -> bytes:
+    """A line for each record, with further fields after its own: texts, numbers, or lists of numbers.
+
+    Numbers of float32 are the shortest decimals that give them back; those that JSON has no word for are null.
+    InputError where a record has one of their names already.
+    """
+    added = [(json_line(name), _json_values(array)) for name, array in columns.items()]
+    lines = []
+    for record in records:
+        _refuse_twice(record, columns)
+        fields = _json(dict(record))[1:-1]
+        more = [f"{name}: {next(values)}" for name, values in added]
+        lines.append("{" + ", ".join([fields] * bool(fields) + more) + "}\n")
+    return "".join(lines).encode()
+
+
+def _refuse_twice(names: Any, columns: Mapping[str, pa.Array]) -> None:
+    for name in columns:
+        if name in names:
+            raise InputError(f"the input has a column {name!r} already; name the one to be written otherwise")
+
+
+def _json(value: Any) -> str:
+    text = json_line(value)
+    # Rare, and costs no more than a search where it is not.
+    return json_line(_without_words(value)) if "NaN" in text or "Infinity" in text else text
+
+
+def _without_words(value: Any) -> Any:
+    """``value`` with None for numbers that are not finite."""
+    if isinstance(value, dict):
+        return {name: _without_words(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_words(inner) for inner in value]
+    return None if isinstance(value, float) and value - value != 0 else value
+
+
+def _json_values(array: pa.Array) -> Iterator[str]:
+    """The JSON of each value."""
+    if pa.types.is_list(array.type) or pa.types.is_fixed_size_list(array.type):
+        for scalar in array:
+            yield f"[{', '.join(_decimals(scalar.values))}]" if scalar.is_valid else "null"
+    elif pa.types.is_floating(array.type):
+        yield from _decimals(array)
+    else:
+        yield from map(_json, array.to_pylist())
+
+
+def _decimals(numbers: pa.Array) -> Iterator[str]:
+    """The JSON of numbers, as NumPy writes them; the same as of `fastattn encode --format jsonl`."""
+    return (_NO_JSON.get(text, text) for text in map(str, numbers.to_numpy(zero_copy_only=False)))
+
+
+_NO_JSON = dict.fromkeys(("nan", "inf", "-inf"), "null")
