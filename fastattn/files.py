@@ -11,7 +11,7 @@ from fastattn.errors import FastattnError, InputError
 if TYPE_CHECKING:  # with NumPy, which the command line's help does without
     from fastattn.results import Translation
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Bytes. No text has longer lines; an endless file of something else, a device say, would fill the memory.
 LONGEST_LINE = 1 << 26
 
@@ -214,7 +214,7 @@ def text_of(line: bytes, place: str, first: bool) -> str:
     if len(line) > LONGEST_LINE:
         raise InputError(f"{place}: longer than {LONGEST_LINE:,} bytes, so this is not text")
     if first:
-        line = line.removeprefix(_BYTE_ORDER_MARK)
+        line = line.removeprefix(BYTE_ORDER_MARK)
     return _decode(line.removesuffix(b"\n").removesuffix(b"\r"), place)
 
 

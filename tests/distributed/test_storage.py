@@ -13,7 +13,16 @@ from fastattn.errors import FastattnError, InputError
 @pytest.fixture
 def folder(tmp_path):
     """A tree of texts, with files in it that are none."""
-    for name in ("b.txt", "a.txt", "sub/c.txt", "sub/deep/d.text", ".hidden.txt", "_work/e.txt", "notes.md", "x[1] é.txt"):
+    for name in (
+        "b.txt",
+        "a.txt",
+        "sub/c.txt",
+        "sub/deep/d.text",
+        ".hidden.txt",
+        "_work/e.txt",
+        "notes.md",
+        "x[1] é.txt",
+    ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
@@ -129,8 +138,9 @@ def test_an_unknown_form_is_refused():
 
 
 def test_a_file_that_is_gone_or_a_folder_is_named(tmp_path):
-    with pytest.raises(FastattnError, match=r"^cannot read .*gone.txt: No such file or directory$"), open_input(
-        str(tmp_path / "gone.txt")
+    with (
+        pytest.raises(FastattnError, match=r"^cannot read .*gone.txt: No such file or directory$"),
+        open_input(str(tmp_path / "gone.txt")),
     ):
         pass
     with pytest.raises(FastattnError, match=r"^cannot read .*: .*is a directory$"), open_input(str(tmp_path)):

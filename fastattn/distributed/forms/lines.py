@@ -45,6 +45,10 @@ class Lines:
         self._cut = len(line) > files.LONGEST_LINE and not line.endswith(b"\n")
         return line
 
+    def is_blank(self, line: bytes) -> bool:
+        """Whether the last line has nothing but white space and, in front of the file, a byte order mark."""
+        return not (line if self.position else line.removeprefix(files.BYTE_ORDER_MARK)).strip()
+
     def place(self, position: int | None = None) -> str:
         """The place of a line, by default that of the last, for messages."""
         return printable(f"{self._name}, byte {self.position if position is None else position}")
