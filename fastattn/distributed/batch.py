@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from fastattn._version import VERSION
+from fastattn.distributed.block_worker import contents as contents_of_block
 from fastattn.distributed.blocks import Block, block_bytes, cut
 from fastattn.distributed.cluster import joined, quiet, share_of_host
 from fastattn.distributed.driver import Pool, run_blocks
 from fastattn.distributed.extra import import_pyarrow, import_ray
-from fastattn.distributed.forms import check_new_columns, read_block
 from fastattn.distributed.job import Job
 from fastattn.distributed.models import REACHES, ModelSource, contents, digest_of
 from fastattn.distributed.output_folder import OutputFolder
+from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import InputFile, find_files
 from fastattn.distributed.workers import WORKERS, Worker
-from fastattn.distributed.writing import as_json_lines
 from fastattn.errors import FastattnError, check_known
 from fastattn.records import dataclass
 
@@ -106,9 +106,9 @@ class Batch:
         self.files: list[InputFile] = find_files(request.inputs, request.input_form)
         self.path, self.digest = request.path.absolute(), digest_of(request.path)
         self.worker: Worker = WORKERS[request.kind](self.path, request.precision, None, request.output, request.options)
-        check_new_columns(self.files, self.worker.outputs)
         self.size = request.size or block_bytes(self.files)
         self.blocks: list[Block] = cut(self.files, request.column, self.size)
+        self._check_outputs()
         self.job = Job(
             kind=request.kind,
             model=self.digest,
@@ -119,7 +119,7 @@ class Batch:
             form=request.form,
             version=VERSION,
             block_bytes=self.size,
-            files=[{"url": file.url, "size": file.size} for file in self.files],
+            files=[{"url": file.url, "size": file.size, "modified": file.modified} for file in self.files],
         )
 
     def run(self, where: Where, told: Told = lambda _: None) -> Summary:
@@ -132,20 +132,47 @@ class Batch:
         import_ray()
         if where.reach is not None:
             check_known("way of a model to the hosts", where.reach, REACHES)
-        folder = OutputFolder(self.request.out)
-        with folder.hold():
-            folder.begin(self.job, self.files, self.blocks)
+        folder = OutputFolder(self.request.out, self.request.form)
+        with folder.hold() as check:
+            first = folder.begin(self.job)
             summary = Summary()
             there = folder.finished()
+            self._check_touched(first, there)
             for record in there.values():
                 summary.add(record)
             summary.earlier_blocks, summary.earlier_rows = summary.blocks, summary.rows
             left = [block for block in self.blocks if block.number not in there]
             if left:
-                self._compute(left, folder, where, summary, told)
+                self._compute(left, folder, check, where, summary, told)
         return summary
 
-    def _compute(self, left: list[Block], folder: OutputFolder, where: Where, summary: Summary, told: Told) -> None:
+    def _check_outputs(self) -> None:
+        """Raise InputError where the input has a column that is to be made; asked of the first block."""
+        if self.blocks:
+            rows = read_block(self.blocks[0], self.request.column)
+            empty = {name: import_pyarrow().nulls(rows.count) for name in self.worker.outputs}
+            contents_of_block(rows, empty, self.request.form)
+
+    def _check_touched(self, first: Job, there: Mapping[int, Mapping[str, Any]]) -> None:
+        """Raise InputError where a file was changed after blocks of it were finished: its time alone says little."""
+        touched = {self.files[number].url for number in self.job.touched(first)}
+        for block in self.blocks:
+            if block.url in touched and block.number in there:
+                if read_block(block, self.request.column).digest != there[block.number]["input"]:
+                    raise InputError(
+                        f"{block.url} has changed since {self.request.out} was begun (block {block.number}, from "
+                        f"{block.start}); name another folder"
+                    )
+
+    def _compute(
+        self,
+        left: list[Block],
+        folder: OutputFolder,
+        check: Callable[[], None],
+        where: Where,
+        summary: Summary,
+        told: Told,
+    ) -> None:
         with quiet(), joined(where.address) as nodes:
             cores, places = share_of_host(nodes, self.worker.layer_weights, where.cores)
             reach = where.reach or ("path" if len({node.name for node in nodes}) == 1 else "store")
@@ -154,6 +181,7 @@ class Batch:
             start = time.monotonic()
 
             def tell(record: dict[str, Any]) -> None:
+                check()  # that the folder is still ours
                 summary.add(record)
                 summary.tokens += record["tokens"]
                 summary.size += record["size"]
@@ -161,14 +189,14 @@ class Batch:
                 told(summary)
 
             pool = Pool(min(places, where.actors or places), cores)
-            summary.failed = run_blocks(self.job, left, folder, source, pool, tell)
+            summary.failed = run_blocks(self.job, left, self.request.out, source, pool, tell)
         for number, why in summary.failed.items():
             self._set_aside(folder, next(block for block in left if block.number == number), why)
 
     def _set_aside(self, folder: OutputFolder, block: Block, why: str) -> None:
         """Keep a block's rows, as far as they can be read, and why it failed."""
         try:
-            rows = as_json_lines(read_block(block, self.request.column), {})
+            rows = contents_of_block(read_block(block, self.request.column), {}, "jsonl")
         except FastattnError:
             rows = b""
         place = {"url": block.url, "start": block.start, "stop": block.stop}

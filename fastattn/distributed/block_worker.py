@@ -11,14 +11,12 @@ import time
 from typing import Any
 
 from fastattn.distributed.blocks import Block
-from fastattn.distributed.forms import read_block
 from fastattn.distributed.job import Job
 from fastattn.distributed.models import ModelSource, on_this_host
-from fastattn.distributed.output_folder import OutputFolder, StorageError
-from fastattn.distributed.rows import Rows
+from fastattn.distributed.output_folder import OutputFolder
+from fastattn.distributed.rows import Rows, read_block
 from fastattn.distributed.workers import WORKERS, Answers
-from fastattn.distributed.writing import as_json_lines, as_parquet
-from fastattn.errors import FastattnError
+from fastattn.errors import FastattnError, StorageError
 
 BLOCKS_AT_ONCE = 2
 FIRST_FAULTS = 10  # of a block, that its record has
@@ -32,11 +30,12 @@ class BlockWorker:
     An actor never fails because of its model or the storage: it says so, and the driver ends the job with that line.
     """
 
-    def __init__(self, job: str, out: str, model: ModelSource, threads: int):
+    def __init__(self, job: bytes, out: str, model: ModelSource, threads: int):
         self._fault = None
         self._host = f"{socket.gethostname()}:{os.getpid()}"
         try:
-            self._job, self._folder = Job.from_json(job), OutputFolder(out)
+            self._job = Job.from_json(job, out)
+            self._folder = OutputFolder(out, self._job.form)
             make = WORKERS[self._job.kind]
             options = dict(self._job.options)
             precision = options.pop("precision")
@@ -62,14 +61,13 @@ class BlockWorker:
         start = time.perf_counter()
         rows = read_block(block, self._job.column)
         answers = self._worker.answer(rows.texts)
-        write = as_parquet if self._job.form == "parquet" else as_json_lines
-        data = write(rows, answers.columns)
+        data = contents(rows, answers.columns, self._job.form)
         record = _record(block, rows, answers) | {"seconds": time.perf_counter() - start, "host": self._host}
-        return self._folder.place(block.number, data, record)
+        return self._folder.place(block.number, [data], record)
 
 
 def _record(block: Block, rows: Rows, answers: Answers) -> dict[str, Any]:
-    faults = rows.faults | {number: f"{rows.place(number)}: {why}" for number, why in answers.faults.items()}
+    faults = rows.faults | {number: f"{_place(block, number)}: {why}" for number, why in answers.faults.items()}
     null = sum(text is None for text in rows.texts) - len(rows.faults)
     return {
         "block": block.number,
@@ -85,3 +83,17 @@ def _record(block: Block, rows: Rows, answers: Answers) -> dict[str, Any]:
 
 def _described(error: Exception) -> str:
     return str(error) if isinstance(error, FastattnError) else f"{type(error).__name__}: {error}"
+
+
+def _place(block: Block, number: int) -> str:
+    """The place of a row that was read well, for messages."""
+    if block.form == "parquet":
+        return f"{block.url}, row {block.start + number}"
+    return f"{block.url}, row {number} of those from byte {block.start}"
+
+
+def contents(rows: Rows, columns: dict[str, Any], form: str) -> Any:
+    """A file of rows with new columns: "parquet" or "jsonl"."""
+    from fastattn.distributed.writing import as_json_lines, as_parquet
+
+    return as_parquet(rows.table(), columns) if form == "parquet" else as_json_lines(rows.records(), columns)

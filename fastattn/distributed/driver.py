@@ -37,23 +37,25 @@ class Pool:
 def run_blocks(
     job: Job,
     blocks: Sequence[Block],
-    folder: OutputFolder,
+    out: str,
     source: ModelSource,
     pool: Pool,
     told: Callable[[dict[str, Any]], None],
 ) -> dict[int, str]:
     """Have blocks computed and put in their places; returns number -> why, of those that failed.
 
+    out   the output folder
     told  called with each record, in the order in which blocks are finished
     Raises FastattnError where the job cannot go on: no model on a host, no room for the output.
     """
+    folder = OutputFolder(out, job.form)
     left = {block.number: block for block in blocks}
     failures: Counter[int] = Counter()
     losses: Counter[int] = Counter()
     why: dict[int, str] = {}
     while tried := [n for n in left if failures[n] < MOST_FAILURES and losses[n] < MOST_LOSSES]:
         silent = set(tried)
-        for outcome in _one_pass(job, [left[n] for n in tried], folder, source, pool):
+        for outcome in _one_pass(job, [left[n] for n in tried], out, source, pool):
             number, kind = outcome["block"], outcome["outcome"]
             if kind == STOPPED:
                 raise FastattnError(outcome["error"])
@@ -74,9 +76,7 @@ def run_blocks(
     return {number: why[number] for number in left}
 
 
-def _one_pass(
-    job: Job, blocks: Sequence[Block], folder: OutputFolder, source: ModelSource, pool: Pool
-) -> Iterator[dict[str, Any]]:
+def _one_pass(job: Job, blocks: Sequence[Block], out: str, source: ModelSource, pool: Pool) -> Iterator[dict[str, Any]]:
     """Yield what comes of each block, as soon as it does; nothing of those that were lost."""
     ray = import_ray()
     actors = min(pool.actors, len(blocks))
@@ -87,7 +87,7 @@ def _one_pass(
         )
         outcomes = blocks_of_ray.map_batches(
             BlockWorker,
-            fn_constructor_args=(job.as_json(), folder.url, source, pool.cores),
+            fn_constructor_args=(job.as_json(), out, source, pool.cores),
             batch_size=1,
             num_cpus=pool.cores,
             max_restarts=-1,

@@ -7,7 +7,7 @@ from fastattn.cpus import default_threads
 from fastattn.distributed.batch import Batch, Where
 from fastattn.distributed.blocks import Block
 from fastattn.distributed.cluster import Host, joined, quiet, share_of_host
-from fastattn.distributed.forms import read_block
+from fastattn.distributed.rows import read_block
 from fastattn.distributed.workers import WORKERS, Worker
 from fastattn.errors import InputError
 from fastattn.records import dataclass
