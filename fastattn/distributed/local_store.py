@@ -8,7 +8,7 @@ from typing import BinaryIO, cast
 
 from fastattn.atomic_files import abandon, begin, finish, sweep, try_lock, unlock
 from fastattn.distributed.lease import LEASES, hold_lease
-from fastattn.distributed.store import Buffer, Entry, too_large
+from fastattn.distributed.store import Buffer, Entry
 from fastattn.errors import FastattnError, InputError, StorageError
 
 _LOCK = "lock"
@@ -55,10 +55,7 @@ class LocalStore:
             except FileNotFoundError:
                 return None
             with file:
-                data = file.read(most + 1)
-        if len(data) > most:
-            raise too_large(f"{self.name}/{path}", most)
-        return data
+                return file.read(most)
 
     def write(self, path: str, data: Buffer) -> None:
         """Write a file in a folder that ``hold`` made; on another host it is there only if the hosts share it."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fastattn.distributed.lease import hold_lease
-from fastattn.distributed.store import Buffer, Entry, too_large
+from fastattn.distributed.store import Buffer, Entry
 from fastattn.errors import InputError, StorageError
 
 # pyarrow's types of file systems in which a file that is being written does not show under its name.
@@ -36,12 +36,10 @@ class ObjectStore:
         with self._telling("read", path):
             try:
                 with self._filesystem.open_input_stream(f"{self._path}/{path}") as stream:
-                    data: bytes = stream.read(most + 1)
+                    data: bytes = stream.read(most)
+                    return data
             except FileNotFoundError:
                 return None
-        if len(data) > most:
-            raise too_large(f"{self.name}/{path}", most)
-        return data
 
     def write(self, path: str, data: Buffer) -> None:
         """Write an object in one go: a stream that is closed early, or forgotten, would keep half of it."""

@@ -27,7 +27,7 @@ Record = dict[str, Any]  # plain data
 _ROOM = "_fastattn"
 _JOB, _FINISHED, _SET_ASIDE = f"{_ROOM}/job.json", f"{_ROOM}/finished", f"{_ROOM}/set-aside"
 _RECORD_NAME = re.compile(r"(\d{8,12})\.json")
-_LARGEST_JOB, _LARGEST_RECORD = 1 << 28, 1 << 20  # bytes
+_LARGEST_JOB, _LARGEST_RECORD = 1 << 28, 1 << 20  # bytes; what is cut there is no JSON, so it is not believed
 _READERS = 16  # records read at a time: an object store answers each after some 20 ms
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from fastattn.errors import StorageError
 from fastattn.records import dataclass
 
 Buffer = Any  # bytes, or what else has a buffer of bytes
@@ -23,7 +22,7 @@ class Store(Protocol):
 
     hold    one process at a time, within ``room``; makes the folders, and deletes what killed writers left; yields a
             function that raises StorageError where the place is not held any more
-    read    the contents; None where there is no such file; at most ``most`` bytes
+    read    the contents, or the first ``most`` bytes of them; None where there is no such file
     write   a file that appears whole or not at all, in the place of one that is there
     delete  a file, if it is there
     size    of a file, in bytes; None where there is no such file
@@ -38,8 +37,3 @@ class Store(Protocol):
     def delete(self, path: str) -> None: ...
     def size(self, path: str) -> int | None: ...
     def list(self, folder: str) -> dict[str, Entry]: ...
-
-
-def too_large(name: str, most: int) -> StorageError:
-    """The error of a file that is larger than any of its kind."""
-    return StorageError(f"cannot read {name}: it is larger than {most:,} bytes, so a job has not written it")

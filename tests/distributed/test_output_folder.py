@@ -1,0 +1,433 @@
+"""An output folder of the system: what is finished stays so, whatever is killed, full, or not what it seems."""
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn[ray]")
+
+from fastattn.distributed import lease, local_store, output_folder
+from fastattn.distributed.output_folder import OutputFolder
+from fastattn.errors import FastattnError, InputError, StorageError
+from tests import ROOT
+from tests.distributed.jobs import RECORD, some_job
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def folder(out):
+    """A folder that is held, with a job."""
+    made = OutputFolder(str(out), "parquet")
+    with made.hold():
+        made.begin(some_job())
+        yield made
+
+
+def visible(out):
+    return sorted(name for name in os.listdir(out) if name[0] != ".")
+
+
+def hidden(out):
+    return sorted(path.name for path in out.rglob(".*"))
+
+
+@contextlib.contextmanager
+def process(code, *arguments):
+    """A process that has printed "ready"; killed at the end."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout.readline() == "ready\n"
+            yield child
+        finally:
+            child.kill()
+
+
+def test_the_next_run_finds_what_is_finished(out):
+    first = OutputFolder(str(out), "parquet")
+    with first.hold():
+        assert first.begin(some_job()) == some_job()
+        assert first.finished() == first.aside() == {}
+        placed = first.place(12, b"rows", RECORD)
+        first.place(3, b"", RECORD)
+    assert placed == RECORD | {"block": 12, "file": "part-00000012.parquet", "bytes": 4}
+    second = OutputFolder(str(out), "parquet")
+    with second.hold():
+        later = some_job(files=[file | {"modified": 99} for file in some_job().files])
+        assert second.begin(later) == some_job()  # with the times of before
+        assert second.finished() == {3: placed | {"block": 3, "file": "part-00000003.parquet", "bytes": 0}, 12: placed}
+    assert visible(out) == ["_fastattn", "part-00000003.parquet", "part-00000012.parquet"]
+    assert (out / "part-00000012.parquet").read_bytes() == b"rows"
+    assert hidden(out) == []
+
+
+def test_any_process_places_blocks_and_buffers_of_any_kind(folder, out):
+    import numpy as np
+    import pyarrow as pa
+
+    OutputFolder(str(out), "parquet").place(0, pa.py_buffer(b"abc"), RECORD)
+    OutputFolder(str(out), "parquet").place(1, np.arange(3, dtype=np.int32).data, RECORD)
+    OutputFolder(f"file://{out}", "parquet").place(2, pa.py_buffer(b""), RECORD)
+    assert [record["bytes"] for record in folder.finished().values()] == [3, 12, 0]
+
+
+def test_another_job_is_refused_with_what_differs(folder, out):
+    folder.place(0, b"rows", RECORD)
+    other = some_job(options={"precision": "int8", "beam_size": 4}, column="body")
+    with pytest.raises(InputError) as raised:
+        folder.begin(other)
+    differences = "precision: int8, was float32; beam_size: 4, was 1; column: body, was text"
+    assert str(raised.value) == f"{out} holds another job: {differences}; name another folder"
+    assert folder.begin(some_job()) == some_job() and list(folder.finished()) == [0]
+
+
+def test_a_folder_with_other_files_stays_as_it_was(out):
+    out.mkdir()
+    (out / "thesis.txt").write_text("years of work")
+    with pytest.raises(InputError, match=r"out holds other files \(thesis.txt\) and no job; name a folder that is"):
+        with OutputFolder(str(out), "parquet").hold():
+            pass
+    assert os.listdir(out) == ["thesis.txt"]
+
+
+def test_hidden_files_and_an_empty_folder_are_no_hindrance(out):
+    out.mkdir()
+    (out / ".DS_Store").touch()
+    folder = OutputFolder(str(out), "parquet")
+    with folder.hold():
+        folder.begin(some_job())
+    (out / "notes.txt").touch()  # beside a job they are none either
+    with folder.hold():
+        folder.begin(some_job())
+
+
+@pytest.mark.parametrize(
+    "name, told",
+    [("file", "cannot write {}/file: it is no folder"), ("no/out", "cannot write {0}/no/out: the folder {0}/no does")],
+)
+def test_a_place_that_cannot_be_a_folder_is_refused(tmp_path, name, told):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError) as raised:
+        with OutputFolder(str(tmp_path / name), "parquet").hold():
+            pass
+    assert str(raised.value).startswith(told.format(tmp_path))
+
+
+HOLD = """
+import sys, time
+from fastattn.distributed.output_folder import OutputFolder
+with OutputFolder(sys.argv[1], "parquet").hold():
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_of_two_jobs_the_second_is_refused_until_the_first_is_dead(out):
+    folder = OutputFolder(str(out), "parquet")
+    with process(HOLD, out) as holder:
+        for _ in range(2):
+            with pytest.raises(FastattnError) as raised:
+                with folder.hold():
+                    pass
+            assert str(raised.value).startswith(f"{out}: another job is at work there (process {holder.pid} on ")
+            assert raised.value.exit_code == 1
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        with folder.hold() as check:
+            check()
+            with pytest.raises(FastattnError, match="another job is at work"), folder.hold():
+                pass
+    with folder.hold():  # given back
+        pass
+
+
+WRITE = """
+import sys, time
+from fastattn.distributed import local_store
+from fastattn.distributed.output_folder import OutputFolder
+
+def stop(stream, part, path):
+    if sys.argv[2] in path:
+        stream.flush()
+        print("ready", flush=True)
+        time.sleep(60)
+    finish(stream, part, path)
+
+finish, local_store.finish = local_store.finish, stop
+OutputFolder(sys.argv[1], "parquet").place(7, b"x" * 100_000, {"rows": 1})
+"""
+
+
+@pytest.mark.parametrize(
+    "killed_at, left", [("part-00000007.parquet", []), ("00000007.json", ["part-00000007.parquet"])]
+)
+def test_a_writer_that_is_killed_leaves_nothing_unfinished_under_a_final_name(out, killed_at, left):
+    folder = OutputFolder(str(out), "parquet")
+    with folder.hold():
+        folder.begin(some_job())
+        folder.place(1, b"rows", RECORD)
+    with process(WRITE, out, killed_at) as writer:
+        assert len(hidden(out)) == 1
+        with folder.hold():
+            assert len(hidden(out)) == 1  # its writer lives
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+    assert visible(out) == ["_fastattn", "part-00000001.parquet", *left]
+    assert list(folder.finished()) == [1]
+    assert len(hidden(out)) == 1
+    with folder.hold():
+        assert hidden(out) == []
+        folder.place(7, b"rows", RECORD)
+    assert list(folder.finished()) == [1, 7]
+
+
+def test_a_writer_that_is_interrupted_leaves_nothing(folder, out, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local_store, "finish", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        folder.place(0, b"rows", RECORD)
+    assert (visible(out), hidden(out)) == (["_fastattn"], [])
+
+
+@contextlib.contextmanager
+def file_size_limit(most):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_what_cannot_be_written_is_one_line_and_changes_nothing(folder, out):
+    folder.place(0, b"rows", RECORD)
+    with file_size_limit(1 << 16), pytest.raises(StorageError) as raised:
+        folder.place(1, b"x" * (1 << 17), RECORD)
+    assert str(raised.value) == f"cannot write {out}/part-00000001.parquet: File too large"
+    assert (visible(out), hidden(out)) == (["_fastattn", "part-00000000.parquet"], [])
+    assert list(folder.finished()) == [0]
+    folder.place(1, b"x" * (1 << 17), RECORD)
+    assert list(folder.finished()) == [0, 1]
+
+
+def test_a_record_that_cannot_be_written_leaves_its_block_open(folder, out):
+    with file_size_limit(100), pytest.raises(StorageError, match=r"cannot write .*/_fastattn/finished/00000001.json: "):
+        folder.place(1, b"x", RECORD)
+    assert (visible(out), hidden(out)) == (["_fastattn", "part-00000001.parquet"], [])
+    assert folder.finished() == {}
+
+
+FILL = """
+import os, sys
+from fastattn.distributed.output_folder import OutputFolder
+from fastattn.errors import StorageError
+from tests.distributed.jobs import RECORD, some_job
+folder = OutputFolder(sys.argv[1], "parquet")
+with folder.hold():
+    folder.begin(some_job())
+    folder.place(0, b"x" * 100_000, RECORD)
+    try:
+        folder.place(1, b"x" * 1_000_000, RECORD)
+    except StorageError as error:
+        print(error)
+    print(list(folder.finished()), sorted(os.listdir(sys.argv[1])))
+"""
+
+
+def test_a_full_disk_leaves_what_is_finished(tmp_path):
+    mounted = f'mount -t tmpfs -o size=256k none {tmp_path} && echo mounted && exec "$@"'
+    command = ["unshare", "-m", "sh", "-c", mounted, "sh", sys.executable, "-c", FILL, str(tmp_path / "out")]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("there is no unshare here")
+    first, _, rest = done.stdout.partition("\n")
+    if first != "mounted":
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    assert rest.splitlines() == [
+        f"cannot write {tmp_path}/out/part-00000001.parquet: No space left on device",
+        "[0] ['_fastattn', 'part-00000000.parquet']",
+    ], done.stderr
+
+
+def test_a_folder_without_permission_is_one_line(out):
+    if os.geteuid() == 0:
+        pytest.skip("root may write anywhere")
+    out.mkdir(0o500)
+    with pytest.raises(StorageError, match=r"cannot write .*: Permission denied"):
+        with OutputFolder(str(out), "parquet").hold():
+            pass
+
+
+def test_a_host_that_does_not_see_the_folder_says_so(tmp_path):
+    with pytest.raises(StorageError, match=r"no such folder; do all hosts share .*/nowhere\?"):
+        OutputFolder(str(tmp_path / "nowhere"), "parquet").place(0, b"rows", RECORD)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b'{"layout": 2}', b'{"layout": 1' + b"0" * 30 + b"}"])
+def test_a_damaged_job_is_refused_and_kept(folder, out, data):
+    (out / "_fastattn" / "job.json").write_bytes(data)
+    with pytest.raises(InputError, match=r"out/_fastattn/job.json.*; name another folder"):
+        folder.begin(some_job())
+    assert (out / "_fastattn" / "job.json").read_bytes() == data
+
+
+def test_files_too_large_for_a_job_are_not_read_whole(folder, out, monkeypatch):
+    monkeypatch.setattr(output_folder, "_LARGEST_JOB", 1000)
+    with open(out / "_fastattn" / "job.json", "r+b") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(InputError, match="job.json should hold a job"):
+        folder.begin(some_job())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bytes": 5},
+        {"bytes": None},
+        {"file": "part-00000001.parquet"},
+        {"file": "../../etc/passwd"},
+        {"file": ["part-00000000.parquet"]},
+        {"block": 1},
+        {"block": False},
+        {"rows": 10**30},
+        {"rows": -1},
+        {"rows": "3"},
+        {"tokens": 1.5},
+        {"seconds": 10**400},
+        {"seconds": "1"},
+        {"first_faults": [1]},
+        {"input": None},
+    ],
+    ids=str,
+)
+def test_a_record_that_cannot_be_right_is_not_believed(folder, out, changes):
+    placed = folder.place(0, b"rows", RECORD)
+    path = out / "_fastattn" / "finished" / "00000000.json"
+    path.write_text(json.dumps(placed | changes))
+    assert folder.finished() == {}
+    path.write_text(json.dumps(placed))
+    assert folder.finished() == {0: placed}
+
+
+@pytest.mark.parametrize("data", [b"", b"[1]", b'{"block": 0', b"\xff", b" " * (1 << 20) + b"{}", b"[" * 10**5])
+def test_a_damaged_record_is_not_believed(folder, out, data):
+    folder.place(0, b"rows", RECORD)
+    folder.place(1, b"rows", RECORD)
+    (out / "_fastattn" / "finished" / "00000000.json").write_bytes(data)
+    assert list(folder.finished()) == [1]
+
+
+def test_names_that_are_no_records_are_passed_over(folder, out):
+    placed = folder.place(0, b"rows", RECORD)
+    for name in ("0.json", "000000000.json", "a.json", "00000000.json.bak", "٠٠٠٠٠٠٠٠.json"):
+        (out / "_fastattn" / "finished" / name).write_text(json.dumps(placed))
+    assert folder.finished() == {0: placed}
+
+
+@pytest.mark.parametrize("data", [None, b"row", b"rows, and more"])
+def test_a_part_that_is_gone_or_changed_is_not_finished(folder, out, data):
+    folder.place(0, b"rows", RECORD)
+    part = out / "part-00000000.parquet"
+    part.unlink() if data is None else part.write_bytes(data)
+    assert folder.finished() == {}
+    folder.place(0, b"rows", RECORD)
+    assert list(folder.finished()) == [0]
+
+
+def test_a_block_set_aside_is_so_until_it_is_finished(folder, out):
+    aside = folder.set_aside(4, b'{"text": "a"}\n', {"rows": 1, "error": "it failed"})
+    assert aside == {"block": 4, "rows": 1, "error": "it failed"}
+    assert (folder.aside(), folder.finished()) == ({4: aside}, {})
+    assert (out / "_fastattn" / "set-aside" / "00000004.jsonl").read_bytes() == b'{"text": "a"}\n'
+    folder.place(4, b"rows", RECORD)
+    assert (folder.aside(), list(folder.finished())) == ({}, [4])
+    assert os.listdir(out / "_fastattn" / "set-aside") == []
+
+
+def test_a_block_is_finished_even_where_its_writer_was_killed_before_it_was_no_longer_aside(folder, monkeypatch):
+    folder.set_aside(4, b"", {"rows": 1})
+    monkeypatch.setattr(local_store.LocalStore, "delete", lambda *_: None)
+    folder.place(4, b"rows", RECORD)
+    assert (folder.aside(), list(folder.finished())) == ({}, [4])
+
+
+@pytest.fixture
+def without_locks(monkeypatch):
+    monkeypatch.setattr(local_store, "try_lock", lambda _: False)
+
+
+def leases(out):
+    return list((out / "_fastattn" / "leases").iterdir())
+
+
+def age(path, seconds):
+    status = path.stat()
+    os.utime(path, (status.st_atime, status.st_mtime - seconds))
+
+
+def test_where_there_are_no_locks_a_lease_keeps_others_out(out, without_locks):
+    folder = OutputFolder(str(out), "parquet")
+    with folder.hold() as check:
+        (held,) = leases(out)
+        told = rf"out: another job .* 120 seconds ago \(seen 0 seconds ago, process {os.getpid()} on "
+        with pytest.raises(FastattnError, match=told), folder.hold():
+            pass
+        age(held, 119)
+        with pytest.raises(FastattnError, match=r"seen 1[12]\d seconds ago"), folder.hold():
+            pass
+        held.write_bytes(b"[")
+        with pytest.raises(FastattnError, match=r"\(seen 0 seconds ago\)"), folder.hold():
+            pass
+        assert leases(out) == [held]
+        check()
+    assert leases(out) == []
+
+
+def test_a_lease_of_a_killed_job_dies(out, without_locks):
+    folder = OutputFolder(str(out), "parquet")
+    with folder.hold():
+        (held,) = leases(out)
+        age(held, 121)
+        with folder.hold():
+            assert len(leases(out)) == 1 and held not in leases(out)
+
+
+def test_a_lease_is_renewed_and_its_loss_is_told(out, without_locks, monkeypatch):
+    monkeypatch.setattr(lease, "RENEWED_AFTER", 0.01)
+    with OutputFolder(str(out), "parquet").hold() as check:
+        (held,) = leases(out)
+        age(held, 1000)
+        waiting(lambda: time.time() - held.stat().st_mtime < 500)
+        check()
+        held.unlink()
+        waiting(lambda: not lives())
+        with pytest.raises(StorageError, match="another job has begun there"):
+            check()
+    assert not lives()
+
+
+def lives():
+    return any(thread.name == "fastattn lease" for thread in threading.enumerate())
+
+
+def waiting(is_so):
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.005)
