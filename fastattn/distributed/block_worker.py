@@ -63,7 +63,7 @@ class BlockWorker:
         answers = self._worker.answer(rows.texts)
         data = contents(rows, answers.columns, self._job.form)
         record = _record(block, rows, answers) | {"seconds": time.perf_counter() - start, "host": self._host}
-        return self._folder.place(block.number, [data], record)
+        return self._folder.place(block.number, data, record)
 
 
 def _record(block: Block, rows: Rows, answers: Answers) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from fastattn.distributed.storage import InputFile
 from fastattn.errors import check_count
 from fastattn.records import dataclass
 
-# A job of one file keeps 200 actors busy, unless it is small: then starting to compute would take longer than computing.
+# A job of one file keeps 200 actors busy, unless it is small: starting to compute would take longer than computing.
 # Half a minute to some minutes of translation on two threads is what a lost machine costs at most.
 _PARTS = 200
 _LEAST, _MOST = 128 << 10, 4 << 20  # bytes
