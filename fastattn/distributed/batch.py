@@ -18,7 +18,7 @@ from fastattn.distributed.output_folder import OutputFolder
 from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import InputFile, find_files
 from fastattn.distributed.workers import WORKERS, Worker
-from fastattn.errors import FastattnError, check_known
+from fastattn.errors import FastattnError, InputError, check_known
 from fastattn.records import dataclass
 
 

@@ -1,7 +1,7 @@
 """What an actor does with texts: translations or vectors, as columns. The same for blocks of files and for datasets."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -64,11 +64,12 @@ class TranslatingWorker:
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
         """Answers of texts. Raises FastattnError where more than single texts failed."""
-        numbers = [number for number, text in enumerate(texts) if text is not None]
+        given = [(number, text) for number, text in enumerate(texts) if text is not None]
         found: list[Any] = [None] * len(texts)
-        faults, tokens = {}, 0
-        results = self._translator.translate_iter((texts[number] for number in numbers), **self._options)
-        for number, result in zip(numbers, results):
+        faults: dict[int, str] = {}
+        tokens = 0
+        results: Iterator[Any] = self._translator.translate_iter((text for _, text in given), **self._options)
+        for (number, _), result in zip(given, results):
             if isinstance(result, InputError | SearchTimeout):
                 faults[number] = str(result)
             elif isinstance(result, Exception):

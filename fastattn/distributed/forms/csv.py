@@ -68,7 +68,7 @@ def read(block: "Block", column: str) -> Rows:
         names, _ = _header(stream, block.url, block.stop)
         digest.update("\0".join(names).encode("utf-8"))
         lines = Lines(stream, block.url, block.start, block.stop)
-        rows = []
+        rows: list[list[str | None]] = []
         for begin, fields, fault in _records(lines, block.url, digest):
             if not fields and not fault:
                 continue
