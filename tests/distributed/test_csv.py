@@ -76,7 +76,7 @@ def test_the_records_are_python_s(path, content):
 
 
 def test_columns_are_text_as_it_is(path):
-    path.write_bytes('id,text,n\n007,"a ""b""\nc",1.50\n\n,,\n'.encode())
+    path.write_bytes(b'id,text,n\n007,"a ""b""\nc",1.50\n\n,,\n')
     (rows,) = rows_of(path)
     assert rows.records() == [{"id": "007", "text": 'a "b"\nc', "n": "1.50"}, {"id": "", "text": "", "n": ""}]
     assert rows.table().to_pylist() == rows.records()

@@ -1,8 +1,8 @@
 """CSV and TSV with a header. Every column is text, exactly as it is: 007 stays.
 
 Quoted fields may hold line ends, so that a byte in the middle does not say where a record begins: the cut reads the
-whole file, with the parser that reads the blocks, so that they agree about every stray quote. Both read bytes as Latin-1,
-in which each is a character: the parser's own signs are ASCII, and a record that is not UTF-8 spoils no other.
+whole file, with the parser that reads the blocks, so that they agree about every stray quote. Both read bytes as
+Latin-1, in which each is a character: the parser's own signs are ASCII, and a record that is not UTF-8 spoils no other.
 """
 
 import csv
@@ -68,7 +68,7 @@ def read(block: "Block", column: str) -> Rows:
         names, _ = _header(stream, block.url, block.stop)
         digest.update("\0".join(names).encode("utf-8"))
         lines = Lines(stream, block.url, block.start, block.stop)
-        rows = []
+        rows: list[list[str | None]] = []
         for begin, fields, fault in _records(lines, block.url, digest):
             if not fields and not fault:
                 continue
