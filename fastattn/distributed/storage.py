@@ -48,21 +48,22 @@ class InputFile:
 
 def filesystem(url: str) -> "tuple[FileSystem, str]":
     """The file system of a local path or of a URL that pyarrow takes, and the path in it."""
-    fs = arrow("pyarrow.fs")
+    fs = arrow().fs
     if not _URL.match(url):
         return fs.LocalFileSystem(), url
     with naming(url, InputError):
         return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]
 
 
-def arrow(module: str = "pyarrow") -> Any:
-    """pyarrow or a module of it, imported now; FastattnError where it is not installed."""
-    from importlib import import_module
-
+def arrow() -> Any:
+    """pyarrow with its file systems and Parquet, imported now; FastattnError where it is not installed."""
     try:
-        return import_module(module)
+        import pyarrow
+        import pyarrow.fs
+        import pyarrow.parquet
     except ImportError as error:
-        raise FastattnError(f"files of a job are read by pyarrow: pip install 'fastattn[ray]' ({error})") from error
+        raise FastattnError(f"fastattn.distributed needs the extra: pip install 'fastattn[ray]' ({error})") from error
+    return pyarrow
 
 
 @contextlib.contextmanager
@@ -82,7 +83,7 @@ def open_input(url: str) -> Iterator[Any]:
 @contextlib.contextmanager
 def naming(url: str, kind: type[FastattnError] = FastattnError) -> Iterator[None]:
     """Turn an error of pyarrow or of the system inside into one line that names the file."""
-    failures = (OSError, arrow("pyarrow").ArrowException)
+    failures = (OSError, arrow().ArrowException)
     try:
         yield
     except failures as error:
@@ -155,7 +156,7 @@ class _Place:
 
     def listed(self, folder: str, recursive: bool) -> "list[FileInfo]":
         """What a folder holds, by name."""
-        selector = arrow("pyarrow.fs").FileSelector(folder, recursive=recursive, allow_not_found=True)
+        selector = arrow().fs.FileSelector(folder, recursive=recursive, allow_not_found=True)
         with naming(self.name, InputError):
             return sorted(self.system.get_file_info(selector), key=lambda info: str(info.path))
 
@@ -175,7 +176,7 @@ def _files_of(name: str, form: str | None) -> list[InputFile]:
     """The files of one input; InputError where there are none."""
     if not name or "\0" in name:
         raise InputError(f"cannot read {name!r}: this names no file")
-    place, types = _Place(name), arrow("pyarrow.fs").FileType
+    place, types = _Place(name), arrow().fs.FileType
     info = place.information()
     if info.type == types.File:
         return [place.file(info, form)]
@@ -220,7 +221,7 @@ def _matching(place: _Place, folder: str, parts: list[str]) -> "Iterator[FileInf
             continue
         if not parts[1:]:
             yield info
-        elif info.type == arrow("pyarrow.fs").FileType.Directory:
+        elif info.type == arrow().fs.FileType.Directory:
             yield from _matching(place, info.path, parts[1:])
 
 

@@ -1,8 +1,8 @@
 """CSV and TSV with a header. Every column is text, exactly as it is: 007 stays.
 
 Quoted fields may hold line ends, so that a byte in the middle does not say where a record begins: the cut reads the
-whole file, with the parser that reads the blocks, so that they agree about every stray quote. Both read bytes as Latin-1,
-in which each is a character: the parser's own signs are ASCII, and a record that is not UTF-8 spoils no other.
+whole file, with the parser that reads the blocks, so that they agree about every stray quote. Both read bytes as
+Latin-1, in which each is a character: the parser's own signs are ASCII, and a record that is not UTF-8 spoils no other.
 """
 
 import csv
