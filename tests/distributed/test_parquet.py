@@ -10,7 +10,7 @@ pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import files
@@ -44,6 +44,7 @@ def rows_of(path, size=1 << 20, column="text"):
     return [read_block(block, column) for block in blocks_of(path, size, column)]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.none() | st.text(st.characters(exclude_characters="\0", codec="utf-8")), st.integers(0, 9))),
     st.lists(st.integers(0, 9), max_size=5),
