@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -83,7 +84,7 @@ def open_input(url: str) -> Iterator[Any]:
 @contextlib.contextmanager
 def naming(url: str, kind: type[FastattnError] = FastattnError) -> Iterator[None]:
     """Turn an error of pyarrow or of the system inside into one line that names the file."""
-    failures = (OSError, arrow().ArrowException)
+    failures = (OSError, arrow().ArrowException, UnicodeError)
     try:
         yield
     except failures as error:
@@ -92,6 +93,8 @@ def naming(url: str, kind: type[FastattnError] = FastattnError) -> Iterator[None
 
 def _reason(error: Exception) -> str:
     """What pyarrow says, without the names, hints and places in its source that it adds."""
+    if isinstance(error, UnicodeError):
+        return "pyarrow takes no file names that are not UTF-8"
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
     return (str(error).strip().splitlines() or [type(error).__name__])[0].removesuffix(".")
@@ -135,6 +138,7 @@ class _Place:
         address = quote(address, safe="/:@%*!$&'()+,;=~") if mark or _URL.match(name) else address
         self.address, self._options = address.rstrip("/") or "/", mark + options
         self.system, path = filesystem(self.address + self._options)
+        self._is_local = isinstance(self.system, arrow().fs.LocalFileSystem)
         self.path = path.rstrip("/") or "/"
         names = self.path.split("/")
         first = next((number for number, part in enumerate(names) if _WILD.search(part)), len(names))
@@ -155,10 +159,18 @@ class _Place:
             return self.system.get_file_info(self.path)
 
     def listed(self, folder: str, recursive: bool) -> "list[FileInfo]":
-        """What a folder holds, by name."""
-        selector = arrow().fs.FileSelector(folder, recursive=recursive, allow_not_found=True)
+        """What a folder holds, by name. Raises InputError where a link below it leads back to where it is."""
+        at_once = recursive and not self._is_local  # which would follow such links until a path is too long
+        selector = arrow().fs.FileSelector(folder, recursive=at_once, allow_not_found=True)
         with naming(self.name, InputError):
-            return sorted(self.system.get_file_info(selector), key=lambda info: str(info.path))
+            found = sorted(self.system.get_file_info(selector), key=lambda info: str(info.path))
+        if not recursive or at_once:
+            return found
+        for path in [info.path for info in found if info.type == arrow().fs.FileType.Directory]:
+            if os.path.islink(path) and Path(folder).resolve().is_relative_to(Path(path).resolve()):
+                raise InputError(f"{path} is a link to a folder that it lies in")
+            found += self.listed(path, True)
+        return sorted(found, key=lambda info: str(info.path))
 
     def file(self, info: "FileInfo", form: str | None) -> InputFile:
         """A file that was found; InputError where it is compressed, or neither its name nor ``form`` says its form."""

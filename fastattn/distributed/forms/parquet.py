@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
     from fastattn.distributed.blocks import Block
 
-_BATCH = 1024  # rows that are decoded at once
+_BATCH = 1024  # rows that are decoded at once, fewer where they are wide
+_BATCH_BYTES = 16 << 20
 _BUFFER = 1 << 20  # bytes of each column that are read at once; by default a column of a row group is
 _LEAST_TEXT = 32  # bytes that a text is taken to have: a dictionary stores equal ones once, and the footer says no more
 _WIDEST = 64 << 20  # bytes of all columns of a block, as the footer says them
-_MOST_HELD = 1 << 30  # bytes of a block's columns in memory, whatever the footer says
+_MOST_HELD = 1 << 28  # bytes of a block's columns in memory, whatever the footer says
 # A column of nulls has ten thousand rows a byte, and zstd makes as many bytes of one.
 _MOST_EACH_BYTE = 1 << 16
 
@@ -112,14 +113,17 @@ def read(block: "Block", column: str) -> Rows:
 
 def _batches(opened: Any, block: "Block") -> "Iterator[pyarrow.RecordBatch]":
     """Batches of the block's rows."""
-    groups = [opened.metadata.row_group(number).num_rows for number in range(opened.metadata.num_row_groups)]
-    stops = list(itertools.accumulate(groups))
+    groups = [opened.metadata.row_group(number) for number in range(opened.metadata.num_row_groups)]
+    stops = list(itertools.accumulate(group.num_rows for group in groups))
     if not stops or stops[-1] < block.stop:
-        raise FastattnError(f"{block.url} has {sum(groups):,} rows, and had at least {block.stop:,} when it was cut")
+        count = opened.metadata.num_rows
+        raise FastattnError(f"{block.url} has {count:,} rows, and had at least {block.stop:,} when it was cut")
     first, last = bisect.bisect_right(stops, block.start), bisect.bisect_left(stops, block.stop)
-    position = stops[first] - groups[first]  # where the batch that comes begins
+    position = stops[first] - groups[first].num_rows  # where the batch that comes begins
     held = 0
-    for batch in opened.iter_batches(_BATCH, row_groups=list(range(first, last + 1)), use_threads=False):
+    widest = max(group.total_byte_size // max(group.num_rows, 1) for group in groups[first : last + 1])
+    size = max(min(_BATCH, _BATCH_BYTES // max(widest, 1)), 1)
+    for batch in opened.iter_batches(size, row_groups=list(range(first, last + 1)), use_threads=False):
         part = batch.slice(max(block.start - position, 0), block.stop - max(position, block.start))
         position += batch.num_rows
         if position > block.start:
