@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +17,7 @@ from fastattn.distributed import lease, local_store, output_folder
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, InputError, StorageError
 from tests import ROOT
-from tests.distributed.jobs import RECORD, some_job
+from tests.distributed.jobs import RECORD, process, some_job
 
 
 @pytest.fixture
@@ -41,18 +40,6 @@ def visible(out):
 
 def hidden(out):
     return sorted(path.name for path in out.rglob(".*"))
-
-
-@contextlib.contextmanager
-def process(code, *arguments):
-    """A process that has printed "ready"; killed at the end."""
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
-        try:
-            assert child.stdout.readline() == "ready\n"
-            yield child
-        finally:
-            child.kill()
 
 
 def test_the_next_run_finds_what_is_finished(out):
@@ -143,12 +130,10 @@ def test_of_two_jobs_the_second_is_refused_until_the_first_is_dead(out):
                     pass
             assert str(raised.value).startswith(f"{out}: another job is at work there (process {holder.pid} on ")
             assert raised.value.exit_code == 1
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
-        with folder.hold() as check:
-            check()
-            with pytest.raises(FastattnError, match="another job is at work"), folder.hold():
-                pass
+    with folder.hold() as check:
+        check()
+        with pytest.raises(FastattnError, match="another job is at work"), folder.hold():
+            pass
     with folder.hold():  # given back
         pass
 
@@ -178,12 +163,10 @@ def test_a_writer_that_is_killed_leaves_nothing_unfinished_under_a_final_name(ou
     with folder.hold():
         folder.begin(some_job())
         folder.place(1, b"rows", RECORD)
-    with process(WRITE, out, killed_at) as writer:
+    with process(WRITE, out, killed_at):
         assert len(hidden(out)) == 1
         with folder.hold():
             assert len(hidden(out)) == 1  # its writer lives
-        writer.send_signal(signal.SIGKILL)
-        writer.wait()
     assert visible(out) == ["_fastattn", "part-00000001.parquet", *left]
     assert list(folder.finished()) == [1]
     assert len(hidden(out)) == 1
@@ -420,6 +403,29 @@ def test_a_lease_is_renewed_and_its_loss_is_told(out, without_locks, monkeypatch
         with pytest.raises(StorageError, match="another job has begun there"):
             check()
     assert not lives()
+
+
+def test_of_many_that_begin_at_once_no_two_hold_a_lease(out, without_locks):
+    folder, barrier, holding, most, refused = OutputFolder(str(out), "parquet"), threading.Barrier(8), set(), [], []
+
+    def begin(number):
+        barrier.wait()
+        try:
+            with folder.hold():
+                holding.add(number)
+                time.sleep(0.01)
+                most.append(len(holding))
+                holding.remove(number)
+        except FastattnError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(most) + len(refused) == 8 and max(most, default=1) == 1
+    assert leases(out) == []
 
 
 def lives():
