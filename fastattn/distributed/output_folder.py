@@ -114,8 +114,8 @@ class OutputFolder:
 
     def _records(self, folder: str, among: Container[int] | None) -> dict[int, Record]:
         matches = (_RECORD_NAME.fullmatch(name) for name in self._store.list(folder))
-        named = sorted(int(match[1]) for match in matches if match and f"{int(match[1]):08d}" == match[1])
-        numbers = [number for number in named if among is None or number in among]
+        named = {int(match[1]) for match in matches if match}
+        numbers = sorted(number for number in named if among is None or number in among)
         records = map_in_threads(lambda number: self._record(folder, number), numbers, _READERS)
         return {number: record for number, record in zip(numbers, records) if record is not None}
 

@@ -86,6 +86,8 @@ def test_a_folder_with_other_files_stays_as_it_was(out):
     with pytest.raises(InputError, match=r"out holds other files \(thesis.txt\) and no job; name a folder that is"):
         with OutputFolder(str(out), "parquet").hold():
             pass
+    with pytest.raises(InputError, match="out holds other files"):
+        OutputFolder(str(out), "parquet").begin(some_job())
     assert os.listdir(out) == ["thesis.txt"]
 
 
@@ -132,10 +134,34 @@ def test_of_two_jobs_the_second_is_refused_until_the_first_is_dead(out):
             assert raised.value.exit_code == 1
     with folder.hold() as check:
         check()
-        with pytest.raises(FastattnError, match="another job is at work"), folder.hold():
+        with pytest.raises(FastattnError, match=rf"at work there \(process {os.getpid()} on "), folder.hold():
             pass
     with folder.hold():  # given back
         pass
+
+
+FORK = """
+import os, sys
+from fastattn.distributed.output_folder import OutputFolder
+folder = OutputFolder(sys.argv[1], "parquet")
+reading, writing = os.pipe()
+with folder.hold():
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        os.read(reading, 1)  # until its parent closes the pipe
+        os._exit(0)
+with folder.hold():
+    print("held")
+os.close(writing)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_child_process_does_not_keep_what_its_parent_held(out):
+    done = subprocess.run([sys.executable, "-c", FORK, str(out)], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "held\n", done.stderr
 
 
 WRITE = """
@@ -389,6 +415,11 @@ def test_a_lease_of_a_killed_job_dies(out, without_locks):
         age(held, 121)
         with folder.hold():
             assert len(leases(out)) == 1 and held not in leases(out)
+            age(leases(out)[0], 60)
+            held.touch()
+            age(held, 1000)
+            with pytest.raises(FastattnError, match="another job is at work there"), folder.hold():
+                pass
 
 
 def test_a_lease_is_renewed_and_its_loss_is_told(out, without_locks, monkeypatch):
