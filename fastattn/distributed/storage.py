@@ -5,11 +5,9 @@ from typing import Any
 
 def filesystem(url: str) -> tuple[Any, str]:
     """(pyarrow's file system, path in it) of a local path, a relative one too, or of a URL."""
-    import os
-
     from pyarrow import fs
 
     if "://" not in url:
-        return fs.LocalFileSystem(), os.path.abspath(url)
+        return fs.LocalFileSystem(), url
     found: tuple[Any, str] = fs.FileSystem.from_uri(url)
     return found

@@ -70,6 +70,16 @@ def test_any_process_places_blocks_and_buffers_of_any_kind(folder, out):
     assert [record["bytes"] for record in folder.finished().values()] == [3, 12, 0]
 
 
+def test_a_relative_path_is_absolute_for_others(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = OutputFolder("out/", "parquet")
+    with folder.hold():
+        folder.begin(some_job())
+        monkeypatch.chdir("/")
+        OutputFolder(folder.url, "parquet").place(0, b"rows", RECORD)
+        assert (folder.name, folder.url, list(folder.finished())) == ("out", f"{tmp_path}/out", [0])
+
+
 def test_another_job_is_refused_with_what_differs(folder, out):
     folder.place(0, b"rows", RECORD)
     other = some_job(options={"precision": "int8", "beam_size": 4}, column="body")
