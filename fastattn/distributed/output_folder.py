@@ -32,12 +32,15 @@ _READERS = 16  # records read at a time: an object store answers each after some
 
 
 class OutputFolder:
-    """A local path or a URL where blocks of a form ("parquet" or "jsonl") are written, by any process on any host."""
+    """A local path or a URL where blocks of a form ("parquet" or "jsonl") are written, by any process on any host.
+
+    ``name`` is for messages; ``url`` for other processes: absolute, and with the URL's secrets.
+    """
 
     def __init__(self, url: str, form: str):
         self.name = public(url).rstrip("/") or "/"
         self._form = form
-        self._store = _store(url, self.name)
+        self.url, self._store = _store(url, self.name)
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[Callable[[], None]]:
@@ -121,8 +124,8 @@ class OutputFolder:
 
     def _records(self, folder: str, among: Container[int] | None) -> dict[int, Record]:
         matches = (_RECORD_NAME.fullmatch(name) for name in self._store.list(folder))
-        named = sorted(int(match[1]) for match in matches if match and f"{int(match[1]):08d}" == match[1])
-        numbers = [number for number in named if among is None or number in among]
+        named = {int(match[1]) for match in matches if match}
+        numbers = sorted(number for number in named if among is None or number in among)
         records = map_in_threads(lambda number: self._record(folder, number), numbers, _READERS)
         return {number: record for number, record in zip(numbers, records) if record is not None}
 
@@ -142,13 +145,15 @@ class OutputFolder:
                 )
 
 
-def _store(url: str, name: str) -> Store:
+def _store(url: str, name: str) -> tuple[str, Store]:
+    """(the folder's absolute path or URL, what it is kept in)"""
     found, path = filesystem(url)
     if found.type_name != "local":
-        return ObjectStore(found, path, name)
+        return url, ObjectStore(found, path, name)
+    path = os.path.abspath(path)
     if os.path.lexists(path) and not os.path.isdir(path):
         raise InputError(f"cannot write {name}: it is no folder")
-    return LocalStore(path.rstrip("/") or "/", name)
+    return path, LocalStore(path, name)
 
 
 def _as_json(record: Record) -> bytes:

@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("ray", reason="needs the extra fastattn[ray]")
 
-from fastattn import Encoder, Translator  # noqa: E402
-from fastattn.distributed.batch import Batch, Request, Where  # noqa: E402
-from fastattn.distributed.output_folder import OutputFolder  # noqa: E402
-from tests.distributed import nodes  # noqa: E402
+from fastattn import Encoder, Translator
+from fastattn.distributed.batch import Batch, Request, Where
+from fastattn.distributed.output_folder import OutputFolder
+from tests.distributed import nodes
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:::ray"),

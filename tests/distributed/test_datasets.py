@@ -4,14 +4,14 @@ import pytest
 
 pytest.importorskip("ray", reason="needs the extra fastattn[ray]")
 
-import numpy as np  # noqa: E402
-import ray  # noqa: E402
-import ray.data  # noqa: E402
+import numpy as np
+import ray
+import ray.data
 
-from fastattn import Encoder, Translator  # noqa: E402
-from fastattn.distributed import encode_dataset, translate_dataset  # noqa: E402
-from fastattn.distributed.cluster import joined  # noqa: E402
-from fastattn.errors import InputError  # noqa: E402
+from fastattn import Encoder, Translator
+from fastattn.distributed import encode_dataset, translate_dataset
+from fastattn.distributed.cluster import joined
+from fastattn.errors import InputError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:::ray"),

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +17,7 @@ from fastattn.distributed import lease, local_store, output_folder
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, InputError, StorageError
 from tests import ROOT
-from tests.distributed.jobs import RECORD, some_job
+from tests.distributed.jobs import RECORD, process, some_job
 
 
 @pytest.fixture
@@ -41,18 +40,6 @@ def visible(out):
 
 def hidden(out):
     return sorted(path.name for path in out.rglob(".*"))
-
-
-@contextlib.contextmanager
-def process(code, *arguments):
-    """A process that has printed "ready"; killed at the end."""
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
-        try:
-            assert child.stdout.readline() == "ready\n"
-            yield child
-        finally:
-            child.kill()
 
 
 def test_the_next_run_finds_what_is_finished(out):
@@ -83,6 +70,16 @@ def test_any_process_places_blocks_and_buffers_of_any_kind(folder, out):
     assert [record["bytes"] for record in folder.finished().values()] == [3, 12, 0]
 
 
+def test_a_relative_path_is_absolute_for_others(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = OutputFolder("out/", "parquet")
+    with folder.hold():
+        folder.begin(some_job())
+        monkeypatch.chdir("/")
+        OutputFolder(folder.url, "parquet").place(0, b"rows", RECORD)
+        assert (folder.name, folder.url, list(folder.finished())) == ("out", f"{tmp_path}/out", [0])
+
+
 def test_another_job_is_refused_with_what_differs(folder, out):
     folder.place(0, b"rows", RECORD)
     other = some_job(options={"precision": "int8", "beam_size": 4}, column="body")
@@ -99,6 +96,8 @@ def test_a_folder_with_other_files_stays_as_it_was(out):
     with pytest.raises(InputError, match=r"out holds other files \(thesis.txt\) and no job; name a folder that is"):
         with OutputFolder(str(out), "parquet").hold():
             pass
+    with pytest.raises(InputError, match="out holds other files"):
+        OutputFolder(str(out), "parquet").begin(some_job())
     assert os.listdir(out) == ["thesis.txt"]
 
 
@@ -143,14 +142,36 @@ def test_of_two_jobs_the_second_is_refused_until_the_first_is_dead(out):
                     pass
             assert str(raised.value).startswith(f"{out}: another job is at work there (process {holder.pid} on ")
             assert raised.value.exit_code == 1
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
-        with folder.hold() as check:
-            check()
-            with pytest.raises(FastattnError, match="another job is at work"), folder.hold():
-                pass
+    with folder.hold() as check:
+        check()
+        with pytest.raises(FastattnError, match=rf"at work there \(process {os.getpid()} on "), folder.hold():
+            pass
     with folder.hold():  # given back
         pass
+
+
+FORK = """
+import os, sys
+from fastattn.distributed.output_folder import OutputFolder
+folder = OutputFolder(sys.argv[1], "parquet")
+reading, writing = os.pipe()
+with folder.hold():
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        os.read(reading, 1)  # until its parent closes the pipe
+        os._exit(0)
+with folder.hold():
+    print("held")
+os.close(writing)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_child_process_does_not_keep_what_its_parent_held(out):
+    done = subprocess.run([sys.executable, "-c", FORK, str(out)], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "held\n", done.stderr
 
 
 WRITE = """
@@ -178,12 +199,10 @@ def test_a_writer_that_is_killed_leaves_nothing_unfinished_under_a_final_name(ou
     with folder.hold():
         folder.begin(some_job())
         folder.place(1, b"rows", RECORD)
-    with process(WRITE, out, killed_at) as writer:
+    with process(WRITE, out, killed_at):
         assert len(hidden(out)) == 1
         with folder.hold():
             assert len(hidden(out)) == 1  # its writer lives
-        writer.send_signal(signal.SIGKILL)
-        writer.wait()
     assert visible(out) == ["_fastattn", "part-00000001.parquet", *left]
     assert list(folder.finished()) == [1]
     assert len(hidden(out)) == 1
@@ -406,6 +425,11 @@ def test_a_lease_of_a_killed_job_dies(out, without_locks):
         age(held, 121)
         with folder.hold():
             assert len(leases(out)) == 1 and held not in leases(out)
+            age(leases(out)[0], 60)
+            held.touch()
+            age(held, 1000)
+            with pytest.raises(FastattnError, match="another job is at work there"), folder.hold():
+                pass
 
 
 def test_a_lease_is_renewed_and_its_loss_is_told(out, without_locks, monkeypatch):
@@ -420,6 +444,29 @@ def test_a_lease_is_renewed_and_its_loss_is_told(out, without_locks, monkeypatch
         with pytest.raises(StorageError, match="another job has begun there"):
             check()
     assert not lives()
+
+
+def test_of_many_that_begin_at_once_no_two_hold_a_lease(out, without_locks):
+    folder, barrier, holding, most, refused = OutputFolder(str(out), "parquet"), threading.Barrier(8), set(), [], []
+
+    def begin(number):
+        barrier.wait()
+        try:
+            with folder.hold():
+                holding.add(number)
+                time.sleep(0.01)
+                most.append(len(holding))
+                holding.remove(number)
+        except FastattnError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(most) + len(refused) == 8 and max(most, default=1) == 1
+    assert leases(out) == []
 
 
 def lives():
