@@ -7,9 +7,10 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.forms.json_values import is_text, json_values, strings
 from fastattn.distributed.rows import Rows, checked
-from fastattn.distributed.storage import InputFile, arrow, naming, open_input
+from fastattn.distributed.storage import InputFile, naming, open_input
 from fastattn.errors import FastattnError, InputError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
 def _opened(stream: Any, url: str) -> Any:
     """A ParquetFile, its footer read; InputError where that is none."""
     with naming(url, InputError):
-        return arrow().parquet.ParquetFile(
+        return import_pyarrow().parquet.ParquetFile(
             stream, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
         )
 
@@ -91,7 +92,7 @@ def read(block: "Block", column: str) -> Rows:
     with open_input(block.url) as stream:
         opened = _opened(stream, block.url)
         _check_column(opened.schema_arrow, block.url, column)
-        table = arrow().Table.from_batches(_batches(opened, block), opened.schema_arrow).combine_chunks()
+        table = import_pyarrow().Table.from_batches(_batches(opened, block), opened.schema_arrow).combine_chunks()
     texts, faults = strings(table.column(column)), {}
     is_null = table.column(column).is_null().to_pylist()
     for row, text in enumerate(texts):
@@ -106,7 +107,7 @@ def read(block: "Block", column: str) -> Rows:
     digest = _digest(table)
     if any(texts[row] is None for row in faults):  # what is not UTF-8 is no value of a string
         field = table.schema.field(column).with_nullable(True)
-        table = table.set_column(table.schema.get_field_index(column), field, arrow().array(texts, field.type))
+        table = table.set_column(table.schema.get_field_index(column), field, import_pyarrow().array(texts, field.type))
     texts = [None if row in faults else text for row, text in enumerate(texts)]
     return _Table(table, block.url, texts, faults, digest)
 
@@ -138,7 +139,7 @@ def _batches(opened: Any, block: "Block") -> "Iterator[pyarrow.RecordBatch]":
 
 def _digest(table: "pyarrow.Table") -> str:
     """SHA-256 of a table as Arrow writes it."""
-    pa = arrow()
+    pa = import_pyarrow()
     sink = _Hashing()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as writer:
         writer.write_table(table)
