@@ -27,4 +27,4 @@ def import_pyarrow() -> ModuleType:
 
 
 def _missing(error: ImportError) -> FastattnError:
-    return FastattnError(f"Ray Data is needed for this ({error}): pip install 'fastattn[ray]'")
+    return FastattnError(f"fastattn.distributed needs the extra: pip install 'fastattn[ray]' ({error})")

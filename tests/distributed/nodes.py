@@ -76,13 +76,10 @@ def await_finished(out: Path, count: int, process: subprocess.Popen[str] | None 
 
 
 def parts(out: Path) -> dict[str, tuple[int, int]]:
-    """Name -> (number, time) of each file of finished blocks, the record's with it: one that is written anew differs."""
-    found = {}
-    for record in sorted((out / "_fastattn" / "finished").glob("*.json")):
-        part = next(out.glob(f"part-{record.stem}.*"))
-        for file in (record, part):
-            found[file.name] = (file.stat().st_ino, file.stat().st_mtime_ns)
-    return {name: stamp for name, stamp in found.items() if name.startswith("part")}
+    """Name -> (number of its place on disk, time) of each finished block's file: one that is written anew differs."""
+    records = sorted((out / "_fastattn" / "finished").glob("*.json"))
+    stats = {file: file.stat() for record in records for file in out.glob(f"part-{record.stem}.*")}
+    return {file.name: (status.st_ino, status.st_mtime_ns) for file, status in stats.items()}
 
 
 def column(out: Path, name: str) -> list[Any]:

@@ -37,13 +37,13 @@ def sentences(count: int) -> list[str]:
 @pytest.fixture(scope="module")
 def english(tmp_path_factory):
     path = tmp_path_factory.mktemp("corpus") / "english text.txt"
-    path.write_text("\n".join(sentences(1200)) + "\n", encoding="utf-8")
+    path.write_text("\n".join(sentences(600)) + "\n", encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="module")
 def portuguese(pulled):
-    return Translator(pulled("en-pt")).translate(sentences(1200), beam_size=1)
+    return Translator(pulled("en-pt")).translate(sentences(600), beam_size=1)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def batch(pulled, english, tmp_path):
             "column": "text",
             "output": "translation",
             "options": {"beam_size": 1},
-            "size": 2048,
+            "size": 1024,
         }
         return Batch(Request(**asked | changed))
 
@@ -87,7 +87,7 @@ def test_a_lost_node_and_a_killed_actor_cost_their_open_blocks_alone(batch, port
 
 def test_a_killed_driver_is_taken_up_where_it_was(portuguese, pulled, english, tmp_path):
     out = tmp_path / "out"
-    arguments = ("translate", english, "--out", out, "-m", pulled("en-pt"), "--beam-size", 1, "--block-size", "2K")
+    arguments = ("translate", english, "--out", out, "-m", pulled("en-pt"), "--beam-size", 1, "--block-size", "1K")
     process = nodes.command(*arguments)
     nodes.await_finished(out, 2, process)
     os.kill(process.pid, signal.SIGSTOP)
@@ -107,7 +107,7 @@ def test_a_killed_driver_is_taken_up_where_it_was(portuguese, pulled, english, t
 
 def test_an_interrupt_ends_the_job_and_all_its_processes(pulled, english, tmp_path):
     out = tmp_path / "out"
-    process = nodes.command("translate", english, "--out", out, "-m", pulled("en-pt"), "--block-size", "2K")
+    process = nodes.command("translate", english, "--out", out, "-m", pulled("en-pt"), "--block-size", "1K")
     nodes.await_finished(out, 1, process)
     os.kill(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=20)
