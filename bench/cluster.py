@@ -45,6 +45,7 @@ def job_of(figures: Figures, size: int | None = None) -> Job:
         figures.rate * faster,
         actors,
         figures.cold,
+        figures.warm,
         figures.own_storage,
         figures.bytes_in + figures.bytes_out,
     )
@@ -149,32 +150,30 @@ def cluster_table(found: list[Figures], size: str, price: float) -> str:
 def disturbances(machines: int) -> dict[str, Cluster]:
     """One thing after the other that comes to a cluster."""
     even, full = calm(machines), Cluster(machines)
-    spread = replace(even, spread=full.spread)
+    two = replace(even, held=2, at_once=2)
+    spread = replace(two, spread=full.spread)
     slow = replace(spread, slow=full.slow)
     return {
-        "machines of one speed, none lost; an actor is given 1 block at a time": even,
-        f"speeds that differ by {full.spread:.0%}": spread,
+        "machines of one speed, none lost; an actor has 1 block": even,
+        "2 blocks, both in progress": two,
+        f"and speeds that differ by {full.spread:.0%}": spread,
         f"and {full.slow_machines} machines of half speed": slow,
-        "the same; an actor is given 2 blocks": replace(slow, held=2),
-        "3 blocks": replace(slow, held=3),
-        "4 blocks": replace(slow, held=4),
-        f"2 blocks; and {full.losses:g} losses a machine-hour, blocks wait for the next machine": full,
-        "the same; blocks go to other machines": replace(full, elsewhere=True),
-        "the same; 1 block": replace(full, elsewhere=True, held=1),
+        "3 blocks, of which 1 waits": replace(slow, held=3),
+        "5 blocks, of which 3 wait": replace(slow, held=5),
+        f"3 blocks; and {full.losses:g} losses a machine-hour": full,
+        "the same, lost blocks being the next to be given out": replace(full, passes=False),
     }
 
 
 def disturbance_table(figures: Figures, size: str) -> str:
     job, machines = job_of(figures), MACHINES[-1]
-    lines = []
-    for name, cluster in disturbances(machines).items():
-        outcomes = [simulate(job, cluster, seed) for seed in SEEDS[size]]
-        lines.append([name, duration(computed(job, cluster).seconds), lengths(outcomes)])
     larger = job_of(figures, size=4 * int(job.sentences_B.max() * figures.bytes_in))
-    cluster = disturbances(machines)["the same; an actor is given 2 blocks"]
-    outcomes = [simulate(larger, cluster, seed) for seed in SEEDS[size]]
-    name = f"blocks four times as large, 2 at a time, none lost ({len(larger.sentences_B)} blocks)"
-    lines.append([name, duration(computed(larger, cluster).seconds), lengths(outcomes)])
+    rows = [(name, job, cluster) for name, cluster in disturbances(machines).items()]
+    rows.append((f"{len(larger.sentences_B)} blocks, four times as large", larger, Cluster(machines)))
+    lines = []
+    for name, work, cluster in rows:
+        outcomes = [simulate(work, cluster, seed) for seed in SEEDS[size]]
+        lines.append([name, duration(computed(work, cluster).seconds), lengths(outcomes)])
     return _markdown([f"{figures.name} on {machines} machines", "computed", "simulated (range)"], lines)
 
 

@@ -22,7 +22,7 @@ class Job:
     sentences_B  of each block
     rate         sentences a second of one actor
     actors       of a machine
-    start        seconds until an actor of a new machine computes
+    start, warm  seconds until an actor of a new machine computes, and one of a machine whose caches are full
     own_storage  seconds of the actor for a sentence of a block that is read, decoded, encoded and written
     moved        bytes of a sentence that go through the network, both ways
     """
@@ -31,6 +31,7 @@ class Job:
     rate: float
     actors: int
     start: float
+    warm: float = 0.0
     own_storage: float = 0.0
     moved: float = 0.0
 
@@ -43,11 +44,13 @@ class Cluster:
     slow       share of machines that have half of their speed
     losses     of a machine, an hour
     away       seconds until another stands in its place
-    held       blocks that an actor is given at a time, of which it computes one and the others wait
+    held       blocks that an actor is given at a time
+    at_once    of these, blocks in progress: while one is computed, others are read and written. The rest wait
     handing    seconds from when an actor is given a block until it can begin with it
     bandwidth  bytes a second of one machine to storage and from it
     latency    seconds of a request to storage
-    elsewhere  whether blocks of a lost machine are given to others; else they wait for the next one in its place
+    passes     whether blocks of a lost machine are done when all others are, by actors that are started for them; else
+               they are the next to be given out
     """
 
     machines: int
@@ -55,27 +58,30 @@ class Cluster:
     slow: float = 0.05
     losses: float = 0.05
     away: float = 300.0
-    held: int = 2
+    held: int = 3
+    at_once: int = 2
     handing: float = 0.1
     bandwidth: float = 600e6
     latency: float = 0.05
-    elsewhere: bool = False
+    passes: bool = True
 
     @property
     def slow_machines(self) -> int:
         return math.floor(self.slow * self.machines + 0.5)
 
 
-def calm(machines: int, held: int = 1) -> Cluster:
+def calm(machines: int, held: int = 1, at_once: int = 1) -> Cluster:
     """Machines of the same speed, none of which is lost."""
-    return Cluster(machines, spread=0.0, slow=0.0, losses=0.0, held=held)
+    return Cluster(machines, spread=0.0, slow=0.0, losses=0.0, held=held, at_once=at_once)
 
 
 @dataclass(frozen=True)
 class Parts:
     """Seconds of a job, from the start of its machines on.
 
-    last  from when there is nothing left to give out until the last block is done, beyond an even share of what is left
+    storage  that is not hidden behind the computing of other blocks
+    last     from when there is nothing left to give out until the last block is done, beyond an even share of what is
+             left, and likewise at the end of a second pass
     """
 
     start: float
@@ -118,42 +124,39 @@ def storage_seconds(job: Job, cluster: Cluster, sentences: float) -> float:
 def computed(job: Job, cluster: Cluster) -> Parts:
     """The parts of a job's time.
 
-    Work and storage are shared evenly, by speed. A machine computes for 1 / losses on average and is then away, and
-    what its actors were at is done again. When the last block has been given out, an actor has (held - 1/2) blocks to
-    do on average, and one of the slowest machine has ``held``: so much later is the end than an even share. A machine
-    that is lost near the end delays it by what is left of its time away.
+    Work is shared evenly, by speed. An actor is through with a block when it is computed, or, with all it may have in
+    progress waiting for storage, when that is. A machine computes for 1 / losses on average and is then away, and what
+    its actors were at is done again.
     """
-    block = float(job.sentences_B.max())
-    busy = block / job.rate
-    storage = storage_seconds(job, cluster, float(job.sentences_B.mean()))
-    storage += cluster.handing if cluster.held == 1 else 0.0
-    n, slow = cluster.machines, cluster.slow_machines
-    actors = job.actors * (n - slow / 2)  # of ordinary speed
-    work = float(job.sentences_B.sum()) / job.rate / actors
-    stored = storage * len(job.sentences_B) / (job.actors * n)
-    again = cluster.away + job.start
+    blocks, n = len(job.sentences_B), cluster.machines
+    mean, largest = float(job.sentences_B.mean()) / job.rate, float(job.sentences_B.max()) / job.rate
+    stored = storage_seconds(job, cluster, float(job.sentences_B.mean()))
+    waiting = cluster.handing if cluster.held == cluster.at_once else 0.0
+    hidden = max(0.0, (mean + stored + waiting) / cluster.at_once - mean)
+    work = blocks * mean / (job.actors * (n - cluster.slow_machines / 2))
+    storage = blocks * hidden / (job.actors * n)
     per_second = cluster.losses / 3600
-    useful = (1 - per_second * busy / 2) / (1 + per_second * again)
-    held = min(cluster.held, math.ceil(len(job.sentences_B) / (job.actors * n)))
-    last = held * busy / _slowest(cluster) - (held - 0.5) * busy * n / (n - slow / 2) + storage / 2
-    if not cluster.elsewhere:
-        last += _delay(n * per_second, again + held * busy)
-    return Parts(job.start, work, stored, (work + stored) * (1 / useful - 1), last)
+    useful = (1 - per_second * mean / 2) / (1 + per_second * (cluster.away + job.start))
+    lost = (work + storage) * (1 / useful - 1)
+    last = _last(job, cluster, blocks, n) * largest + stored / 2
+    if cluster.passes:
+        losses = n * per_second * (work + storage + lost)
+        again = losses * job.actors * cluster.held  # blocks
+        used = min(n, math.ceil(again / job.actors))
+        last += -math.expm1(-losses) * (job.warm + _last(job, cluster, again, used) * largest + stored)
+    return Parts(job.start, work, storage, lost, last)
 
 
-def _slowest(cluster: Cluster) -> float:
-    """The speed to be expected of the slowest machine: a quantile of the log-normal distribution whose mean is 1."""
-    among = cluster.slow_machines or cluster.machines
-    quantile = NormalDist().inv_cdf(1 / (among + 1))
-    speed = math.exp(cluster.spread * quantile - cluster.spread**2 / 2)
-    return speed / 2 if cluster.slow_machines else speed
+def _last(job: Job, cluster: Cluster, blocks: float, machines: int) -> float:
+    """How much later than an even share the last of so many blocks is done on so many machines, in blocks.
 
-
-def _delay(rate: float, window: float) -> float:
-    """Of machines lost at a rate in the last ``window`` seconds, each back after that, the expected return of the last.
-
-    It is counted from the end. The losses are a Poisson process: of k events the last lies k / (k + 1) of the window
-    in, and the mean over k is this.
+    When there is none left to give out, an actor has (held - 1/2) to do on average, and one of the slowest machine has
+    ``held``. The slowest speed is the quantile to be expected of a log-normal distribution whose mean is 1.
     """
-    events = rate * window
-    return window * (1 + math.expm1(-events) / events) if events else 0.0
+    if not machines:
+        return 0.0
+    held = min(cluster.held, math.ceil(blocks / (job.actors * machines)))
+    slow = math.floor(cluster.slow * machines + 0.5)
+    quantile = NormalDist().inv_cdf(1 / ((slow or machines) + 1))
+    slowest = math.exp(cluster.spread * quantile - cluster.spread**2 / 2) / (2 if slow else 1)
+    return held / slowest - (held - 0.5) * machines / (machines - slow / 2)

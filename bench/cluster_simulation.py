@@ -1,7 +1,8 @@
 """A long job on a cluster, event by event: blocks are given out as Ray Data does it, machines are slow or get lost.
 
 The driver gives the next block to the actor that holds the fewest, up to ``Cluster.held``, and takes none back. An
-actor reads its block, computes and writes; what it has begun is lost with its machine, and begun anew.
+actor reads the blocks that it has in progress, computes them one after the other and writes them. (Where they share the
+model instead, they take as long together.) What it holds is lost with its machine, and given out again.
 """
 
 import heapq
@@ -21,8 +22,9 @@ class Outcome:
     seconds  from the start of the machines until the last block was done
     tries_B  how often each block was begun
     done_B   seconds at which each block was done; nan: it was not
-    lost     (block, seconds) of each that was being computed when its machine was lost
+    lost     (block, seconds) of each that was in progress when its machine was lost
     losses   of machines
+    passes   over what was open
     """
 
     tries_B: np.ndarray
@@ -30,6 +32,7 @@ class Outcome:
     seconds: float = 0.0
     lost: list[tuple[int, float]] = field(default_factory=list)
     losses: int = 0
+    passes: int = 1
 
     def files_a_second(self, window: float = 10.0) -> tuple[float, float]:
         """Of what is written: (mean, most in a ``window`` of seconds)."""
@@ -41,16 +44,22 @@ class Outcome:
 class _Actor:
     """One of a machine's.
 
-    held    blocks with the seconds from which on they can be begun; the first is being computed if ``begun``
-    begun   counts what was begun and what was broken off, so that the end of what was broken off is told from others
+    waiting   blocks, and the seconds from which on each can be begun
+    progress  blocks
+    free      seconds at which its model has computed all of these
+    lives     how often its machine was lost: what was to come of blocks before that does not come
     """
 
     number: int
     machine: int
-    held: deque[tuple[int, float]] = field(default_factory=deque)
-    begun: int = 0
-    alive: bool = False
-    busy: bool = False
+    waiting: deque[tuple[int, float]] = field(default_factory=deque)
+    progress: list[int] = field(default_factory=list)
+    free: float = 0.0
+    lives: int = 0
+
+    @property
+    def held(self) -> int:
+        return len(self.waiting) + len(self.progress)
 
 
 def simulate(job: Job, cluster: Cluster, seed: int) -> Outcome:
@@ -70,6 +79,7 @@ class _Run:
         # actors with room, by how many blocks they hold, in the order in which they came to it
         self._room: list[dict[int, None]] = [{} for _ in range(cluster.held)]
         self._open = deque(range(count))
+        self._later: list[int] = []  # blocks for the next pass
         self._left = count
         self._outcome = Outcome(np.zeros(count, np.int64), np.full(count, np.nan))
         self._events: list[tuple[float, int, Callable[..., None], tuple[int, ...]]] = []
@@ -96,25 +106,38 @@ class _Run:
 
     def _machine_starts(self, machine: int) -> None:
         for actor in self._of(machine):
-            actor.alive = True
-            self._place(actor)
-            self._begin(actor)
+            self._room[0][actor.number] = None
         if self._cluster.losses:
             lasts = self._rng.exponential(3600 / self._cluster.losses)
             self._at(self._now + lasts, self._machine_is_lost, machine)
 
     def _machine_is_lost(self, machine: int) -> None:
         self._outcome.losses += 1
-        for actor in reversed(self._of(machine)):
-            self._unplace(actor)
-            if actor.busy:
-                self._outcome.lost.append((actor.held[0][0], self._now))
-            actor.alive = actor.busy = False
-            actor.begun += 1
-            if self._cluster.elsewhere:
-                self._open.extendleft(block for block, _ in reversed(actor.held))
-                actor.held.clear()
+        lost: list[int] = []
+        for actor in self._of(machine):
+            self._leave_room(actor)
+            self._outcome.lost += [(block, self._now) for block in actor.progress]
+            lost += actor.progress + [block for block, _ in actor.waiting]
+            actor.progress.clear()
+            actor.waiting.clear()
+            actor.lives += 1
+        if self._cluster.passes:
+            self._later += lost
+            if lost:
+                self._end_pass()
+        else:
+            self._open.extendleft(reversed(lost))
         self._at(self._now + self._cluster.away + self._job.start, self._machine_starts, machine)
+
+    def _end_pass(self) -> None:
+        """If all is done but what is left for a later one, have that begin, with actors of its own."""
+        if self._later and self._left == len(self._later):
+            self._at(self._now + self._job.warm, self._next_pass)
+
+    def _next_pass(self) -> None:
+        self._outcome.passes += 1
+        self._open.extend(self._later)
+        self._later.clear()
 
     def _give_out(self) -> None:
         while self._open:
@@ -122,41 +145,40 @@ class _Run:
             if number is None:
                 return
             actor = self._actors[number]
-            self._unplace(actor)
-            actor.held.append((self._open.popleft(), self._now + self._cluster.handing))
-            self._place(actor)
+            self._leave_room(actor)
+            actor.waiting.append((self._open.popleft(), self._now + self._cluster.handing))
             self._begin(actor)
+            self._enter_room(actor)
 
-    def _place(self, actor: _Actor) -> None:
-        """Note that an actor has room."""
-        if len(actor.held) < self._cluster.held:
-            self._room[len(actor.held)][actor.number] = None
+    def _enter_room(self, actor: _Actor) -> None:
+        if actor.held < self._cluster.held:
+            self._room[actor.held][actor.number] = None
 
-    def _unplace(self, actor: _Actor) -> None:
-        if len(actor.held) < self._cluster.held:
-            self._room[len(actor.held)].pop(actor.number, None)
+    def _leave_room(self, actor: _Actor) -> None:
+        if actor.held < self._cluster.held:
+            self._room[actor.held].pop(actor.number, None)
 
     def _begin(self, actor: _Actor) -> None:
-        if actor.busy or not actor.held:
-            return
-        block, ready = actor.held[0]
-        actor.busy = True
-        actor.begun += 1
-        self._outcome.tries_B[block] += 1
-        takes = self._work[block] / self._speeds[actor.machine] + self._storage[block]
-        self._at(max(self._now, ready) + takes, self._block_is_done, actor.number, actor.begun)
+        """Read as many blocks as may be in progress; when each is written follows from that."""
+        while actor.waiting and len(actor.progress) < self._cluster.at_once:
+            block, ready = actor.waiting.popleft()
+            actor.progress.append(block)
+            self._outcome.tries_B[block] += 1
+            half = self._storage[block] / 2
+            actor.free = max(max(self._now, ready) + half, actor.free) + self._work[block] / self._speeds[actor.machine]
+            self._at(actor.free + half, self._block_is_done, actor.number, actor.lives, block)
 
-    def _block_is_done(self, number: int, begun: int) -> None:
+    def _block_is_done(self, number: int, lives: int, block: int) -> None:
         actor = self._actors[number]
-        if actor.begun != begun:
+        if actor.lives != lives:
             return  # it was lost
-        self._unplace(actor)
-        block, _ = actor.held.popleft()
-        actor.busy = False
+        self._leave_room(actor)
+        actor.progress.remove(block)
         self._outcome.done_B[block] = self._now
         self._left -= 1
-        self._place(actor)
         self._begin(actor)
+        self._enter_room(actor)
+        self._end_pass()
 
 
 def _speeds(cluster: Cluster, rng: np.random.Generator) -> list[float]:
