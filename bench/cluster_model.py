@@ -47,6 +47,7 @@ class Cluster:
     held       blocks that an actor is given at a time
     at_once    of these, blocks in progress: while one is computed, others are read and written. The rest wait
     handing    seconds from when an actor is given a block until it can begin with it
+    laying     seconds of the driver for each block of a pass, before any is given out
     bandwidth  bytes a second of one machine to storage and from it
     latency    seconds of a request to storage
     passes     whether blocks of a lost machine are done when all others are, by actors that are started for them; else
@@ -61,6 +62,7 @@ class Cluster:
     held: int = 3
     at_once: int = 2
     handing: float = 0.1
+    laying: float = 0.00065
     bandwidth: float = 600e6
     latency: float = 0.05
     passes: bool = True
@@ -79,6 +81,7 @@ def calm(machines: int, held: int = 1, at_once: int = 1) -> Cluster:
 class Parts:
     """Seconds of a job, from the start of its machines on.
 
+    start    until the first block is given out
     storage  that is not hidden behind the computing of other blocks
     last     from when there is nothing left to give out until the last block is done, beyond an even share of what is
              left, and likewise at the end of a second pass
@@ -144,7 +147,7 @@ def computed(job: Job, cluster: Cluster) -> Parts:
         again = losses * job.actors * cluster.held  # blocks
         used = min(n, math.ceil(again / job.actors))
         last += -math.expm1(-losses) * (job.warm + _last(job, cluster, again, used) * largest + stored)
-    return Parts(job.start, work, storage, lost, last)
+    return Parts(cluster.laying * blocks + job.start, work, storage, lost, last)
 
 
 def _last(job: Job, cluster: Cluster, blocks: float, machines: int) -> float:

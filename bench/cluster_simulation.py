@@ -88,7 +88,7 @@ class _Run:
 
     def run(self) -> Outcome:
         for machine in range(self._cluster.machines):
-            self._at(self._job.start, self._machine_starts, machine)
+            self._at(self._cluster.laying * self._left + self._job.start, self._machine_starts, machine)
         while self._left:
             self._now, _, event, arguments = heapq.heappop(self._events)
             event(*arguments)
@@ -132,7 +132,7 @@ class _Run:
     def _end_pass(self) -> None:
         """If all is done but what is left for a later one, have that begin, with actors of its own."""
         if self._later and self._left == len(self._later):
-            self._at(self._now + self._job.warm, self._next_pass)
+            self._at(self._now + self._cluster.laying * self._left + self._job.warm, self._next_pass)
 
     def _next_pass(self) -> None:
         self._outcome.passes += 1
