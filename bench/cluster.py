@@ -78,7 +78,7 @@ def limit(parts: Parts) -> str:
 def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.3g} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
 
 
 def lengths(outcomes: Iterable[Outcome]) -> str:

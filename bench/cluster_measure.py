@@ -120,5 +120,5 @@ def _files(texts: list[str], rows: bytes, bytes_in: float) -> float:
         source.write_bytes(block)
         begun = time.perf_counter()
         source.read_bytes().decode().splitlines()
-        write_whole(target, lambda stream: [stream.write(rows) for _ in range(times)] and None)
+        write_whole(target, lambda stream: stream.writelines([rows] * times))
         return (time.perf_counter() - begun) / (times * len(texts))
