@@ -1,4 +1,4 @@
-# make demo | test | slow | everywhere | mutants | check | bench | dist | clean. Each sets up what it needs in .venv, once.
+# make demo | test | test-distributed | slow | everywhere | mutants | check | bench | dist | clean. Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 VENV := .venv
 ifeq ($(OS),Windows_NT)
@@ -7,19 +7,23 @@ else
 BIN := $(VENV)/bin
 endif
 STAMP := $(VENV)/.installed
+# Ray and pyarrow are half a gigabyte, which .venv does without, as most users do.
+RAY_VENV := .venv-ray
+RAY_STAMP := $(RAY_VENV)/.installed
 
-.PHONY: help setup demo test slow everywhere mutants check bench dist clean
+.PHONY: help setup demo test test-distributed slow everywhere mutants check bench dist clean
 
 help:
 	@echo "make demo    set up, download three small models, translate and encode something real"
 	@echo "make test    set up, run the tests            (ARGS=... goes to pytest)"
+	@echo "make test-distributed  the tests of fastattn[ray], in an environment of their own (ARGS=... goes to pytest)"
 	@echo "make slow    set up, run the tests that take minutes (ARGS=... goes to pytest)"
 	@echo "make everywhere  the tests as on other machines: fewer CPU features, no network, ... (ARGS=... names some)"
 	@echo "make mutants mutation testing: bugs that no test finds, ten minutes (ARGS=... goes to tests/clone/run_mutants.py)"
 	@echo "make check   format, lint, types, import table"
 	@echo "make bench   run the benchmarks               (ARGS=... goes to them)"
 	@echo "make dist    a wheel and an sdist in dist/, tried out in every installed Python from 3.10 on"
-	@echo "make clean   remove build products and caches (.venv and downloaded models stay)"
+	@echo "make clean   remove build products and caches (the environments and downloaded models stay)"
 
 setup: $(STAMP)
 
@@ -35,6 +39,15 @@ demo: setup
 
 test: setup
 	@$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/run_suite.py)
+
+$(RAY_STAMP): setup.cfg pyproject.toml
+	@$(PYTHON) -m venv $(RAY_VENV)
+	@echo "== installing fastattn[ray] into $(RAY_VENV)"
+	@$(patsubst $(VENV)/%,$(RAY_VENV)/%,$(BIN))/python -m pip install --quiet --quiet --disable-pip-version-check -e ".[test,ray]"
+	@touch $@
+
+test-distributed: $(RAY_STAMP)
+	@$(patsubst $(VENV)/%,$(RAY_VENV)/%,$(BIN))/python -m pytest -rs $(if $(ARGS),$(ARGS),tests/distributed)
 
 slow: setup
 	@$(BIN)/python -m pytest -m slow -rs $(ARGS)
@@ -67,4 +80,4 @@ dist: setup
 
 clean:
 	@rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
-	@find . -name $(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find . \( -name $(VENV) -o -name $(RAY_VENV) \) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.arrays import open_array
 from fastattn.cli.lengths import Lengths
 from fastattn.cli.lines import Line, Lines, open_lines
 from fastattn.cli.loading import loading
 from fastattn.cli.options import (
-    TEXT,
     given,
     input_option,
     located_encoder,
@@ -28,6 +26,7 @@ from fastattn.cli.options import (
 from fastattn.cli.output import Output, open_output
 from fastattn.cli.printing import say
 from fastattn.cli.progress import Compiling, Progress, pace, rate
+from fastattn.cli.vector_options import calibration_vectors, chosen_vectors, vector_options
 from fastattn.errors import InputError
 
 if TYPE_CHECKING:
@@ -83,37 +82,7 @@ ubinary keep a bit of each number, whether it is positive, eight in a byte.
     type=click.Choice(["npy", "jsonl", "csv"]),
     help="Output format (default: by FILE's suffix, else jsonl).",
 )
-@click.option(
-    "--normalize/--no-normalize", default=None, help="Scale vectors to unit length (default: as the model says)."
-)
-@click.option(
-    "--pooling",
-    metavar="MODE[,MODE]",
-    help="cls, max, mean, mean_sqrt_len, mean_sqrt_len_tokens, weightedmean, lasttoken (default: as the model says).",
-)
-@click.option("--truncate-dim", type=click.IntRange(min=1), help="Keep this many first dimensions (default: all).")
-@click.option(
-    "--prompt", type=TEXT, metavar="TEXT", help="Put TEXT before each line; '' for nothing (default: the model's own)."
-)
-@click.option("--prompt-name", type=TEXT, metavar="NAME", help="Put the model's prompt of that name before each line.")
-@click.option(
-    "--task",
-    type=click.Choice(["query", "document"]),
-    help="What the lines are: put the model's prompt for queries or documents before each, if it has one.",
-)
-@click.option(
-    "--long",
-    type=click.Choice(["truncate", "mean", "error"]),
-    help="What becomes of a line with more tokens than the model takes (default: truncate).",
-)
-@click.option(
-    "--output-dtype",
-    type=click.Choice(["float32", "int8", "uint8", "binary", "ubinary"]),
-    help="Type of the numbers written (default: float32).",
-)
-@click.option(
-    "--calibration", metavar="FILE", help="A .npy file of float vectors, whose ranges int8 and uint8 numbers divide."
-)
+@vector_options
 @on_error_option
 @precision_option("float32", "bfloat16", "int8", "auto")
 @threads_option
@@ -125,9 +94,6 @@ def encode(
     input_path: str | None,
     output_path: str | None,
     form: str | None,
-    normalize: bool | None,
-    pooling: str | None,
-    calibration: str | None,
     on_error: str,
     precision: str | None,
     threads: int | None,
@@ -139,11 +105,7 @@ def encode(
 
     -m names the model. The default is minilm, for English.
     """
-    if options["prompt"] is not None and options["prompt_name"] is not None:
-        raise click.UsageError("give --prompt or --prompt-name, not both")
-    if (options["output_dtype"] in ("int8", "uint8")) != (calibration is not None):
-        raise click.UsageError("--output-dtype int8 and uint8 need --calibration, others take none")
-    vectors_MD = None if calibration is None else open_array(calibration)
+    vectors_MD = calibration_vectors(options)
     write = _WRITERS[form or _form_of(output_path)]
     lines = open_lines(texts, input_path, on_error)
     with open_output(output_path) as output, Progress() as progress:
@@ -154,17 +116,9 @@ def encode(
             path = located_encoder(model, progress)
             compiling = Compiling(progress)
             from fastattn.encoder import Encoder
-            from fastattn.quantized_vectors import calibrated_ranges
 
             encoder = Encoder(path, **given(precision=precision, threads=threads, processes=processes))
-        chosen = given(
-            **options,
-            normalize_embeddings=normalize,
-            pooling=None if pooling is None else tuple(pooling.split(",")),
-        )
-        if vectors_MD is not None:
-            width = encoder.encode([], **chosen | {"output_dtype": "float32"}).shape[1]
-            chosen["ranges"] = calibrated_ranges(vectors_MD, width)
+        chosen = chosen_vectors(options, vectors_MD, lambda: encoder)
         lengths = Lengths(encoder, chosen)
         if options["long"] == "error":
             lines.refuse = lengths.refusal

@@ -19,7 +19,19 @@ from fastattn.cli.printing import say, say_traceback
 from fastattn.errors import FastattnError
 
 # Each is in a file of its name, which is imported when it is asked for: together they take 15 ms.
-COMMANDS = ("translate", "encode", "search", "rerank", "pull", "inspect", "verify", "convert", "warmup", "cache")
+COMMANDS = (
+    "translate",
+    "encode",
+    "batch",
+    "search",
+    "rerank",
+    "pull",
+    "inspect",
+    "verify",
+    "convert",
+    "warmup",
+    "cache",
+)
 
 INTERRUPTED = 130
 CLOSED_PIPE = 141  # as a shell reports a program ended by SIGPIPE

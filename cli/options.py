@@ -143,3 +143,10 @@ def fetched(name: str, progress: Progress) -> Path:
     folder = pull(name, received)
     progress.clear()
     return folder
+
+
+def name_between(source: str | None, target: str | None) -> str:
+    """The catalog's name of the model between two languages, None for any."""
+    from fastattn.weights.download.catalog import translation_between
+
+    return translation_between(source, target).name

@@ -64,15 +64,13 @@ class Encoder(TextModel):
             check_count("processes", processes)
         folder = catalog.resolve(path)
         super().__init__(folder, precision, threads)
-        stack = self._encoder.spec
-        weights = stack.layers * stack.width * (2 * stack.feed_forward.inner_width + 4 * stack.attention.query_width)
 
         def make_crew(shared: Sharing) -> "EncodingCrew":
             from fastattn.processes.encoding import EncodingCrew
 
             return EncodingCrew(shared, folder, precision)
 
-        self._crew = begin_crew(make_crew, processes, threads, self._loaded.threads, weights)
+        self._crew = begin_crew(make_crew, processes, threads, self._loaded.threads, self.layer_weights)
 
     def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
         check_vectors(text, stack.width)
@@ -90,6 +88,12 @@ class Encoder(TextModel):
     def dimension(self) -> int:
         """The width of a vector."""
         return self._vectors.width(self._text.pooling)
+
+    @property
+    def layer_weights(self) -> int:
+        """About how many weights the layers have: what ``processes.choice`` asks."""
+        stack = self._encoder.spec
+        return stack.layers * stack.width * (2 * stack.feed_forward.inner_width + 4 * stack.attention.query_width)
 
     def encode(
         self,

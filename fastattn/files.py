@@ -11,7 +11,7 @@ from fastattn.errors import FastattnError, InputError
 if TYPE_CHECKING:  # with NumPy, which the command line's help does without
     from fastattn.results import Translation
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Bytes. No text has longer lines; an endless file of something else, a device say, would fill the memory.
 LONGEST_LINE = 1 << 26
 
@@ -206,11 +206,16 @@ def _read_line(file: BinaryIO, name: str) -> bytes:
 
 def as_text(line: bytes, number: int, name: str) -> str:
     """Line ``number`` (from 1) of ``name`` without its end; InputError that says so where it is not text."""
+    return text_of(line, f"{name}, line {number}", first=number == 1)
+
+
+def text_of(line: bytes, place: str, first: bool) -> str:
+    """A line, perhaps a file's first, without its end; InputError that names its place where it is not text."""
     if len(line) > LONGEST_LINE:
-        raise InputError(f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes, so this is not text")
-    if number == 1:
-        line = line.removeprefix(_BYTE_ORDER_MARK)
-    return _decode(line.removesuffix(b"\n").removesuffix(b"\r"), f"{name}, line {number}")
+        raise InputError(f"{place}: longer than {LONGEST_LINE:,} bytes, so this is not text")
+    if first:
+        line = line.removeprefix(BYTE_ORDER_MARK)
+    return _decode(line.removesuffix(b"\n").removesuffix(b"\r"), place)
 
 
 def _decode(line: bytes, place: str) -> str:

@@ -97,8 +97,7 @@ class LoadedTranslator:
 
             return TranslatingCrew(shared, folder, precision)
 
-        weights = self._service.model.sizes.layer_weights
-        self._crew = begin_crew(make_crew, processes, threads, self._service.threads, weights)
+        self._crew = begin_crew(make_crew, processes, threads, self._service.threads, self.layer_weights)
 
     def _crew_for(self, texts: int, options: DecodingOptions | None = None) -> "TranslatingCrew | None":
         """The processes for a call with so many texts; None where they are translated here."""
@@ -110,3 +109,8 @@ class LoadedTranslator:
     def precision(self) -> str:
         """The precision of the matrix products: "float32", "bfloat16", "int8" or "intgemm"; never "auto"."""
         return self._precision
+
+    @property
+    def layer_weights(self) -> int:
+        """About how many weights the layers of a decoding step have: what ``processes.choice`` asks."""
+        return self._service.model.sizes.layer_weights

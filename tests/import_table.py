@@ -235,7 +235,7 @@ TABLE = {
     "sparse_encoder": ABOVE_ALL,
     "text_classifier": ABOVE_ALL,
     "token_classifier": ABOVE_ALL,
-    "distributed": set(),
+    "distributed": {"encoder", "files", "processes", "translator", "weights"},
     "verification": {"checkpoint", "encoder", "loaded_model", "models", "precision", "text", "text_spec", "translator"},
     # spec for the checkpoint that weights.read returns; simd to say what is compiled for, and
     # operations for what convert balances with them.
@@ -263,6 +263,7 @@ TABLE = {
         "simd",
         "progress",
         "verification",
+        "distributed",
     },
 }
 # Within weights: room -> the rooms there that it may import, beside itself. An exporter knows no other.

@@ -75,6 +75,11 @@ class LocalStore:
         with self._telling("delete", path), contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self._folder, path))
 
+    def size(self, path: str) -> int | None:
+        with self._telling("read", path), contextlib.suppress(FileNotFoundError):
+            return os.stat(os.path.join(self._folder, path)).st_size
+        return None
+
     def list(self, folder: str) -> dict[str, Entry]:
         found: dict[str, Entry] = {}
         with self._telling("read", folder), contextlib.suppress(FileNotFoundError):

@@ -52,6 +52,11 @@ class ObjectStore:
         with self._telling("delete", path), contextlib.suppress(FileNotFoundError):
             self._filesystem.delete_file(f"{self._path}/{path}")
 
+    def size(self, path: str) -> int | None:
+        with self._telling("read", path):
+            size: int | None = self._filesystem.get_file_info(f"{self._path}/{path}").size
+        return size
+
     def list(self, folder: str) -> dict[str, Entry]:
         from pyarrow.fs import FileSelector
 

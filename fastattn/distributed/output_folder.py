@@ -73,6 +73,13 @@ class OutputFolder:
         """The records of the blocks whose parts are there, by number, in order."""
         return self._finished(None)
 
+    def finished_block(self, number: int) -> Record | None:
+        """The record of a block whose part is there, or None."""
+        record = self._record(_FINISHED, number)
+        if record is None or record.get("file") != self._part_name(number):
+            return None
+        return record if self._store.size(self._part_name(number)) == record.get("bytes") else None
+
     def aside(self) -> dict[int, Record]:
         """The records of the blocks that were set aside and are not finished, by number, in order."""
         aside = self._records(_SET_ASIDE, None)

@@ -1,13 +1,236 @@
-"""Where a job's files lie: local folders and object stores, through pyarrow."""
+"""Input files, local or in an object store: found by name, folder or glob, and opened through pyarrow."""
 
-from typing import Any
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from fastattn.errors import FastattnError, InputError, check_known
+from fastattn.records import dataclass
+
+if TYPE_CHECKING:  # an extra, imported where it is used
+    from pyarrow.fs import FileInfo, FileSystem
+
+SUFFIXES = {
+    ".txt": "text",
+    ".text": "text",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+_COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+_WILD = re.compile(r"[*?[]")
 
 
-def filesystem(url: str) -> tuple[Any, str]:
-    """(pyarrow's file system, path in it) of a local path, a relative one too, or of a URL."""
-    from pyarrow import fs
+@dataclass(frozen=True)
+class InputFile:
+    """A file to be read.
 
-    if "://" not in url:
+    url       an absolute path, or a URL with its options
+    size      bytes
+    modified  nanoseconds since 1970; 0 where the storage does not say
+    form      "text", "jsonl", "csv" or "parquet"
+    """
+
+    url: str
+    size: int
+    modified: int
+    form: str
+
+
+def filesystem(url: str) -> "tuple[FileSystem, str]":
+    """The file system of a local path or of a URL that pyarrow takes, and the path in it."""
+    fs = arrow("pyarrow.fs")
+    if not _URL.match(url):
         return fs.LocalFileSystem(), url
-    found: tuple[Any, str] = fs.FileSystem.from_uri(url)
+    with naming(url, InputError):
+        return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]
+
+
+def arrow(module: str = "pyarrow") -> Any:
+    """pyarrow or a module of it, imported now; FastattnError where it is not installed."""
+    from importlib import import_module
+
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise FastattnError(f"files of a job are read by pyarrow: pip install 'fastattn[ray]' ({error})") from error
+
+
+@contextlib.contextmanager
+def open_input(url: str) -> Iterator[Any]:
+    """A file open for reading at any place, a pyarrow NativeFile.
+
+    Raises InputError where it cannot be opened, FastattnError where reading inside the block fails: one line with its
+    name.
+    """
+    system, path = filesystem(url)
+    with naming(url, InputError):
+        file = system.open_input_file(path)
+    with naming(url), file:
+        yield file
+
+
+@contextlib.contextmanager
+def naming(url: str, kind: type[FastattnError] = FastattnError) -> Iterator[None]:
+    """Turn an error of pyarrow or of the system inside into one line that names the file."""
+    failures = (OSError, arrow("pyarrow").ArrowException)
+    try:
+        yield
+    except failures as error:
+        raise kind(f"cannot read {url}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """What pyarrow says, without the names, hints and places in its source that it adds."""
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].removesuffix(".")
+
+
+def find_files(inputs: Sequence[str], form: str | None = None) -> list[InputFile]:
+    """The files that the inputs name, in their order, those of a folder or a glob by name.
+
+    inputs  files, folders or globs (``*``, ``?``, ``[...]``, ``**``), local or URLs, where ``?`` begins the options. Of
+            a folder all files below, but hidden ones and, where ``form`` is None, those whose suffix says no form.
+    form    of all files, whatever their names say
+    Raises InputError for nothing found, a file named twice, a compressed one, and two forms.
+    """
+    if form is not None:
+        check_known("form", form, sorted(set(SUFFIXES.values())))
+    files: dict[str, InputFile] = {}
+    for name in inputs:
+        for file in _files_of(os.fspath(name), form):
+            if file.url in files:
+                raise InputError(f"{file.url} is named twice by the inputs")
+            files[file.url] = file
+    found = list(files.values())
+    for file in found:
+        if file.form != found[0].form:
+            raise InputError(
+                f"{found[0].url} is {found[0].form}, {file.url} is {file.form}: the inputs of a job have one form"
+            )
     return found
+
+
+class _Place:
+    """An input's file system, the path in it, and how a path below becomes a URL again.
+
+    folder, parts  of a glob the folder before the first wildcard and the parts from there; else the path and none
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+        address, mark, options = name.partition("?") if _URL.match(name) else (os.path.abspath(name), "", "")
+        # Quoted for the parser of URLs, which knows no brackets and no spaces; what a user has quoted stays.
+        address = quote(address, safe="/:@%*!$&'()+,;=~") if mark or _URL.match(name) else address
+        self.address, self._options = address.rstrip("/") or "/", mark + options
+        self.system, path = filesystem(self.address + self._options)
+        self.path = path.rstrip("/") or "/"
+        names = self.path.split("/")
+        first = next((number for number, part in enumerate(names) if _WILD.search(part)), len(names))
+        self.folder, self.parts = "/".join(names[:first]) or "/", names[first:]
+
+    def url(self, path: str) -> str:
+        """The absolute path, or the URL, of a path below the folder."""
+        if not _URL.match(self.address):
+            return path
+        if path == self.path:
+            return self.address + self._options
+        folder = self.address.rsplit("/", len(self.parts))[0] if self.parts else self.address
+        return f"{folder}/{quote(path[len(self.folder) :].lstrip('/'))}{self._options}"
+
+    def information(self) -> "FileInfo":
+        """Of the path as it is, wildcards or not."""
+        with naming(self.name, InputError):
+            return self.system.get_file_info(self.path)
+
+    def listed(self, folder: str, recursive: bool) -> "list[FileInfo]":
+        """What a folder holds, by name."""
+        selector = arrow("pyarrow.fs").FileSelector(folder, recursive=recursive, allow_not_found=True)
+        with naming(self.name, InputError):
+            return sorted(self.system.get_file_info(selector), key=lambda info: str(info.path))
+
+    def file(self, info: "FileInfo", form: str | None) -> InputFile:
+        """A file that was found; InputError where it is compressed, or neither its name nor ``form`` says its form."""
+        url = self.url(info.path)
+        stem, suffix = os.path.splitext(info.path.lower())
+        if suffix in _COMPRESSED:
+            raise InputError(f"{url} is compressed, so it cannot be read in parts; unpack it, or make Parquet of it")
+        known = form or SUFFIXES.get(suffix)
+        if known is None:
+            raise InputError(f"{url}: its name says no form; known: {', '.join(SUFFIXES)}; or name the form")
+        return InputFile(url, info.size, info.mtime_ns or 0, known)
+
+
+def _files_of(name: str, form: str | None) -> list[InputFile]:
+    """The files of one input; InputError where there are none."""
+    if not name or "\0" in name:
+        raise InputError(f"cannot read {name!r}: this names no file")
+    place, types = _Place(name), arrow("pyarrow.fs").FileType
+    info = place.information()
+    if info.type == types.File:
+        return [place.file(info, form)]
+    if info.type == types.Directory:
+        below = [info for info in place.listed(place.path, True) if info.type == types.File]
+        below = [info for info in below if not _is_hidden(info.path[len(place.path) :])]
+        named = [info for info in below if form or _says_form(info.path)]
+        if not named:
+            lacking = "files" if form else f"files that end in {', '.join(SUFFIXES)}"
+            raise InputError(f"the folder {name} holds no {lacking}")
+        return [place.file(info, form) for info in named]
+    if info.type != types.NotFound:
+        raise InputError(f"cannot read {name}: neither a file nor a folder")
+    if not place.parts:
+        raise InputError(f"cannot read {name}: there is no such file or folder")
+    matching = [info for info in _matching(place, place.folder, place.parts) if info.type == types.File]
+    if not matching:
+        raise InputError(f"no file matches {name}")
+    return [place.file(info, form) for info in matching]
+
+
+def _is_hidden(path: str) -> bool:
+    """Whether a file or a folder on the way to it begins with a dot or an underscore."""
+    return any(part.startswith((".", "_")) for part in path.strip("/").split("/"))
+
+
+def _says_form(path: str) -> bool:
+    """Whether a name says a form, that of a compressed file included: no file of texts is passed over in silence."""
+    stem, suffix = os.path.splitext(path.lower())
+    return os.path.splitext(stem)[1] in SUFFIXES if suffix in _COMPRESSED else suffix in SUFFIXES
+
+
+def _matching(place: _Place, folder: str, parts: list[str]) -> "Iterator[FileInfo]":
+    """What matches the parts of a glob below a folder."""
+    if parts[0] == "**":
+        for info in place.listed(folder, True):
+            if _fits(info.path[len(folder) :].strip("/").split("/"), parts):
+                yield info
+        return
+    for info in place.listed(folder, False):
+        if not _fits([info.base_name], parts[:1]):
+            continue
+        if not parts[1:]:
+            yield info
+        elif info.type == arrow("pyarrow.fs").FileType.Directory:
+            yield from _matching(place, info.path, parts[1:])
+
+
+def _fits(names: list[str], parts: list[str]) -> bool:
+    """Whether names of folders and a file fit a glob; as in a shell, no wildcard stands for a dot at the beginning."""
+    if not names or not parts:
+        return not names and not parts
+    if parts[0] == "**":
+        if _fits(names, parts[1:]):
+            return True
+        return not names[0].startswith(".") and (_fits(names[1:], parts) or len(names) == len(parts) == 1)
+    hidden = names[0].startswith(".") and not parts[0].startswith(".")
+    return not hidden and fnmatchcase(names[0], parts[0]) and _fits(names[1:], parts[1:])

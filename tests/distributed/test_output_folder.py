@@ -364,9 +364,10 @@ def test_a_part_that_is_gone_or_changed_is_not_finished(folder, out, data):
     folder.place(0, b"rows", RECORD)
     part = out / "part-00000000.parquet"
     part.unlink() if data is None else part.write_bytes(data)
-    assert folder.finished() == {}
-    folder.place(0, b"rows", RECORD)
-    assert list(folder.finished()) == [0]
+    assert (folder.finished(), folder.finished_block(0)) == ({}, None)
+    placed = folder.place(0, b"rows", RECORD)
+    assert (folder.finished(), folder.finished_block(0)) == ({0: placed}, placed)
+    assert folder.finished_block(1) is None
 
 
 def test_a_block_set_aside_is_so_until_it_is_finished(folder, out):

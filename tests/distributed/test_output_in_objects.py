@@ -80,6 +80,7 @@ def test_a_part_of_another_size_is_not_finished(url):
     put(url, "part-00000000.parquet", b"row")
     put(url, "_fastattn/finished/00000002.json", b"{")
     assert list(folder.finished()) == [1]
+    assert [folder.finished_block(number) is None for number in range(4)] == [True, False, True, True]
 
 
 def test_a_place_with_other_files_stays_as_it_was(url):

@@ -1,0 +1,285 @@
+"""``fastattn batch``: whole corpora, files in and files out, on this machine or on a Ray cluster."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fastattn.cli.command import Command, Group, Option
+from fastattn.cli.loading import loading
+from fastattn.cli.options import (
+    given,
+    located,
+    located_encoder,
+    located_name,
+    model_option,
+    name_between,
+    precision_option,
+)
+from fastattn.cli.printing import say
+from fastattn.cli.progress import Progress, duration
+from fastattn.cli.search_options import as_typed, search_options, split_option
+from fastattn.cli.vector_options import calibration_vectors, chosen_vectors, vector_options
+from fastattn.errors import FastattnError, InputError, LineError
+
+if TYPE_CHECKING:
+    from fastattn.distributed.batch import Batch, Summary
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_cluster = partial(click.option, cls=Option, heading="Cluster options")
+
+
+class _Size(click.ParamType):
+    """A number of bytes: 500K, 4M."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"(\d{1,9})([KMG]?)", value.strip().upper())
+        if not found or not int(found[1]):
+            self.fail(f"expected a number of bytes, such as 500K or 4M, got {value!r}", param, context)
+        return int(found[1]) * _UNITS[found[2]]
+
+
+_OPTIONS = (
+    click.argument("inputs", nargs=-1, required=True, metavar="IN..."),
+    click.option("-o", "--out", required=True, metavar="DIR", help="Write the output there: a folder, or a URL."),
+    click.option("--column", default="text", show_default=True, help="The texts' column; in text files it is text."),
+    click.option(
+        "--format",
+        "form",
+        type=click.Choice(["parquet", "jsonl"]),
+        default="parquet",
+        show_default=True,
+        help="Of the output.",
+    ),
+    click.option(
+        "--input-format",
+        "input_form",
+        type=click.Choice(["text", "jsonl", "csv", "parquet"]),
+        help="Of the input (default: by the files' names).",
+    ),
+    click.option(
+        "--block-size",
+        "size",
+        type=_Size(),
+        help="Bytes of text that are done, and lost, together (default: a 200th of the input, 128K to 4M).",
+    ),
+    click.option("--dry-run", is_flag=True, help="Write nothing; say what it would take, from a sample."),
+    click.option("--price", type=float, help="Of a core for an hour: --dry-run says what a million rows cost."),
+    _cluster(
+        "--address",
+        help="Of a Ray cluster: auto, HOST:PORT, ray://HOST:PORT (default: RAY_ADDRESS, else this machine alone).",
+    ),
+    _cluster("--actors", type=click.IntRange(min=1), help="At most so many at once (default: as many as have room)."),
+    _cluster(
+        "--cores",
+        type=click.IntRange(min=1),
+        help="Of an actor, and its threads (default: as many as keep their speed in one process).",
+    ),
+    _cluster(
+        "--model-by",
+        "reach",
+        type=click.Choice(["path", "name", "store"]),
+        help="How the model reaches the hosts: it lies there under its path, each pulls it by its name, or it is "
+        "shipped through Ray's object store (default: store where there are several).",
+    ),
+)
+
+
+def _batch_options(command: _Command) -> _Command:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.group(
+    cls=Group,
+    epilog="""\b
+Examples:
+  fastattn batch translate corpus/*.txt --out translated -m en-pt
+  fastattn batch encode s3://bucket/pages/ --column body --out vectors --address auto
+  fastattn batch translate big.jsonl --out out --dry-run --price 0.04
+
+\b
+Inputs are text, JSON lines, CSV or Parquet: files, folders, globs, or URLs of
+object stores. The output is a file a block, in the order of the input, with
+all columns of the input and the new ones; what is being done is kept beside
+it. A run that was stopped, however it was, goes on with the same command: what
+is finished stays, and is never computed again.
+
+\b
+A row without a text, or whose text cannot be read, has null in the new column;
+the second kind is counted at the end, and the exit code is 5. A block that
+fails is tried again elsewhere, then set aside with its rows in
+DIR/_fastattn/set-aside, and the exit code is 1.
+""",
+)
+def batch() -> None:
+    """Translate or encode whole corpora, on this machine or on a Ray cluster; needs fastattn[ray]."""
+
+
+@batch.command(
+    cls=Command,
+    epilog="""\b
+Examples:
+  fastattn batch translate corpus.txt --out translated
+  fastattn batch translate pages/*.parquet --column body -m zh-en --out out
+  fastattn batch translate big.jsonl -m ./my-model --beam-size 1 --out out --dry-run
+  fastattn batch translate s3://bucket/in/ --out s3://bucket/out/ --address auto
+""",
+)
+@model_option
+@click.option("--from", "source", metavar="LANGUAGE", help="Language of the texts: chooses a model from the catalog.")
+@click.option("--to", "target", metavar="LANGUAGE", help="Language to translate to, likewise (default: en to pt).")
+@click.option("--output-column", "output", default="translation", show_default=True, help="The translations' column.")
+@_batch_options
+@click.option("-n", "--num-hypotheses", type=int, help="Above 1: a column of so many translations, best first.")
+@click.option("--scores", is_flag=True, help="A column of scores.")
+@split_option
+@precision_option("float32", "bfloat16", "int8", "intgemm", "auto")
+@search_options
+def translate(
+    model: str | None, source: str | None, target: str | None, scores: bool, precision: str | None, **options: Any
+) -> None:
+    """Translate a column of IN..., files of text, JSON lines, CSV or Parquet.
+
+    -m names the model; --from and --to choose one from the catalog. The default is en-pt, English to Portuguese.
+    """
+    if model is not None and (source is not None or target is not None):
+        raise click.UsageError("give --model, or --from and --to, not both")
+    job, search = _divided(options)
+    with Progress() as progress, loading():
+        name = model or name_between(source, target)
+        path = located_name(name, progress) if model is None else located(name, progress)
+        chosen = given(**search, return_scores=scores or None)
+        chosen = {option: list(value) if isinstance(value, tuple) else value for option, value in chosen.items()}
+        try:
+            made = _made("translate", name, path, precision, chosen, job)
+        except InputError as error:
+            raise InputError(as_typed(str(error))) from None
+    _run(made, job)
+
+
+@batch.command(
+    cls=Command,
+    epilog="""\b
+Examples:
+  fastattn batch encode sentences.txt --out vectors
+  fastattn batch encode pages/ --column body -m ./my-encoder --task document --out out
+  fastattn batch encode s3://bucket/in/ --out s3://bucket/out/ --address auto
+""",
+)
+@model_option
+@click.option("--output-column", "output", default="embedding", show_default=True, help="The vectors' column.")
+@_batch_options
+@vector_options
+@precision_option("float32", "bfloat16", "int8", "auto")
+def encode(model: str | None, precision: str | None, **options: Any) -> None:
+    """Turn a column of IN..., files of text, JSON lines, CSV or Parquet, into vectors.
+
+    -m names the model. The default is minilm, for English.
+    """
+    job, vectors = _divided(options)
+    vectors_MD = calibration_vectors(vectors)
+    with Progress() as progress, loading():
+        from fastattn.weights.download.catalog import DEFAULT_ENCODER
+
+        path = located_encoder(model, progress)
+        from fastattn.encoder import Encoder
+
+        chosen = chosen_vectors(vectors, vectors_MD, partial(Encoder, path, precision or "auto"))
+        for name in ("ranges", "pooling"):  # as JSON has them
+            if name in chosen:
+                chosen[name] = chosen[name].tolist() if name == "ranges" else list(chosen[name])
+        made = _made("encode", model or DEFAULT_ENCODER, path, precision, chosen, job)
+    _run(made, job)
+
+
+_JOB = ("inputs", "out", "column", "output", "form", "input_form", "size", "dry_run", "price")
+_WHERE = ("address", "actors", "cores", "reach")
+
+
+def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(options of the job, those of the model's calls)."""
+    job = {name: options.pop(name) for name in (*_JOB, *_WHERE)}
+    if job["price"] is not None and not job["dry_run"]:
+        raise click.UsageError("--price goes with --dry-run")
+    return job, options
+
+
+def _made(kind: str, name: str, path: Any, precision: str | None, options: dict[str, Any], job: dict[str, Any]) -> Any:
+    from pathlib import Path
+
+    from fastattn.distributed.batch import Batch, Request
+
+    asked = {key: job[key] for key in ("inputs", "out", "column", "output", "form", "input_form", "size")}
+    return Batch(
+        Request(kind=kind, model=name, path=Path(path), precision=precision or "auto", options=options, **asked)
+    )
+
+
+def _run(made: "Batch", job: dict[str, Any]) -> None:
+    from fastattn.distributed.batch import Where
+
+    where = Where(**{name: job[name] for name in _WHERE})
+    if job["dry_run"]:
+        _say_estimate(made, where, job["price"])
+        return
+    with Progress() as progress:
+        progress.show(f"starting, {len(made.blocks):,} blocks")
+        finished = made.run(where, lambda so_far: progress.show(_pace(so_far, len(made.blocks))))
+    _report(made, finished)
+
+
+def _pace(so_far: "Summary", blocks: int) -> str:
+    """``12 of 48 blocks, 9,876 rows, 1,234 rows/s, 45,678 tokens/s, 3 min left``."""
+    seconds = max(so_far.seconds, 1e-9)
+    rows = so_far.rows - so_far.earlier_rows
+    done = so_far.blocks - so_far.earlier_blocks
+    left = blocks - so_far.blocks
+    text = f"{so_far.blocks:,} of {blocks:,} blocks, {so_far.rows:,} rows"
+    text += f", {rows / seconds:,.0f} rows/s, {so_far.tokens / seconds:,.0f} tokens/s"
+    return text + (f", {duration(seconds / done * left)} left" if left and done else "")
+
+
+def _report(made: "Batch", summary: "Summary") -> None:
+    """Say what was done, and raise for what was not."""
+    rows = summary.rows - summary.earlier_rows
+    text = f"{summary.rows:,} row{'s' * (summary.rows != 1)} in {summary.blocks:,} blocks are in {made.request.out}"
+    if summary.earlier_blocks:
+        text += f", {summary.earlier_blocks:,} blocks of them from earlier"
+    if rows:
+        text += f"; {rows / max(summary.seconds, 1e-9):,.1f} rows/s"
+    if summary.null:
+        text += f"; {summary.null:,} had no text"
+    say(f"fastattn: {text}", err=True)
+    if summary.failed:
+        number, why = min(summary.failed.items())
+        raise FastattnError(
+            f"{len(summary.failed):,} of {len(made.blocks):,} blocks failed and were set aside in "
+            f"{made.request.out}/_fastattn/set-aside, the first, {number}: {why}; the same command tries them again"
+        )
+    if summary.faults:
+        done = "translated" if made.request.kind == "translate" else "encoded"
+        raise LineError(
+            f"{summary.faults:,} of {summary.rows:,} rows were not {done}, the first: {summary.first_fault}"
+        )
+
+
+def _say_estimate(made: "Batch", where: Any, price: float | None) -> None:
+    from fastattn.distributed.estimate import estimate
+
+    with Progress() as progress:
+        progress.show("computing a sample")
+        found = estimate(made, where)
+    say(f"{found.blocks:,} blocks, about {found.rows:,} rows")
+    say(f"an actor with {found.cores} thread{'s' * (found.cores != 1)}: {found.rate:,.1f} rows/s")
+    say(f"with {found.actors:,} at once: {duration(found.seconds)}")
+    cost = "" if price is None else f", {found.core_hours * price:,.4g} at {price:g} for a core-hour"
+    say(f"a million rows: {found.core_hours:,.3g} core-hours{cost}")

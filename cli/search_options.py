@@ -1,0 +1,146 @@
+"""The options of a translation's search: those of every command that translates."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import click
+
+from fastattn.cli.command import Option
+from fastattn.cli.options import TEXT
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_search = partial(click.option, cls=Option, heading="Search options")
+_sampling = partial(click.option, cls=Option, heading="Sampling options")
+
+split_option = click.option(
+    "--split",
+    type=click.Choice(["long", "sentences", "never"]),
+    help="Which lines are split at sentences and joined again: those over the model's length, all, or none (default: "
+    "sentences for a Marian checkpoint, else long).",
+)
+_OPTIONS = (
+    _search(
+        "-b",
+        "--beam-size",
+        type=int,
+        help="Hypotheses kept at each step; 1 is greedy search (default: the checkpoint's own, else 2; 1 for sampling, "
+        "and never less than -n).",
+    ),
+    _search("--patience", type=float, help="Go on until beam size x patience hypotheses have ended (default: 1)."),
+    _search(
+        "--length-penalty",
+        type=float,
+        help="Divide scores by the length to this power (default: the checkpoint's own, else 1).",
+    ),
+    _search(
+        "--word-penalty",
+        type=float,
+        help="Subtract this from a score for each token (default: the checkpoint's own, else 0).",
+    ),
+    _search(
+        "--coverage-penalty", type=float, help="Weight of a penalty for untranslated source words (default: 0, none)."
+    ),
+    _search(
+        "--repetition-penalty",
+        type=float,
+        help="Above 1: discourage tokens produced already (default: the checkpoint's own, else 1).",
+    ),
+    _search(
+        "--no-repeat-ngram",
+        "no_repeat_ngram_size",
+        type=int,
+        help="Never produce an n-gram of this size twice (default: the checkpoint's own, else 0, no such rule).",
+    ),
+    _search(
+        "--min-length",
+        "min_decoding_length",
+        type=int,
+        help="Least tokens of a translation (default: the checkpoint's own, else 1).",
+    ),
+    _search(
+        "--max-length",
+        "max_decoding_length",
+        type=int,
+        help="Most tokens of a translation (default: the checkpoint's own, else 256, or twice the source's if that is "
+        "more).",
+    ),
+    _search(
+        "--max-length-factor",
+        type=float,
+        help="Most tokens of a translation for each source token (default: the checkpoint's own, else no such limit).",
+    ),
+    _search(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="Give up a line whose search takes longer; lines in one batch share the time (default: no limit but the "
+        "length).",
+    ),
+    _search(
+        "--target-prefix", type=TEXT, metavar="TEXT", help="The beginning of every translation (default: nothing)."
+    ),
+    _search(
+        "--prefix-bias",
+        "prefix_bias_beta",
+        type=float,
+        help="Favour the prefix instead of imposing it, more strongly nearer to 1 (default: 0, it is imposed).",
+    ),
+    _search("--alternatives", "return_alternatives", is_flag=True, help="With -n: branch after the target prefix."),
+    _search(
+        "--min-alternative-prob",
+        "min_alternative_expansion_prob",
+        type=float,
+        help="Leave out alternatives less probable than this (default: 0).",
+    ),
+    _search(
+        "--no-shortlist",
+        "shortlist",
+        flag_value=False,
+        default=None,
+        help="Choose from all words (default: from the checkpoint's shortlist for the source, if it has one).",
+    ),
+    _search("--disable-unk", is_flag=True, help="Never produce the unknown token."),
+    _search("--replace-unknowns", is_flag=True, help="Replace unknown tokens by source words."),
+    _search(
+        "--suppress",
+        "suppress_sequences",
+        type=TEXT,
+        metavar="TEXT",
+        multiple=True,
+        help="Never produce TEXT, as the tokenizer splits it; may be given several times.",
+    ),
+    _sampling(
+        "--sampling-topk",
+        type=int,
+        help="Sample from this many best tokens; 0: from all (default: the checkpoint's own, else 1).",
+    ),
+    _sampling(
+        "--sampling-topp",
+        type=float,
+        help="Sample from the best tokens with this total probability (default: the checkpoint's own, else 1).",
+    ),
+    _sampling(
+        "--sampling-temperature",
+        type=float,
+        help="Above 1 flattens the distribution, below 1 sharpens it (default: the checkpoint's own, else 1).",
+    ),
+    _sampling("--seed", type=int, help="The same seed gives the same samples (default: a new one each time)."),
+)
+
+
+def search_options(command: _Command) -> _Command:
+    """Give a command the fields of DecodingOptions, by their names; None for each that is not given."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def as_typed(message: str) -> str:
+    """An error message of the API with the command line's names of the options."""
+    known = click.get_current_context().command.params
+    typed = {option.name: option.opts[-1] for option in known if isinstance(option, Option)}
+    typed["num_hypotheses"] = "--num-hypotheses"
+    names = "|".join(map(str, typed))
+    return re.sub(rf"\b({names})\b(=?)", lambda found: typed[found[1]] + found[2].replace("=", " "), message)

@@ -1,0 +1,203 @@
+"""A job over files, from what a user asks for to a summary: what ``fastattn batch`` does."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from fastattn._version import VERSION
+from fastattn.distributed.block_worker import contents as contents_of_block
+from fastattn.distributed.blocks import Block, block_bytes, cut
+from fastattn.distributed.cluster import joined, quiet, share_of_host
+from fastattn.distributed.driver import Pool, run_blocks
+from fastattn.distributed.extra import import_pyarrow, import_ray
+from fastattn.distributed.job import Job
+from fastattn.distributed.models import REACHES, ModelSource, contents, digest_of
+from fastattn.distributed.output_folder import OutputFolder
+from fastattn.distributed.rows import read_block
+from fastattn.distributed.storage import InputFile, find_files
+from fastattn.distributed.workers import WORKERS, Worker
+from fastattn.errors import FastattnError, InputError, check_known
+from fastattn.records import dataclass
+
+
+@dataclass(frozen=True)
+class Request:
+    """kind        "translate" or "encode"
+    inputs      files, folders, globs, local ones or URLs
+    out         the folder of the output, a path or a URL
+    model       its name or path as it was given; ``path``: of its folder or file on this machine
+    precision   and ``options``: as a Translator's or an Encoder's
+    column      of the texts; ``output`` the one to be made of it
+    form        of the output: "parquet" or "jsonl"; ``input_form``: None is by the files' names
+    size        bytes of text in a block; None: by the whole input
+    """
+
+    kind: str
+    inputs: Sequence[str]
+    out: str
+    model: str
+    path: Path
+    column: str
+    output: str
+    form: str = "parquet"
+    precision: str = "auto"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    input_form: str | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Where:
+    """address  of a Ray cluster; None: what RAY_ADDRESS says, else this machine alone
+    actors   the most at once; None: as many as have a place
+    cores    of each; None: as many as keep their speed in one process
+    reach    how the model reaches the hosts, one of REACHES; None: by path where all are this machine, else shipped
+    """
+
+    address: str | None = None
+    actors: int | None = None
+    cores: int | None = None
+    reach: str | None = None
+
+
+@dataclass
+class Summary:
+    """What came of a job: ``blocks`` and ``rows`` in all, and those of earlier runs; texts that were null or failed.
+
+    tokens, seconds, size   of this run; size: bytes of text
+    failed  number of a block that was set aside -> why
+    """
+
+    blocks: int = 0
+    rows: int = 0
+    earlier_blocks: int = 0
+    earlier_rows: int = 0
+    null: int = 0
+    faults: int = 0
+    first_fault: str = ""
+    tokens: int = 0
+    seconds: float = 0.0
+    size: int = 0
+    failed: dict[int, str] = field(default_factory=dict)
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        self.blocks += 1
+        self.rows += record["rows"]
+        self.null += record["null"]
+        self.faults += record["faults"]
+        if not self.first_fault and record["first_faults"]:
+            self.first_fault = record["first_faults"][0]
+
+
+Told = Callable[[Summary], None]
+
+
+class Batch:
+    """A job whose inputs, model and options are checked, and its blocks cut. Nothing is written or started yet.
+
+    Raises InputError or CheckpointError for what is wrong with them.
+    """
+
+    def __init__(self, request: Request):
+        import_pyarrow()
+        self.request = request
+        self.files: list[InputFile] = find_files(request.inputs, request.input_form)
+        self.path, self.digest = request.path.absolute(), digest_of(request.path)
+        self.worker: Worker = WORKERS[request.kind](self.path, request.precision, None, request.output, request.options)
+        self.size = request.size or block_bytes(self.files)
+        self.blocks: list[Block] = cut(self.files, request.column, self.size)
+        self._check_outputs()
+        self.job = Job(
+            kind=request.kind,
+            model=self.digest,
+            model_name=request.model,
+            options={**request.options, "precision": self.worker.precision},
+            column=request.column,
+            outputs=list(self.worker.outputs),
+            form=request.form,
+            version=VERSION,
+            block_bytes=self.size,
+            files=[{"url": file.url, "size": file.size, "modified": file.modified} for file in self.files],
+        )
+
+    def run(self, where: Where, told: Told = lambda _: None) -> Summary:
+        """Compute what no earlier run has finished.
+
+        told  called with the summary so far after each block
+        Raises FastattnError where the output folder belongs to another job or another run, where there is no cluster,
+        and where the job cannot go on.
+        """
+        import_ray()
+        if where.reach is not None:
+            check_known("way of a model to the hosts", where.reach, REACHES)
+        folder = OutputFolder(self.request.out, self.request.form)
+        with folder.hold() as check:
+            first = folder.begin(self.job)
+            summary = Summary()
+            there = folder.finished()
+            self._check_touched(first, there)
+            for record in there.values():
+                summary.add(record)
+            summary.earlier_blocks, summary.earlier_rows = summary.blocks, summary.rows
+            left = [block for block in self.blocks if block.number not in there]
+            if left:
+                self._compute(left, folder, check, where, summary, told)
+        return summary
+
+    def _check_outputs(self) -> None:
+        """Raise InputError where the input has a column that is to be made; asked of the first block."""
+        if self.blocks:
+            rows = read_block(self.blocks[0], self.request.column)
+            empty = {name: import_pyarrow().nulls(rows.count) for name in self.worker.outputs}
+            contents_of_block(rows, empty, self.request.form)
+
+    def _check_touched(self, first: Job, there: Mapping[int, Mapping[str, Any]]) -> None:
+        """Raise InputError where a file was changed after blocks of it were finished: its time alone says little."""
+        touched = {self.files[number].url for number in self.job.touched(first)}
+        for block in self.blocks:
+            if block.url in touched and block.number in there:
+                if read_block(block, self.request.column).digest != there[block.number]["input"]:
+                    raise InputError(
+                        f"{block.url} has changed since {self.request.out} was begun (block {block.number}, from "
+                        f"{block.start}); name another folder"
+                    )
+
+    def _compute(
+        self,
+        left: list[Block],
+        folder: OutputFolder,
+        check: Callable[[], None],
+        where: Where,
+        summary: Summary,
+        told: Told,
+    ) -> None:
+        with quiet(), joined(where.address) as nodes:
+            cores, places = share_of_host(nodes, self.worker.layer_weights, where.cores)
+            reach = where.reach or ("path" if len({node.name for node in nodes}) == 1 else "store")
+            stored = import_ray().put(contents(self.path)) if reach == "store" else None
+            source = ModelSource(self.request.model, str(self.path), self.digest, reach, self.path.is_dir(), stored)
+            start = time.monotonic()
+
+            def tell(record: dict[str, Any]) -> None:
+                check()  # that the folder is still ours
+                summary.add(record)
+                summary.tokens += record["tokens"]
+                summary.size += record["size"]
+                summary.seconds = time.monotonic() - start
+                told(summary)
+
+            pool = Pool(min(places, where.actors or places), cores)
+            summary.failed = run_blocks(self.job, left, self.request.out, source, pool, tell)
+        for number, why in summary.failed.items():
+            self._set_aside(folder, next(block for block in left if block.number == number), why)
+
+    def _set_aside(self, folder: OutputFolder, block: Block, why: str) -> None:
+        """Keep a block's rows, as far as they can be read, and why it failed."""
+        try:
+            rows = contents_of_block(read_block(block, self.request.column), {}, "jsonl")
+        except FastattnError:
+            rows = b""
+        place = {"url": block.url, "start": block.start, "stop": block.stop}
+        folder.set_aside(block.number, rows, {"block": block.number, "error": why, **place})

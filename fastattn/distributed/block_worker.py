@@ -1,0 +1,99 @@
+"""The actor that Ray Data gives blocks to: reads each from storage, has it answered, puts the output in its place.
+
+What comes back to the driver is a short record; texts never pass through Ray. An actor has two blocks in progress,
+whose texts share the model's batches, so that reading, writing and the last long sentences of one cost nothing.
+"""
+
+import json
+import os
+import socket
+import time
+from typing import Any
+
+from fastattn.distributed.blocks import Block
+from fastattn.distributed.job import Job
+from fastattn.distributed.models import ModelSource, on_this_host
+from fastattn.distributed.output_folder import OutputFolder
+from fastattn.distributed.rows import Rows, read_block
+from fastattn.distributed.workers import WORKERS, Answers
+from fastattn.errors import FastattnError, StorageError
+
+BLOCKS_AT_ONCE = 2
+FIRST_FAULTS = 10  # of a block, that its record has
+# What comes of a block, or of the attempt to begin.
+FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
+
+
+class BlockWorker:
+    """A callable class for ``Dataset.map_batches``: a batch is one block, as JSON, and so is what is returned.
+
+    An actor never fails because of its model or the storage: it says so, and the driver ends the job with that line.
+    """
+
+    def __init__(self, job: bytes, out: str, model: ModelSource, threads: int):
+        self._fault = None
+        self._host = f"{socket.gethostname()}:{os.getpid()}"
+        try:
+            self._job = Job.from_json(job, out)
+            self._folder = OutputFolder(out, self._job.form)
+            make = WORKERS[self._job.kind]
+            options = dict(self._job.options)
+            precision = options.pop("precision")
+            self._worker = make(on_this_host(model), precision, threads, self._job.outputs[0], options)
+        except Exception as error:  # noqa: BLE001  the driver's to tell
+            self._fault = _described(error)
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
+        return {"outcome": [json.dumps(self._outcome(Block(**json.loads(block)))) for block in batch["block"]]}
+
+    def _outcome(self, block: Block) -> dict[str, Any]:
+        if self._fault is not None:
+            return {"outcome": STOPPED, "block": block.number, "error": self._fault}
+        try:
+            record = self._folder.finished_block(block.number) or self._finish(block)
+        except StorageError as error:
+            return {"outcome": STOPPED, "block": block.number, "error": _described(error)}
+        except Exception as error:  # noqa: BLE001  the block's: others go on
+            return {"outcome": FAILED, "block": block.number, "error": f"{_described(error)} (on {self._host})"}
+        return {"outcome": FINISHED, **record}
+
+    def _finish(self, block: Block) -> dict[str, Any]:
+        start = time.perf_counter()
+        rows = read_block(block, self._job.column)
+        answers = self._worker.answer(rows.texts)
+        data = contents(rows, answers.columns, self._job.form)
+        record = _record(block, rows, answers) | {"seconds": time.perf_counter() - start, "host": self._host}
+        return self._folder.place(block.number, data, record)
+
+
+def _record(block: Block, rows: Rows, answers: Answers) -> dict[str, Any]:
+    faults = rows.faults | {number: f"{_place(block, number)}: {why}" for number, why in answers.faults.items()}
+    null = sum(text is None for text in rows.texts) - len(rows.faults)
+    return {
+        "block": block.number,
+        "rows": rows.count,
+        "null": null,
+        "faults": len(faults),
+        "first_faults": [why for _, why in sorted(faults.items())[:FIRST_FAULTS]],
+        "tokens": answers.tokens,
+        "input": rows.digest,
+        "size": block.size,
+    }
+
+
+def _described(error: Exception) -> str:
+    return str(error) if isinstance(error, FastattnError) else f"{type(error).__name__}: {error}"
+
+
+def _place(block: Block, number: int) -> str:
+    """The place of a row that was read well, for messages."""
+    if block.form == "parquet":
+        return f"{block.url}, row {block.start + number}"
+    return f"{block.url}, row {number} of those from byte {block.start}"
+
+
+def contents(rows: Rows, columns: dict[str, Any], form: str) -> Any:
+    """A file of rows with new columns: "parquet" or "jsonl"."""
+    from fastattn.distributed.writing import as_json_lines, as_parquet
+
+    return as_parquet(rows.table(), columns) if form == "parquet" else as_json_lines(rows.records(), columns)

@@ -1,0 +1,50 @@
+"""Blocks: the parts of the inputs that are computed, written and done again as one. The cut depends on the files alone."""
+
+from collections.abc import Sequence
+
+from fastattn.distributed.storage import InputFile
+from fastattn.errors import check_count
+from fastattn.records import dataclass
+
+# A job of one file keeps 200 actors busy, unless it is small: starting to compute would take longer than computing.
+# Half a minute to some minutes of translation on two threads is what a lost machine costs at most.
+_PARTS = 200
+_LEAST, _MOST = 128 << 10, 4 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a file.
+
+    number       from 0, over all files
+    start, stop  bytes of text, JSON lines and CSV: the rows that begin there are the block's; rows of Parquet
+    size         bytes of text, estimated
+    """
+
+    number: int
+    url: str
+    form: str
+    start: int
+    stop: int
+    size: int
+
+
+def block_bytes(files: Sequence[InputFile]) -> int:
+    """How many bytes of text a block has, unless the caller says it."""
+    return min(max(sum(file.size for file in files) // _PARTS, _LEAST), _MOST)
+
+
+def cut(files: Sequence[InputFile], column: str, block_bytes: int) -> list[Block]:
+    """The blocks of all files, none of them for an empty one.
+
+    A row that is longer than ``block_bytes`` is a block, or the greater part of one.
+    Raises InputError where a file cannot be read or lacks the column, or it holds no text.
+    """
+    from fastattn.distributed.forms import form_named  # which needs pyarrow
+
+    check_count("block_bytes", block_bytes)
+    blocks: list[Block] = []
+    for file in files:
+        for start, stop, size in form_named(file.form).cut(file, column, block_bytes):
+            blocks.append(Block(len(blocks), file.url, file.form, start, stop, size))
+    return blocks

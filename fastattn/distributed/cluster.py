@@ -1,0 +1,123 @@
+"""The cluster of a job: one that is there, or this machine alone for as long as the job takes."""
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fastattn.cpus import default_threads
+from fastattn.distributed.extra import import_ray
+from fastattn.errors import FastattnError
+from fastattn.processes.choice import chosen_processes
+from fastattn.records import dataclass
+
+if TYPE_CHECKING:
+    from io import TextIOBase
+
+_STORE_BYTES = 256 << 20  # of a cluster of this machine alone: blocks' numbers and records, and perhaps a model
+
+
+@dataclass(frozen=True)
+class Host:
+    """A node of the cluster: the machine's name, its cores that Ray gives out."""
+
+    name: str
+    cpus: int
+
+
+@contextlib.contextmanager
+def joined(address: str | None) -> Iterator[list[Host]]:
+    """The nodes of the cluster at ``address``, or of one that is started here, and ends with the block.
+
+    Raises FastattnError where there is no cluster.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        yield hosts()
+        return
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+    if address == "local":
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told what is computed here
+        quiet |= {"num_cpus": default_threads(), "include_dashboard": False, "object_store_memory": _STORE_BYTES}
+    try:
+        ray.init(address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise FastattnError(f"no Ray cluster at {address}: {reason}") from None
+    try:
+        yield hosts()
+    finally:
+        ray.shutdown()
+
+
+def hosts() -> list[Host]:
+    """The nodes that give out cores."""
+    nodes = [node for node in import_ray().nodes() if node["Alive"]]
+    found = [Host(node["NodeManagerHostname"], int(node["Resources"].get("CPU", 0))) for node in nodes]
+    return [host for host in found if host.cpus]
+
+
+def share_of_host(nodes: list[Host], layer_weights: int, asked: int | None) -> tuple[int, int]:
+    """(cores, and threads, of an actor; how many actors have a place).
+
+    asked  cores of an actor; None: those with which one process keeps its speed, as ``processes.choice`` has it
+    """
+    if not nodes:
+        raise FastattnError("the cluster has no node that gives out CPUs")
+    smallest, largest = (find(host.cpus for host in nodes) for find in (min, max))
+    cores = asked or -(-smallest // chosen_processes(smallest, layer_weights))
+    if cores > largest:
+        raise FastattnError(f"an actor with {cores} cores has no place: the largest node has {largest}")
+    return cores, sum(host.cpus // cores for host in nodes)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep Ray's own messages from stderr: the job tells what comes of each block, and Ray's logs have the rest."""
+    if os.environ.get("FASTATTN_DEBUG") or sys.stderr is None:
+        yield
+        return
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    before = sys.stderr
+    before.flush()
+    saved, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    with warnings.catch_warnings(), open(os.dup(saved), "w", encoding="utf-8", errors="backslashreplace") as own:
+        warnings.filterwarnings("ignore", module="ray")
+        os.dup2(nothing, 2)  # its compiled parts write there
+        sys.stderr = _WithoutRaysThreads(own) if _writes_to(before, 2) else before
+        try:
+            yield
+        finally:
+            sys.stderr = before
+            os.dup2(saved, 2)
+            os.close(saved)
+            os.close(nothing)
+
+
+def _writes_to(stream: Any, descriptor: int) -> bool:
+    try:
+        return bool(stream.fileno() == descriptor)
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+class _WithoutRaysThreads:
+    """A stream that passes on all but what threads of Ray's write, which print errors of tasks."""
+
+    def __init__(self, stream: "TextIOBase | Any"):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        if not threading.current_thread().name.startswith("ray_"):
+            self._stream.write(text)
+            self._stream.flush()
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,0 +1,151 @@
+"""A column of a Ray Dataset, translated or encoded by a pool of actors."""
+
+import warnings
+from typing import Any
+
+from fastattn.distributed.cluster import hosts, share_of_host
+from fastattn.distributed.extra import import_pyarrow, import_ray
+from fastattn.distributed.models import REACHES, ModelSource, contents, find_model, on_this_host
+from fastattn.distributed.workers import WORKERS, Worker
+from fastattn.errors import InputError, check_count, check_known
+
+ROWS = 2048  # of a batch: the engine makes its own batches of these, by tokens
+
+
+def translate_dataset(
+    ds: Any,
+    model: str,
+    column: str,
+    *,
+    output_column: str = "translation",
+    precision: str = "auto",
+    cores: int | None = None,
+    actors: int | None = None,
+    reach: str | None = None,
+    batch_rows: int = ROWS,
+    **options: Any,
+) -> Any:
+    """A ``ray.data.Dataset`` with the translations of a column of texts beside the columns of ``ds``; computed lazily.
+
+    model          a path, a name of the catalog, or OWNER/NAME on the Hugging Face hub
+    output_column  of the translations, null where the text is
+    cores          of an actor, and its threads; None: as many as keep their speed in one process
+    actors         the most at once; None: as many as have a place in the cluster
+    reach          how the model gets to the hosts: "path" (it is there), "name" (each pulls it), "store" (shipped
+                   through the object store); None: "path" where all nodes are one machine, else "store"
+    batch_rows     that an actor is given at once; it batches by tokens itself
+    options        as of ``Translator.translate``: beam_size, split, target_prefix, ...; num_hypotheses above 1 adds
+                   the column "hypotheses", return_scores "score" or "scores"
+    A text that cannot be translated ends the job with an InputError; ``fastattn batch`` leaves such texts out.
+    Raises InputError for invalid arguments, CheckpointError for no valid model, FastattnError without Ray.
+    """
+    return _mapped("translate", ds, model, column, output_column, precision, cores, actors, reach, batch_rows, options)
+
+
+def encode_dataset(
+    ds: Any,
+    model: str,
+    column: str,
+    *,
+    output_column: str = "embedding",
+    precision: str = "auto",
+    cores: int | None = None,
+    actors: int | None = None,
+    reach: str | None = None,
+    batch_rows: int = ROWS,
+    **options: Any,
+) -> Any:
+    """A ``ray.data.Dataset`` with the vectors of a column of texts, lists of fixed size, null where the text is.
+
+    options  as of ``Encoder.encode``: task, prompt, truncate_dim, output_dtype, ...
+    Otherwise as ``translate_dataset``.
+    """
+    return _mapped("encode", ds, model, column, output_column, precision, cores, actors, reach, batch_rows, options)
+
+
+def _mapped(
+    kind: str,
+    ds: Any,
+    model: str,
+    column: str,
+    output: str,
+    precision: str,
+    cores: int | None,
+    actors: int | None,
+    reach: str | None,
+    batch_rows: int,
+    options: dict[str, Any],
+) -> Any:
+    ray = import_ray()
+    if not isinstance(ds, ray.data.Dataset):
+        raise InputError(f"expected a ray.data.Dataset, got {type(ds).__name__}")
+    for name, value in (("column", column), ("output_column", output)):
+        if not isinstance(value, str) or not value:
+            raise InputError(f"{name} must be a column's name, got {value!r}")
+    if column == output:
+        raise InputError(f"output_column must be a new column, got {output!r}, that of the texts")
+    if reach is not None:
+        check_known("way of a model to the hosts", reach, REACHES)
+    for name, count in (("cores", cores), ("actors", actors), ("batch_rows", batch_rows)):
+        if count is not None:
+            check_count(name, count)
+    path, digest = find_model(model)
+    worker: Worker = WORKERS[kind](path, precision, None, output, options)  # checks the options here
+    nodes = hosts()
+    cores, places = share_of_host(nodes, worker.layer_weights, cores)
+    reach = reach or ("path" if len({node.name for node in nodes}) == 1 else "store")
+    stored = ray.put(contents(path)) if reach == "store" else None
+    source = ModelSource(model, str(path), digest, reach, path.is_dir(), stored)
+    most = min(places, actors or places)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ds.map_batches(
+            BatchWorker,
+            fn_constructor_args=(kind, source, precision, cores, column, output, options),
+            batch_format="pyarrow",
+            batch_size=batch_rows,
+            num_cpus=cores,
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most, initial_size=most),
+        )
+
+
+class BatchWorker:
+    """A callable class for ``Dataset.map_batches``: a pyarrow table in, the same with new columns out."""
+
+    def __init__(
+        self,
+        kind: str,
+        source: ModelSource,
+        precision: str,
+        threads: int,
+        column: str,
+        output: str,
+        options: dict[str, Any],
+    ):
+        self._column = column
+        self._worker: Worker = WORKERS[kind](on_this_host(source), precision, threads, output, options)
+
+    def __call__(self, table: Any) -> Any:
+        if clash := set(self._worker.outputs) & set(table.column_names):
+            raise InputError(f"the dataset has a column {sorted(clash)[0]!r} already; name another output_column")
+        answers = self._worker.answer(_texts(table, self._column))
+        if answers.faults:
+            number, why = min(answers.faults.items())
+            raise InputError(f"{len(answers.faults):,} texts failed, the first, row {number} of a batch: {why}")
+        for name, values in answers.columns.items():
+            table = table.append_column(name, values)
+        return table
+
+
+def _texts(table: Any, column: str) -> list[str | None]:
+    pa = import_pyarrow()
+    if column not in table.column_names:
+        raise InputError(f"no column {column!r}; the dataset has: {', '.join(table.column_names)}")
+    values = table.column(column)
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
+    if not any(is_kind(values.type) for is_kind in kinds):
+        raise InputError(f"column {column!r} should hold texts, holds {values.type}")
+    texts: list[str | None] = values.to_pylist()
+    return texts

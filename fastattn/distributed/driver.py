@@ -1,0 +1,121 @@
+"""A job's open blocks, given to Ray Data until each is finished or has failed often enough.
+
+A pass is one dataset of blocks on one pool of actors. What an actor was at when it died is not tried again within the
+pass, since Ray would do that for ever; the next pass has it, on actors of its own.
+"""
+
+import contextlib
+import json
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from fastattn.distributed.block_worker import BLOCKS_AT_ONCE, FAILED, FINISHED, STOPPED, BlockWorker
+from fastattn.distributed.blocks import Block
+from fastattn.distributed.extra import import_ray
+from fastattn.distributed.job import Job
+from fastattn.distributed.models import ModelSource
+from fastattn.distributed.output_folder import OutputFolder
+from fastattn.errors import FastattnError
+from fastattn.records import dataclass
+
+# A block that raised an error twice raises it again; one whose actors died may have had bad luck.
+MOST_FAILURES, MOST_LOSSES = 2, 4
+LOST = "its worker ended before it was done: killed, out of memory, or lost with its host"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """actors  how many at most; ``cores`` of each, which are its threads"""
+
+    actors: int
+    cores: int
+
+
+def run_blocks(
+    job: Job,
+    blocks: Sequence[Block],
+    out: str,
+    source: ModelSource,
+    pool: Pool,
+    told: Callable[[dict[str, Any]], None],
+) -> dict[int, str]:
+    """Have blocks computed and put in their places; returns number -> why, of those that failed.
+
+    out   the output folder
+    told  called with each record, in the order in which blocks are finished
+    Raises FastattnError where the job cannot go on: no model on a host, no room for the output.
+    """
+    folder = OutputFolder(out, job.form)
+    left = {block.number: block for block in blocks}
+    failures: Counter[int] = Counter()
+    losses: Counter[int] = Counter()
+    why: dict[int, str] = {}
+    while tried := [n for n in left if failures[n] < MOST_FAILURES and losses[n] < MOST_LOSSES]:
+        silent = set(tried)
+        for outcome in _one_pass(job, [left[n] for n in tried], out, source, pool):
+            number, kind = outcome["block"], outcome["outcome"]
+            if kind == STOPPED:
+                raise FastattnError(outcome["error"])
+            silent.discard(number)
+            if kind == FAILED:
+                failures[number] += 1
+                why[number] = outcome["error"]
+            elif left.pop(number, None) is not None:
+                told(outcome)
+        for number in silent:  # no word of it: finished perhaps, before the actor was lost
+            record = folder.finished_block(number)
+            if record is None:
+                losses[number] += 1
+                why[number] = LOST
+            else:
+                del left[number]
+                told({"outcome": FINISHED, **record})
+    return {number: why[number] for number in left}
+
+
+def _one_pass(job: Job, blocks: Sequence[Block], out: str, source: ModelSource, pool: Pool) -> Iterator[dict[str, Any]]:
+    """Yield what comes of each block, as soon as it does; nothing of those that were lost."""
+    ray = import_ray()
+    actors = min(pool.actors, len(blocks))
+    with _settings(ray.data.DataContext.get_current()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of names that a later Ray will not take: setup.cfg has its bound
+        blocks_of_ray = ray.data.from_items(
+            [{"block": json.dumps(asdict(block))} for block in blocks], override_num_blocks=len(blocks)
+        )
+        outcomes = blocks_of_ray.map_batches(
+            BlockWorker,
+            fn_constructor_args=(job.as_json(), out, source, pool.cores),
+            batch_size=1,
+            num_cpus=pool.cores,
+            max_restarts=-1,
+            max_task_retries=0,
+            compute=ray.data.ActorPoolStrategy(
+                # One may be the least: idle actors then make room for those that lost their host.
+                min_size=1,
+                max_size=actors,
+                initial_size=actors,
+                # One more waits, so that none has nothing to do; a straggler keeps few from the others.
+                max_tasks_in_flight_per_actor=BLOCKS_AT_ONCE + 1,
+                max_concurrent_calls_per_actor=BLOCKS_AT_ONCE,
+                enable_true_multi_threading=True,
+            ),
+        )
+        for row in outcomes.iter_rows():
+            yield json.loads(row["outcome"])
+
+
+@contextlib.contextmanager
+def _settings(context: Any) -> Iterator[None]:
+    """Ray Data's settings for a pass: lost blocks end nothing, and what is to be seen of it we show."""
+    wanted = {"max_errored_blocks": -1, "enable_progress_bars": False, "print_on_execution_start": False}
+    before = {name: getattr(context, name) for name in wanted}
+    try:
+        for name, value in wanted.items():
+            setattr(context, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(context, name, value)

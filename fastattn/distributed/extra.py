@@ -1,0 +1,28 @@
+"""The libraries of the extra ``fastattn[ray]``, or one line that says what to install."""
+
+from types import ModuleType
+
+from fastattn.errors import FastattnError
+
+
+def import_ray() -> ModuleType:
+    """The module ``ray``, with ``ray.data``. Raises FastattnError where it is not installed."""
+    try:
+        import ray
+        import ray.data
+    except ImportError as error:
+        raise _missing(error) from None
+    return ray
+
+
+def import_pyarrow() -> ModuleType:
+    """The module ``pyarrow``. Raises FastattnError where it is not installed."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise _missing(error) from None
+    return pyarrow
+
+
+def _missing(error: ImportError) -> FastattnError:
+    return FastattnError(f"Ray Data is needed for this ({error}): pip install 'fastattn[ray]'")

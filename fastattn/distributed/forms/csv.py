@@ -1,0 +1,182 @@
+"""CSV and TSV with a header. Every column is text, exactly as it is: 007 stays.
+
+Quoted fields may hold line ends, so that a byte in the middle does not say where a record begins: the cut reads the
+whole file, with the parser that reads the blocks, so that they agree about every stray quote. Both read bytes as Latin-1,
+in which each is a character: the parser's own signs are ASCII, and a record that is not UTF-8 spoils no other.
+"""
+
+import csv
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fastattn import files
+from fastattn.distributed.forms.lines import Lines
+from fastattn.distributed.rows import Rows, StringRows
+from fastattn.distributed.storage import InputFile, open_input
+from fastattn.errors import InputError
+
+if TYPE_CHECKING:
+    from fastattn.distributed.blocks import Block
+
+_CHUNK = 1 << 20  # bytes that are searched for a quote at once
+
+
+def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """Parts that begin with a record, the first at least ``block_bytes`` after the part before."""
+    with open_input(file.url) as stream:
+        names, start = _header(stream, file.url, file.size)
+        if not names:
+            return
+        if column not in names:
+            raise InputError(f"{file.url} has no column {column!r}; found: {', '.join(names)}")
+        for begin in _starts(stream, file, start, block_bytes):
+            yield start, begin, begin - start
+            start = begin
+        if start < file.size:
+            yield start, file.size, file.size - start
+
+
+def _starts(stream: Any, file: InputFile, start: int, block_bytes: int) -> Iterator[int]:
+    """The bytes where parts begin, but for the first, at ``start``."""
+    position = start  # where a record begins
+    while position < file.size:
+        if position - start >= block_bytes:
+            yield (start := position)
+        chunk = stream.read_at(min(_CHUNK, file.size - position), position)
+        last = chunk.rfind(b"\n")
+        if last >= 0 and b'"' not in chunk:  # each line is a record
+            while (end := chunk.find(b"\n", start + block_bytes - 1 - position, last)) >= 0:
+                yield (start := position + end + 1)
+            position += last + 1
+            continue
+        stop, position = position + len(chunk), file.size
+        for begin, _, _ in _records(Lines(stream, file.url, stop - len(chunk), file.size), file.url):
+            if begin >= stop:
+                position = begin
+                break
+            if begin - start >= block_bytes:
+                yield (start := begin)
+
+
+def read(block: "Block", column: str) -> Rows:
+    """The records of the block; blank lines are no rows."""
+    digest = hashlib.sha256()
+    faults: dict[int, str] = {}
+    with open_input(block.url) as stream:
+        names, _ = _header(stream, block.url, block.stop)
+        digest.update("\0".join(names).encode("utf-8"))
+        lines = Lines(stream, block.url, block.start, block.stop)
+        rows: list[list[str | None]] = []
+        for begin, fields, fault in _records(lines, block.url, digest):
+            if not fields and not fault:
+                continue
+            values, reason = _decoded(fields)
+            reason = fault or _wrong_count(values, names) or reason
+            if reason:
+                faults[len(rows)] = f"{lines.place(begin)}: {reason}"
+            rows.append((values + [None] * len(names))[: len(names)])
+    columns = dict(zip(names, map(list, zip(*rows)) if rows else ([] for _ in names)))
+    texts = [None if row in faults else text for row, text in enumerate(columns.get(column, []))]
+    return StringRows(columns, texts, faults, digest.hexdigest())
+
+
+def _wrong_count(values: list[str | None], names: list[str]) -> str:
+    return "" if len(values) == len(names) else f"{len(values)} fields, where the header has {len(names)}"
+
+
+def _decoded(fields: list[str]) -> tuple[list[str | None], str]:
+    """The fields as text, None for one that is none, and what is wrong with the last of them."""
+    values: list[str | None] = []
+    reason = ""
+    for field in fields:
+        try:
+            values.append(field if field.isascii() else field.encode("latin-1").decode("utf-8"))
+        except UnicodeDecodeError as error:
+            values.append(None)
+            reason = (
+                f"not UTF-8 (byte 0x{error.object[error.start]:02x}); convert the file first, for example with iconv"
+            )
+        if "\0" in field:
+            reason = "a NUL byte, so this is not text"
+    return values, reason
+
+
+def _header(stream: Any, url: str, size: int) -> tuple[list[str], int]:
+    """The columns' names and the byte after them; none of a file that has only blank lines.
+
+    Raises InputError where the first record cannot be a header.
+    """
+    lines = Lines(stream, url, 0, size)
+    for _, fields, fault in _records(lines, url):
+        if not fields and not fault:
+            continue
+        names, reason = _decoded(fields)
+        twice = next((name for name in names if names.count(name) > 1), None)
+        reason = fault or reason or (f"two columns have the name {twice!r}" if twice is not None else "")
+        if reason:
+            raise InputError(f"{url}: the first line should be the columns' names: {reason}")
+        return [name or "" for name in names], lines.next
+    return [], size
+
+
+class _TooLong(Exception):
+    """A record has more bytes than a line may have; raised through the parser, which then begins another."""
+
+
+class _Source:
+    """The lines as the parser takes them: characters, of one record after the other.
+
+    begin       the byte where the record begins
+    unfinished  whether the lines end inside a quoted field
+    """
+
+    def __init__(self, lines: Lines, digest: Any):
+        self._lines, self._digest = lines, digest
+        self._length = self.begin = 0
+        self.unfinished = False
+
+    def begin_record(self) -> None:
+        """What comes next is the first line of a record."""
+        self._length = 0
+
+    def __iter__(self) -> "_Source":
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines, None)
+        if line is None:
+            self.unfinished = self._length > 0  # the parser asks for more of a record only inside quotes
+            raise StopIteration
+        self.begin = self.begin if self._length else self._lines.position
+        self._length += len(line)
+        if self._digest:
+            self._digest.update(line)
+        if self._length > files.LONGEST_LINE:
+            raise _TooLong
+        if self._lines.position == 0:
+            line = line.removeprefix(files.BYTE_ORDER_MARK)
+        return line.decode("latin-1")
+
+
+def _records(lines: Lines, url: str, digest: Any = None) -> Iterator[tuple[int, list[str], str]]:
+    """The byte where it begins, the fields (Latin-1) and what is wrong, of each record; a blank line has no fields."""
+    # The limit is one of the process, and only ever raised: to put it back would cut the fields of another thread.
+    if csv.field_size_limit() < 2 * files.LONGEST_LINE:
+        csv.field_size_limit(2 * files.LONGEST_LINE)
+    source = _Source(lines, digest)
+    parser = csv.reader(source, delimiter="\t" if re.search(r"\.tsv(\?|$)", url.lower()) else ",")
+    while True:
+        source.begin_record()
+        fields: list[str] = []
+        fault = ""
+        try:
+            fields = next(parser)
+        except StopIteration:
+            return
+        except csv.Error as error:  # a carriage return in the middle of a line
+            fault = f"not CSV ({str(error).partition(' - ')[0]})"
+        except _TooLong:
+            fault = f"longer than {files.LONGEST_LINE:,} bytes, so a quote may not be closed"
+        yield source.begin, fields, "a quoted field that does not end" if source.unfinished else fault

@@ -1,0 +1,156 @@
+"""JSON lines: an object a line, whose values are carried through as they came."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fastattn.distributed.forms.lines import Lines, even_parts
+from fastattn.distributed.rows import Rows, checked
+from fastattn.distributed.storage import InputFile, arrow, open_input
+from fastattn.errors import InputError, described
+from fastattn.files import text_of
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from fastattn.distributed.blocks import Block
+
+_LOOKED_AT = 100  # lines, for the column
+
+
+def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """Parts of equal size; of a file only the first lines are read, one of which must have the column."""
+    _check_column(file, column)
+    return even_parts(file.size, block_bytes)
+
+
+def _check_column(file: InputFile, column: str) -> None:
+    """Raise InputError that names the fields there are, where none of the first lines has the column."""
+    fields: dict[str, None] = {}
+    first_fault = ""
+    with open_input(file.url) as stream:
+        lines = Lines(stream, file.url, 0, file.size)
+        rows = 0
+        for line in itertools.islice(lines, _LOOKED_AT):
+            if lines.is_blank(line):
+                continue
+            rows += 1
+            try:
+                fields |= dict.fromkeys(_object(line, lines))
+            except InputError as error:
+                first_fault = first_fault or f" ({error})"
+    if rows and column not in fields:
+        found = ", ".join(fields) or f"none{first_fault}"
+        raise InputError(f"{file.url}: no field {column!r} in the first {_LOOKED_AT} lines; found: {found}")
+
+
+def read(block: "Block", column: str) -> Rows:
+    """The objects whose lines begin in the block; blank lines are no rows."""
+    objects: list[dict[str, Any]] = []
+    texts: list[str | None] = []
+    faults: dict[int, str] = {}
+    digest = hashlib.sha256()
+    with open_input(block.url) as file:
+        lines = Lines(file, block.url, block.start, block.stop)
+        for line in lines:
+            digest.update(line)
+            if lines.is_blank(line):
+                continue
+            made: dict[str, Any] = {}
+            text = None
+            try:
+                made = _object(line, lines)
+                made, whole = _without_surrogates(line, made)
+                if not whole:
+                    raise InputError(f"{lines.place()}: half of a surrogate pair, so this is not text")
+                text = _text(made.get(column), column, lines)
+            except InputError as error:
+                faults[len(texts)] = str(error)
+            objects.append(made)
+            texts.append(text)
+    return _Objects(objects, column, block.url, texts, faults, digest.hexdigest())
+
+
+def _object(line: bytes, lines: Lines) -> dict[str, Any]:
+    """The object of a line; InputError where it is none."""
+    text = text_of(line, lines.place(), first=lines.position == 0)
+    try:
+        made = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{lines.place()}: not JSON ({error.msg} at column {error.colno})") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
+        reason = "brackets too deep" if isinstance(error, RecursionError) else "a number with too many digits"
+        raise InputError(f"{lines.place()}: JSON with {reason}") from None
+    if not isinstance(made, dict):
+        raise InputError(f"{lines.place()}: no JSON object but {described(made)}")
+    return made
+
+
+def _without_surrogates(line: bytes, made: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    r"""An object, None for the values that are no Unicode, and whether there are none of them.
+
+    JSON can write half of a surrogate pair, as ``\ud83d``, which no other form can hold.
+    """
+    if rb"\u" not in line or _is_unicode(made):
+        return made, True
+    return {name: value if _is_unicode(value) else None for name, value in made.items() if _is_unicode(name)}, False
+
+
+def _is_unicode(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _text(value: Any, column: str, lines: Lines) -> str | None:
+    """The column's value; InputError where it is neither a text nor null."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise InputError(f"{lines.place()}: the field {column!r} should be a string, and is {described(value)}")
+    return checked(value, lines.place())
+
+
+class _Objects(Rows):
+    """Objects as they came; None for a line that is none."""
+
+    def __init__(
+        self,
+        objects: list[dict[str, Any]],
+        column: str,
+        url: str,
+        texts: list[str | None],
+        faults: dict[int, str],
+        digest: str,
+    ):
+        super().__init__(texts, faults, digest)
+        self._objects, self._column, self._url = objects, column, url
+
+    def table(self) -> "pyarrow.Table":
+        """The objects' fields in order of appearance, of the types that the block's values have.
+
+        A column's value that is no string is null. Raises InputError where a field's values have no one type.
+        """
+        pa = arrow()
+        columns = {}
+        for name in dict.fromkeys([*itertools.chain.from_iterable(self._objects), self._column]):
+            values = [made.get(name) for made in self._objects]
+            try:
+                if name == self._column:
+                    columns[name] = pa.array([v if isinstance(v, str) else None for v in values], pa.string())
+                else:
+                    columns[name] = pa.array(values)
+            except (pa.ArrowException, OverflowError) as error:
+                reason = str(error).splitlines()[0]
+                raise InputError(
+                    f"{self._url}: the values of field {name!r} have no one type ({reason}); use --format jsonl"
+                ) from None
+        return pa.table(columns)
+
+    def records(self) -> list[dict[str, Any]]:
+        """The objects with their own fields; an empty one for a line that is none."""
+        return self._objects

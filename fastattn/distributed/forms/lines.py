@@ -1,0 +1,93 @@
+"""The lines that begin in a range of a file's bytes."""
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from fastattn import files
+from fastattn.errors import FastattnError
+from fastattn.printable import printable
+
+_BUFFER = 1 << 18  # bytes that are read at once: an object store answers each request in some 20 ms
+
+
+class Lines:
+    """Iterates over the lines, with their ends, that begin in [start, stop); one over LONGEST_LINE is cut after it.
+
+    position  the byte where the line that came last begins
+    next      the byte where the one after it begins, but for a line that was cut
+    """
+
+    def __init__(self, file: Any, name: str, start: int, stop: int):
+        """``file`` is a NativeFile, which stays the caller's to close; ``start`` may be inside a line."""
+        self._file, self._name, self._stop = io.BufferedReader(_Borrowed(file), _BUFFER), name, stop
+        self._cut = False
+        size = file.size()
+        if size < stop:
+            raise FastattnError(f"{name} has {size:,} bytes, and had at least {stop:,} when it was cut into blocks")
+        self.position = self.next = max(start - 1, 0)
+        self._file.seek(self.next)
+        if start > 0:
+            self._skip_line()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._cut:
+            self._skip_line()
+        if self.next >= self._stop:
+            raise StopIteration
+        line = self._file.readline(files.LONGEST_LINE + 1)
+        if not line:
+            raise StopIteration
+        self.position, self.next = self.next, self.next + len(line)
+        self._cut = len(line) > files.LONGEST_LINE and not line.endswith(b"\n")
+        return line
+
+    def is_blank(self, line: bytes) -> bool:
+        """Whether the last line has nothing but white space and, in front of the file, a byte order mark."""
+        return not (line if self.position else line.removeprefix(files.BYTE_ORDER_MARK)).strip()
+
+    def place(self, position: int | None = None) -> str:
+        """The place of a line, by default that of the last, for messages."""
+        return printable(f"{self._name}, byte {self.position if position is None else position}")
+
+    def _skip_line(self) -> None:
+        """Go on to the next line, or at least to the end of the range."""
+        while self.next < self._stop:
+            rest = self._file.readline(min(files.LONGEST_LINE, self._stop - self.next))
+            self.next += len(rest)
+            if not rest or rest.endswith(b"\n"):
+                break
+        self._cut = False
+
+
+class _Borrowed(io.RawIOBase):
+    """A NativeFile that a buffer reads from and does not close."""
+
+    def __init__(self, file: Any):
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return int(self._file.readinto(buffer))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+
+def even_parts(size: int, block_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """A file's bytes in parts of equal size, as few as there can be of at most ``block_bytes``."""
+    count = -(-size // block_bytes)
+    for number in range(count):
+        start, stop = number * size // count, (number + 1) * size // count
+        yield start, stop, stop - start

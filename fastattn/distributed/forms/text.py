@@ -1,0 +1,40 @@
+"""Plain text, a row a line: the lines that ``fastattn translate`` reads of the same file."""
+
+import hashlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fastattn.distributed.forms.lines import Lines, even_parts
+from fastattn.distributed.rows import Rows, StringRows
+from fastattn.distributed.storage import InputFile, open_input
+from fastattn.errors import InputError
+from fastattn.files import text_of
+
+if TYPE_CHECKING:
+    from fastattn.distributed.blocks import Block
+
+COLUMN = "text"
+
+
+def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """Parts of equal size. Nothing is read."""
+    if column != COLUMN:
+        raise InputError(f"{file.url} is plain text, which has the one column {COLUMN!r}, not {column!r}")
+    return even_parts(file.size, block_bytes)
+
+
+def read(block: "Block", column: str) -> Rows:
+    """The lines that begin in the block."""
+    texts: list[str | None] = []
+    faults: dict[int, str] = {}
+    digest = hashlib.sha256()
+    with open_input(block.url) as file:
+        lines = Lines(file, block.url, block.start, block.stop)
+        for line in lines:
+            digest.update(line)
+            try:
+                texts.append(text_of(line, lines.place(), first=lines.position == 0))
+            except InputError as error:
+                faults[len(texts)] = str(error)
+                texts.append(None)
+    return StringRows({column: texts}, texts, faults, digest.hexdigest())

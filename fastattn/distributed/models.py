@@ -1,0 +1,148 @@
+"""How a model reaches the hosts that compute with it: by its path, by its name, or shipped through Ray's object store.
+
+Whatever the way, its files have one digest everywhere: a host that has another model under the same name is an error,
+not another translation.
+"""
+
+import hashlib
+import mmap
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastattn.atomic_files import begin_folder, discard, make_folder
+from fastattn.cache_folder import cache_root
+from fastattn.distributed.extra import import_ray
+from fastattn.errors import CheckpointError
+from fastattn.records import dataclass
+from fastattn.weights.download import catalog
+
+REACHES = ("path", "name", "store")
+MOST_FILES = 250  # of a checkpoint; a folder with more is used for something else too
+_SOURCE = "SOURCE.txt"  # where a checkpoint is from, beside its files: no part of it
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """name       as the user gave it
+    path       of its folder or file, on the host where the job began
+    digest     of its files: SHA-256, hex
+    reach      one of REACHES
+    is_folder  whether the path is a folder's
+    stored     for "store": Ray's reference to {name of a file: uint8 array}
+    """
+
+    name: str
+    path: str
+    digest: str
+    reach: str
+    is_folder: bool
+    stored: Any = None
+
+
+def files_of(path: Path) -> dict[str, Path]:
+    """Name with forward slashes -> file, of all that belongs to a checkpoint: a folder's files, or the file itself."""
+    if not path.is_dir():
+        return {path.name: path}
+    found = {}
+    for folder, folders, names in os.walk(path, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            file = Path(folder) / name
+            if name != _SOURCE and not name.startswith("."):
+                found[file.relative_to(path).as_posix()] = file
+        if len(found) > MOST_FILES:
+            raise CheckpointError(f"{path}: expected a checkpoint's folder, found more than {MOST_FILES} files in it")
+    return dict(sorted(found.items()))
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256, hex, of a checkpoint's files and their names. Raises CheckpointError where one cannot be read."""
+    whole = hashlib.sha256()
+    for name, file in files_of(path).items():
+        try:
+            with file.open("rb") as stream:
+                each = hashlib.file_digest(stream, "sha256") if hasattr(hashlib, "file_digest") else _digest(stream)
+        except OSError as error:
+            raise CheckpointError(f"{file}: cannot be read: {error.strerror or error}") from None
+        # A file by itself may have any name.
+        whole.update(f"{name if path.is_dir() else ''}\n{each.hexdigest()}\n".encode("utf-8", "surrogatepass"))
+    return whole.hexdigest()
+
+
+def _digest(stream: Any) -> Any:
+    found = hashlib.sha256()  # Python 3.10
+    while part := stream.read(1 << 20):
+        found.update(part)
+    return found
+
+
+def contents(path: Path) -> dict[str, np.ndarray]:
+    """Name -> bytes, uint8, of each file of a checkpoint, mapped."""
+    found = {}
+    for name, file in files_of(path).items():
+        with file.open("rb") as stream:
+            if file.stat().st_size:
+                mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+                found[name] = np.frombuffer(mapped, np.uint8)
+            else:
+                found[name] = np.zeros(0, np.uint8)
+    return found
+
+
+def find_model(name: str) -> tuple[Path, str]:
+    """(path of the model on this host, digest of its files)."""
+    path = catalog.resolve(name).absolute()
+    return path, digest_of(path)
+
+
+def on_this_host(source: ModelSource) -> Path:
+    """The path of the model here. Raises CheckpointError where it is missing, or another one."""
+    if source.reach == "store":
+        return _unpacked(source)
+    host = socket.gethostname()
+    try:
+        path = catalog.resolve(source.path if source.reach == "path" else source.name)
+    except CheckpointError as error:
+        raise CheckpointError(f"on host {host}: {error}") from None
+    if (found := digest_of(path)) != source.digest:
+        raise CheckpointError(
+            f"on host {host}: {path} is another model (SHA-256 {found[:12]}, expected {source.digest[:12]})"
+        )
+    return path
+
+
+def _unpacked(source: ModelSource) -> Path:
+    """The folder or file in the cache where the model's files were put, by this process or an earlier one."""
+    folder = cache_root() / "checkpoints" / f"shipped-{source.digest[:8]}"
+    if not folder.is_dir():
+        _unpack(source, folder)
+    path = folder if source.is_folder else folder / Path(source.path).name
+    if digest_of(path) != source.digest:
+        raise CheckpointError(f"{path}: not the model that was shipped; delete the folder, so that it is shipped anew")
+    return path
+
+
+def _unpack(source: ModelSource, folder: Path) -> None:
+    make_folder(folder.parent)
+    lock, part = begin_folder(str(folder.parent / f".pull-shipped~{source.digest[:8]}."))
+    try:
+        for name, content in import_ray().get(source.stored).items():
+            file = Path(part) / name
+            if not file.resolve().is_relative_to(Path(part).resolve()):
+                raise CheckpointError(f"{name!r} is not a path inside the checkpoint")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(memoryview(content))
+        (Path(part) / _SOURCE).write_text(f"{source.name}, shipped to this host\n", encoding="utf-8")
+        try:
+            os.rename(part, folder)
+        except OSError:
+            if not folder.is_dir():  # where it is, another process was first
+                raise
+    finally:
+        discard(part)
+        if lock >= 0:
+            os.close(lock)

@@ -1,0 +1,159 @@
+"""What an actor does with texts: translations or vectors, as columns. The same for blocks of files and for datasets."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fastattn.distributed.extra import import_pyarrow
+from fastattn.errors import InputError, SearchTimeout
+from fastattn.records import dataclass
+
+
+@dataclass
+class Answers:
+    """columns  name -> pyarrow array, null where there was no text or it failed
+    faults   number of a text -> why it failed
+    tokens   that were produced, or read by an encoder (estimated from a sample)
+    """
+
+    columns: dict[str, Any]
+    faults: dict[int, str]
+    tokens: int
+
+
+class Worker(Protocol):
+    """A model with its options. ``outputs`` names its columns, ``precision`` is the model's, never "auto"."""
+
+    outputs: tuple[str, ...]
+    precision: str
+
+    @property
+    def layer_weights(self) -> int:
+        """The weights of the layers that a step goes through: what ``processes.choice`` asks."""
+
+    def answer(self, texts: Sequence[str | None]) -> Answers: ...
+
+
+class TranslatingWorker:
+    """``Translator.translate_iter`` with the same options.
+
+    Columns: ``output``, the best translation; with num_hypotheses above 1 also "hypotheses", a list of texts; with
+    return_scores "score", or "scores", a list.
+    """
+
+    def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
+        from fastattn.translator import Translator
+
+        self._translator = Translator(path, precision, threads, processes=1)
+        self._options = {**options, "details": True, "return_exceptions": True}
+        self._translator.translate_iter((), **self._options)  # checks them
+        self._several, self._scored = options.get("num_hypotheses", 1) > 1, bool(options.get("return_scores"))
+        names = [output]
+        if self._several:
+            names.append("hypotheses")
+        if self._scored:
+            names.append("scores" if self._several else "score")
+        self.outputs, self.precision = tuple(names), self._translator.precision
+
+    @property
+    def layer_weights(self) -> int:
+        return self._translator.layer_weights
+
+    def answer(self, texts: Sequence[str | None]) -> Answers:
+        """Answers of texts. Raises FastattnError where more than single texts failed."""
+        given = [(number, text) for number, text in enumerate(texts) if text is not None]
+        found: list[Any] = [None] * len(texts)
+        faults: dict[int, str] = {}
+        tokens = 0
+        results: Iterator[Any] = self._translator.translate_iter((text for _, text in given), **self._options)
+        for (number, _), result in zip(given, results):
+            if isinstance(result, InputError | SearchTimeout):
+                faults[number] = str(result)
+            elif isinstance(result, Exception):
+                raise result
+            else:
+                found[number] = result
+                tokens += sum(len(part.tokens) for part in result.parts)
+        return Answers(self._columns(found), faults, tokens)
+
+    def _columns(self, found: list[Any]) -> dict[str, Any]:
+        pa = import_pyarrow()
+        columns = [pa.array([result and _text(result.text) for result in found], pa.string())]
+        if self._several:
+            texts = [result and [_text(text) for text in result.hypotheses] for result in found]
+            columns.append(pa.array(texts, pa.list_(pa.string())))
+        if self._scored:
+            scores = [result and (result.scores if self._several else result.scores[0]) for result in found]
+            columns.append(pa.array(scores, pa.list_(pa.float32()) if self._several else pa.float32()))
+        return dict(zip(self.outputs, columns, strict=True))
+
+
+def _text(text: str) -> str:
+    """Half of a surrogate pair, which byte tokens can lead to, has no place in UTF-8."""
+    return text.encode("utf-8", "replace").decode()
+
+
+class EncodingWorker:
+    """``Encoder.encode`` with the same options. Column: ``output``, a list of fixed size of the vectors' type."""
+
+    _SAMPLE = 64  # texts of a block whose tokens are counted
+
+    def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
+        # The tokenizers library would have as many threads as there are CPUs.
+        os.environ.setdefault("RAYON_NUM_THREADS", str(threads or 1))
+        from fastattn.encoder import Encoder
+
+        chosen = dict(options)
+        if chosen.get("ranges") is not None:
+            chosen["ranges"] = np.asarray(chosen["ranges"], np.float32)
+        self._encoder = Encoder(path, precision, threads, processes=1)
+        self._none_0E = self._encoder.encode([], **chosen)
+        self._options = chosen
+        self._prompt = {name: chosen[name] for name in ("task", "prompt_name", "prompt") if name in chosen}
+        self.outputs, self.precision = (output,), self._encoder.precision
+
+    @property
+    def layer_weights(self) -> int:
+        return self._encoder.layer_weights
+
+    def answer(self, texts: Sequence[str | None]) -> Answers:
+        """Answers of texts."""
+        faults = self._too_long(texts) if self._options.get("long") == "error" else {}
+        numbers = [number for number, text in enumerate(texts) if text is not None and number not in faults]
+        chosen = [str(texts[number]) for number in numbers]
+        vectors_NE = self._encoder.encode(chosen, **self._options)
+        return Answers({self.outputs[0]: self._column(vectors_NE, numbers, len(texts))}, faults, self._tokens(chosen))
+
+    def _too_long(self, texts: Sequence[str | None]) -> dict[int, str]:
+        limit = self._encoder.max_length
+        counts = self._encoder.count_tokens([text or "" for text in texts], **self._prompt)
+        return {
+            number: f"{count:,} tokens, the model takes {limit:,}"
+            for number, count in enumerate(counts.tolist())
+            if count > limit
+        }
+
+    def _column(self, vectors_NE: np.ndarray, numbers: list[int], count: int) -> Any:
+        pa = import_pyarrow()
+        width = self._none_0E.shape[1]
+        rows_BE, absent_B = vectors_NE, np.zeros(count, bool)
+        if len(numbers) < count:
+            rows_BE = np.zeros((count, width), self._none_0E.dtype)
+            rows_BE[numbers] = vectors_NE
+            absent_B[:] = True
+            absent_B[numbers] = False
+        return pa.FixedSizeListArray.from_arrays(pa.array(rows_BE.reshape(-1)), width, mask=pa.array(absent_B))
+
+    def _tokens(self, texts: list[str]) -> int:
+        """Counting them all would take a tenth of the time."""
+        sample = texts[:: max(1, len(texts) // self._SAMPLE)]
+        characters = sum(map(len, sample))
+        if not characters:
+            return 0
+        return round(int(self._encoder.count_tokens(sample).sum()) * sum(map(len, texts)) / characters)
+
+
+WORKERS: dict[str, Any] = {"translate": TranslatingWorker, "encode": EncodingWorker}

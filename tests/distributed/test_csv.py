@@ -1,0 +1,163 @@
+"""The records of all blocks put together are those that Python's parser reads of the whole file."""
+
+import csv
+import io
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastattn import files
+from fastattn.distributed import forms
+from fastattn.distributed.blocks import cut
+from fastattn.distributed.rows import read_block
+from fastattn.distributed.storage import find_files
+from fastattn.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tmp_path_factory.mktemp("csv") / "a.csv"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_chunks():
+    """Chunks with and without quotes, in files of a few lines."""
+    chunk, forms.csv._CHUNK = forms.csv._CHUNK, 16
+    yield
+    forms.csv._CHUNK = chunk
+
+
+def rows_of(path, size=1 << 20, column="text"):
+    return [read_block(block, column) for block in cut(find_files([str(path)]), column, size)]
+
+
+def records_of(path, size=1 << 20):
+    return [list(record.values()) for rows in rows_of(path, size) for record in rows.records()]
+
+
+FIELDS = st.lists(st.sampled_from(["a", "é好", '"', '""', "\n", "\r\n", ",", " ", "007", "\u2028"]), max_size=5)
+ROWS = st.lists(st.tuples(FIELDS.map("".join), FIELDS.map("".join)), max_size=12)
+
+
+@given(ROWS, st.sampled_from(["\n", "\r\n"]), st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]), st.integers(1, 60))
+def test_blocks_of_any_size_hold_what_was_written_once(path, rows, end, quoting, size):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator=end, quoting=quoting).writerows([("text", "n"), *rows])
+    assert records_of(path, size) == [list(row) for row in rows]
+
+
+SIGNS = ["a", "é", '"', '"', '""', ",", ",", "\n", "\n", "\r\n", "\r", " ", "ab,c\n", '"a",b\n']
+
+
+@given(st.lists(st.sampled_from(SIGNS), max_size=40).map("".join), st.booleans(), st.integers(1, 60))
+def test_blocks_of_any_size_hold_the_records_of_one_block_with_stray_quotes_too(path, content, has_mark, size):
+    path.write_bytes(b"\xef\xbb\xbf" * has_mark + b"n,text\n" + content.encode("utf-8"))
+    (whole,) = rows_of(path) or [None]
+    parts = rows_of(path, size)
+    assert [record for rows in parts for record in rows.records()] == (whole.records() if whole else [])
+    assert [text for rows in parts for text in rows.texts] == (whole.texts if whole else [])
+    faults = [reason for rows in parts for reason in rows.faults.values()]
+    assert faults == (list(whole.faults.values()) if whole else [])
+
+
+@given(st.lists(st.sampled_from([sign for sign in SIGNS if sign != "\r"]), max_size=40).map("".join))
+def test_the_records_are_python_s(path, content):
+    path.write_bytes(b"n,text\n" + content.encode("utf-8"))
+    expected = [row for row in csv.reader(io.StringIO(content, newline="\n")) if row]
+    assert records_of(path) == [(row + [None] * 2)[:2] for row in expected]
+    faulty = {number for number, row in enumerate(expected) if len(row) != 2}
+    (rows,) = rows_of(path) or [None]
+    unfinished = {len(expected) - 1} if rows and "does not end" in rows.faults.get(len(expected) - 1, "") else set()
+    assert set(rows.faults if rows else []) == faulty | unfinished
+
+
+def test_columns_are_text_as_it_is(path):
+    path.write_bytes(b'id,text,n\n007,"a ""b""\nc",1.50\n\n,,\n')
+    (rows,) = rows_of(path)
+    assert rows.records() == [{"id": "007", "text": 'a "b"\nc', "n": "1.50"}, {"id": "", "text": "", "n": ""}]
+    assert rows.table().to_pylist() == rows.records()
+    assert rows.table().schema.names == ["id", "text", "n"]
+    assert {str(field.type) for field in rows.table().schema} == {"string"}
+    assert rows.texts == ['a "b"\nc', ""] and rows.faults == {}
+
+
+def test_tabs_separate_a_tsv(tmp_path):
+    (tmp_path / "a.tsv").write_text('text\tn\na, b\t"1\t2"\n')
+    assert records_of(tmp_path / "a.tsv") == [["a, b", "1\t2"]]
+
+
+@pytest.mark.parametrize(
+    "line, fault, kept",
+    [
+        (b"\xff,b", "not UTF-8 (byte 0xff); convert", [None, "b"]),
+        (b"a\0,b", "a NUL byte", None),  # Python 3.10 reads no line with one
+        (b"a", "1 fields, where the header has 2", ["a", None]),
+        (b"a,b,c", "3 fields, where the header has 2", ["a", "b"]),
+        (b"a\rb,c", "not CSV (new-line character seen in unquoted field)", [None, None]),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_record_that_is_no_row_is_a_fault_with_its_place_and_spoils_no_other(path, line, fault, kept, size):
+    path.write_bytes(b"text,n\none,1\n" + line + b"\nthree,3\n")
+    parts = rows_of(path, size)
+    assert [text for rows in parts for text in rows.texts] == ["one", None, "three"]
+    (found,) = [reason for rows in parts for reason in rows.faults.values()]
+    assert found.startswith(f"{path}, byte 13: {fault}") or (b"\0" in line and "byte 13" in found)
+    assert kept is None or records_of(path, size)[1] == kept
+
+
+def test_a_quote_that_does_not_end_is_a_fault_with_the_place_where_its_record_begins(path):
+    path.write_bytes(b'text,n\none,1\n"two,2\nthree,3\n')
+    (rows,) = rows_of(path)
+    assert rows.texts == ["one", None]
+    assert rows.faults == {1: f"{path}, byte 13: a quoted field that does not end"}
+
+
+@pytest.mark.parametrize("size", [1, 30, 1000])
+def test_a_record_over_the_limit_is_one_fault(path, size, monkeypatch):
+    monkeypatch.setattr(files, "LONGEST_LINE", 30)
+    path.write_bytes(b"text\none\n" + b"x" * 100 + b'\ntwo\n"' + b"y\n" * 20 + b"three\n")
+    parts = rows_of(path, size)
+    texts = [text for rows in parts for text in rows.texts]
+    assert texts[:3] == ["one", None, "two"] and texts[-1] == "three" and texts[3] is None
+    assert records_of(path, size) == records_of(path)
+
+
+def test_a_field_over_python_s_own_limit_is_read(path):
+    path.write_bytes(b'text,n\n"' + b"x " * 100_000 + b'",1\n')
+    (rows,) = rows_of(path)
+    assert len(rows.texts[0]) == 200_000
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"title,body\na,b\n", "has no column 'text'; found: title, body"),
+        (b"text,n,text\na,b,c\n", "the first line should be the columns' names: two columns have the name 'text'"),
+        (b"te\xffxt\na\n", "the first line should be the columns' names: not UTF-8"),
+        (b'"text\na\n', "the first line should be the columns' names: a quoted field that does not end"),
+    ],
+)
+def test_a_file_without_the_column_is_refused_with_its_columns(path, content, message):
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=f"a.csv:? {message}"):
+        rows_of(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"text\n", b"\xef\xbb\xbftext"])
+def test_a_file_without_rows_has_none(path, content):
+    path.write_bytes(content)
+    assert records_of(path) == []
+
+
+def test_the_digest_is_that_of_the_records_and_the_header(path):
+    digests = []
+    for content in (b"text,n\none,1\ntwo,2\n", b"text,n\none,1\ntwo,3\n", b"text,m\none,1\ntwo,2\n"):
+        path.write_bytes(content)
+        digests.append([rows.digest for rows in rows_of(path, 6)])
+    assert digests[0][0] == digests[1][0] and digests[0][1] != digests[1][1]
+    assert digests[0][0] != digests[2][0]

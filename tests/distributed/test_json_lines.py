@@ -1,0 +1,144 @@
+"""The objects of all blocks put together are those of the file's lines, whatever they hold."""
+
+import json
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastattn import files
+from fastattn.distributed.blocks import cut
+from fastattn.distributed.rows import read_block
+from fastattn.distributed.storage import find_files
+from fastattn.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tmp_path_factory.mktemp("jsonl") / "a.jsonl"
+
+
+def rows_of(path, size=1 << 20, column="text"):
+    return [read_block(block, column) for block in cut(find_files([str(path)]), column, size)]
+
+
+VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.just([{"a": [1]}])
+OBJECTS = st.builds(
+    lambda text, more: {"text": text} | more, st.none() | st.text(), st.dictionaries(st.sampled_from("abc"), VALUES)
+)
+ENDS = st.sampled_from(["\n", "\r\n", "\n\n", "\n \t\r\n"])
+
+
+@given(st.lists(st.tuples(OBJECTS, ENDS), max_size=8), st.booleans(), st.booleans(), st.integers(1, 120))
+def test_blocks_of_any_size_hold_each_object_once(path, lines, has_mark, ends, size):
+    content = "".join(json.dumps(made, ensure_ascii=False) + end for made, end in lines)
+    content = content if ends else content.rstrip()
+    path.write_bytes(b"\xef\xbb\xbf" * has_mark + content.encode("utf-8"))
+    rows = rows_of(path, size)
+    assert [made for row in rows for made in row.records()] == [made for made, _ in lines]
+    for row in rows:
+        expected = [None if "\0" in (made["text"] or "") else made["text"] for made in row.records()]
+        assert row.texts == expected and row.count == len(expected)
+
+
+@pytest.mark.parametrize(
+    "line, reason",
+    [
+        (b'{"text": "\xff"}', "not UTF-8 (byte 0xff at column 11)"),
+        (b'{"text": "a\0"}', "a NUL byte"),
+        (rb'{"text": "a\u0000"}', "a NUL byte"),
+        (b'{"text": "a"', "not JSON (Expecting ',' delimiter at column 13)"),
+        (b'["a"]', "no JSON object but ['a']"),
+        (b'{"text": 7}', "the field 'text' should be a string, and is 7"),
+        (b'{"text": ["a"]}', "the field 'text' should be a string, and is ['a']"),
+        (b'{"text": "a", "n": ' + b"9" * 5000 + b"}", "JSON with a number with too many digits"),
+        (b'{"text": ' + b"[" * 200_000 + b"}", "JSON with brackets too deep"),
+        (rb'{"text": "\ud83d"}', "half of a surrogate pair"),
+        (rb'{"text": "a", "other": "\ud83d"}', "half of a surrogate pair"),
+    ],
+)
+def test_a_line_that_is_no_row_is_a_fault_with_its_place_and_spoils_no_other(path, line, reason):
+    path.write_bytes(b'{"text": "one", "n": 1}\n' + line + b'\n{"n": 3, "text": "three"}\n')
+    (rows,) = rows_of(path)
+    assert rows.texts == ["one", None, "three"]
+    assert list(rows.faults) == [1] and rows.faults[1].startswith(f"{path}, byte 24: {reason}")
+    assert rows.table().column("n").to_pylist() == [1, None, 3]
+    json.dumps(rows.records()).encode("utf-8")
+
+
+def test_a_fault_keeps_the_values_that_can_be_kept(path):
+    path.write_bytes(b'{"text": 7, "n": 1}\n{"text": "\\ud83d", "n": 2}\n[]\n')
+    (rows,) = rows_of(path)
+    assert rows.records() == [{"text": 7, "n": 1}, {"text": None, "n": 2}, {}]
+    assert rows.table().to_pylist() == [{"text": None, "n": 1}, {"text": None, "n": 2}, {"text": None, "n": None}]
+
+
+def test_a_missing_field_and_null_are_null_and_no_faults(path):
+    path.write_bytes(b'{"text": "one"}\n{"text": null}\n{"n": 1}\n')
+    (rows,) = rows_of(path)
+    assert rows.texts == ["one", None, None] and rows.faults == {}
+    assert rows.records() == [{"text": "one"}, {"text": None}, {"n": 1}]
+
+
+def test_a_table_has_the_fields_in_order_of_appearance_and_their_types(path):
+    path.write_bytes(b'{"b": 1, "text": "one"}\n{"text": "two", "a": [1.5], "b": 2}\n{"c": {"x": true}}\n')
+    (rows,) = rows_of(path)
+    table = rows.table()
+    assert [(field.name, str(field.type)) for field in table.schema] == [
+        ("b", "int64"),
+        ("text", "string"),
+        ("a", "list<item: double>"),
+        ("c", "struct<x: bool>"),
+    ]
+    assert table.column("b").to_pylist() == [1, 2, None]
+
+
+@pytest.mark.parametrize("values", [("1", '"a"'), ("true", "1"), ("[1]", "1"), ("1" * 30, "1"), ("1e3", '{"a": 1}')])
+def test_values_of_two_types_are_no_column_of_a_table(path, values):
+    path.write_text("".join(f'{{"text": "a", "n": {value}}}\n' for value in values))
+    (rows,) = rows_of(path)
+    with pytest.raises(InputError, match=r"a.jsonl: the values of field 'n' have no one type .*; use --format jsonl"):
+        rows.table()
+    assert [record["n"] for record in rows.records()] == [json.loads(value) for value in values]
+
+
+def test_a_block_of_faults_alone_has_a_table_of_as_many_rows(path):
+    path.write_bytes(b'{"text": "a"}\n[]\n[]\n')
+    first, second = rows_of(path, 10)
+    assert second.count == second.table().num_rows == 2 - (first.count - 1)
+
+
+def test_a_line_over_the_limit_is_one_fault(path, monkeypatch):
+    monkeypatch.setattr(files, "LONGEST_LINE", 30)
+    path.write_bytes(b'{"text": "a"}\n{"text": "' + b"x" * 100 + b'"}\n{"text": "b"}\n')
+    for size in (1, 9, 1000):
+        rows = rows_of(path, size)
+        assert [text for row in rows for text in row.texts] == ["a", None, "b"]
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b'{"title": "a"}\n{"body": "b"}\n', r"no field 'text' in the first 100 lines; found: title, body$"),
+        (b"[\n1,\n2]\n", r"no field 'text' in the first 100 lines; found: none \(.*byte 0: not JSON"),
+        (b'{"n": 1}\n' * 100 + b'{"text": "late"}\n', r"no field 'text' .*; found: n$"),
+    ],
+)
+def test_a_file_without_the_column_is_refused_with_its_fields(path, content, message):
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=f"a.jsonl: {message}"):
+        cut(find_files([str(path)]), "text", 100)
+
+
+def test_a_column_that_the_first_lines_have_somewhere_is_taken(path):
+    path.write_bytes(b'{"n": 1}\n' * 99 + b'{"text": "late"}\n')
+    assert sum(row.count for row in rows_of(path, 100)) == 100
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\n\n \r\n"])
+def test_a_file_without_rows_has_none(path, content):
+    path.write_bytes(content)
+    assert [row.texts for row in rows_of(path)] in ([], [[]])

@@ -1,0 +1,147 @@
+"""Inputs are found by name, folder and glob, and refused in one line where they are not what a job can read."""
+
+import os
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
+
+from fastattn.distributed.storage import InputFile, filesystem, find_files, open_input
+from fastattn.errors import FastattnError, InputError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A tree of texts, with files in it that are none."""
+    for name in (
+        "b.txt",
+        "a.txt",
+        "sub/c.txt",
+        "sub/deep/d.text",
+        ".hidden.txt",
+        "_work/e.txt",
+        "notes.md",
+        "x[1] é.txt",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return tmp_path
+
+
+def names(files, folder):
+    return [os.path.relpath(file.url, folder) for file in files]
+
+
+def test_a_file_is_described(folder):
+    path = folder / "a.txt"
+    assert find_files([str(path)]) == [InputFile(str(path), 5, path.stat().st_mtime_ns, "text")]
+
+
+def test_a_relative_path_becomes_absolute(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert [file.url for file in find_files(["sub/../a.txt"])] == [str(folder / "a.txt")]
+
+
+def test_a_folder_is_all_that_is_below_by_name_without_hidden_and_unknown_files(folder):
+    assert names(find_files([str(folder)]), folder) == ["a.txt", "b.txt", "sub/c.txt", "sub/deep/d.text", "x[1] é.txt"]
+
+
+def test_a_form_takes_all_files_of_a_folder_that_are_not_hidden(folder):
+    found = find_files([str(folder)], form="text")
+    assert "notes.md" in names(found, folder) and ".hidden.txt" not in names(found, folder)
+
+
+def test_inputs_keep_their_order(folder):
+    assert names(find_files([str(folder / "sub"), str(folder / "a.txt")]), folder)[-1] == "a.txt"
+
+
+@pytest.mark.parametrize(
+    "pattern, expected",
+    [
+        ("*.txt", ["a.txt", "b.txt", "x[1] é.txt"]),
+        ("?.txt", ["a.txt", "b.txt"]),
+        ("[bc].txt", ["b.txt"]),
+        ("*/c.txt", ["sub/c.txt"]),
+        ("s*/*/*.text", ["sub/deep/d.text"]),
+        ("**/*.txt", ["_work/e.txt", "a.txt", "b.txt", "sub/c.txt", "x[1] é.txt"]),
+        ("sub/**", ["sub/c.txt", "sub/deep/d.text"]),
+        ("**/d*/*", ["sub/deep/d.text"]),
+        (".h*", [".hidden.txt"]),
+        ("x[1] é.txt", ["x[1] é.txt"]),
+        ("x?1? *", ["x[1] é.txt"]),
+    ],
+)
+def test_a_glob_is_a_shell_s(folder, pattern, expected):
+    assert names(find_files([str(folder / pattern)]), folder) == expected
+
+
+@pytest.mark.parametrize("name", ["", "a.txt", "*.txt", "x*", "x[1] é.txt", "sub", "**/d*"])
+def test_urls_are_found_and_opened_as_paths_are(folder, name):
+    base = f"file://{folder}"
+    found = find_files([f"{base}/{name}".rstrip("/")])
+    assert names(found, base) == [os.path.relpath(p, folder) for p in sorted_paths(find_files([str(folder / name)]))]
+    for file in found:
+        with open_input(file.url) as stream:
+            assert stream.read() == (folder / filesystem(file.url)[1]).read_bytes()
+
+
+def sorted_paths(files):
+    from urllib.parse import quote
+
+    return [quote(file.url) for file in files]
+
+
+@pytest.mark.parametrize(
+    "inputs, message",
+    [
+        (["empty"], "the folder .*empty holds no files that end in .txt, "),
+        (["nothing.txt"], "cannot read .*nothing.txt: there is no such file or folder"),
+        (["*.tx"], r"no file matches .*\*.tx"),
+        (["no/*.txt"], r"no file matches .*no/\*.txt"),
+        (["a.txt", "a.txt"], "a.txt is named twice"),
+        (["", "sub/c.txt"], "c.txt is named twice"),
+        (["notes.md"], "notes.md: its name says no form; known: .txt, "),
+        (["a.txt", "t.csv"], "a.txt is text, .*t.csv is csv: the inputs of a job have one form"),
+        (["packed"], "b.jsonl.gz is compressed, so it cannot be read in parts; unpack it, or make Parquet of it"),
+        (["packed/b.jsonl.gz"], "b.jsonl.gz is compressed"),
+    ],
+)
+def test_what_cannot_be_a_job_is_refused_in_a_line(folder, inputs, message):
+    (folder / "empty").mkdir()
+    (folder / "packed").mkdir()
+    (folder / "packed" / "b.jsonl.gz").write_bytes(b"x")
+    (folder / "packed" / "other.tar.gz").write_bytes(b"x")
+    if "t.csv" in inputs:
+        (folder / "t.csv").write_text("text\n")
+    if "" in inputs:
+        (folder / "packed" / "b.jsonl.gz").unlink()
+    with pytest.raises(InputError, match=message) as error:
+        find_files([str(folder / name) for name in inputs])
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "zz://bucket/x", "file:///no/such", "s3://"])
+def test_a_name_that_names_nothing_is_refused_in_a_line(name):
+    with pytest.raises(InputError, match="^cannot read "):
+        find_files([name])
+
+
+def test_a_device_is_refused():
+    with pytest.raises(InputError, match="neither a file nor a folder"):
+        find_files(["/dev/zero"])
+
+
+def test_an_unknown_form_is_refused():
+    with pytest.raises(InputError, match="unknown form 'xml'; known: csv, jsonl, parquet, text"):
+        find_files(["a"], form="xml")
+
+
+def test_a_file_that_is_gone_or_a_folder_is_named(tmp_path):
+    with (
+        pytest.raises(FastattnError, match=r"^cannot read .*gone.txt: No such file or directory$"),
+        open_input(str(tmp_path / "gone.txt")),
+    ):
+        pass
+    with pytest.raises(FastattnError, match=r"^cannot read .*: .*is a directory$"), open_input(str(tmp_path)):
+        pass
