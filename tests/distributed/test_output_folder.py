@@ -17,7 +17,7 @@ from fastattn.distributed import lease, local_store, output_folder
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, InputError, StorageError
 from tests import ROOT
-from tests.distributed.jobs import RECORD, process, some_job
+from tests.distributed.jobs import ASIDE, RECORD, process, some_job
 
 
 @pytest.fixture
@@ -344,6 +344,14 @@ def test_a_record_that_cannot_be_right_is_not_believed(folder, out, changes):
     assert folder.finished() == {0: placed}
 
 
+@pytest.mark.parametrize("field", [*RECORD, "block", "file", "bytes"])
+def test_a_record_that_lacks_something_is_not_believed(folder, out, field):
+    placed = folder.place(0, b"rows", RECORD)
+    del placed[field]
+    (out / "_fastattn" / "finished" / "00000000.json").write_text(json.dumps(placed))
+    assert (folder.finished(), folder.finished_block(0)) == ({}, None)
+
+
 @pytest.mark.parametrize("data", [b"", b"[1]", b'{"block": 0', b"\xff", b" " * (1 << 20) + b"{}", b"[" * 10**5])
 def test_a_damaged_record_is_not_believed(folder, out, data):
     folder.place(0, b"rows", RECORD)
@@ -371,8 +379,8 @@ def test_a_part_that_is_gone_or_changed_is_not_finished(folder, out, data):
 
 
 def test_a_block_set_aside_is_so_until_it_is_finished(folder, out):
-    aside = folder.set_aside(4, b'{"text": "a"}\n', {"rows": 1, "error": "it failed"})
-    assert aside == {"block": 4, "rows": 1, "error": "it failed"}
+    aside = folder.set_aside(4, b'{"text": "a"}\n', ASIDE)
+    assert aside == ASIDE | {"block": 4}
     assert (folder.aside(), folder.finished()) == ({4: aside}, {})
     assert (out / "_fastattn" / "set-aside" / "00000004.jsonl").read_bytes() == b'{"text": "a"}\n'
     folder.place(4, b"rows", RECORD)
@@ -381,7 +389,7 @@ def test_a_block_set_aside_is_so_until_it_is_finished(folder, out):
 
 
 def test_a_block_is_finished_even_where_its_writer_was_killed_before_it_was_no_longer_aside(folder, monkeypatch):
-    folder.set_aside(4, b"", {"rows": 1})
+    folder.set_aside(4, b"", ASIDE)
     monkeypatch.setattr(local_store.LocalStore, "delete", lambda *_: None)
     folder.place(4, b"rows", RECORD)
     assert (folder.aside(), list(folder.finished())) == ({}, [4])
