@@ -16,9 +16,11 @@ def import_ray() -> ModuleType:
 
 
 def import_pyarrow() -> ModuleType:
-    """The module ``pyarrow``. Raises FastattnError where it is not installed."""
+    """The module ``pyarrow``, with its file systems and Parquet. Raises FastattnError where it is not installed."""
     try:
         import pyarrow
+        import pyarrow.fs
+        import pyarrow.parquet
     except ImportError as error:
         raise _missing(error) from None
     return pyarrow
