@@ -76,9 +76,9 @@ class OutputFolder:
     def finished_block(self, number: int) -> Record | None:
         """The record of a block whose part is there, or None."""
         record = self._record(_FINISHED, number)
-        if record is None or record.get("file") != self._part_name(number):
+        if record is None or record["file"] != self._part_name(number):
             return None
-        return record if self._store.size(self._part_name(number)) == record.get("bytes") else None
+        return record if self._store.size(record["file"]) == record["bytes"] else None
 
     def aside(self) -> dict[int, Record]:
         """The records of the blocks that were set aside and are not finished, by number, in order."""
@@ -87,8 +87,9 @@ class OutputFolder:
         return {number: record for number, record in aside.items() if number not in finished}
 
     def place(self, number: int, data: Buffer, record: Record) -> Record:
-        """Write a block's part, then its record, with the part's name and bytes, which is returned.
+        """Write a block's part, then its record, with its number, the part's name and bytes, which is returned.
 
+        record  with the rest of ``_FIELDS``, else the block counts as unfinished; more is kept as it is
         A block that was set aside before is so no longer. StorageError leaves the block unfinished.
         """
         name = self._part_name(number)
@@ -100,15 +101,14 @@ class OutputFolder:
         return record
 
     def set_aside(self, number: int, rows: bytes, record: Record) -> Record:
-        """Keep the rows of a block that failed, as JSON lines, then its record, which is returned with its number."""
+        """Keep the rows of a block that failed, as JSON lines, then its record, which is returned with its number.
+
+        record  with the "error"; more is kept as it is
+        """
         record = record | {"block": number}
         self._store.write(f"{_SET_ASIDE}/{number:08d}.jsonl", rows)
         self._store.write(f"{_SET_ASIDE}/{number:08d}.json", _as_json(record))
         return record
-
-    def part_place(self, number: int) -> str:
-        """Where the part of a block is, for messages."""
-        return f"{self.name}/{self._part_name(number)}"
 
     def _part_name(self, number: int) -> str:
         return f"part-{number:08d}.{self._form}"
@@ -120,7 +120,7 @@ class OutputFolder:
 
     def _has_part(self, number: int, record: Record, parts: dict[str, Any]) -> bool:
         name = self._part_name(number)
-        return record.get("file") == name and name in parts and record.get("bytes") == parts[name].size
+        return record["file"] == name and name in parts and record["bytes"] == parts[name].size
 
     def _records(self, folder: str, among: Container[int] | None) -> dict[int, Record]:
         matches = (_RECORD_NAME.fullmatch(name) for name in self._store.list(folder))
@@ -133,7 +133,9 @@ class OutputFolder:
         """A record, or None for what is none: a block is done again rather than believed to be finished."""
         data = self._store.read(f"{folder}/{number:08d}.json", _LARGEST_RECORD)
         record = parse_object(data or b"")
-        return record if record is not None and record.get("block") == number and _is_record(record) else None
+        if record is None or not all(is_right(record.get(field)) for field, is_right in _FIELDS[folder].items()):
+            return None
+        return record if record["block"] == number else None
 
     def _refuse_other_files(self) -> None:
         """Raise InputError where the folder has files but no job; hidden ones do not count."""
@@ -160,11 +162,6 @@ def _as_json(record: Record) -> bytes:
     return json.dumps(record).encode() + b"\n"
 
 
-def _is_record(record: Record) -> bool:
-    """Whether what a record has of these fields is of their types, so that they can be added up and shown."""
-    return all(is_right(record[field]) for field, is_right in _FIELDS.items() if field in record)
-
-
 def _is_seconds(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_SECONDS
 
@@ -178,11 +175,9 @@ def _is_texts(value: Any) -> bool:
 
 
 _MOST_SECONDS = 1e12
-_FIELDS = dict.fromkeys(("block", "rows", "null", "faults", "tokens", "bytes"), is_count) | {
-    "first_faults": _is_texts,
-    "seconds": _is_seconds,
-    "input": _is_text,
-    "file": _is_text,
-    "host": _is_text,
-    "error": _is_text,
+_COUNTS = ("block", "rows", "null", "faults", "tokens", "size", "bytes")
+_FIELDS = {
+    _FINISHED: dict.fromkeys(_COUNTS, is_count)
+    | {"first_faults": _is_texts, "seconds": _is_seconds, "input": _is_text, "file": _is_text, "host": _is_text},
+    _SET_ASIDE: {"block": is_count, "error": _is_text},
 }

@@ -25,7 +25,18 @@ def some_job(**changes):
     return Job(**values | changes)
 
 
-RECORD = {"rows": 3, "null": 1, "faults": 0, "first_faults": [], "tokens": 20, "seconds": 0.5, "input": "cd" * 32}
+RECORD = {
+    "rows": 3,
+    "null": 1,
+    "faults": 0,
+    "first_faults": [],
+    "tokens": 20,
+    "seconds": 0.5,
+    "input": "cd" * 32,
+    "size": 100,
+    "host": "there",
+}
+ASIDE = {"rows": 1, "error": "it failed"}
 
 
 @contextlib.contextmanager

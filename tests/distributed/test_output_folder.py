@@ -6,18 +6,16 @@ import os
 import resource
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn[ray]")
 
-from fastattn.distributed import lease, local_store, output_folder
+from fastattn.distributed import local_store, output_folder
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, InputError, StorageError
 from tests import ROOT
-from tests.distributed.jobs import RECORD, process, some_job
+from tests.distributed.jobs import ASIDE, RECORD, process, some_job
 
 
 @pytest.fixture
@@ -344,6 +342,14 @@ def test_a_record_that_cannot_be_right_is_not_believed(folder, out, changes):
     assert folder.finished() == {0: placed}
 
 
+@pytest.mark.parametrize("field", [*RECORD, "block", "file", "bytes"])
+def test_a_record_that_lacks_something_is_not_believed(folder, out, field):
+    placed = folder.place(0, b"rows", RECORD)
+    del placed[field]
+    (out / "_fastattn" / "finished" / "00000000.json").write_text(json.dumps(placed))
+    assert (folder.finished(), folder.finished_block(0)) == ({}, None)
+
+
 @pytest.mark.parametrize("data", [b"", b"[1]", b'{"block": 0', b"\xff", b" " * (1 << 20) + b"{}", b"[" * 10**5])
 def test_a_damaged_record_is_not_believed(folder, out, data):
     folder.place(0, b"rows", RECORD)
@@ -364,14 +370,15 @@ def test_a_part_that_is_gone_or_changed_is_not_finished(folder, out, data):
     folder.place(0, b"rows", RECORD)
     part = out / "part-00000000.parquet"
     part.unlink() if data is None else part.write_bytes(data)
-    assert folder.finished() == {}
-    folder.place(0, b"rows", RECORD)
-    assert list(folder.finished()) == [0]
+    assert (folder.finished(), folder.finished_block(0)) == ({}, None)
+    placed = folder.place(0, b"rows", RECORD)
+    assert (folder.finished(), folder.finished_block(0)) == ({0: placed}, placed)
+    assert folder.finished_block(1) is None
 
 
 def test_a_block_set_aside_is_so_until_it_is_finished(folder, out):
-    aside = folder.set_aside(4, b'{"text": "a"}\n', {"rows": 1, "error": "it failed"})
-    assert aside == {"block": 4, "rows": 1, "error": "it failed"}
+    aside = folder.set_aside(4, b'{"text": "a"}\n', ASIDE)
+    assert aside == ASIDE | {"block": 4}
     assert (folder.aside(), folder.finished()) == ({4: aside}, {})
     assert (out / "_fastattn" / "set-aside" / "00000004.jsonl").read_bytes() == b'{"text": "a"}\n'
     folder.place(4, b"rows", RECORD)
@@ -380,101 +387,7 @@ def test_a_block_set_aside_is_so_until_it_is_finished(folder, out):
 
 
 def test_a_block_is_finished_even_where_its_writer_was_killed_before_it_was_no_longer_aside(folder, monkeypatch):
-    folder.set_aside(4, b"", {"rows": 1})
+    folder.set_aside(4, b"", ASIDE)
     monkeypatch.setattr(local_store.LocalStore, "delete", lambda *_: None)
     folder.place(4, b"rows", RECORD)
     assert (folder.aside(), list(folder.finished())) == ({}, [4])
-
-
-@pytest.fixture
-def without_locks(monkeypatch):
-    monkeypatch.setattr(local_store, "try_lock", lambda _: False)
-
-
-def leases(out):
-    return list((out / "_fastattn" / "leases").iterdir())
-
-
-def age(path, seconds):
-    status = path.stat()
-    os.utime(path, (status.st_atime, status.st_mtime - seconds))
-
-
-def test_where_there_are_no_locks_a_lease_keeps_others_out(out, without_locks):
-    folder = OutputFolder(str(out), "parquet")
-    with folder.hold() as check:
-        (held,) = leases(out)
-        told = rf"out: another job .* 120 seconds ago \(seen 0 seconds ago, process {os.getpid()} on "
-        with pytest.raises(FastattnError, match=told), folder.hold():
-            pass
-        age(held, 119)
-        with pytest.raises(FastattnError, match=r"seen 1[12]\d seconds ago"), folder.hold():
-            pass
-        held.write_bytes(b"[")
-        with pytest.raises(FastattnError, match=r"\(seen 0 seconds ago\)"), folder.hold():
-            pass
-        assert leases(out) == [held]
-        check()
-    assert leases(out) == []
-
-
-def test_a_lease_of_a_killed_job_dies(out, without_locks):
-    folder = OutputFolder(str(out), "parquet")
-    with folder.hold():
-        (held,) = leases(out)
-        age(held, 121)
-        with folder.hold():
-            assert len(leases(out)) == 1 and held not in leases(out)
-            age(leases(out)[0], 60)
-            held.touch()
-            age(held, 1000)
-            with pytest.raises(FastattnError, match="another job is at work there"), folder.hold():
-                pass
-
-
-def test_a_lease_is_renewed_and_its_loss_is_told(out, without_locks, monkeypatch):
-    monkeypatch.setattr(lease, "RENEWED_AFTER", 0.01)
-    with OutputFolder(str(out), "parquet").hold() as check:
-        (held,) = leases(out)
-        age(held, 1000)
-        waiting(lambda: time.time() - held.stat().st_mtime < 500)
-        check()
-        held.unlink()
-        waiting(lambda: not lives())
-        with pytest.raises(StorageError, match="another job has begun there"):
-            check()
-    assert not lives()
-
-
-def test_of_many_that_begin_at_once_no_two_hold_a_lease(out, without_locks):
-    folder, barrier, holding, most, refused = OutputFolder(str(out), "parquet"), threading.Barrier(8), set(), [], []
-
-    def begin(number):
-        barrier.wait()
-        try:
-            with folder.hold():
-                holding.add(number)
-                time.sleep(0.01)
-                most.append(len(holding))
-                holding.remove(number)
-        except FastattnError as error:
-            refused.append(error)
-
-    threads = [threading.Thread(target=begin, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(most) + len(refused) == 8 and max(most, default=1) == 1
-    assert leases(out) == []
-
-
-def lives():
-    return any(thread.name == "fastattn lease" for thread in threading.enumerate())
-
-
-def waiting(is_so):
-    end = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.005)

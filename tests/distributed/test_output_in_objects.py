@@ -14,7 +14,7 @@ from fastattn.distributed import lease
 from fastattn.distributed.object_store import ObjectStore
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, InputError, StorageError
-from tests.distributed.jobs import RECORD, process, some_job
+from tests.distributed.jobs import ASIDE, RECORD, process, some_job
 
 BUCKET = "fastattn-tests"
 
@@ -58,7 +58,7 @@ def test_the_next_run_finds_what_is_finished(url):
     with first.hold() as check:
         assert first.begin(some_job()) == some_job()
         assert first.finished() == first.aside() == {}
-        first.set_aside(2, b"{}\n", {"rows": 1})
+        first.set_aside(2, b"{}\n", ASIDE)
         assert list(first.aside()) == [2]
         placed = {number: first.place(number, b"x" * number, RECORD) for number in (0, 2)}
         check()
@@ -80,6 +80,7 @@ def test_a_part_of_another_size_is_not_finished(url):
     put(url, "part-00000000.parquet", b"row")
     put(url, "_fastattn/finished/00000002.json", b"{")
     assert list(folder.finished()) == [1]
+    assert [folder.finished_block(number) is None for number in range(4)] == [True, False, True, True]
 
 
 def test_a_place_with_other_files_stays_as_it_was(url):
