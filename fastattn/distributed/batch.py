@@ -189,7 +189,7 @@ class Batch:
                 told(summary)
 
             pool = Pool(min(places, where.actors or places), cores)
-            summary.failed = run_blocks(self.job, left, self.request.out, source, pool, tell)
+            summary.failed = run_blocks(self.job, left, folder.url, source, pool, tell)
         for number, why in summary.failed.items():
             self._set_aside(folder, next(block for block in left if block.number == number), why)
 

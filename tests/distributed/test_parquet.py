@@ -10,7 +10,7 @@ pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import files
@@ -44,6 +44,7 @@ def rows_of(path, size=1 << 20, column="text"):
     return [read_block(block, column) for block in blocks_of(path, size, column)]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.none() | st.text(st.characters(exclude_characters="\0", codec="utf-8")), st.integers(0, 9))),
     st.lists(st.integers(0, 9), max_size=5),
@@ -75,9 +76,12 @@ def test_small_row_groups_share_a_block_and_a_large_one_has_several(path):
     assert 9 <= len(blocks) <= 11 and all(5_000 < block.size <= 10_000 for block in blocks[:-1])
 
 
-def test_wide_columns_beside_the_text_make_blocks_of_fewer_rows(path):
-    pq.write_table(pa.table({"text": ["a"] * 90, "picture": [bytes([n]) * (1 << 20) for n in range(90)]}), path)
+def test_wide_columns_beside_the_text_make_blocks_and_batches_of_fewer_rows(path, monkeypatch):
+    monkeypatch.setattr(parquet, "_WIDEST", 64 << 10)
+    monkeypatch.setattr(parquet, "_BATCH_BYTES", 3 << 10)
+    pq.write_table(pa.table({"text": ["a"] * 90, "picture": [bytes([n]) * (1 << 10) for n in range(90)]}), path)
     assert len(blocks_of(path, 4 << 20)) == 2
+    assert sum(rows.count for rows in rows_of(path, 4 << 20)) == 90
 
 
 def test_equal_texts_that_are_stored_once_are_not_taken_for_none(path):

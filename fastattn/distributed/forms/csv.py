@@ -16,6 +16,7 @@ from fastattn.distributed.forms.lines import Lines
 from fastattn.distributed.rows import Rows, StringRows
 from fastattn.distributed.storage import InputFile, open_input
 from fastattn.errors import InputError
+from fastattn.printable import printable
 
 if TYPE_CHECKING:
     from fastattn.distributed.blocks import Block
@@ -75,7 +76,7 @@ def read(block: "Block", column: str) -> Rows:
             values, reason = _decoded(fields)
             reason = fault or _wrong_count(values, names) or reason
             if reason:
-                faults[len(rows)] = f"{lines.place(begin)}: {reason}"
+                faults[len(rows)] = printable(f"{lines.place(begin)}: {reason}")
             rows.append((values + [None] * len(names))[: len(names)])
     columns = dict(zip(names, map(list, zip(*rows)) if rows else ([] for _ in names)))
     texts = [None if row in faults else text for row, text in enumerate(columns.get(column, []))]

@@ -7,9 +7,10 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.forms.json_values import is_text, json_values, strings
 from fastattn.distributed.rows import Rows, checked
-from fastattn.distributed.storage import InputFile, arrow, naming, open_input
+from fastattn.distributed.storage import InputFile, naming, open_input
 from fastattn.errors import FastattnError, InputError
 
 if TYPE_CHECKING:
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
 
     from fastattn.distributed.blocks import Block
 
-_BATCH = 1024  # rows that are decoded at once
+_BATCH = 1024  # rows that are decoded at once, fewer where they are wide
+_BATCH_BYTES = 16 << 20
 _BUFFER = 1 << 20  # bytes of each column that are read at once; by default a column of a row group is
 _LEAST_TEXT = 32  # bytes that a text is taken to have: a dictionary stores equal ones once, and the footer says no more
 _WIDEST = 64 << 20  # bytes of all columns of a block, as the footer says them
-_MOST_HELD = 1 << 30  # bytes of a block's columns in memory, whatever the footer says
+_MOST_HELD = 1 << 28  # bytes of a block's columns in memory, whatever the footer says
 # A column of nulls has ten thousand rows a byte, and zstd makes as many bytes of one.
 _MOST_EACH_BYTE = 1 << 16
 
@@ -68,7 +70,7 @@ def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
 def _opened(stream: Any, url: str) -> Any:
     """A ParquetFile, its footer read; InputError where that is none."""
     with naming(url, InputError):
-        return arrow().parquet.ParquetFile(
+        return import_pyarrow().parquet.ParquetFile(
             stream, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
         )
 
@@ -90,7 +92,7 @@ def read(block: "Block", column: str) -> Rows:
     with open_input(block.url) as stream:
         opened = _opened(stream, block.url)
         _check_column(opened.schema_arrow, block.url, column)
-        table = arrow().Table.from_batches(_batches(opened, block), opened.schema_arrow).combine_chunks()
+        table = import_pyarrow().Table.from_batches(_batches(opened, block), opened.schema_arrow).combine_chunks()
     texts, faults = strings(table.column(column)), {}
     is_null = table.column(column).is_null().to_pylist()
     for row, text in enumerate(texts):
@@ -105,21 +107,24 @@ def read(block: "Block", column: str) -> Rows:
     digest = _digest(table)
     if any(texts[row] is None for row in faults):  # what is not UTF-8 is no value of a string
         field = table.schema.field(column).with_nullable(True)
-        table = table.set_column(table.schema.get_field_index(column), field, arrow().array(texts, field.type))
+        table = table.set_column(table.schema.get_field_index(column), field, import_pyarrow().array(texts, field.type))
     texts = [None if row in faults else text for row, text in enumerate(texts)]
     return _Table(table, block.url, texts, faults, digest)
 
 
 def _batches(opened: Any, block: "Block") -> "Iterator[pyarrow.RecordBatch]":
     """Batches of the block's rows."""
-    groups = [opened.metadata.row_group(number).num_rows for number in range(opened.metadata.num_row_groups)]
-    stops = list(itertools.accumulate(groups))
+    groups = [opened.metadata.row_group(number) for number in range(opened.metadata.num_row_groups)]
+    stops = list(itertools.accumulate(group.num_rows for group in groups))
     if not stops or stops[-1] < block.stop:
-        raise FastattnError(f"{block.url} has {sum(groups):,} rows, and had at least {block.stop:,} when it was cut")
+        count = opened.metadata.num_rows
+        raise FastattnError(f"{block.url} has {count:,} rows, and had at least {block.stop:,} when it was cut")
     first, last = bisect.bisect_right(stops, block.start), bisect.bisect_left(stops, block.stop)
-    position = stops[first] - groups[first]  # where the batch that comes begins
+    position = stops[first] - groups[first].num_rows  # where the batch that comes begins
     held = 0
-    for batch in opened.iter_batches(_BATCH, row_groups=list(range(first, last + 1)), use_threads=False):
+    widest = max(group.total_byte_size // max(group.num_rows, 1) for group in groups[first : last + 1])
+    size = max(min(_BATCH, _BATCH_BYTES // max(widest, 1)), 1)
+    for batch in opened.iter_batches(size, row_groups=list(range(first, last + 1)), use_threads=False):
         part = batch.slice(max(block.start - position, 0), block.stop - max(position, block.start))
         position += batch.num_rows
         if position > block.start:
@@ -134,7 +139,7 @@ def _batches(opened: Any, block: "Block") -> "Iterator[pyarrow.RecordBatch]":
 
 def _digest(table: "pyarrow.Table") -> str:
     """SHA-256 of a table as Arrow writes it."""
-    pa = arrow()
+    pa = import_pyarrow()
     sink = _Hashing()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as writer:
         writer.write_table(table)
