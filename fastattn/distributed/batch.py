@@ -12,7 +12,7 @@ from fastattn.distributed.blocks import Block, block_bytes, cut
 from fastattn.distributed.cluster import joined, quiet, share_of_host
 from fastattn.distributed.driver import Pool, run_blocks
 from fastattn.distributed.extra import import_pyarrow, import_ray
-from fastattn.distributed.job import Job
+from fastattn.distributed.job import Job, public
 from fastattn.distributed.models import REACHES, ModelSource, contents, digest_of
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.distributed.rows import read_block
@@ -157,12 +157,13 @@ class Batch:
         """Raise InputError where a file was changed after blocks of it were finished: its time alone says little."""
         touched = {self.files[number].url for number in self.job.touched(first)}
         for block in self.blocks:
-            if block.url in touched and block.number in there:
-                if read_block(block, self.request.column).digest != there[block.number]["input"]:
-                    raise InputError(
-                        f"{block.url} has changed since {self.request.out} was begun (block {block.number}, from "
-                        f"{block.start}); name another folder"
-                    )
+            if block.url not in touched or block.number not in there:
+                continue
+            if read_block(block, self.request.column).digest != there[block.number]["input"]:
+                raise InputError(
+                    f"{public(block.url)} has changed since {self.request.out} was begun, as block {block.number} shows; "
+                    "name another folder"
+                )
 
     def _compute(
         self,
@@ -199,5 +200,5 @@ class Batch:
             rows = contents_of_block(read_block(block, self.request.column), {}, "jsonl")
         except FastattnError:
             rows = b""
-        place = {"url": block.url, "start": block.start, "stop": block.stop}
+        place = {"url": public(block.url), "start": block.start, "stop": block.stop}
         folder.set_aside(block.number, rows, {"block": block.number, "error": why, **place})
