@@ -60,6 +60,7 @@ def arrow() -> Any:
     """pyarrow with its file systems and Parquet, imported now; FastattnError where it is not installed."""
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.fs
         import pyarrow.parquet
     except ImportError as error:
