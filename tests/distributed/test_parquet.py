@@ -211,8 +211,8 @@ from fastattn.errors import FastattnError
 
 path = Path(sys.argv[1])
 whole = path.read_bytes()
-for place in range(len(whole)):
-    path.write_bytes(whole[:place] + bytes([whole[place] ^ 6]) + whole[place + 1 :])
+for place in range(len(whole) - 540, len(whole) - 8):
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
     try:
         for block in cut(find_files([str(path)]), "text", 1000)[:4]:
             read_block(block, "text").records()
@@ -222,9 +222,9 @@ print("done", end="")
 """
 
 
-def test_no_changed_byte_ends_the_process_or_is_more_than_one_line(path):
+def test_no_changed_byte_of_the_footer_ends_the_process_or_is_more_than_one_line(path):
     """In a process of its own: of some footers pyarrow makes an abort."""
-    pq.write_table(pa.table({"text": ["a", "b"] * 20, "n": [1] * 40}), path, row_group_size=20)
+    pq.write_table(pa.table({"text": ["a", "b"] * 20, "n": [1] * 40}), path)
     done = subprocess.run([sys.executable, "-c", MUTANTS, str(path)], capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("done", 0), done.stderr
 
