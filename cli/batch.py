@@ -74,7 +74,7 @@ _OPTIONS = (
     click.option("--price", type=float, help="Of a core for an hour: --dry-run says what a million rows cost."),
     _cluster(
         "--address",
-        help="Of a Ray cluster: auto, HOST:PORT, ray://HOST:PORT (default: RAY_ADDRESS, else this machine alone).",
+        help="Of a Ray cluster: auto, HOST:PORT (default: RAY_ADDRESS, else this machine alone).",
     ),
     _cluster("--actors", type=click.IntRange(min=1), help="At most so many at once (default: as many as have room)."),
     _cluster(
@@ -258,6 +258,8 @@ def _report(made: "Batch", summary: "Summary") -> None:
         text += f"; {rows / max(summary.seconds, 1e-9):,.1f} rows/s"
     if summary.null:
         text += f"; {summary.null:,} had no text"
+    if summary.cut:
+        text += f"; {summary.cut:,} were longer than the model takes, and cut (--long mean cuts nothing)"
     say(f"fastattn: {text}", err=True)
     if summary.failed:
         number, why = min(summary.failed.items())

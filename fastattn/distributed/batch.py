@@ -64,7 +64,7 @@ class Where:
 
 @dataclass
 class Summary:
-    """What came of a job: ``blocks`` and ``rows`` in all, and those of earlier runs; texts that were null or failed.
+    """What came of a job: ``blocks`` and ``rows`` in all, and those of earlier runs; texts that were null, cut, failed.
 
     tokens, seconds, size   of this run; size: bytes of text
     failed  number of a block that was set aside -> why
@@ -75,6 +75,7 @@ class Summary:
     earlier_blocks: int = 0
     earlier_rows: int = 0
     null: int = 0
+    cut: int = 0
     faults: int = 0
     first_fault: str = ""
     tokens: int = 0
@@ -86,6 +87,7 @@ class Summary:
         self.blocks += 1
         self.rows += record["rows"]
         self.null += record["null"]
+        self.cut += record.get("cut", 0)
         self.faults += record["faults"]
         if not self.first_fault and record["first_faults"]:
             self.first_fault = record["first_faults"][0]
@@ -161,8 +163,8 @@ class Batch:
                 continue
             if read_block(block, self.request.column).digest != there[block.number]["input"]:
                 raise InputError(
-                    f"{public(block.url)} has changed since {self.request.out} was begun, as block {block.number} shows; "
-                    "name another folder"
+                    f"{public(block.url)} has changed since {self.request.out} was begun, as block {block.number} "
+                    "shows; name another folder"
                 )
 
     def _compute(

@@ -73,6 +73,7 @@ def _record(block: Block, rows: Rows, answers: Answers) -> dict[str, Any]:
         "block": block.number,
         "rows": rows.count,
         "null": null,
+        "cut": answers.cut,
         "faults": len(faults),
         "first_faults": [why for _, why in sorted(faults.items())[:FIRST_FAULTS]],
         "tokens": answers.tokens,
