@@ -252,8 +252,9 @@ def _report(made: "Batch", summary: "Summary") -> None:
     """Say what was done, and raise for what was not."""
     from fastattn.distributed.job import public
 
+    out = public(made.request.out)
     rows = summary.rows - summary.earlier_rows
-    text = f"{summary.rows:,} row{'s' * (summary.rows != 1)} in {summary.blocks:,} blocks are in {public(made.request.out)}"
+    text = f"{summary.rows:,} row{'s' * (summary.rows != 1)} in {summary.blocks:,} blocks are in {out}"
     if summary.earlier_blocks:
         text += f", {summary.earlier_blocks:,} blocks of them from earlier"
     if rows:
@@ -267,7 +268,7 @@ def _report(made: "Batch", summary: "Summary") -> None:
         number, why = min(summary.failed.items())
         raise FastattnError(
             f"{len(summary.failed):,} of {len(made.blocks):,} blocks failed and were set aside in "
-            f"{public(made.request.out)}/_fastattn/set-aside, the first, {number}: {why}; the same command tries them again"
+            f"{out}/_fastattn/set-aside, the first, {number}: {why}; the same command tries them again"
         )
     if summary.faults:
         done = "translated" if made.request.kind == "translate" else "encoded"
