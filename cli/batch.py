@@ -232,7 +232,7 @@ def _run(made: "Batch", job: dict[str, Any]) -> None:
         _say_estimate(made, where, job["price"])
         return
     with Progress() as progress:
-        progress.show(f"starting, {len(made.blocks):,} blocks")
+        progress.show(f"starting, {_counted(len(made.blocks), 'block')}")
         finished = made.run(where, lambda so_far: progress.show(_pace(so_far, len(made.blocks))))
     _report(made, finished)
 
@@ -254,9 +254,9 @@ def _report(made: "Batch", summary: "Summary") -> None:
 
     out = public(made.request.out)
     rows = summary.rows - summary.earlier_rows
-    text = f"{summary.rows:,} row{'s' * (summary.rows != 1)} in {summary.blocks:,} blocks are in {out}"
+    text = f"{_counted(summary.rows, 'row')} in {_counted(summary.blocks, 'block')} are in {out}"
     if summary.earlier_blocks:
-        text += f", {summary.earlier_blocks:,} blocks of them from earlier"
+        text += f", {_counted(summary.earlier_blocks, 'block')} of them from earlier"
     if rows:
         text += f"; {rows / max(summary.seconds, 1e-9):,.1f} rows/s"
     if summary.null:
@@ -267,14 +267,18 @@ def _report(made: "Batch", summary: "Summary") -> None:
     if summary.failed:
         number, why = min(summary.failed.items())
         raise FastattnError(
-            f"{len(summary.failed):,} of {len(made.blocks):,} blocks failed and were set aside in "
-            f"{out}/_fastattn/set-aside, the first, {number}: {why}; the same command tries them again"
+            f"{len(summary.failed):,} of {_counted(len(made.blocks), 'block')} failed, set aside in "
+            f"{out}/_fastattn/set-aside; the first, {number}: {why}; the same command tries them again"
         )
     if summary.faults:
         done = "translated" if made.request.kind == "translate" else "encoded"
         raise LineError(
-            f"{summary.faults:,} of {summary.rows:,} rows were not {done}, the first: {summary.first_fault}"
+            f"{summary.faults:,} of {_counted(summary.rows, 'row')} not {done}, the first: {summary.first_fault}"
         )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _say_estimate(made: "Batch", where: Any, price: float | None) -> None:
@@ -283,8 +287,8 @@ def _say_estimate(made: "Batch", where: Any, price: float | None) -> None:
     with Progress() as progress:
         progress.show("computing a sample")
         found = estimate(made, where)
-    say(f"{found.blocks:,} blocks, about {found.rows:,} rows")
-    say(f"an actor with {found.cores} thread{'s' * (found.cores != 1)}: {found.rate:,.1f} rows/s")
+    say(f"{_counted(found.blocks, 'block')}, about {_counted(found.rows, 'row')}")
+    say(f"an actor with {_counted(found.cores, 'thread')}: {found.rate:,.1f} rows/s")
     say(f"with {found.actors:,} at once: {duration(found.seconds)}")
     cost = "" if price is None else f", {found.core_hours * price:,.4g} at {price:g} for a core-hour"
     say(f"a million rows: {found.core_hours:,.3g} core-hours{cost}")

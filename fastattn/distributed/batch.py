@@ -149,11 +149,20 @@ class Batch:
         return summary
 
     def _check_outputs(self) -> None:
-        """Raise InputError where the input has a column that is to be made; asked of the first block."""
-        if self.blocks:
+        """Raise InputError where a column that is to be made has no name, another's, or one of the input's first block."""
+        outputs = self.worker.outputs
+        twice = next((name for name in outputs if outputs.count(name) > 1), None)
+        if twice is not None or "" in outputs:
+            wrong = f"two columns would be named {twice!r}" if twice else "a column to be made has no name"
+            raise InputError(f"{wrong}; name the one to be written otherwise")
+        if not self.blocks:
+            return
+        try:
             rows = read_block(self.blocks[0], self.request.column)
-            empty = {name: import_pyarrow().nulls(rows.count) for name in self.worker.outputs}
-            contents_of_block(rows, empty, self.request.form)
+        except FastattnError:
+            return  # set aside later, as any other block that cannot be read
+        empty = {name: import_pyarrow().nulls(rows.count) for name in outputs}
+        contents_of_block(rows, empty, self.request.form)
 
     def _check_touched(self, first: Job, there: Mapping[int, Mapping[str, Any]]) -> None:
         """Raise InputError where a file was changed after blocks of it were finished: its time alone says little."""

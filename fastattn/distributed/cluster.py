@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import socket
 import sys
 import threading
 import warnings
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from io import TextIOBase
 
 _STORE_BYTES = 256 << 20  # of a cluster of this machine alone: blocks' numbers and records, and perhaps a model
+_PATIENCE = 10.0  # seconds until a cluster must have answered
+# What a client of HTTP/2 says first (RFC 9113, 3.4), with empty settings; a server's first frame is of type 4 as well.
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,26 @@ def joined(address: str | None) -> Iterator[list[Host]]:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told what is computed here
         quiet |= {"num_cpus": default_threads(), "include_dashboard": False, "object_store_memory": _STORE_BYTES}
     try:
+        _check_answers(address)
         ray.init(address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
-        reason = str(error).strip().partition("\n")[0]
+    except (RuntimeError, ValueError, OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error).strip().partition("\n")[0]
         raise FastattnError(f"no Ray cluster at {address}: {reason}") from None
     try:
         yield hosts()
     finally:
         ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Raise OSError where no service of Ray's kind is at HOST:PORT: Ray would wait for minutes, then end the process."""
+    host, colon, port = address.rpartition(":")
+    if not colon or "://" in address or os.environ.get("RAY_USE_TLS", "0") != "0":
+        return
+    with socket.create_connection((host.strip("[]"), int(port)), _PATIENCE) as connection:
+        connection.sendall(_PREFACE)
+        if connection.recv(9)[3:4] != _PREFACE[-6:-5]:
+            raise ConnectionError("what answers there is no cluster of Ray's")
 
 
 def hosts() -> list[Host]:

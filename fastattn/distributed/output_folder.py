@@ -38,6 +38,8 @@ class OutputFolder:
     """
 
     def __init__(self, url: str, form: str):
+        if not url:
+            raise InputError("the folder of the output has no name")
         self.name = public(url).rstrip("/") or "/"
         self._form = form
         self.url, self._store = _store(url, self.name)

@@ -178,6 +178,8 @@ def _files_of(name: str, form: str | None) -> list[InputFile]:
     """The files of one input; InputError where there are none."""
     if not name or "\0" in name:
         raise InputError(f"cannot read {name!r}: this names no file")
+    if name == "-":
+        raise InputError("standard input can be read only once, and not in parts; write it to a file first")
     place, types = _Place(name), import_pyarrow().fs.FileType
     info = place.information()
     if info.type == types.File:
