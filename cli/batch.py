@@ -76,7 +76,7 @@ _OPTIONS = (
     ),
     _cluster(
         "--address",
-        help="Of a Ray cluster: auto, HOST:PORT, ray://HOST:PORT (default: RAY_ADDRESS, else this machine alone).",
+        help="Of a Ray cluster: auto, HOST:PORT (default: RAY_ADDRESS, else this machine alone).",
     ),
     _cluster("--actors", type=click.IntRange(min=1), help="At most so many at once (default: as many as have room)."),
     _cluster(
@@ -252,20 +252,25 @@ def _pace(so_far: "Summary", blocks: int) -> str:
 
 def _report(made: "Batch", summary: "Summary") -> None:
     """Say what was done, and raise for what was not."""
+    from fastattn.distributed.job import public
+
+    out = public(made.request.out)
     rows = summary.rows - summary.earlier_rows
-    text = f"{_counted(summary.rows, 'row')} in {_counted(summary.blocks, 'block')} are in {made.request.out}"
+    text = f"{_counted(summary.rows, 'row')} in {_counted(summary.blocks, 'block')} are in {out}"
     if summary.earlier_blocks:
         text += f", {_counted(summary.earlier_blocks, 'block')} of them from earlier"
     if rows:
         text += f"; {rows / max(summary.seconds, 1e-9):,.1f} rows/s"
     if summary.null:
         text += f"; {summary.null:,} had no text"
+    if summary.cut:
+        text += f"; {summary.cut:,} were longer than the model takes, and cut (--long mean cuts nothing)"
     say(f"fastattn: {text}", err=True)
     if summary.failed:
         number, why = min(summary.failed.items())
         raise FastattnError(
             f"{len(summary.failed):,} of {_counted(len(made.blocks), 'block')} failed, set aside in "
-            f"{made.request.out}/_fastattn/set-aside; the first, {number}: {why}; the same command tries them again"
+            f"{out}/_fastattn/set-aside; the first, {number}: {why}; the same command tries them again"
         )
     if summary.faults:
         done = "translated" if made.request.kind == "translate" else "encoded"

@@ -19,6 +19,7 @@ def import_pyarrow() -> ModuleType:
     """The module ``pyarrow``, with its file systems and Parquet. Raises FastattnError where it is not installed."""
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.fs
         import pyarrow.parquet
     except ImportError as error:

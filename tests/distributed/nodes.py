@@ -1,4 +1,4 @@
-"""A cluster of node processes on this machine, and plain commands to hold it against. Imported where ray is installed."""
+"""A cluster of node processes on this machine, and commands on it. Imported where ray is installed."""
 
 import contextlib
 import logging

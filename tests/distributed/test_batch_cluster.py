@@ -12,6 +12,7 @@ pytest.importorskip("ray", reason="needs the extra fastattn[ray]")
 from fastattn import Encoder, Translator
 from fastattn.distributed.batch import Batch, Request, Where
 from fastattn.distributed.output_folder import OutputFolder
+from fastattn.errors import FastattnError
 from tests.distributed import nodes
 
 pytestmark = [
@@ -78,7 +79,7 @@ def test_a_lost_node_and_a_killed_actor_cost_their_open_blocks_alone(batch, port
             if summary.blocks == 8:
                 nodes.lose(cluster, first)
 
-        summary = job.run(Where(address=cluster.address), told)
+        summary = job.run(Where(address=cluster.address, reach="store"), told)
     assert not summary.failed
     assert summary.blocks == len(job.blocks) > 12
     assert nodes.column(out, "translation") == portuguese
@@ -134,13 +135,12 @@ def session_of(leader: int) -> list[str]:
     return found
 
 
-def test_a_shipped_encoder_is_the_same(batch, pulled, tmp_path):
+def test_an_encoder_by_its_path_is_the_same(batch, pulled, tmp_path):
     texts = [text for text in sentences(300) if text]
     path = tmp_path / "some.txt"
     path.write_text("\n".join(texts), encoding="utf-8")
     job = batch(kind="encode", inputs=[str(path)], model="minilm", path=pulled("minilm"), output="v", options={})
-    with nodes.cluster(2) as (cluster, _):
-        summary = job.run(Where(address=cluster.address, reach="store"))
+    summary = job.run(Where(cores=1, reach="path"))
     assert (summary.blocks, summary.rows) == (len(job.blocks), len(texts))
     vectors = Encoder(pulled("minilm")).encode(texts)
     assert nodes.column(tmp_path / "out", "v") == vectors.tolist()

@@ -1,4 +1,4 @@
-"""Parquet: blocks of rows, cut by the footer alone and read a batch at a time; a row group may be of any size."""
+"""Parquet: blocks of rows, cut by the footer and a few texts; a row group may be of any size."""
 
 import bisect
 import hashlib
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _BATCH = 1024  # rows that are decoded at once, fewer where they are wide
 _BATCH_BYTES = 16 << 20
 _BUFFER = 1 << 20  # bytes of each column that are read at once; by default a column of a row group is
-_LEAST_TEXT = 32  # bytes that a text is taken to have: a dictionary stores equal ones once, and the footer says no more
+_SAMPLE = 64  # rows of each row group: a dictionary stores equal texts once, so that the footer may say too little
+_LEAST_TEXT = 32  # bytes that a text is taken to have at least
 _WIDEST = 64 << 20  # bytes of all columns of a block, as the footer says them
 _MOST_HELD = 1 << 28  # bytes of a block's columns in memory, whatever the footer says
 # A column of nulls has ten thousand rows a byte, and zstd makes as many bytes of one.
@@ -53,19 +54,38 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
 
 
 def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
-    """Of each row group with rows: how many, bytes of the column and of all columns before compression."""
+    """Of each row group with rows: how many, bytes of the column and of all columns before compression.
+
+    The first texts are read before what the footer says of the column: where that is damaged, reading raises an error
+    and pyarrow's ``column`` ends the process.
+    """
     with open_input(file.url) as stream:
         opened = _opened(stream, file.url)
         _check_column(opened.schema_arrow, file.url, column)
-        for number in range(opened.metadata.num_row_groups):
-            group = opened.metadata.row_group(number)
-            chunks = (group.column(index) for index in range(group.num_columns))
-            text_bytes = next(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == column)
+        schema, metadata = opened.metadata.schema, opened.metadata
+        index = next(index for index in range(len(schema)) if schema.column(index).path == column)
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            if group.num_rows == 0:
+                continue
+            batches = opened.iter_batches(_SAMPLE, row_groups=[number], columns=[column], use_threads=False)
+            sample = next(batches, None)
+            if sample is None:
+                raise InputError(f"{file.url}: damaged, row group {number} has no rows")
+            text_bytes = max(_bytes_of(sample) * group.num_rows, group.column(index).total_uncompressed_size)
             sizes = (group.num_rows, text_bytes, group.total_byte_size)
             if not all(0 <= size <= file.size * _MOST_EACH_BYTE for size in sizes):
                 raise InputError(f"{file.url}: its footer says {sizes[0]:,} rows of {max(sizes[1:]):,} bytes: damaged")
-            if group.num_rows:
-                yield sizes
+            yield sizes
+
+
+def _bytes_of(sample: "pyarrow.RecordBatch") -> int:
+    """Bytes of a text, on average."""
+    values = sample.column(0)
+    lengths = import_pyarrow().compute.binary_length(
+        values.cast(import_pyarrow().large_string()).cast(import_pyarrow().large_binary())
+    )
+    return int(sum(length or 0 for length in lengths.to_pylist()) / len(lengths))
 
 
 def _opened(stream: Any, url: str) -> Any:
