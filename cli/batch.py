@@ -105,20 +105,20 @@ def _batch_options(command: _Command) -> _Command:
     epilog="""\b
 Examples:
   fastattn batch translate corpus/*.txt --out translated -m en-pt
-  fastattn batch encode s3://bucket/pages/ --column body --out vectors --address auto
+  fastattn batch encode s3://bucket/pages/ --column body --out vectors
   fastattn batch translate big.jsonl --out out --dry-run --price 0.04
 
 \b
 Inputs are text, JSON lines, CSV or Parquet: files, folders, globs, or URLs of
 object stores. The output is a file a block, in the order of the input, with
 all columns of the input and the new ones; what is being done is kept beside
-it. A run that was stopped, however it was, goes on with the same command: what
-is finished stays, and is never computed again.
+it. A run that was stopped, however it was, goes on with the same command:
+what is finished stays, and is never computed again.
 
 \b
-A row without a text, or whose text cannot be read, has null in the new column;
-the second kind is counted at the end, and the exit code is 5. A block that
-fails is tried again elsewhere, then set aside with its rows in
+A row without a text, or whose text cannot be read, has null in the new
+column; the second kind is counted at the end, and the exit code is 5. A block
+that fails is tried again elsewhere, then set aside with its rows in
 DIR/_fastattn/set-aside, and the exit code is 1.
 """,
 )
@@ -132,8 +132,8 @@ def batch() -> None:
 Examples:
   fastattn batch translate corpus.txt --out translated
   fastattn batch translate pages/*.parquet --column body -m zh-en --out out
-  fastattn batch translate big.jsonl -m ./my-model --beam-size 1 --out out --dry-run
-  fastattn batch translate s3://bucket/in/ --out s3://bucket/out/ --address auto
+  fastattn batch translate big.jsonl -m ./my-model -b 1 --out out --dry-run
+  fastattn batch translate s3://in/ --out s3://out/ --address auto
 """,
 )
 @model_option
@@ -173,8 +173,8 @@ def translate(
     epilog="""\b
 Examples:
   fastattn batch encode sentences.txt --out vectors
-  fastattn batch encode pages/ --column body -m ./my-encoder --task document --out out
-  fastattn batch encode s3://bucket/in/ --out s3://bucket/out/ --address auto
+  fastattn batch encode pages/ --column body -m ./my-encoder --out out
+  fastattn batch encode s3://in/ --out s3://out/ --address auto
 """,
 )
 @model_option
@@ -208,7 +208,10 @@ _WHERE = ("address", "actors", "cores", "reach")
 
 
 def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(options of the job, those of the model's calls)."""
+    """(options of the job, those of the model's calls); FastattnError without the extra, before a model is fetched."""
+    from fastattn.distributed.extra import import_pyarrow
+
+    import_pyarrow()
     job = {name: options.pop(name) for name in (*_JOB, *_WHERE)}
     if job["price"] is not None and not job["dry_run"]:
         raise click.UsageError("--price goes with --dry-run")

@@ -149,7 +149,7 @@ class Batch:
         return summary
 
     def _check_outputs(self) -> None:
-        """Raise InputError where a column that is to be made has no name, another's, or one of the input's first block."""
+        """Raise InputError where a column to be made has no name, another's, or one of the input's first block."""
         outputs = self.worker.outputs
         twice = next((name for name in outputs if outputs.count(name) > 1), None)
         if twice is not None or "" in outputs:

@@ -1,7 +1,9 @@
 """What --help tells: every command and every default, whole, on a terminal of 80 columns."""
 
+import sys
 from dataclasses import fields
 
+import pytest
 from click.testing import CliRunner
 
 import fastattn
@@ -70,3 +72,39 @@ def test_help_names_the_precisions():
         told = " ".join(" ".join(help_of(command)).split())
         assert f"[float32|bfloat16|int8|{more}auto]" in told
         assert "int8 where the checkpoint holds int8, else float32" in told
+
+
+@pytest.mark.parametrize("kind, code", [("translate", "translation"), ("encode", "embedding")])
+def test_help_of_batch_jobs(kind, code):
+    lines = help_of("batch", kind)
+    assert not [line for line in lines if len(line) > 80]
+    assert sum(line.startswith(f"    fastattn batch {kind} ") for line in lines) >= 3
+    assert lines.index("Options:") < lines.index("Cluster options:")
+    told = " ".join(" ".join(lines).split())
+    for option, default in (("--output-column", code), ("--column", "text"), ("--format", "parquet")):
+        assert f"[default: {default}]" in told.partition(f" {option} ")[2][:200]
+    for option in ("--dry-run", "--block-size", "--address", "--model-by", "--precision"):
+        assert any(line.lstrip().startswith(option) for line in lines)
+
+
+def test_help_of_batch_tells_what_is_left_behind():
+    lines = help_of("batch")
+    assert not [line for line in lines if len(line) > 80]
+    told = " ".join(" ".join(lines).split())
+    for words in (
+        "fastattn[ray]",
+        "goes on with the same command",
+        "exit code is 5",
+        "_fastattn/set-aside",
+        "exit code is 1",
+    ):
+        assert words in told
+
+
+def test_a_batch_without_the_extra_says_what_to_install_before_a_model_is_fetched(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for kind in ("translate", "encode"):
+        given = ["batch", kind, "in.txt", "--out", str(tmp_path / "out"), "-m", "no/such-model"]
+        result = CliRunner().invoke(commands, given)
+        assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+        assert "pip install 'fastattn[ray]'" in result.stderr
