@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -48,21 +49,22 @@ class InputFile:
 
 def filesystem(url: str) -> "tuple[FileSystem, str]":
     """The file system of a local path or of a URL that pyarrow takes, and the path in it."""
-    fs = arrow("pyarrow.fs")
+    fs = arrow().fs
     if not _URL.match(url):
         return fs.LocalFileSystem(), url
     with naming(url, InputError):
         return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]
 
 
-def arrow(module: str = "pyarrow") -> Any:
-    """pyarrow or a module of it, imported now; FastattnError where it is not installed."""
-    from importlib import import_module
-
+def arrow() -> Any:
+    """pyarrow with its file systems and Parquet, imported now; FastattnError where it is not installed."""
     try:
-        return import_module(module)
+        import pyarrow
+        import pyarrow.fs
+        import pyarrow.parquet
     except ImportError as error:
-        raise FastattnError(f"files of a job are read by pyarrow: pip install 'fastattn[ray]' ({error})") from error
+        raise FastattnError(f"fastattn.distributed needs the extra: pip install 'fastattn[ray]' ({error})") from error
+    return pyarrow
 
 
 @contextlib.contextmanager
@@ -82,7 +84,7 @@ def open_input(url: str) -> Iterator[Any]:
 @contextlib.contextmanager
 def naming(url: str, kind: type[FastattnError] = FastattnError) -> Iterator[None]:
     """Turn an error of pyarrow or of the system inside into one line that names the file."""
-    failures = (OSError, arrow("pyarrow").ArrowException)
+    failures = (OSError, arrow().ArrowException, UnicodeError)
     try:
         yield
     except failures as error:
@@ -91,6 +93,8 @@ def naming(url: str, kind: type[FastattnError] = FastattnError) -> Iterator[None
 
 def _reason(error: Exception) -> str:
     """What pyarrow says, without the names, hints and places in its source that it adds."""
+    if isinstance(error, UnicodeError):
+        return "pyarrow takes no file names that are not UTF-8"
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
     return (str(error).strip().splitlines() or [type(error).__name__])[0].removesuffix(".")
@@ -134,6 +138,7 @@ class _Place:
         address = quote(address, safe="/:@%*!$&'()+,;=~") if mark or _URL.match(name) else address
         self.address, self._options = address.rstrip("/") or "/", mark + options
         self.system, path = filesystem(self.address + self._options)
+        self._is_local = isinstance(self.system, arrow().fs.LocalFileSystem)
         self.path = path.rstrip("/") or "/"
         names = self.path.split("/")
         first = next((number for number, part in enumerate(names) if _WILD.search(part)), len(names))
@@ -154,10 +159,18 @@ class _Place:
             return self.system.get_file_info(self.path)
 
     def listed(self, folder: str, recursive: bool) -> "list[FileInfo]":
-        """What a folder holds, by name."""
-        selector = arrow("pyarrow.fs").FileSelector(folder, recursive=recursive, allow_not_found=True)
+        """What a folder holds, by name. Raises InputError where a link below it leads back to where it is."""
+        at_once = recursive and not self._is_local  # which would follow such links until a path is too long
+        selector = arrow().fs.FileSelector(folder, recursive=at_once, allow_not_found=True)
         with naming(self.name, InputError):
-            return sorted(self.system.get_file_info(selector), key=lambda info: str(info.path))
+            found = sorted(self.system.get_file_info(selector), key=lambda info: str(info.path))
+        if not recursive or at_once:
+            return found
+        for path in [info.path for info in found if info.type == arrow().fs.FileType.Directory]:
+            if os.path.islink(path) and Path(folder).resolve().is_relative_to(Path(path).resolve()):
+                raise InputError(f"{path} is a link to a folder that it lies in")
+            found += self.listed(path, True)
+        return sorted(found, key=lambda info: str(info.path))
 
     def file(self, info: "FileInfo", form: str | None) -> InputFile:
         """A file that was found; InputError where it is compressed, or neither its name nor ``form`` says its form."""
@@ -175,7 +188,7 @@ def _files_of(name: str, form: str | None) -> list[InputFile]:
     """The files of one input; InputError where there are none."""
     if not name or "\0" in name:
         raise InputError(f"cannot read {name!r}: this names no file")
-    place, types = _Place(name), arrow("pyarrow.fs").FileType
+    place, types = _Place(name), arrow().fs.FileType
     info = place.information()
     if info.type == types.File:
         return [place.file(info, form)]
@@ -220,7 +233,7 @@ def _matching(place: _Place, folder: str, parts: list[str]) -> "Iterator[FileInf
             continue
         if not parts[1:]:
             yield info
-        elif info.type == arrow("pyarrow.fs").FileType.Directory:
+        elif info.type == arrow().fs.FileType.Directory:
             yield from _matching(place, info.path, parts[1:])
 
 

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import files
@@ -43,6 +43,7 @@ FIELDS = st.lists(st.sampled_from(["a", "é好", '"', '""', "\n", "\r\n", ",", "
 ROWS = st.lists(st.tuples(FIELDS.map("".join), FIELDS.map("".join)), max_size=12)
 
 
+@settings(deadline=None)
 @given(ROWS, st.sampled_from(["\n", "\r\n"]), st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]), st.integers(1, 60))
 def test_blocks_of_any_size_hold_what_was_written_once(path, rows, end, quoting, size):
     with open(path, "w", encoding="utf-8", newline="") as file:
@@ -53,6 +54,7 @@ def test_blocks_of_any_size_hold_what_was_written_once(path, rows, end, quoting,
 SIGNS = ["a", "é", '"', '"', '""', ",", ",", "\n", "\n", "\r\n", "\r", " ", "ab,c\n", '"a",b\n']
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(SIGNS), max_size=40).map("".join), st.booleans(), st.integers(1, 60))
 def test_blocks_of_any_size_hold_the_records_of_one_block_with_stray_quotes_too(path, content, has_mark, size):
     path.write_bytes(b"\xef\xbb\xbf" * has_mark + b"n,text\n" + content.encode("utf-8"))
@@ -64,6 +66,7 @@ def test_blocks_of_any_size_hold_the_records_of_one_block_with_stray_quotes_too(
     assert faults == (list(whole.faults.values()) if whole else [])
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([sign for sign in SIGNS if sign != "\r"]), max_size=40).map("".join))
 def test_the_records_are_python_s(path, content):
     path.write_bytes(b"n,text\n" + content.encode("utf-8"))

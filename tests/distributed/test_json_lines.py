@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import files
@@ -32,6 +32,7 @@ OBJECTS = st.builds(
 ENDS = st.sampled_from(["\n", "\r\n", "\n\n", "\n \t\r\n"])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(OBJECTS, ENDS), max_size=8), st.booleans(), st.booleans(), st.integers(1, 120))
 def test_blocks_of_any_size_hold_each_object_once(path, lines, has_mark, ends, size):
     content = "".join(json.dumps(made, ensure_ascii=False) + end for made, end in lines)

@@ -132,6 +132,25 @@ def test_a_device_is_refused():
         find_files(["/dev/zero"])
 
 
+@pytest.mark.parametrize("pattern", ["", "**/*.txt"])
+def test_a_link_to_a_folder_is_followed_unless_it_leads_back(folder, pattern):
+    (folder / "elsewhere").symlink_to(folder / "sub")
+    assert "elsewhere/deep/d.text" in names(find_files([str(folder)]), folder)
+    (folder / "sub" / "back").symlink_to(folder)
+    with pytest.raises(InputError, match=r"back is a link to a folder that it lies in$"):
+        find_files([str(folder / pattern)])
+
+
+@pytest.mark.parametrize("pattern", ["", "*.txt", os.fsdecode(b"\xff.txt")])
+def test_a_name_that_is_not_utf8_is_refused(folder, pattern):
+    try:
+        (folder / os.fsdecode(b"\xff.txt")).write_text("a")
+    except OSError:
+        pytest.skip("this file system has no such names")
+    with pytest.raises(InputError, match=r"^cannot read .*: pyarrow takes no file names that are not UTF-8$"):
+        find_files([str(folder / pattern)])
+
+
 def test_an_unknown_form_is_refused():
     with pytest.raises(InputError, match="unknown form 'xml'; known: csv, jsonl, parquet, text"):
         find_files(["a"], form="xml")

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import files
@@ -29,6 +29,7 @@ def path(tmp_path_factory):
     return tmp_path_factory.mktemp("text") / "a.txt"
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join), st.integers(1, 40))
 def test_blocks_of_any_size_hold_the_lines_of_the_plain_command_once(path, content, size):
     path.write_bytes(content)

@@ -14,7 +14,7 @@ class Form(Protocol):
     """What a module of a form has."""
 
     def cut(self, file: InputFile, column: str, block_bytes: int) -> Iterable[tuple[int, int, int]]:
-        """Start, stop and size (as a Block has them) of each part, in order; InputError for a column that is no text."""
+        """Start, stop and size, as a Block has them, of each part in order; InputError for a column that is no text."""
 
     def read(self, block: Block, column: str) -> Rows:
         """The rows of a part."""

@@ -1,8 +1,8 @@
 """CSV and TSV with a header. Every column is text, exactly as it is: 007 stays.
 
 Quoted fields may hold line ends, so that a byte in the middle does not say where a record begins: the cut reads the
-whole file, with the parser that reads the blocks, so that they agree about every stray quote. Both read bytes as Latin-1,
-in which each is a character: the parser's own signs are ASCII, and a record that is not UTF-8 spoils no other.
+whole file, with the parser that reads the blocks, so that they agree about every stray quote. Both read bytes as
+Latin-1, in which each is a character: the parser's own signs are ASCII, and a record that is not UTF-8 spoils no other.
 """
 
 import csv
@@ -16,6 +16,7 @@ from fastattn.distributed.forms.lines import Lines
 from fastattn.distributed.rows import Rows, StringRows
 from fastattn.distributed.storage import InputFile, open_input
 from fastattn.errors import InputError
+from fastattn.printable import printable
 
 if TYPE_CHECKING:
     from fastattn.distributed.blocks import Block
@@ -75,7 +76,7 @@ def read(block: "Block", column: str) -> Rows:
             values, reason = _decoded(fields)
             reason = fault or _wrong_count(values, names) or reason
             if reason:
-                faults[len(rows)] = f"{lines.place(begin)}: {reason}"
+                faults[len(rows)] = printable(f"{lines.place(begin)}: {reason}")
             rows.append((values + [None] * len(names))[: len(names)])
     columns = dict(zip(names, map(list, zip(*rows)) if rows else ([] for _ in names)))
     texts = [None if row in faults else text for row, text in enumerate(columns.get(column, []))]

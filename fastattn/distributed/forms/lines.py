@@ -6,7 +6,6 @@ from typing import Any
 
 from fastattn import files
 from fastattn.errors import FastattnError
-from fastattn.printable import printable
 
 _BUFFER = 1 << 18  # bytes that are read at once: an object store answers each request in some 20 ms
 
@@ -51,7 +50,7 @@ class Lines:
 
     def place(self, position: int | None = None) -> str:
         """The place of a line, by default that of the last, for messages."""
-        return printable(f"{self._name}, byte {self.position if position is None else position}")
+        return f"{self._name}, byte {self.position if position is None else position}"
 
     def _skip_line(self) -> None:
         """Go on to the next line, or at least to the end of the range."""

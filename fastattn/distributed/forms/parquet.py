@@ -1,5 +1,177 @@
-"""To come."""
+"""Parquet: blocks of rows, cut by the footer alone and read a batch at a time; a row group may be of any size."""
 
-from fastattn.distributed.forms.text import cut, read
+import bisect
+import hashlib
+import io
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["cut", "read"]
+from fastattn.distributed.forms.json_values import is_text, json_values, strings
+from fastattn.distributed.rows import Rows, checked
+from fastattn.distributed.storage import InputFile, arrow, naming, open_input
+from fastattn.errors import FastattnError, InputError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from fastattn.distributed.blocks import Block
+
+_BATCH = 1024  # rows that are decoded at once, fewer where they are wide
+_BATCH_BYTES = 16 << 20
+_BUFFER = 1 << 20  # bytes of each column that are read at once; by default a column of a row group is
+_LEAST_TEXT = 32  # bytes that a text is taken to have: a dictionary stores equal ones once, and the footer says no more
+_WIDEST = 64 << 20  # bytes of all columns of a block, as the footer says them
+_MOST_HELD = 1 << 28  # bytes of a block's columns in memory, whatever the footer says
+# A column of nulls has ten thousand rows a byte, and zstd makes as many bytes of one.
+_MOST_EACH_BYTE = 1 << 16
+
+
+def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """Parts of rows whose texts have about ``block_bytes``; a part may be of several row groups or in one.
+
+    A row costs a share of a block, by its text or, where the other columns are wide, by all of them.
+    """
+    start = stop = 0
+    size = cost = 0.0
+    for rows, text_bytes, all_bytes in _groups(file, column):
+        text = max(text_bytes / rows, _LEAST_TEXT)
+        share = max(text / block_bytes, all_bytes / rows / _WIDEST)
+        group_stop = stop + rows
+        while stop < group_stop:
+            fitting = int((1 - cost) / share)
+            if fitting < 1 and stop > start:
+                yield start, stop, int(size)
+                start, size, cost = stop, 0.0, 0.0
+                continue
+            taken = min(max(fitting, 1), group_stop - stop)
+            stop, size, cost = stop + taken, size + taken * text, cost + taken * share
+    if stop > start:
+        yield start, stop, int(size)
+
+
+def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
+    """Of each row group with rows: how many, bytes of the column and of all columns before compression."""
+    with open_input(file.url) as stream:
+        opened = _opened(stream, file.url)
+        _check_column(opened.schema_arrow, file.url, column)
+        for number in range(opened.metadata.num_row_groups):
+            group = opened.metadata.row_group(number)
+            chunks = (group.column(index) for index in range(group.num_columns))
+            text_bytes = next(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == column)
+            sizes = (group.num_rows, text_bytes, group.total_byte_size)
+            if not all(0 <= size <= file.size * _MOST_EACH_BYTE for size in sizes):
+                raise InputError(f"{file.url}: its footer says {sizes[0]:,} rows of {max(sizes[1:]):,} bytes: damaged")
+            if group.num_rows:
+                yield sizes
+
+
+def _opened(stream: Any, url: str) -> Any:
+    """A ParquetFile, its footer read; InputError where that is none."""
+    with naming(url, InputError):
+        return arrow().parquet.ParquetFile(
+            stream, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
+        )
+
+
+def _check_column(schema: "pyarrow.Schema", url: str, column: str) -> None:
+    """Raise InputError unless there is the column, it is text, and no two have one name."""
+    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{url}: two columns have the name {twice!r}")
+    if column not in schema.names:
+        raise InputError(f"{url} has no column {column!r}; found: {', '.join(schema.names)}")
+    kind = schema.field(column).type
+    if not is_text(kind):
+        raise InputError(f"{url}: the column {column!r} should hold strings, and is {kind}")
+
+
+def read(block: "Block", column: str) -> Rows:
+    """The block's rows with all columns. What its first row group has before it is decoded too."""
+    with open_input(block.url) as stream:
+        opened = _opened(stream, block.url)
+        _check_column(opened.schema_arrow, block.url, column)
+        table = arrow().Table.from_batches(_batches(opened, block), opened.schema_arrow).combine_chunks()
+    texts, faults = strings(table.column(column)), {}
+    is_null = table.column(column).is_null().to_pylist()
+    for row, text in enumerate(texts):
+        place = f"{block.url}, row {block.start + row}"
+        try:
+            if text is not None:
+                checked(text, place)
+            elif not is_null[row]:
+                raise InputError(f"{place}: not UTF-8")
+        except InputError as error:
+            faults[row] = str(error)
+    digest = _digest(table)
+    if any(texts[row] is None for row in faults):  # what is not UTF-8 is no value of a string
+        field = table.schema.field(column).with_nullable(True)
+        table = table.set_column(table.schema.get_field_index(column), field, arrow().array(texts, field.type))
+    texts = [None if row in faults else text for row, text in enumerate(texts)]
+    return _Table(table, block.url, texts, faults, digest)
+
+
+def _batches(opened: Any, block: "Block") -> "Iterator[pyarrow.RecordBatch]":
+    """Batches of the block's rows."""
+    groups = [opened.metadata.row_group(number) for number in range(opened.metadata.num_row_groups)]
+    stops = list(itertools.accumulate(group.num_rows for group in groups))
+    if not stops or stops[-1] < block.stop:
+        count = opened.metadata.num_rows
+        raise FastattnError(f"{block.url} has {count:,} rows, and had at least {block.stop:,} when it was cut")
+    first, last = bisect.bisect_right(stops, block.start), bisect.bisect_left(stops, block.stop)
+    position = stops[first] - groups[first].num_rows  # where the batch that comes begins
+    held = 0
+    widest = max(group.total_byte_size // max(group.num_rows, 1) for group in groups[first : last + 1])
+    size = max(min(_BATCH, _BATCH_BYTES // max(widest, 1)), 1)
+    for batch in opened.iter_batches(size, row_groups=list(range(first, last + 1)), use_threads=False):
+        part = batch.slice(max(block.start - position, 0), block.stop - max(position, block.start))
+        position += batch.num_rows
+        if position > block.start:
+            held += part.nbytes
+            if held > _MOST_HELD:
+                rows = f"rows {block.start} to {block.stop}"
+                raise InputError(f"{block.url}: {rows} hold more than {_MOST_HELD:,} bytes; cut smaller blocks")
+            yield part
+        if position >= block.stop:
+            return
+
+
+def _digest(table: "pyarrow.Table") -> str:
+    """SHA-256 of a table as Arrow writes it."""
+    pa = arrow()
+    sink = _Hashing()
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as writer:
+        writer.write_table(table)
+    return sink.digest.hexdigest()
+
+
+class _Hashing(io.RawIOBase):
+    """A file that keeps the digest of what is written."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return len(data)
+
+
+class _Table(Rows):
+    """A table as it was read."""
+
+    def __init__(self, table: "pyarrow.Table", url: str, texts: list[str | None], faults: dict[int, str], digest: str):
+        super().__init__(texts, faults, digest)
+        self._table, self._url = table, url
+
+    def table(self) -> "pyarrow.Table":
+        """As the base class says."""
+        return self._table
+
+    def records(self) -> list[dict[str, Any]]:
+        """As the base class says; InputError where a column's type has no form in JSON."""
+        names = self._table.schema.names
+        columns = [json_values(self._table.column(name), name, self._url) for name in names]
+        return [dict(zip(names, values)) for values in zip(*columns)]

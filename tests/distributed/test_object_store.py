@@ -1,0 +1,68 @@
+"""Inputs in an object store, which a server in this process stands for."""
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
+pytest.importorskip("moto.server", reason="moto is the object store of these tests")
+
+from moto.server import ThreadedMotoServer
+
+from fastattn.distributed.blocks import cut
+from fastattn.distributed.rows import read_block
+from fastattn.distributed.storage import filesystem, find_files
+from fastattn.errors import InputError
+
+TEXTS = {"in/a.txt": "one\ntwo\n", "in/sub/b c%.txt": "three\n", "in/_work/c.txt": "no\n", "other/d.txt": "four"}
+
+
+@pytest.fixture(scope="module")
+def options():
+    """The options of URLs of the bucket, which holds TEXTS."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+        try:
+            port = server.get_host_and_port()[1]
+            options = f"?endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1&allow_bucket_creation=true"
+            system, _ = filesystem(f"s3://bucket/{options}")
+            system.create_dir("bucket")
+            for name, text in TEXTS.items():
+                with system.open_output_stream(f"bucket/{name}") as file:
+                    file.write(text.encode())
+            yield options
+        finally:
+            server.stop()
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("in", ["in/a.txt", "in/sub/b%20c%25.txt"]),
+        ("in/", ["in/a.txt", "in/sub/b%20c%25.txt"]),
+        ("*/*.txt", ["in/a.txt", "other/d.txt"]),
+        ("**/[bd]*.txt", ["in/sub/b%20c%25.txt", "other/d.txt"]),
+        ("in/sub/b c%25.txt", ["in/sub/b%20c%25.txt"]),
+    ],
+)
+def test_objects_are_found_and_read_as_files_are(options, name, expected):
+    files = find_files([f"s3://bucket/{name}{options}"])
+    assert [file.url for file in files] == [f"s3://bucket/{path}{options}" for path in expected]
+    texts = [text for block in cut(files, "text", 5) for text in read_block(block, "text").texts]
+    names = [path.replace("%20", " ").replace("%25", "%") for path in expected]
+    assert texts == [line for path in names for line in TEXTS[path].split()]
+    assert all(file.modified > 0 for file in files)
+
+
+@pytest.mark.parametrize("name", ["bucket/nothing.txt", "bucket/x*.txt", "nobody/a.txt"])
+def test_what_is_not_there_is_refused_in_a_line(options, name):
+    with pytest.raises(InputError, match=f"s3://{name[:6]}.*") as error:
+        find_files([f"s3://{name}{options}"])
+    assert "\n" not in str(error.value)
+
+
+def test_a_secret_in_a_url_is_in_no_message(options):
+    with pytest.raises(InputError) as error:
+        find_files([f"s3://someone:hush@bucket/nothing.txt{options}"])
+    assert "hush" not in str(error.value)

@@ -1,0 +1,223 @@
+"""The rows of all blocks put together are those of the table that was written, with their types."""
+
+import datetime
+import decimal
+import json
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastattn import files
+from fastattn.distributed.blocks import cut
+from fastattn.distributed.forms import parquet
+from fastattn.distributed.rows import read_block
+from fastattn.distributed.storage import find_files
+from fastattn.errors import FastattnError, InputError
+
+KINDS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tmp_path_factory.mktemp("parquet") / "a.parquet"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_batches():
+    """Batches that end inside small tables."""
+    batch, parquet._BATCH = parquet._BATCH, 7
+    yield
+    parquet._BATCH = batch
+
+
+def blocks_of(path, size=1 << 20, column="text"):
+    return cut(find_files([str(path)]), column, size)
+
+
+def rows_of(path, size=1 << 20, column="text"):
+    return [read_block(block, column) for block in blocks_of(path, size, column)]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.none() | st.text(st.characters(exclude_characters="\0", codec="utf-8")), st.integers(0, 9))),
+    st.lists(st.integers(0, 9), max_size=5),
+    st.sampled_from(KINDS),
+    st.integers(1, 300),
+)
+def test_blocks_of_any_size_hold_each_row_once(path, rows, groups, kind, size):
+    table = pa.table({"n": pa.array([n for _, n in rows]), "text": pa.array([text for text, _ in rows], kind)})
+    table = table.cast(pa.schema([("n", pa.int64()), ("text", kind)]))
+    with pq.ParquetWriter(path, table.schema) as writer:
+        for count in groups:
+            writer.write_table(table.slice(0, count))
+            table = table.slice(count)
+        writer.write_table(table)
+    blocks = blocks_of(path, size)
+    assert [block.start for block in blocks] == [0, *(block.stop for block in blocks)][: len(blocks)]
+    parts = [read_block(block, "text") for block in blocks]
+    assert [text for part in parts for text in part.texts] == [text for text, _ in rows]
+    assert [record["n"] for part in parts for record in part.records()] == [n for _, n in rows]
+    assert all(part.table().schema.field("text").type == kind and part.faults == {} for part in parts)
+
+
+def test_small_row_groups_share_a_block_and_a_large_one_has_several(path):
+    table = pa.table({"text": [f"{number:0100d}" for number in range(1000)]})
+    pq.write_table(table, path, row_group_size=10, use_dictionary=False)
+    assert [(block.start, block.stop) for block in blocks_of(path, 1 << 20)] == [(0, 1000)]
+    pq.write_table(table, path, use_dictionary=False)
+    blocks = blocks_of(path, 10_000)
+    assert 9 <= len(blocks) <= 11 and all(5_000 < block.size <= 10_000 for block in blocks[:-1])
+
+
+def test_wide_columns_beside_the_text_make_blocks_and_batches_of_fewer_rows(path, monkeypatch):
+    monkeypatch.setattr(parquet, "_WIDEST", 64 << 10)
+    monkeypatch.setattr(parquet, "_BATCH_BYTES", 3 << 10)
+    pq.write_table(pa.table({"text": ["a"] * 90, "picture": [bytes([n]) * (1 << 10) for n in range(90)]}), path)
+    assert len(blocks_of(path, 4 << 20)) == 2
+    assert sum(rows.count for rows in rows_of(path, 4 << 20)) == 90
+
+
+def test_equal_texts_that_are_stored_once_are_not_taken_for_none(path):
+    pq.write_table(pa.table({"text": ["the same text of each row"] * 10_000}), path)
+    assert len(blocks_of(path, 32_000)) == 10
+
+
+def test_a_block_that_holds_more_than_the_footer_says_is_refused(path, monkeypatch):
+    monkeypatch.setattr(parquet, "_MOST_HELD", 100_000)
+    pq.write_table(pa.table({"text": ["x" * 1000] * 1000}), path)
+    with pytest.raises(InputError, match="a.parquet: rows 0 to 1000 hold more than 100,000 bytes; cut smaller blocks"):
+        rows_of(path)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_text_that_is_none_is_a_fault_with_its_row_and_null(path, kind, monkeypatch):
+    monkeypatch.setattr(files, "LONGEST_LINE", 30)
+    raw = pa.array([b"one", b"t\xffo", b"th\0ree", None, b"x" * 31, b"six"])
+    text = raw.cast(pa.string() if pa.types.is_dictionary(kind) else kind, safe=False)
+    pq.write_table(pa.table({"text": text.dictionary_encode() if pa.types.is_dictionary(kind) else text}), path)
+    (rows,) = rows_of(path)
+    assert rows.texts == ["one", None, None, None, None, "six"]
+    assert rows.faults == {
+        1: f"{path}, row 1: not UTF-8",
+        2: f"{path}, row 2: a NUL byte, so this is not text",
+        4: f"{path}, row 4: longer than 30 characters, so this is not text",
+    }
+    assert rows.table().column("text").to_pylist() == ["one", None, "th\0ree", None, "x" * 31, "six"]
+    assert [record["text"] for record in rows.records()] == rows.table().column("text").to_pylist()
+    assert rows.table().schema.field("text").type == kind
+
+
+def test_types_are_kept_and_have_a_form_in_json(path):
+    columns = {
+        "text": pa.array(["a"]),
+        "moment": pa.array([1], pa.timestamp("ns", "UTC")),
+        "day": pa.array([datetime.date(2024, 2, 29)]),
+        "price": pa.array([decimal.Decimal("1.50")]),
+        "raw": pa.array([b"\xff"]),
+        "not": pa.array([float("nan")]),
+        "list": pa.array([[1.5, None]]),
+        "map": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int8())),
+        "struct": pa.array([{"d": datetime.date(2024, 1, 1), "t": ["x"]}]),
+        "latin": pa.array([b"\xe9"]).cast(pa.string(), safe=False),
+    }
+    pq.write_table(pa.table(columns), path)
+    (rows,) = rows_of(path)
+    assert rows.table().schema.types == [column.type for column in columns.values()]
+    assert json.loads(json.dumps(rows.records())) == [
+        {
+            "text": "a",
+            "moment": "1970-01-01T00:00:00.000000001Z",
+            "day": "2024-02-29",
+            "price": "1.50",
+            "raw": "/w==",
+            "not": None,
+            "list": [1.5, None],
+            "map": [["k", 1]],
+            "struct": {"d": "2024-01-01", "t": ["x"]},
+            "latin": None,
+        }
+    ]
+
+
+def test_a_type_without_a_form_in_json_is_named(path):
+    pq.write_table(pa.table({"text": ["a"], "span": pa.array([1], pa.duration("s"))}), path)
+    (rows,) = rows_of(path)
+    message = r"a.parquet: the column 'span' of type duration\[s\] has no form in JSON .*; use --format parquet"
+    with pytest.raises(InputError, match=message):
+        rows.records()
+
+
+@pytest.mark.parametrize(
+    "columns, message",
+    [
+        ({"title": ["a"], "n": [1]}, " has no column 'text'; found: title, n"),
+        ({"text": [1]}, ": the column 'text' should hold strings, and is int64"),
+        ({"text": [b"a"]}, ": the column 'text' should hold strings, and is binary"),
+        ({"text": [["a"]]}, ": the column 'text' should hold strings, and is list<element: string>"),
+        ({"text": [{"text": "a"}]}, ": the column 'text' should hold strings, and is struct<text: string>"),
+    ],
+)
+def test_a_file_without_a_column_of_text_is_refused(path, columns, message):
+    pq.write_table(pa.table(columns), path)
+    with pytest.raises(InputError, match=f"a.parquet{message}"):
+        blocks_of(path)
+
+
+def test_two_columns_of_one_name_are_refused(path):
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["text", "text"]), path)
+    with pytest.raises(InputError, match="two columns have the name 'text'"):
+        blocks_of(path)
+
+
+def test_a_file_cut_short_anywhere_is_refused_in_a_line(path):
+    pq.write_table(pa.table({"text": ["a" * 50] * 100}), path)
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 29):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError, match="^cannot read .*a.parquet: ") as error:
+            blocks_of(path)
+        assert "\n" not in str(error.value)
+
+
+def test_a_damaged_page_is_one_line_with_the_file_s_name(path):
+    table = pa.table({"text": [f"{number:050d}" for number in range(1000)]})
+    pq.write_table(table, path, use_dictionary=False, compression="zstd", write_page_checksum=True)
+    whole = bytearray(path.read_bytes())
+    blocks = blocks_of(path)
+    whole[len(whole) // 4] ^= 0x55
+    path.write_bytes(whole)
+    with pytest.raises(FastattnError, match="^cannot read .*a.parquet: ") as error:
+        read_block(blocks[0], "text")
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_has_fewer_rows_now_is_named(path):
+    pq.write_table(pa.table({"text": ["a"] * 10}), path)
+    (block,) = blocks_of(path)
+    pq.write_table(pa.table({"text": ["a"] * 9}), path)
+    with pytest.raises(FastattnError, match="a.parquet has 9 rows, and had at least 10 when it was cut"):
+        read_block(block, "text")
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_an_empty_table_has_no_blocks(path, count):
+    schema = pa.schema([("text", pa.string())])
+    with pq.ParquetWriter(path, schema) as writer:
+        for _ in range(count):
+            writer.write_table(schema.empty_table())
+    assert blocks_of(path) == []
+
+
+def test_the_digest_is_that_of_all_columns(path):
+    digests = []
+    for last in (9, 9, 0):
+        pq.write_table(pa.table({"text": ["a"] * 10, "n": [*range(9), last]}), path)
+        digests.append([rows.digest for rows in rows_of(path, 160)])
+    assert digests[0] == digests[1] and digests[0][0] == digests[2][0] and digests[0][1] != digests[2][1]
