@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.checks import Absent
 from bench.machine import ROOT
 from bench.processes import Process, below, kill, marked
 
@@ -23,14 +22,6 @@ _MARK = "FASTATTN_BENCH_JOB"
 _EVERY = 0.1  # seconds
 _STORE_BYTES = 128 << 20
 _OWN_TITLE = "BlockWorker"  # of Ray's workers that have one of our actors
-
-
-def check_ray() -> None:
-    """Raise Absent where Ray is not installed."""
-    try:
-        import ray.data  # noqa: F401
-    except ImportError as error:
-        raise Absent(f"{error.name} is not installed") from None
 
 
 class LocalCluster:
@@ -66,7 +57,6 @@ class LocalCluster:
 @contextlib.contextmanager
 def local_cluster(nodes: int) -> Iterator[LocalCluster]:
     """A cluster of node processes with a core each."""
-    check_ray()
     from ray.cluster_utils import Cluster
 
     resources = {"num_cpus": 1, "object_store_memory": _STORE_BYTES, "include_dashboard": False}

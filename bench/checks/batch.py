@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from bench.batch_cluster import Job, LocalCluster, Output, check_ray, gone_after, local_cluster, run_job, run_plain
-from bench.checks import Data, Findings, check
+from bench.batch_cluster import Job, LocalCluster, Output, gone_after, local_cluster, run_job, run_plain
+from bench.checks import Absent, Data, Findings, check
 from bench.checks.bergamot import read_lines, write_lines
 from bench.checks.compare import plural
-from bench.processes import kill
+from bench.processes import Process, kill
 
 NODES = 3
 SOURCES = {"en-pt": "en", "zh-en": "zh", "minilm": "en"}
@@ -23,6 +23,16 @@ TIMES = {"en-pt": 50, "zh-en": 2, "minilm": 20}  # so often FLORES dev
 KILLED_TIMES = 10  # of en-pt, where the driver is killed, four times
 KILLED_BLOCK = "32K"
 GONE = 15.0  # seconds
+# Two idle agents of Ray's wait so long for its control service, to tell it that their node is gone; then they end.
+AGENT, AGENTS_GONE = "Agent", 75.0
+
+
+def check_ray() -> None:
+    """Raise Absent where Ray is not installed."""
+    try:
+        import ray.data  # noqa: F401
+    except ImportError as error:
+        raise Absent(f"{error.name} is not installed") from None
 
 
 def _lines(data: Data, model: str, times: int) -> list[str]:
@@ -74,6 +84,7 @@ def _vectors(table: Any) -> np.ndarray:
     "every row bit for bit the plain command's, other columns unchanged",
 )
 def equal(data: Data) -> tuple[bool, str]:
+    check_ray()
     findings = Findings()
     with local_cluster(NODES) as cluster, tempfile.TemporaryDirectory(prefix="fastattn-batch-") as folder:
         for model, times in TIMES.items():
@@ -162,6 +173,7 @@ def _write_json_lines(path: Path, rows: list[dict[str, Any]]) -> None:
     "missing or twice, and no finished part is ever written again",
 )
 def losses(data: Data) -> tuple[bool, str]:
+    check_ray()
     model, findings = "en-pt", Findings()
     times = TIMES[model]
     lines = _lines(data, model, times)
@@ -197,14 +209,15 @@ def _compare(findings: Findings, output: Output, lines: list[str], plain: Any) -
 @check(
     "batch-driver",
     f"FLORES dev x {KILLED_TIMES} with en-pt, blocks of {KILLED_BLOCK}, on this machine's Ray and on a cluster of two "
-    f"local node processes; the driver gets SIGKILL, or Ctrl-C, in the middle: after {GONE:.0f} s none of its "
-    "processes is left, Ctrl-C has exit code 130; the same command finishes, finished parts keep their inode and time, "
+    f"local node processes; the driver gets SIGKILL, or Ctrl-C, in the middle: after {GONE:.0f} s none of its processes "
+    f"is left, after {AGENTS_GONE:.0f} s no idle agent of Ray's; Ctrl-C has exit code 130; the same command finishes, finished parts keep their inode and time, "
     "and the rows are the plain command's",
 )
 def driver(data: Data) -> tuple[bool, str]:
     check_ray()
     findings = Findings()
     lines = _lines(data, "en-pt", KILLED_TIMES)
+    stopped: list[Job] = []
     with local_cluster(2) as cluster, tempfile.TemporaryDirectory(prefix="fastattn-batch-") as folder:
         source = write_lines(Path(folder, "lines.txt"), lines)
         for where, options in (("own Ray", []), ("cluster", ["--address", cluster.address])):
@@ -212,20 +225,23 @@ def driver(data: Data) -> tuple[bool, str]:
                 out = Path(folder, f"{where} {number.name}")
                 arguments = [*_command("en-pt"), str(source), "--block-size", KILLED_BLOCK, *options]
                 findings.say(f"{where}, {number.name}")
-                output = _stop_and_rerun(findings, out, arguments, number, cluster)
+                job, output = _stop_and_rerun(findings, out, arguments, number, cluster)
+                stopped.append(job)
                 _compare(findings, output, lines, _plain(data, "en-pt", KILLED_TIMES))
+        seconds, left = gone_after(lambda: [process for job in stopped for process in job.processes()], AGENTS_GONE)
+        findings.at_most("agents left", len(left), f"{seconds:.0f} s after all", 0)
     return findings.verdict
 
 
 def _stop_and_rerun(
     findings: Findings, out: Path, arguments: list[str], number: signal.Signals, cluster: LocalCluster
-) -> Output:
-    """The output of a job that was stopped in the middle and begun again."""
+) -> tuple[Job, Output]:
+    """A job that is stopped in the middle, and the output when it was begun again."""
     job = Job(out, *arguments)
     job.until_finished(6)
     job.send(number)
     code = job.end()
-    seconds, left = gone_after(lambda: [*job.processes(), *cluster.actors()], GONE)
+    seconds, left = gone_after(lambda: _at_work(job, cluster), GONE)
     findings.at_most("processes left", len(left), ", ".join(left[:3]) or f"after {seconds:.1f} s", 0)
     findings.at_most("exit code", abs(code - (-9 if number == signal.SIGKILL else 130)), f"off ({code})", 0)
     job.output.look()
@@ -234,7 +250,12 @@ def _stop_and_rerun(
     again.output.seen = job.output.seen
     findings.at_most("rerun's exit code", again.end(), again.said(), 0)
     findings.say(f"{before} blocks from before")
-    return again.output
+    return job, again.output
+
+
+def _at_work(job: Job, cluster: LocalCluster) -> list[Process]:
+    """The processes of a job, on its own Ray or the cluster's, but for agents."""
+    return [process for process in (*job.processes(), *cluster.actors()) if not process.title.endswith(AGENT)]
 
 
 SPEED_TIMES = {"en-pt": 6, "zh-en": 0.25, "minilm": 8}

@@ -3,6 +3,7 @@
 import itertools
 import os
 import random
+import re
 import tempfile
 import time
 import zlib
@@ -11,14 +12,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.batch_cluster import Job, Output, check_ray
+from bench.batch_cluster import Job, Output
 from bench.checks import Data, Findings, check
+from bench.checks.batch import check_ray
 
 SIZE = "FASTATTN_BATCH_GB"
 MOST_MB = 2000.0
 GROWTH = 1.05
-WORDS, PAGE = 4, 32 << 10  # words of a text that is encoded, bytes of the column beside it
-_PAGES_A_FILE, _PAGES_A_GROUP = 16384, 1024
+WORDS, PAGE = 4, 128 << 10  # words of a text that is encoded, bytes of the column beside it
+_PAGES_A_FILE, _PAGES_A_GROUP = 8192, 256
 
 
 @check(
@@ -53,14 +55,21 @@ class _Samples:
 
     def __init__(self) -> None:
         self.series: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        self._names: dict[int, str] = {}  # as they were first: Ray's workers change their titles
 
     def take(self, job: Job) -> None:
         for process in job.processes():
-            name = f"{process.title.rpartition('/')[2].partition(' ')[0]} {process.number}"
+            name = self._names.setdefault(process.number, f"{_short(process.title)} {process.number}")
             self.series[name].append((time.time(), process.resident / 1e6))
 
     def peak(self, name: str) -> float:
         return max(megabytes for _, megabytes in self.series[name])
+
+
+def _short(title: str) -> str:
+    """``ray::MapWorker`` of an actor, ``log_monitor.py`` of a script, ``fastattn``, ``raylet``."""
+    found = re.match(r"ray::\w*", title) or re.search(r"-m (fastattn)|([\w.]+)(?= |$)", re.sub(r"\S*python\S*( -u)?", "", title))
+    return found[found.lastindex or 0] if found else title
 
 
 def _peak(series: list[tuple[float, float]], start: float, seconds: float) -> float:
