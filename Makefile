@@ -43,7 +43,7 @@ test: setup
 $(RAY_STAMP): setup.cfg pyproject.toml
 	@$(PYTHON) -m venv $(RAY_VENV)
 	@echo "== installing fastattn[ray] into $(RAY_VENV)"
-	@$(patsubst $(VENV)/%,$(RAY_VENV)/%,$(BIN))/python -m pip install --quiet --quiet --disable-pip-version-check -e ".[test,ray]"
+	@$(patsubst $(VENV)/%,$(RAY_VENV)/%,$(BIN))/python -m pip install --quiet --quiet --disable-pip-version-check -e ".[test,ray]" "moto[server]>=5"
 	@touch $@
 
 test-distributed: $(RAY_STAMP)

@@ -8,6 +8,8 @@
                                               and pictures/growth.svg beside the document
     python -m bench lock [DOCUMENT]           how long the interpreter's lock is held, and the speed of 8 to 64 cores
                                               predicted from that; into a document's table
+    python -m bench cluster [DOCUMENT]        time and cost of 10^9 sentences on 1, 10 and 100 machines, computed from
+                                              what one actor does here, and simulated; into a document's tables
     python -m bench budget [MODEL]            where the time of a translation and of a start goes (default en-pt)
     python -m bench gallery [FOLDER]          the pictures of docs/attention.md (default docs/pictures)
 
@@ -44,6 +46,9 @@ def main() -> int:
     parser.add_argument(
         "--bandwidth", type=float, default=200.0, metavar="GB/S", help="lock: of the memory (default 200, a server's)"
     )
+    parser.add_argument(
+        "--price", type=float, default=0.68, metavar="DOLLARS", help="cluster: of a machine of 16 cores, an hour"
+    )
     options = parser.parse_args()
     from bench.parts import PARTS
 
@@ -53,7 +58,7 @@ def main() -> int:
         return 0
     if options.parts[:1] == ["report"]:
         return _report(parser, options)
-    if options.parts[:1] in (["mechanisms"], ["growth"], ["lock"]):
+    if options.parts[:1] in (["mechanisms"], ["growth"], ["lock"], ["cluster"]):
         return _into_document(parser, options)
     if options.parts[:1] == ["budget"]:
         return _budget(parser, options)
@@ -62,7 +67,8 @@ def main() -> int:
     unknown = [name for name in options.parts if name not in PARTS]
     if unknown:
         parser.error(
-            f"no part {unknown[0]!r}; there are {', '.join(PARTS)}, mechanisms, growth, lock, budget, gallery, report"
+            f"no part {unknown[0]!r}; there are {', '.join(PARTS)}, mechanisms, growth, lock, cluster, budget, "
+            "gallery, report"
         )
     if options.data is not None and not (options.data / "flores-dev").is_dir():
         parser.error(f"--data should name a folder that holds flores-dev, got {options.data}")
@@ -98,7 +104,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _into_document(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    from bench import growth, lock, mechanisms
+    from bench import cluster, growth, lock, mechanisms
     from fastattn.runtime.threads import thread_limit
 
     name = options.parts[0]
@@ -109,6 +115,8 @@ def _into_document(parser: argparse.ArgumentParser, options: argparse.Namespace)
     threads = options.threads[-1] if options.threads else thread_limit()
     if name == "lock":
         return lock.run(size, options.only, options.data, 1e9 * options.bandwidth, document)
+    if name == "cluster":
+        return cluster.run(size, options.only, options.data, options.price, document)
     if name == "growth":
         return growth.run(size, threads, document)
     return mechanisms.run(size, threads, options.only, document)

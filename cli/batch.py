@@ -74,7 +74,7 @@ _OPTIONS = (
     click.option("--price", type=float, help="Of a core for an hour: --dry-run says what a million rows cost."),
     _cluster(
         "--address",
-        help="Of a Ray cluster: auto, HOST:PORT, ray://HOST:PORT (default: RAY_ADDRESS, else this machine alone).",
+        help="Of a Ray cluster: auto, HOST:PORT (default: RAY_ADDRESS, else this machine alone).",
     ),
     _cluster("--actors", type=click.IntRange(min=1), help="At most so many at once (default: as many as have room)."),
     _cluster(
@@ -250,20 +250,24 @@ def _pace(so_far: "Summary", blocks: int) -> str:
 
 def _report(made: "Batch", summary: "Summary") -> None:
     """Say what was done, and raise for what was not."""
+    from fastattn.distributed.job import public
+
     rows = summary.rows - summary.earlier_rows
-    text = f"{summary.rows:,} row{'s' * (summary.rows != 1)} in {summary.blocks:,} blocks are in {made.request.out}"
+    text = f"{summary.rows:,} row{'s' * (summary.rows != 1)} in {summary.blocks:,} blocks are in {public(made.request.out)}"
     if summary.earlier_blocks:
         text += f", {summary.earlier_blocks:,} blocks of them from earlier"
     if rows:
         text += f"; {rows / max(summary.seconds, 1e-9):,.1f} rows/s"
     if summary.null:
         text += f"; {summary.null:,} had no text"
+    if summary.cut:
+        text += f"; {summary.cut:,} were longer than the model takes, and cut (--long mean cuts nothing)"
     say(f"fastattn: {text}", err=True)
     if summary.failed:
         number, why = min(summary.failed.items())
         raise FastattnError(
             f"{len(summary.failed):,} of {len(made.blocks):,} blocks failed and were set aside in "
-            f"{made.request.out}/_fastattn/set-aside, the first, {number}: {why}; the same command tries them again"
+            f"{public(made.request.out)}/_fastattn/set-aside, the first, {number}: {why}; the same command tries them again"
         )
     if summary.faults:
         done = "translated" if made.request.kind == "translate" else "encoded"

@@ -12,7 +12,7 @@ from fastattn.distributed.blocks import Block, block_bytes, cut
 from fastattn.distributed.cluster import joined, quiet, share_of_host
 from fastattn.distributed.driver import Pool, run_blocks
 from fastattn.distributed.extra import import_pyarrow, import_ray
-from fastattn.distributed.job import Job
+from fastattn.distributed.job import Job, public
 from fastattn.distributed.models import REACHES, ModelSource, contents, digest_of
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.distributed.rows import read_block
@@ -64,7 +64,7 @@ class Where:
 
 @dataclass
 class Summary:
-    """What came of a job: ``blocks`` and ``rows`` in all, and those of earlier runs; texts that were null or failed.
+    """What came of a job: ``blocks`` and ``rows`` in all, and those of earlier runs; texts that were null, cut, failed.
 
     tokens, seconds, size   of this run; size: bytes of text
     failed  number of a block that was set aside -> why
@@ -75,6 +75,7 @@ class Summary:
     earlier_blocks: int = 0
     earlier_rows: int = 0
     null: int = 0
+    cut: int = 0
     faults: int = 0
     first_fault: str = ""
     tokens: int = 0
@@ -86,6 +87,7 @@ class Summary:
         self.blocks += 1
         self.rows += record["rows"]
         self.null += record["null"]
+        self.cut += record.get("cut", 0)
         self.faults += record["faults"]
         if not self.first_fault and record["first_faults"]:
             self.first_fault = record["first_faults"][0]
@@ -157,12 +159,13 @@ class Batch:
         """Raise InputError where a file was changed after blocks of it were finished: its time alone says little."""
         touched = {self.files[number].url for number in self.job.touched(first)}
         for block in self.blocks:
-            if block.url in touched and block.number in there:
-                if read_block(block, self.request.column).digest != there[block.number]["input"]:
-                    raise InputError(
-                        f"{block.url} has changed since {self.request.out} was begun (block {block.number}, from "
-                        f"{block.start}); name another folder"
-                    )
+            if block.url not in touched or block.number not in there:
+                continue
+            if read_block(block, self.request.column).digest != there[block.number]["input"]:
+                raise InputError(
+                    f"{public(block.url)} has changed since {self.request.out} was begun, as block {block.number} "
+                    "shows; name another folder"
+                )
 
     def _compute(
         self,
@@ -189,7 +192,7 @@ class Batch:
                 told(summary)
 
             pool = Pool(min(places, where.actors or places), cores)
-            summary.failed = run_blocks(self.job, left, self.request.out, source, pool, tell)
+            summary.failed = run_blocks(self.job, left, folder.url, source, pool, tell)
         for number, why in summary.failed.items():
             self._set_aside(folder, next(block for block in left if block.number == number), why)
 
@@ -199,5 +202,5 @@ class Batch:
             rows = contents_of_block(read_block(block, self.request.column), {}, "jsonl")
         except FastattnError:
             rows = b""
-        place = {"url": block.url, "start": block.start, "stop": block.stop}
+        place = {"url": public(block.url), "start": block.start, "stop": block.stop}
         folder.set_aside(block.number, rows, {"block": block.number, "error": why, **place})

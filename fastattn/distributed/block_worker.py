@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from fastattn.distributed.blocks import Block
-from fastattn.distributed.job import Job
+from fastattn.distributed.job import Job, public
 from fastattn.distributed.models import ModelSource, on_this_host
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.distributed.rows import Rows, read_block
@@ -73,6 +73,7 @@ def _record(block: Block, rows: Rows, answers: Answers) -> dict[str, Any]:
         "block": block.number,
         "rows": rows.count,
         "null": null,
+        "cut": answers.cut,
         "faults": len(faults),
         "first_faults": [why for _, why in sorted(faults.items())[:FIRST_FAULTS]],
         "tokens": answers.tokens,
@@ -88,8 +89,8 @@ def _described(error: Exception) -> str:
 def _place(block: Block, number: int) -> str:
     """The place of a row that was read well, for messages."""
     if block.form == "parquet":
-        return f"{block.url}, row {block.start + number}"
-    return f"{block.url}, row {number} of those from byte {block.start}"
+        return f"{public(block.url)}, row {block.start + number}"
+    return f"{public(block.url)}, row {number} of those from byte {block.start}"
 
 
 def contents(rows: Rows, columns: dict[str, Any], form: str) -> Any:

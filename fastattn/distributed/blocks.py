@@ -1,4 +1,4 @@
-"""Blocks: the parts of the inputs that are computed, written and done again as one. The cut depends on the files alone."""
+"""Blocks: the parts of the inputs that are computed, written and done again as one, cut by the files alone."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from fastattn.distributed.storage import InputFile
 from fastattn.errors import check_count
 from fastattn.records import dataclass
 
-# A job of one file keeps 200 actors busy, unless it is small: starting to compute would take longer than computing.
+# Some 200 actors have something to do, unless the job is small: then its start would take longer than the work.
 # Half a minute to some minutes of translation on two threads is what a lost machine costs at most.
 _PARTS = 200
 _LEAST, _MOST = 128 << 10, 4 << 20  # bytes

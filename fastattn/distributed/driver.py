@@ -23,6 +23,7 @@ from fastattn.records import dataclass
 
 # A block that raised an error twice raises it again; one whose actors died may have had bad luck.
 MOST_FAILURES, MOST_LOSSES = 2, 4
+MOST_LOST_ACTORS = 8  # one after the other, before any begins: then it is not their hosts
 LOST = "its worker ended before it was done: killed, out of memory, or lost with its host"
 
 
@@ -103,14 +104,23 @@ def _one_pass(job: Job, blocks: Sequence[Block], out: str, source: ModelSource, 
                 enable_true_multi_threading=True,
             ),
         )
-        for row in outcomes.iter_rows():
-            yield json.loads(row["outcome"])
+        try:
+            for row in outcomes.iter_rows():
+                yield json.loads(row["outcome"])
+        except ray.exceptions.RayError as error:  # no actor can be begun, say for want of fastattn on a host
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise FastattnError(f"Ray cannot go on: {reason[-1].strip()}") from error
 
 
 @contextlib.contextmanager
 def _settings(context: Any) -> Iterator[None]:
-    """Ray Data's settings for a pass: lost blocks end nothing, and what is to be seen of it we show."""
-    wanted = {"max_errored_blocks": -1, "enable_progress_bars": False, "print_on_execution_start": False}
+    """Ray Data's settings for a pass: what is lost ends nothing, and what is to be seen of it we show."""
+    wanted = {
+        "max_errored_blocks": -1,
+        "max_consecutive_actor_init_deaths": MOST_LOST_ACTORS,
+        "enable_progress_bars": False,
+        "print_on_execution_start": False,
+    }
     before = {name: getattr(context, name) for name in wanted}
     try:
         for name, value in wanted.items():

@@ -16,13 +16,16 @@ def import_ray() -> ModuleType:
 
 
 def import_pyarrow() -> ModuleType:
-    """The module ``pyarrow``. Raises FastattnError where it is not installed."""
+    """The module ``pyarrow``, with its file systems and Parquet. Raises FastattnError where it is not installed."""
     try:
         import pyarrow
+        import pyarrow.compute
+        import pyarrow.fs
+        import pyarrow.parquet
     except ImportError as error:
         raise _missing(error) from None
     return pyarrow
 
 
 def _missing(error: ImportError) -> FastattnError:
-    return FastattnError(f"Ray Data is needed for this ({error}): pip install 'fastattn[ray]'")
+    return FastattnError(f"fastattn.distributed needs the extra: pip install 'fastattn[ray]' ({error})")

@@ -32,12 +32,15 @@ _READERS = 16  # records read at a time: an object store answers each after some
 
 
 class OutputFolder:
-    """A local path or a URL where blocks of a form ("parquet" or "jsonl") are written, by any process on any host."""
+    """A local path or a URL where blocks of a form ("parquet" or "jsonl") are written, by any process on any host.
+
+    ``name`` is for messages; ``url`` for other processes: absolute, and with the URL's secrets.
+    """
 
     def __init__(self, url: str, form: str):
         self.name = public(url).rstrip("/") or "/"
         self._form = form
-        self._store = _store(url, self.name)
+        self.url, self._store = _store(url, self.name)
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[Callable[[], None]]:
@@ -73,9 +76,9 @@ class OutputFolder:
     def finished_block(self, number: int) -> Record | None:
         """The record of a block whose part is there, or None."""
         record = self._record(_FINISHED, number)
-        if record is None or record.get("file") != self._part_name(number):
+        if record is None or record["file"] != self._part_name(number):
             return None
-        return record if self._store.size(self._part_name(number)) == record.get("bytes") else None
+        return record if self._store.size(record["file"]) == record["bytes"] else None
 
     def aside(self) -> dict[int, Record]:
         """The records of the blocks that were set aside and are not finished, by number, in order."""
@@ -84,8 +87,9 @@ class OutputFolder:
         return {number: record for number, record in aside.items() if number not in finished}
 
     def place(self, number: int, data: Buffer, record: Record) -> Record:
-        """Write a block's part, then its record, with the part's name and bytes, which is returned.
+        """Write a block's part, then its record, with its number, the part's name and bytes, which is returned.
 
+        record  with the rest of ``_FIELDS``, else the block counts as unfinished; more is kept as it is
         A block that was set aside before is so no longer. StorageError leaves the block unfinished.
         """
         name = self._part_name(number)
@@ -97,15 +101,14 @@ class OutputFolder:
         return record
 
     def set_aside(self, number: int, rows: bytes, record: Record) -> Record:
-        """Keep the rows of a block that failed, as JSON lines, then its record, which is returned with its number."""
+        """Keep the rows of a block that failed, as JSON lines, then its record, which is returned with its number.
+
+        record  with the "error"; more is kept as it is
+        """
         record = record | {"block": number}
         self._store.write(f"{_SET_ASIDE}/{number:08d}.jsonl", rows)
         self._store.write(f"{_SET_ASIDE}/{number:08d}.json", _as_json(record))
         return record
-
-    def part_place(self, number: int) -> str:
-        """Where the part of a block is, for messages."""
-        return f"{self.name}/{self._part_name(number)}"
 
     def _part_name(self, number: int) -> str:
         return f"part-{number:08d}.{self._form}"
@@ -117,12 +120,12 @@ class OutputFolder:
 
     def _has_part(self, number: int, record: Record, parts: dict[str, Any]) -> bool:
         name = self._part_name(number)
-        return record.get("file") == name and name in parts and record.get("bytes") == parts[name].size
+        return record["file"] == name and name in parts and record["bytes"] == parts[name].size
 
     def _records(self, folder: str, among: Container[int] | None) -> dict[int, Record]:
         matches = (_RECORD_NAME.fullmatch(name) for name in self._store.list(folder))
-        named = sorted(int(match[1]) for match in matches if match and f"{int(match[1]):08d}" == match[1])
-        numbers = [number for number in named if among is None or number in among]
+        named = {int(match[1]) for match in matches if match}
+        numbers = sorted(number for number in named if among is None or number in among)
         records = map_in_threads(lambda number: self._record(folder, number), numbers, _READERS)
         return {number: record for number, record in zip(numbers, records) if record is not None}
 
@@ -130,7 +133,9 @@ class OutputFolder:
         """A record, or None for what is none: a block is done again rather than believed to be finished."""
         data = self._store.read(f"{folder}/{number:08d}.json", _LARGEST_RECORD)
         record = parse_object(data or b"")
-        return record if record is not None and record.get("block") == number and _is_record(record) else None
+        if record is None or not all(is_right(record.get(field)) for field, is_right in _FIELDS[folder].items()):
+            return None
+        return record if record["block"] == number else None
 
     def _refuse_other_files(self) -> None:
         """Raise InputError where the folder has files but no job; hidden ones do not count."""
@@ -142,22 +147,19 @@ class OutputFolder:
                 )
 
 
-def _store(url: str, name: str) -> Store:
+def _store(url: str, name: str) -> tuple[str, Store]:
+    """(the folder's absolute path or URL, what it is kept in)"""
     found, path = filesystem(url)
     if found.type_name != "local":
-        return ObjectStore(found, path, name)
+        return url, ObjectStore(found, path, name)
+    path = os.path.abspath(path)
     if os.path.lexists(path) and not os.path.isdir(path):
         raise InputError(f"cannot write {name}: it is no folder")
-    return LocalStore(path.rstrip("/") or "/", name)
+    return path, LocalStore(path, name)
 
 
 def _as_json(record: Record) -> bytes:
     return json.dumps(record).encode() + b"\n"
-
-
-def _is_record(record: Record) -> bool:
-    """Whether what a record has of these fields is of their types, so that they can be added up and shown."""
-    return all(is_right(record[field]) for field, is_right in _FIELDS.items() if field in record)
 
 
 def _is_seconds(value: Any) -> bool:
@@ -173,11 +175,9 @@ def _is_texts(value: Any) -> bool:
 
 
 _MOST_SECONDS = 1e12
-_FIELDS = dict.fromkeys(("block", "rows", "null", "faults", "tokens", "bytes"), is_count) | {
-    "first_faults": _is_texts,
-    "seconds": _is_seconds,
-    "input": _is_text,
-    "file": _is_text,
-    "host": _is_text,
-    "error": _is_text,
+_COUNTS = ("block", "rows", "null", "faults", "tokens", "size", "bytes")
+_FIELDS = {
+    _FINISHED: dict.fromkeys(_COUNTS, is_count)
+    | {"first_faults": _is_texts, "seconds": _is_seconds, "input": _is_text, "file": _is_text, "host": _is_text},
+    _SET_ASIDE: {"block": is_count, "error": _is_text},
 }

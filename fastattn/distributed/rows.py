@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from fastattn import files
-from fastattn.distributed.storage import arrow
+from fastattn.distributed.extra import import_pyarrow
 from fastattn.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class StringRows(Rows):
 
     def table(self) -> "pyarrow.Table":
         """As the base class says; every column is a string."""
-        pa = arrow()
+        pa = import_pyarrow()
         return pa.table({name: pa.array(values, pa.string()) for name, values in self._columns.items()})
 
     def records(self) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from fastattn.distributed.extra import import_pyarrow
 from fastattn.errors import FastattnError, InputError, check_known
 from fastattn.records import dataclass
 
@@ -49,22 +50,11 @@ class InputFile:
 
 def filesystem(url: str) -> "tuple[FileSystem, str]":
     """The file system of a local path or of a URL that pyarrow takes, and the path in it."""
-    fs = arrow().fs
+    fs = import_pyarrow().fs
     if not _URL.match(url):
         return fs.LocalFileSystem(), url
     with naming(url, InputError):
         return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]
-
-
-def arrow() -> Any:
-    """pyarrow with its file systems and Parquet, imported now; FastattnError where it is not installed."""
-    try:
-        import pyarrow
-        import pyarrow.fs
-        import pyarrow.parquet
-    except ImportError as error:
-        raise FastattnError(f"fastattn.distributed needs the extra: pip install 'fastattn[ray]' ({error})") from error
-    return pyarrow
 
 
 @contextlib.contextmanager
@@ -84,7 +74,7 @@ def open_input(url: str) -> Iterator[Any]:
 @contextlib.contextmanager
 def naming(url: str, kind: type[FastattnError] = FastattnError) -> Iterator[None]:
     """Turn an error of pyarrow or of the system inside into one line that names the file."""
-    failures = (OSError, arrow().ArrowException, UnicodeError)
+    failures = (OSError, import_pyarrow().ArrowException, UnicodeError)
     try:
         yield
     except failures as error:
@@ -138,7 +128,7 @@ class _Place:
         address = quote(address, safe="/:@%*!$&'()+,;=~") if mark or _URL.match(name) else address
         self.address, self._options = address.rstrip("/") or "/", mark + options
         self.system, path = filesystem(self.address + self._options)
-        self._is_local = isinstance(self.system, arrow().fs.LocalFileSystem)
+        self._is_local = isinstance(self.system, import_pyarrow().fs.LocalFileSystem)
         self.path = path.rstrip("/") or "/"
         names = self.path.split("/")
         first = next((number for number, part in enumerate(names) if _WILD.search(part)), len(names))
@@ -161,12 +151,12 @@ class _Place:
     def listed(self, folder: str, recursive: bool) -> "list[FileInfo]":
         """What a folder holds, by name. Raises InputError where a link below it leads back to where it is."""
         at_once = recursive and not self._is_local  # which would follow such links until a path is too long
-        selector = arrow().fs.FileSelector(folder, recursive=at_once, allow_not_found=True)
+        selector = import_pyarrow().fs.FileSelector(folder, recursive=at_once, allow_not_found=True)
         with naming(self.name, InputError):
             found = sorted(self.system.get_file_info(selector), key=lambda info: str(info.path))
         if not recursive or at_once:
             return found
-        for path in [info.path for info in found if info.type == arrow().fs.FileType.Directory]:
+        for path in [info.path for info in found if info.type == import_pyarrow().fs.FileType.Directory]:
             if os.path.islink(path) and Path(folder).resolve().is_relative_to(Path(path).resolve()):
                 raise InputError(f"{path} is a link to a folder that it lies in")
             found += self.listed(path, True)
@@ -188,7 +178,7 @@ def _files_of(name: str, form: str | None) -> list[InputFile]:
     """The files of one input; InputError where there are none."""
     if not name or "\0" in name:
         raise InputError(f"cannot read {name!r}: this names no file")
-    place, types = _Place(name), arrow().fs.FileType
+    place, types = _Place(name), import_pyarrow().fs.FileType
     info = place.information()
     if info.type == types.File:
         return [place.file(info, form)]
@@ -233,7 +223,7 @@ def _matching(place: _Place, folder: str, parts: list[str]) -> "Iterator[FileInf
             continue
         if not parts[1:]:
             yield info
-        elif info.type == arrow().fs.FileType.Directory:
+        elif info.type == import_pyarrow().fs.FileType.Directory:
             yield from _matching(place, info.path, parts[1:])
 
 

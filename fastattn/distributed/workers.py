@@ -17,11 +17,13 @@ class Answers:
     """columns  name -> pyarrow array, null where there was no text or it failed
     faults   number of a text -> why it failed
     tokens   that were produced, or read by an encoder (estimated from a sample)
+    cut      how many texts were longer than the encoder takes, and cut
     """
 
     columns: dict[str, Any]
     faults: dict[int, str]
     tokens: int
+    cut: int = 0
 
 
 class Worker(Protocol):
@@ -113,6 +115,7 @@ class EncodingWorker:
         self._none_0E = self._encoder.encode([], **chosen)
         self._options = chosen
         self._prompt = {name: chosen[name] for name in ("task", "prompt_name", "prompt") if name in chosen}
+        self._room = self._encoder.max_length - int(self._encoder.count_tokens("", **self._prompt))
         self.outputs, self.precision = (output,), self._encoder.precision
 
     @property
@@ -121,18 +124,22 @@ class EncodingWorker:
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
         """Answers of texts."""
-        faults = self._too_long(texts) if self._options.get("long") == "error" else {}
+        long = self._too_long(texts) if self._options.get("long", "truncate") != "mean" else {}
+        faults = long if self._options.get("long") == "error" else {}
         numbers = [number for number, text in enumerate(texts) if text is not None and number not in faults]
         chosen = [str(texts[number]) for number in numbers]
-        vectors_NE = self._encoder.encode(chosen, **self._options)
-        return Answers({self.outputs[0]: self._column(vectors_NE, numbers, len(texts))}, faults, self._tokens(chosen))
+        column = self._column(self._encoder.encode(chosen, **self._options), numbers, len(texts))
+        return Answers({self.outputs[0]: column}, faults, self._tokens(chosen), len(long) - len(faults))
 
     def _too_long(self, texts: Sequence[str | None]) -> dict[int, str]:
+        """Number -> how long, of texts with more tokens than the encoder takes."""
         limit = self._encoder.max_length
-        counts = self._encoder.count_tokens([text or "" for text in texts], **self._prompt)
+        # A token is a byte of the text at least, but where a normalizer writes one character out as several.
+        asked = [number for number, text in enumerate(texts) if text is not None and len(text.encode()) > self._room]
+        counts = self._encoder.count_tokens([str(texts[number]) for number in asked], **self._prompt)
         return {
             number: f"{count:,} tokens, the model takes {limit:,}"
-            for number, count in enumerate(counts.tolist())
+            for number, count in zip(asked, counts.tolist(), strict=True)
             if count > limit
         }
 

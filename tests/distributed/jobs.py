@@ -1,6 +1,11 @@
-"""A job and records for tests."""
+"""What tests of a job's output share: a job, a record, a process to be killed."""
+
+import contextlib
+import subprocess
+import sys
 
 from fastattn.distributed.job import Job
+from tests import ROOT
 
 
 def some_job(**changes):
@@ -20,4 +25,28 @@ def some_job(**changes):
     return Job(**values | changes)
 
 
-RECORD = {"rows": 3, "null": 1, "faults": 0, "first_faults": [], "tokens": 20, "seconds": 0.5, "input": "cd" * 32}
+RECORD = {
+    "rows": 3,
+    "null": 1,
+    "faults": 0,
+    "first_faults": [],
+    "tokens": 20,
+    "seconds": 0.5,
+    "input": "cd" * 32,
+    "size": 100,
+    "host": "there",
+}
+ASIDE = {"rows": 1, "error": "it failed"}
+
+
+@contextlib.contextmanager
+def process(code, *arguments):
+    """A process that has printed "ready", and is killed at the end, as kill -9 does."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout.readline() == "ready\n"
+            yield child
+        finally:
+            child.kill()
+            child.wait()

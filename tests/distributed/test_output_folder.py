@@ -4,21 +4,18 @@ import contextlib
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn[ray]")
 
-from fastattn.distributed import lease, local_store, output_folder
+from fastattn.distributed import local_store, output_folder
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, InputError, StorageError
 from tests import ROOT
-from tests.distributed.jobs import RECORD, some_job
+from tests.distributed.jobs import ASIDE, RECORD, process, some_job
 
 
 @pytest.fixture
@@ -41,18 +38,6 @@ def visible(out):
 
 def hidden(out):
     return sorted(path.name for path in out.rglob(".*"))
-
-
-@contextlib.contextmanager
-def process(code, *arguments):
-    """A process that has printed "ready"; killed at the end."""
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
-        try:
-            assert child.stdout.readline() == "ready\n"
-            yield child
-        finally:
-            child.kill()
 
 
 def test_the_next_run_finds_what_is_finished(out):
@@ -83,6 +68,16 @@ def test_any_process_places_blocks_and_buffers_of_any_kind(folder, out):
     assert [record["bytes"] for record in folder.finished().values()] == [3, 12, 0]
 
 
+def test_a_relative_path_is_absolute_for_others(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = OutputFolder("out/", "parquet")
+    with folder.hold():
+        folder.begin(some_job())
+        monkeypatch.chdir("/")
+        OutputFolder(folder.url, "parquet").place(0, b"rows", RECORD)
+        assert (folder.name, folder.url, list(folder.finished())) == ("out", f"{tmp_path}/out", [0])
+
+
 def test_another_job_is_refused_with_what_differs(folder, out):
     folder.place(0, b"rows", RECORD)
     other = some_job(options={"precision": "int8", "beam_size": 4}, column="body")
@@ -99,6 +94,8 @@ def test_a_folder_with_other_files_stays_as_it_was(out):
     with pytest.raises(InputError, match=r"out holds other files \(thesis.txt\) and no job; name a folder that is"):
         with OutputFolder(str(out), "parquet").hold():
             pass
+    with pytest.raises(InputError, match="out holds other files"):
+        OutputFolder(str(out), "parquet").begin(some_job())
     assert os.listdir(out) == ["thesis.txt"]
 
 
@@ -143,14 +140,36 @@ def test_of_two_jobs_the_second_is_refused_until_the_first_is_dead(out):
                     pass
             assert str(raised.value).startswith(f"{out}: another job is at work there (process {holder.pid} on ")
             assert raised.value.exit_code == 1
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
-        with folder.hold() as check:
-            check()
-            with pytest.raises(FastattnError, match="another job is at work"), folder.hold():
-                pass
+    with folder.hold() as check:
+        check()
+        with pytest.raises(FastattnError, match=rf"at work there \(process {os.getpid()} on "), folder.hold():
+            pass
     with folder.hold():  # given back
         pass
+
+
+FORK = """
+import os, sys
+from fastattn.distributed.output_folder import OutputFolder
+folder = OutputFolder(sys.argv[1], "parquet")
+reading, writing = os.pipe()
+with folder.hold():
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        os.read(reading, 1)  # until its parent closes the pipe
+        os._exit(0)
+with folder.hold():
+    print("held")
+os.close(writing)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_child_process_does_not_keep_what_its_parent_held(out):
+    done = subprocess.run([sys.executable, "-c", FORK, str(out)], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "held\n", done.stderr
 
 
 WRITE = """
@@ -178,12 +197,10 @@ def test_a_writer_that_is_killed_leaves_nothing_unfinished_under_a_final_name(ou
     with folder.hold():
         folder.begin(some_job())
         folder.place(1, b"rows", RECORD)
-    with process(WRITE, out, killed_at) as writer:
+    with process(WRITE, out, killed_at):
         assert len(hidden(out)) == 1
         with folder.hold():
             assert len(hidden(out)) == 1  # its writer lives
-        writer.send_signal(signal.SIGKILL)
-        writer.wait()
     assert visible(out) == ["_fastattn", "part-00000001.parquet", *left]
     assert list(folder.finished()) == [1]
     assert len(hidden(out)) == 1
@@ -325,6 +342,14 @@ def test_a_record_that_cannot_be_right_is_not_believed(folder, out, changes):
     assert folder.finished() == {0: placed}
 
 
+@pytest.mark.parametrize("field", [*RECORD, "block", "file", "bytes"])
+def test_a_record_that_lacks_something_is_not_believed(folder, out, field):
+    placed = folder.place(0, b"rows", RECORD)
+    del placed[field]
+    (out / "_fastattn" / "finished" / "00000000.json").write_text(json.dumps(placed))
+    assert (folder.finished(), folder.finished_block(0)) == ({}, None)
+
+
 @pytest.mark.parametrize("data", [b"", b"[1]", b'{"block": 0', b"\xff", b" " * (1 << 20) + b"{}", b"[" * 10**5])
 def test_a_damaged_record_is_not_believed(folder, out, data):
     folder.place(0, b"rows", RECORD)
@@ -345,14 +370,15 @@ def test_a_part_that_is_gone_or_changed_is_not_finished(folder, out, data):
     folder.place(0, b"rows", RECORD)
     part = out / "part-00000000.parquet"
     part.unlink() if data is None else part.write_bytes(data)
-    assert folder.finished() == {}
-    folder.place(0, b"rows", RECORD)
-    assert list(folder.finished()) == [0]
+    assert (folder.finished(), folder.finished_block(0)) == ({}, None)
+    placed = folder.place(0, b"rows", RECORD)
+    assert (folder.finished(), folder.finished_block(0)) == ({0: placed}, placed)
+    assert folder.finished_block(1) is None
 
 
 def test_a_block_set_aside_is_so_until_it_is_finished(folder, out):
-    aside = folder.set_aside(4, b'{"text": "a"}\n', {"rows": 1, "error": "it failed"})
-    assert aside == {"block": 4, "rows": 1, "error": "it failed"}
+    aside = folder.set_aside(4, b'{"text": "a"}\n', ASIDE)
+    assert aside == ASIDE | {"block": 4}
     assert (folder.aside(), folder.finished()) == ({4: aside}, {})
     assert (out / "_fastattn" / "set-aside" / "00000004.jsonl").read_bytes() == b'{"text": "a"}\n'
     folder.place(4, b"rows", RECORD)
@@ -361,73 +387,7 @@ def test_a_block_set_aside_is_so_until_it_is_finished(folder, out):
 
 
 def test_a_block_is_finished_even_where_its_writer_was_killed_before_it_was_no_longer_aside(folder, monkeypatch):
-    folder.set_aside(4, b"", {"rows": 1})
+    folder.set_aside(4, b"", ASIDE)
     monkeypatch.setattr(local_store.LocalStore, "delete", lambda *_: None)
     folder.place(4, b"rows", RECORD)
     assert (folder.aside(), list(folder.finished())) == ({}, [4])
-
-
-@pytest.fixture
-def without_locks(monkeypatch):
-    monkeypatch.setattr(local_store, "try_lock", lambda _: False)
-
-
-def leases(out):
-    return list((out / "_fastattn" / "leases").iterdir())
-
-
-def age(path, seconds):
-    status = path.stat()
-    os.utime(path, (status.st_atime, status.st_mtime - seconds))
-
-
-def test_where_there_are_no_locks_a_lease_keeps_others_out(out, without_locks):
-    folder = OutputFolder(str(out), "parquet")
-    with folder.hold() as check:
-        (held,) = leases(out)
-        told = rf"out: another job .* 120 seconds ago \(seen 0 seconds ago, process {os.getpid()} on "
-        with pytest.raises(FastattnError, match=told), folder.hold():
-            pass
-        age(held, 119)
-        with pytest.raises(FastattnError, match=r"seen 1[12]\d seconds ago"), folder.hold():
-            pass
-        held.write_bytes(b"[")
-        with pytest.raises(FastattnError, match=r"\(seen 0 seconds ago\)"), folder.hold():
-            pass
-        assert leases(out) == [held]
-        check()
-    assert leases(out) == []
-
-
-def test_a_lease_of_a_killed_job_dies(out, without_locks):
-    folder = OutputFolder(str(out), "parquet")
-    with folder.hold():
-        (held,) = leases(out)
-        age(held, 121)
-        with folder.hold():
-            assert len(leases(out)) == 1 and held not in leases(out)
-
-
-def test_a_lease_is_renewed_and_its_loss_is_told(out, without_locks, monkeypatch):
-    monkeypatch.setattr(lease, "RENEWED_AFTER", 0.01)
-    with OutputFolder(str(out), "parquet").hold() as check:
-        (held,) = leases(out)
-        age(held, 1000)
-        waiting(lambda: time.time() - held.stat().st_mtime < 500)
-        check()
-        held.unlink()
-        waiting(lambda: not lives())
-        with pytest.raises(StorageError, match="another job has begun there"):
-            check()
-    assert not lives()
-
-
-def lives():
-    return any(thread.name == "fastattn lease" for thread in threading.enumerate())
-
-
-def waiting(is_so):
-    end = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.005)

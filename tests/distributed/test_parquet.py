@@ -3,6 +3,8 @@
 import datetime
 import decimal
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -85,8 +87,9 @@ def test_wide_columns_beside_the_text_make_blocks_and_batches_of_fewer_rows(path
 
 
 def test_equal_texts_that_are_stored_once_are_not_taken_for_none(path):
-    pq.write_table(pa.table({"text": ["the same text of each row"] * 10_000}), path)
-    assert len(blocks_of(path, 32_000)) == 10
+    for text, count in (("a", 10), ("the same text of each row" * 8, 63)):
+        pq.write_table(pa.table({"text": [text] * 10_000}), path)
+        assert len(blocks_of(path, 32_000)) == count
 
 
 def test_a_block_that_holds_more_than_the_footer_says_is_refused(path, monkeypatch):
@@ -196,6 +199,34 @@ def test_a_damaged_page_is_one_line_with_the_file_s_name(path):
     with pytest.raises(FastattnError, match="^cannot read .*a.parquet: ") as error:
         read_block(blocks[0], "text")
     assert "\n" not in str(error.value)
+
+
+MUTANTS = """
+import sys
+from pathlib import Path
+from fastattn.distributed.blocks import cut
+from fastattn.distributed.rows import read_block
+from fastattn.distributed.storage import find_files
+from fastattn.errors import FastattnError
+
+path = Path(sys.argv[1])
+whole = path.read_bytes()
+for place in range(len(whole) - 540, len(whole) - 8):
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    try:
+        for block in cut(find_files([str(path)]), "text", 1000)[:4]:
+            read_block(block, "text").records()
+    except FastattnError as error:
+        assert "\\n" not in str(error)
+print("done", end="")
+"""
+
+
+def test_no_changed_byte_of_the_footer_ends_the_process_or_is_more_than_one_line(path):
+    """In a process of its own: of some footers pyarrow makes an abort."""
+    pq.write_table(pa.table({"text": ["a", "b"] * 20, "n": [1] * 40}), path)
+    done = subprocess.run([sys.executable, "-c", MUTANTS, str(path)], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("done", 0), done.stderr
 
 
 def test_a_file_that_has_fewer_rows_now_is_named(path):

@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 
-pa = pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn[ray]")
-import pyarrow.parquet as pq  # noqa: E402
+pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn[ray]")
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from fastattn.distributed.writing import as_json_lines, as_parquet  # noqa: E402
-from fastattn.errors import InputError  # noqa: E402
+from fastattn.distributed.writing import as_json_lines, as_parquet
+from fastattn.errors import InputError
 
 VECTORS_NE = np.random.default_rng(0).standard_normal((2, 5)).astype(np.float32)
 VECTORS = pa.FixedSizeListArray.from_arrays(pa.array(VECTORS_NE.ravel()), 5)

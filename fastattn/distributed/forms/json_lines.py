@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.forms.lines import Lines, even_parts
 from fastattn.distributed.rows import Rows, checked
-from fastattn.distributed.storage import InputFile, arrow, open_input
+from fastattn.distributed.storage import InputFile, open_input
 from fastattn.errors import InputError, described
 from fastattn.files import text_of
 
@@ -135,7 +136,7 @@ class _Objects(Rows):
 
         A column's value that is no string is null. Raises InputError where a field's values have no one type.
         """
-        pa = arrow()
+        pa = import_pyarrow()
         columns = {}
         for name in dict.fromkeys([*itertools.chain.from_iterable(self._objects), self._column]):
             values = [made.get(name) for made in self._objects]

@@ -7,7 +7,7 @@ import math
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from fastattn.distributed.storage import arrow
+from fastattn.distributed.extra import import_pyarrow
 from fastattn.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def json_values(column: "pyarrow.ChunkedArray", name: str, url: str) -> list[Any
 
     What JSON has no number for (infinity, and what is none) is null. Raises InputError where a type has no such form.
     """
-    pa = arrow()
+    pa = import_pyarrow()
     kind, types = column.type, pa.types
     try:
         if is_text(kind):
@@ -36,7 +36,7 @@ def json_values(column: "pyarrow.ChunkedArray", name: str, url: str) -> list[Any
 
 def is_text(kind: "pyarrow.DataType") -> bool:
     """Whether a type is that of strings, or of strings by their number."""
-    types = arrow().types
+    types = import_pyarrow().types
     value = kind.value_type if types.is_dictionary(kind) else kind
     return bool(types.is_string(value) or types.is_large_string(value) or types.is_string_view(value))
 
@@ -46,7 +46,7 @@ def strings(column: "pyarrow.ChunkedArray") -> list[str | None]:
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError:
-        pa = arrow()
+        pa = import_pyarrow()
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type, safe=False)
         return [_string(value) for value in column.cast(pa.large_binary()).to_pylist()]

@@ -1,4 +1,4 @@
-"""Parquet: blocks of rows, cut by the footer alone and read a batch at a time; a row group may be of any size."""
+"""Parquet: blocks of rows, cut by the footer and a few texts; a row group may be of any size."""
 
 import bisect
 import hashlib
@@ -7,9 +7,10 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.forms.json_values import is_text, json_values, strings
 from fastattn.distributed.rows import Rows, checked
-from fastattn.distributed.storage import InputFile, arrow, naming, open_input
+from fastattn.distributed.storage import InputFile, naming, open_input
 from fastattn.errors import FastattnError, InputError
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 _BATCH = 1024  # rows that are decoded at once, fewer where they are wide
 _BATCH_BYTES = 16 << 20
 _BUFFER = 1 << 20  # bytes of each column that are read at once; by default a column of a row group is
-_LEAST_TEXT = 32  # bytes that a text is taken to have: a dictionary stores equal ones once, and the footer says no more
+_SAMPLE = 64  # rows of each row group: a dictionary stores equal texts once, so that the footer may say too little
+_LEAST_TEXT = 32  # bytes that a text is taken to have at least
 _WIDEST = 64 << 20  # bytes of all columns of a block, as the footer says them
 _MOST_HELD = 1 << 28  # bytes of a block's columns in memory, whatever the footer says
 # A column of nulls has ten thousand rows a byte, and zstd makes as many bytes of one.
@@ -51,25 +53,44 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
 
 
 def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
-    """Of each row group with rows: how many, bytes of the column and of all columns before compression."""
+    """Of each row group with rows: how many, bytes of the column and of all columns before compression.
+
+    The first texts are read before what the footer says of the column: where that is damaged, reading raises an error
+    and pyarrow's ``column`` ends the process.
+    """
     with open_input(file.url) as stream:
         opened = _opened(stream, file.url)
         _check_column(opened.schema_arrow, file.url, column)
-        for number in range(opened.metadata.num_row_groups):
-            group = opened.metadata.row_group(number)
-            chunks = (group.column(index) for index in range(group.num_columns))
-            text_bytes = next(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == column)
+        schema, metadata = opened.metadata.schema, opened.metadata
+        index = next(index for index in range(len(schema)) if schema.column(index).path == column)
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            if group.num_rows == 0:
+                continue
+            batches = opened.iter_batches(_SAMPLE, row_groups=[number], columns=[column], use_threads=False)
+            sample = next(batches, None)
+            if sample is None:
+                raise InputError(f"{file.url}: damaged, row group {number} has no rows")
+            text_bytes = max(_bytes_of(sample) * group.num_rows, group.column(index).total_uncompressed_size)
             sizes = (group.num_rows, text_bytes, group.total_byte_size)
             if not all(0 <= size <= file.size * _MOST_EACH_BYTE for size in sizes):
                 raise InputError(f"{file.url}: its footer says {sizes[0]:,} rows of {max(sizes[1:]):,} bytes: damaged")
-            if group.num_rows:
-                yield sizes
+            yield sizes
+
+
+def _bytes_of(sample: "pyarrow.RecordBatch") -> int:
+    """Bytes of a text, on average."""
+    values = sample.column(0)
+    lengths = import_pyarrow().compute.binary_length(
+        values.cast(import_pyarrow().large_string()).cast(import_pyarrow().large_binary())
+    )
+    return int(sum(length or 0 for length in lengths.to_pylist()) / len(lengths))
 
 
 def _opened(stream: Any, url: str) -> Any:
     """A ParquetFile, its footer read; InputError where that is none."""
     with naming(url, InputError):
-        return arrow().parquet.ParquetFile(
+        return import_pyarrow().parquet.ParquetFile(
             stream, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
         )
 
@@ -91,7 +112,7 @@ def read(block: "Block", column: str) -> Rows:
     with open_input(block.url) as stream:
         opened = _opened(stream, block.url)
         _check_column(opened.schema_arrow, block.url, column)
-        table = arrow().Table.from_batches(_batches(opened, block), opened.schema_arrow).combine_chunks()
+        table = import_pyarrow().Table.from_batches(_batches(opened, block), opened.schema_arrow).combine_chunks()
     texts, faults = strings(table.column(column)), {}
     is_null = table.column(column).is_null().to_pylist()
     for row, text in enumerate(texts):
@@ -106,7 +127,7 @@ def read(block: "Block", column: str) -> Rows:
     digest = _digest(table)
     if any(texts[row] is None for row in faults):  # what is not UTF-8 is no value of a string
         field = table.schema.field(column).with_nullable(True)
-        table = table.set_column(table.schema.get_field_index(column), field, arrow().array(texts, field.type))
+        table = table.set_column(table.schema.get_field_index(column), field, import_pyarrow().array(texts, field.type))
     texts = [None if row in faults else text for row, text in enumerate(texts)]
     return _Table(table, block.url, texts, faults, digest)
 
@@ -138,7 +159,7 @@ def _batches(opened: Any, block: "Block") -> "Iterator[pyarrow.RecordBatch]":
 
 def _digest(table: "pyarrow.Table") -> str:
     """SHA-256 of a table as Arrow writes it."""
-    pa = arrow()
+    pa = import_pyarrow()
     sink = _Hashing()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as writer:
         writer.write_table(table)

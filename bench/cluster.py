@@ -1,0 +1,225 @@
+"""Time and cost of a billion sentences on a cluster, computed and simulated: bench/__main__.py's command ``cluster``.
+
+An actor's speed, start and files are measured here (``cluster_measure``). ``cluster_model`` computes a job's time from
+that in closed form, and ``cluster_simulation`` plays it with slow machines and lost ones. What nobody measured is an
+assumption, and the document says which.
+"""
+
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from bench.cluster_measure import THREADS, Figures, measure
+from bench.cluster_model import REQUESTS, Cluster, Job, Parts, block_bytes, calm, computed, cut
+from bench.cluster_simulation import Outcome, simulate
+from bench.lock import MODELS
+from bench.machine import describe
+from fastattn.processes.choice import LOCK_SHARES, chosen_processes, rate_under_lock
+
+SENTENCES, INPUTS = 10**9, 1000  # the latter are files
+CORES, MACHINES = 16, (1, 10, 100)
+SEEDS = {"full": range(9), "quick": range(3), "toy": range(1)}
+WORTH_NAMING = 0.03  # of the time, below which nothing but the work is what limits
+# Dollars: a thousand requests that write, and that read (list prices of an object store).
+WRITES, READS = 0.005, 0.0004
+PLACE = re.compile(
+    r"(?<=<!-- cluster: written by python -m bench cluster -->\n).*?(?=<!-- end of cluster -->)", re.DOTALL
+)
+
+
+def job_of(figures: Figures, size: int | None = None) -> Job:
+    """The job of SENTENCES on machines of CORES, whose actors are as many as a Translator's processes would be.
+
+    size  bytes of a block; None: as an input of so many bytes is cut
+    """
+    input_bytes = int(SENTENCES * figures.bytes_in)
+    actors, threads = shared(figures)
+    share = next(share for most, share in LOCK_SHARES if figures.weights <= most)
+    faster = rate_under_lock(1.0, share, threads) / rate_under_lock(1.0, share, THREADS)
+    return Job(
+        cut(input_bytes, INPUTS, size or block_bytes(input_bytes), figures.bytes_in),
+        figures.rate * faster,
+        actors,
+        figures.cold,
+        figures.warm,
+        figures.own_storage,
+        figures.bytes_in + figures.bytes_out,
+    )
+
+
+def shared(figures: Figures) -> tuple[int, int]:
+    """(actors of a machine, threads of each)."""
+    actors = chosen_processes(CORES, figures.weights)
+    return actors, CORES // actors
+
+
+def dollars(seconds: float, machines: int, price: float, blocks: int) -> float:
+    """Machines from their start to the job's end, and requests: half of them write."""
+    return machines * seconds / 3600 * price + blocks * REQUESTS / 2 * (WRITES + READS) / 1000
+
+
+def limit(parts: Parts) -> str:
+    """What takes most of the time beside the work."""
+    names = {
+        "start": parts.start,
+        "storage": parts.storage,
+        "lost machines": parts.lost,
+        "last blocks": parts.last,
+    }
+    name, seconds = max(names.items(), key=lambda item: item[1])
+    share = seconds / parts.seconds
+    return f"{name}, {share:.0%}" if share >= WORTH_NAMING else f"cores ({name}, {share:.1%})"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
+
+
+def lengths(outcomes: Iterable[Outcome]) -> str:
+    """Median and range."""
+    seconds = sorted(outcome.seconds for outcome in outcomes)
+    middle = float(np.median(seconds))
+    if duration(seconds[0]) == duration(seconds[-1]):
+        return duration(middle)
+    unit = duration(middle).split()[1]
+    scale = {"s": 1, "min": 60, "h": 3600}[unit]
+    return f"{duration(middle)} ({seconds[0] / scale:.3g} to {seconds[-1] / scale:.3g})"
+
+
+def measured_table(found: list[Figures]) -> str:
+    head = [
+        "model, int8",
+        f"{THREADS} threads",
+        "actors, threads",
+        "a machine",
+        "start, warm",
+        "cold",
+        "block",
+        "its files",
+    ]
+    lines = []
+    for figures in found:
+        job, (actors, threads) = job_of(figures), shared(figures)
+        count = float(job.sentences_B.max())
+        lines.append([
+            figures.name,
+            f"{figures.rate:.0f} a second",
+            f"{actors} x {threads}",
+            f"{actors * job.rate:.0f} a second",
+            f"{figures.warm:.2f} s",
+            f"{figures.cold:.1f} s",
+            f"{count:.0f} sentences, {duration(count / job.rate)}",
+            f"{1e3 * count * figures.own_storage:.0f} ms",
+        ])  # fmt: skip
+    return _markdown(head, lines)
+
+
+def cluster_table(found: list[Figures], size: str, price: float) -> str:
+    head = ["model, machines", "computed", "cost", "start", "work", "storage", "lost", "last blocks"]
+    head += ["simulated (range)", "cost", "files a second (most)", "limited by"]
+    lines = []
+    for figures in found:
+        job = job_of(figures)
+        blocks = len(job.sentences_B)
+        for machines in MACHINES:
+            cluster = Cluster(machines)
+            parts = computed(job, cluster)
+            outcomes = [simulate(job, cluster, seed) for seed in SEEDS[size]]
+            middle = float(np.median([outcome.seconds for outcome in outcomes]))
+            files = np.median([outcome.files_a_second() for outcome in outcomes], axis=0)
+            lines.append([
+                f"{figures.name}, {machines}",
+                duration(parts.seconds),
+                f"{dollars(parts.seconds, machines, price, blocks):.2f} $",
+                *(duration(each) for each in (parts.start, parts.work, parts.storage, parts.lost, parts.last)),
+                lengths(outcomes),
+                f"{dollars(middle, machines, price, blocks):.2f} $",
+                f"{float(f'{files[0]:.2g}'):g} ({float(f'{files[1]:.2g}'):g})",
+                limit(parts),
+            ])  # fmt: skip
+            print(f"{lines[-1][0]}: {lines[-1][1]} computed, {lines[-1][8]} simulated", file=sys.stderr)
+    return _markdown(head, lines)
+
+
+def disturbances(machines: int) -> dict[str, Cluster]:
+    """One thing after the other that comes to a cluster."""
+    even, full = calm(machines), Cluster(machines)
+    two = replace(even, held=2, at_once=2)
+    spread = replace(two, spread=full.spread)
+    slow = replace(spread, slow=full.slow)
+    return {
+        "machines of one speed, none lost; an actor has 1 block": even,
+        "2 blocks, both in progress": two,
+        f"and speeds that differ by {full.spread:.0%}": spread,
+        f"and {full.slow_machines} machines of half speed": slow,
+        "3 blocks, of which 1 waits": replace(slow, held=3),
+        "5 blocks, of which 3 wait": replace(slow, held=5),
+        f"3 blocks; and {full.losses:g} losses a machine-hour": full,
+        "the same, lost blocks being the next to be given out": replace(full, passes=False),
+    }
+
+
+def disturbance_table(figures: Figures, size: str) -> str:
+    job, machines = job_of(figures), MACHINES[-1]
+    larger = job_of(figures, size=4 * int(job.sentences_B.max() * figures.bytes_in))
+    rows = [(name, job, cluster) for name, cluster in disturbances(machines).items()]
+    rows.append((f"{len(larger.sentences_B)} blocks, four times as large", larger, Cluster(machines)))
+    lines = []
+    for name, work, cluster in rows:
+        outcomes = [simulate(work, cluster, seed) for seed in SEEDS[size]]
+        lines.append([name, duration(computed(work, cluster).seconds), lengths(outcomes)])
+    return _markdown([f"{figures.name} on {machines} machines", "computed", "simulated (range)"], lines)
+
+
+def assumptions(price: float) -> str:
+    known = Cluster(1)
+    return (
+        f"Assumed: {CORES} cores a machine, each as fast as one here; {price:.2f} dollars a machine-hour; speeds of\n"
+        f"machines that differ by {known.spread:.0%} (log-normal), {known.slow:.0%} of them at half speed;\n"
+        f"{known.losses:g} losses a machine-hour, another machine in its place {duration(known.away)} later; storage\n"
+        f"of {known.bandwidth / 1e6:.0f} MB/s a machine, {1e3 * known.latency:.0f} ms for each of {REQUESTS} requests "
+        f"a block, {WRITES} and {READS} dollars\na thousand writes and reads; {INPUTS} input files. "
+        f"Ray 2.60 lays out a block in {1e3 * known.laying:.2g} ms, as was measured with two cores."
+    )
+
+
+def document_text(found: list[Figures], size: str, price: float) -> str:
+    parts = [
+        f"{SENTENCES:,} sentences. Measured on {describe()['machine']['cpu']}, {THREADS} threads:",
+        measured_table(found),
+        assumptions(price),
+        cluster_table(found, size, price),
+        disturbance_table(found[0], size),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown(head: list[str], lines: list[list[str]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def run(size: str, only: str, data: Path | None, price: float, document: Path | None) -> int:
+    """Print the tables; with a document, write them between its marks; the exit status."""
+    if document is not None and not PLACE.search(document.read_text(encoding="utf-8")):
+        print(f"{document} has no marks between which the tables of clusters belong", file=sys.stderr)
+        return 2
+    found = []
+    for name in (name for name in MODELS if only in f"{name} int8"):
+        found.append(measure(name, size, data))
+        print(f"measured: {found[-1]}", file=sys.stderr)
+    if not found:
+        print(f"no model's name contains {only!r}; there are {', '.join(MODELS)}", file=sys.stderr)
+        return 2
+    text = document_text(found, size, price)
+    print(text)
+    if document is not None:
+        written = PLACE.sub(lambda _: f"\n{text}\n", document.read_text(encoding="utf-8"))
+        document.write_text(written, encoding="utf-8")
+    return 0

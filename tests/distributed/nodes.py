@@ -1,0 +1,92 @@
+"""A cluster of node processes on this machine, and commands on it. Imported where ray is installed."""
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import ray
+from ray.cluster_utils import Cluster
+
+from tests import ROOT
+
+STORE = 80 << 20  # bytes of each node's objects, the least that Ray takes
+QUIET = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+
+
+@contextlib.contextmanager
+def cluster(nodes: int, cpus: int = 1) -> Iterator[tuple[Cluster, list[Any]]]:
+    """(cluster, its nodes that give out CPUs); the head gives out none, and this process is not connected."""
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE})
+    try:
+        yield made, [made.add_node(num_cpus=cpus, object_store_memory=STORE) for _ in range(nodes)]
+    finally:
+        made.shutdown()
+
+
+@contextlib.contextmanager
+def connected(address: str) -> Iterator[None]:
+    ray.init(address, **QUIET)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def lose(made: Cluster, node: Any) -> None:
+    """Kill a node's processes at once, its actors' too."""
+    made.remove_node(node, allow_graceful=False)
+
+
+def command(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+    """``fastattn batch`` as a process of its own group."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "fastattn", "batch", *map(str, arguments)],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        **options,
+    )
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    """(exit code, stderr) of ``fastattn batch``."""
+    process = command(*arguments)
+    _, said = process.communicate(timeout=100)
+    return process.returncode, said
+
+
+def await_finished(out: Path, count: int, process: subprocess.Popen[str] | None = None) -> None:
+    """Wait until so many blocks are finished."""
+    for _ in range(3000):
+        if len(parts(out)) >= count:
+            return
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    raise AssertionError(f"{len(parts(out))} blocks are finished, not {count}")
+
+
+def parts(out: Path) -> dict[str, tuple[int, int]]:
+    """Name -> (number of its place on disk, time) of each finished block's file: one that is written anew differs."""
+    records = sorted((out / "_fastattn" / "finished").glob("*.json"))
+    stats = {file: file.stat() for record in records for file in out.glob(f"part-{record.stem}.*")}
+    return {file.name: (status.st_ino, status.st_mtime_ns) for file, status in stats.items()}
+
+
+def column(out: Path, name: str) -> list[Any]:
+    """A column of all parts, in order."""
+    tables = [pq.read_table(part) for part in sorted(out.glob("part-*.parquet"))]
+    return [value for table in tables for value in table.column(name).to_pylist()]
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,151 @@
+"""Jobs on a cluster of three node processes, some of which are lost on the way."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray", reason="needs the extra fastattn[ray]")
+
+from fastattn import Encoder, Translator
+from fastattn.distributed.batch import Batch, Request, Where
+from fastattn.distributed.output_folder import OutputFolder
+from fastattn.errors import FastattnError
+from tests.distributed import nodes
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:::ray"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+SENTENCES = [
+    "The weather is nice today.",
+    "Where is the station?",
+    "He bought three apples, two pears and a loaf of bread at the market on Saturday morning.",
+    "",
+    "Scientists have found a new way to store energy for a long time.",
+    "I do not know.",
+]
+
+
+def sentences(count: int) -> list[str]:
+    return [f"{SENTENCES[n % len(SENTENCES)]} {n}" if n % 6 != 3 else "" for n in range(count)]
+
+
+@pytest.fixture(scope="module")
+def english(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus") / "english text.txt"
+    path.write_text("\n".join(sentences(600)) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def portuguese(pulled):
+    return Translator(pulled("en-pt")).translate(sentences(600), beam_size=1)
+
+
+@pytest.fixture
+def batch(pulled, english, tmp_path):
+    def made(**changed):
+        asked = {
+            "kind": "translate",
+            "inputs": [str(english)],
+            "out": str(tmp_path / "out"),
+            "model": "en-pt",
+            "path": pulled("en-pt"),
+            "column": "text",
+            "output": "translation",
+            "options": {"beam_size": 1},
+            "size": 1024,
+        }
+        return Batch(Request(**asked | changed))
+
+    return made
+
+
+def test_a_lost_node_and_a_killed_actor_cost_their_open_blocks_alone(batch, portuguese, tmp_path):
+    job, out = batch(), tmp_path / "out"
+    stamps: dict[str, tuple[int, int]] = {}
+    with nodes.cluster(3) as (cluster, (first, *_)):
+
+        def told(summary):
+            stamps.update({name: stamp for name, stamp in nodes.parts(out).items() if name not in stamps})
+            if summary.blocks == 3:
+                records = OutputFolder(str(out), "parquet").finished().values()
+                nodes.kill(int(next(iter(records))["host"].rpartition(":")[2]))
+            if summary.blocks == 8:
+                nodes.lose(cluster, first)
+
+        summary = job.run(Where(address=cluster.address, reach="store"), told)
+    assert not summary.failed
+    assert summary.blocks == len(job.blocks) > 12
+    assert nodes.column(out, "translation") == portuguese
+    assert {name: stamp for name, stamp in nodes.parts(out).items() if name in stamps} == stamps  # none written twice
+
+
+def test_a_killed_driver_is_taken_up_where_it_was(portuguese, pulled, english, tmp_path):
+    out = tmp_path / "out"
+    arguments = ("translate", english, "--out", out, "-m", pulled("en-pt"), "--beam-size", 1, "--block-size", "1K")
+    process = nodes.command(*arguments)
+    nodes.await_finished(out, 2, process)
+    os.kill(process.pid, signal.SIGSTOP)
+    code, said = nodes.run(*arguments)
+    assert (code, said.count("\n")) == (1, 1)
+    assert "another job is at work there" in said
+    nodes.kill(process.pid)
+    process.communicate()
+    there = nodes.parts(out)
+    assert 2 <= len(there) < 20
+    code, said = nodes.run(*arguments)
+    assert code == 0, said
+    now = nodes.parts(out)
+    assert {name: now[name] for name in there} == there
+    assert nodes.column(out, "translation") == portuguese
+
+
+def test_an_interrupt_ends_the_job_and_all_its_processes(pulled, english, tmp_path):
+    out = tmp_path / "out"
+    process = nodes.command("translate", english, "--out", out, "-m", pulled("en-pt"), "--block-size", "1K")
+    nodes.await_finished(out, 1, process)
+    os.kill(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (130, "")
+    assert not list(out.rglob("*.part"))
+    for _ in range(200):
+        if not session_of(process.pid):
+            break
+        time.sleep(0.1)
+    assert not session_of(process.pid)
+
+
+def session_of(leader: int) -> list[str]:
+    """What a session's leader has left, but for Ray's agents: they try for a minute to tell of what they lost."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            command = (folder / "cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue
+        if int(fields[3]) == leader and fields[0] != "Z" and "Agent" not in command:
+            found.append(command)
+    return found
+
+
+def test_an_encoder_by_its_path_is_the_same(batch, pulled, tmp_path):
+    texts = [text for text in sentences(300) if text]
+    path = tmp_path / "some.txt"
+    path.write_text("\n".join(texts), encoding="utf-8")
+    job = batch(kind="encode", inputs=[str(path)], model="minilm", path=pulled("minilm"), output="v", options={})
+    summary = job.run(Where(cores=1, reach="path"))
+    assert (summary.blocks, summary.rows) == (len(job.blocks), len(texts))
+    vectors = Encoder(pulled("minilm")).encode(texts)
+    assert nodes.column(tmp_path / "out", "v") == vectors.tolist()
+
+
+def test_a_folder_that_another_run_holds_is_refused(batch, tmp_path):
+    with OutputFolder(str(tmp_path / "out"), "parquet").hold(), pytest.raises(FastattnError, match="another job"):
+        batch().run(Where())

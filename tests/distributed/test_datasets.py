@@ -1,0 +1,91 @@
+"""A Dataset's column translated and encoded."""
+
+import pytest
+
+pytest.importorskip("ray", reason="needs the extra fastattn[ray]")
+
+import numpy as np
+import ray
+import ray.data
+
+from fastattn import Encoder, Translator
+from fastattn.distributed import encode_dataset, translate_dataset
+from fastattn.distributed.cluster import joined
+from fastattn.errors import InputError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:::ray"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+ROWS = [
+    {"id": 0, "body": "Where is the station?"},
+    {"id": 1, "body": None},
+    {"id": 2, "body": "He bought three apples."},
+    {"id": 3, "body": ""},
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cluster():
+    with joined(None):
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        yield
+
+
+def rows_of(dataset) -> list[dict]:
+    return sorted(dataset.take_all(), key=lambda row: row["id"])
+
+
+def test_translations_and_scores_stand_beside_the_columns(pulled):
+    dataset = ray.data.from_items(ROWS)
+    made = translate_dataset(dataset, str(pulled("en-pt")), "body", output_column="pt", beam_size=2, return_scores=True)
+    found = rows_of(made)
+    texts = [row["body"] for row in ROWS if row["body"] is not None]
+    wanted = iter(Translator(pulled("en-pt")).translate(texts, beam_size=2, return_scores=True, details=True))
+    for row, given in zip(found, ROWS, strict=True):
+        assert (row["id"], row["body"]) == (given["id"], given["body"])
+        one = None if given["body"] is None else next(wanted)
+        assert row["pt"] == (one and one.text)
+        assert row["score"] == (one and np.float32(one.scores[0]))
+
+
+def test_vectors_are_those_of_the_encoder(pulled):
+    found = rows_of(encode_dataset(ray.data.from_items(ROWS), str(pulled("minilm")), "body", truncate_dim=64))
+    texts = [row["body"] for row in ROWS if row["body"] is not None]
+    wanted = iter(Encoder(pulled("minilm")).encode(texts, truncate_dim=64))
+    for row, given in zip(found, ROWS, strict=True):
+        if given["body"] is None:
+            assert row["embedding"] is None
+        else:
+            np.testing.assert_array_equal(np.asarray(row["embedding"], np.float32), next(wanted))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"column": ""}, "column must be a column's name"),
+        ({"output_column": "body"}, "output_column must be a new column"),
+        ({"cores": 0}, "cores must be at least 1"),
+        ({"beam_size": 0}, "beam_size"),
+        ({"reach": "mail"}, "known: path, name, store"),
+    ],
+)
+def test_arguments_are_checked_before_anything_is_computed(pulled, wrong, said):
+    asked = {"model": str(pulled("en-pt")), "column": "body"} | wrong
+    with pytest.raises(InputError, match=said):
+        translate_dataset(ray.data.from_items(ROWS), **asked)
+
+
+def test_what_is_no_dataset_is_refused():
+    with pytest.raises(InputError, match=r"expected a ray\.data\.Dataset, got list"):
+        translate_dataset(ROWS, "en-pt", "body")
+
+
+@pytest.mark.parametrize(
+    ("column", "said"), [("text", "no column 'text'; the dataset has: id, body"), ("id", "should hold texts")]
+)
+def test_a_column_that_is_missing_or_no_text_ends_it(pulled, column, said):
+    made = translate_dataset(ray.data.from_items(ROWS), str(pulled("en-pt")), column, cores=1)
+    with pytest.raises(Exception, match=said):
+        made.take_all()

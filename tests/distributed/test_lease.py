@@ -1,0 +1,112 @@
+"""Leases, which keep other jobs out where there are no locks."""
+
+import os
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn[ray]")
+
+from fastattn.distributed import lease, local_store
+from fastattn.distributed.output_folder import OutputFolder
+from fastattn.errors import FastattnError, StorageError
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def without_locks(monkeypatch):
+    monkeypatch.setattr(local_store, "try_lock", lambda _: False)
+
+
+def leases(out):
+    return list((out / "_fastattn" / "leases").iterdir())
+
+
+def age(path, seconds):
+    status = path.stat()
+    os.utime(path, (status.st_atime, status.st_mtime - seconds))
+
+
+def test_where_there_are_no_locks_a_lease_keeps_others_out(out, without_locks):
+    folder = OutputFolder(str(out), "parquet")
+    with folder.hold() as check:
+        (held,) = leases(out)
+        told = rf"out: another job .* 120 seconds ago \(seen 0 seconds ago, process {os.getpid()} on "
+        with pytest.raises(FastattnError, match=told), folder.hold():
+            pass
+        age(held, 119)
+        with pytest.raises(FastattnError, match=r"seen 1[12]\d seconds ago"), folder.hold():
+            pass
+        held.write_bytes(b"[")
+        with pytest.raises(FastattnError, match=r"\(seen 0 seconds ago\)"), folder.hold():
+            pass
+        assert leases(out) == [held]
+        check()
+    assert leases(out) == []
+
+
+def test_a_lease_of_a_killed_job_dies(out, without_locks):
+    folder = OutputFolder(str(out), "parquet")
+    with folder.hold():
+        (held,) = leases(out)
+        age(held, 121)
+        with folder.hold():
+            assert len(leases(out)) == 1 and held not in leases(out)
+            age(leases(out)[0], 60)
+            held.touch()
+            age(held, 1000)
+            with pytest.raises(FastattnError, match="another job is at work there"), folder.hold():
+                pass
+
+
+def test_a_lease_is_renewed_and_its_loss_is_told(out, without_locks, monkeypatch):
+    monkeypatch.setattr(lease, "RENEWED_AFTER", 0.01)
+    with OutputFolder(str(out), "parquet").hold() as check:
+        (held,) = leases(out)
+        age(held, 1000)
+        waiting(lambda: time.time() - held.stat().st_mtime < 500)
+        check()
+        held.unlink()
+        waiting(lambda: not lives())
+        with pytest.raises(StorageError, match="another job has begun there"):
+            check()
+    assert not lives()
+
+
+def test_of_many_that_begin_at_once_no_two_hold_a_lease(out, without_locks):
+    folder, barrier, holding, most, refused = OutputFolder(str(out), "parquet"), threading.Barrier(8), set(), [], []
+
+    def begin(number):
+        barrier.wait()
+        try:
+            with folder.hold():
+                holding.add(number)
+                time.sleep(0.01)
+                most.append(len(holding))
+                holding.remove(number)
+        except FastattnError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(most) + len(refused) == 8 and max(most, default=1) == 1
+    assert leases(out) == []
+
+
+def lives():
+    return any(thread.name == "fastattn lease" for thread in threading.enumerate())
+
+
+def waiting(is_so):
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.005)

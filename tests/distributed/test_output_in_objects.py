@@ -1,0 +1,180 @@
+"""An output folder in an object store, here moto's server of S3."""
+
+import time
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn[ray]")
+pytest.importorskip("moto.server", reason="a server of S3 needs moto[server]")
+
+from moto.server import ThreadedMotoServer
+from pyarrow import fs
+
+from fastattn.distributed import lease
+from fastattn.distributed.object_store import ObjectStore
+from fastattn.distributed.output_folder import OutputFolder
+from fastattn.errors import FastattnError, InputError, StorageError
+from tests.distributed.jobs import ASIDE, RECORD, process, some_job
+
+BUCKET = "fastattn-tests"
+
+
+@pytest.fixture(scope="module")
+def server():
+    """The options of URLs that lead to a server of S3 with a bucket."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "testing")
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        running = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        running.start()
+        _, port = running.get_host_and_port()
+        options = f"endpoint_override=http://127.0.0.1:{port}&scheme=http&region=us-east-1"
+        filesystem, _ = fs.FileSystem.from_uri(f"s3://{BUCKET}?{options}&allow_bucket_creation=true")
+        filesystem.create_dir(BUCKET)
+        yield options
+        running.stop()
+
+
+@pytest.fixture
+def url(server, request):
+    return f"s3://{BUCKET}/{request.node.name}/out?{server}"
+
+
+def objects(url):
+    filesystem, path = fs.FileSystem.from_uri(url)
+    found = filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+    return sorted(info.path.removeprefix(f"{path}/") for info in found if info.is_file)
+
+
+def put(url, name, data):
+    filesystem, path = fs.FileSystem.from_uri(url)
+    with filesystem.open_output_stream(f"{path}/{name}") as stream:
+        stream.write(data)
+
+
+def test_the_next_run_finds_what_is_finished(url):
+    first = OutputFolder(url, "parquet")
+    with first.hold() as check:
+        assert first.begin(some_job()) == some_job()
+        assert first.finished() == first.aside() == {}
+        first.set_aside(2, b"{}\n", ASIDE)
+        assert list(first.aside()) == [2]
+        placed = {number: first.place(number, b"x" * number, RECORD) for number in (0, 2)}
+        check()
+    second = OutputFolder(f"{url}&allow_delayed_open=true", "parquet")
+    with second.hold():
+        assert second.begin(some_job()) == some_job()
+        with pytest.raises(InputError, match=r"/out holds another job: column: body, was text; name another folder"):
+            second.begin(some_job(column="body"))
+        assert (second.finished(), second.aside()) == (placed, {})
+    records = [f"_fastattn/finished/0000000{number}.json" for number in (0, 2)]
+    parts = [f"part-0000000{number}.parquet" for number in (0, 2)]
+    assert objects(url) == [*records, "_fastattn/job.json", *parts]
+
+
+def test_a_part_of_another_size_is_not_finished(url):
+    folder = OutputFolder(url, "parquet")
+    folder.place(0, b"rows", RECORD)
+    folder.place(1, b"rows", RECORD)
+    put(url, "part-00000000.parquet", b"row")
+    put(url, "_fastattn/finished/00000002.json", b"{")
+    assert list(folder.finished()) == [1]
+    assert [folder.finished_block(number) is None for number in range(4)] == [True, False, True, True]
+
+
+def test_a_place_with_other_files_stays_as_it_was(url):
+    put(url, "thesis.txt", b"years of work")
+    with pytest.raises(InputError, match=r"holds other files \(thesis.txt\) and no job"):
+        with OutputFolder(url, "parquet").hold():
+            pass
+    assert objects(url) == ["thesis.txt"]
+
+
+HOLD = """
+import sys, time
+from fastattn.distributed.output_folder import OutputFolder
+with OutputFolder(sys.argv[1], "parquet").hold():
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_of_two_jobs_the_second_is_refused_until_the_first_is_dead(url, monkeypatch):
+    folder = OutputFolder(url, "parquet")
+    with process(HOLD, url) as holder:
+        told = rf"/out: another job is at work there, or was killed .* \(seen \d+ seconds ago, process {holder.pid} on "
+        with pytest.raises(FastattnError, match=told), folder.hold():
+            pass
+    with pytest.raises(FastattnError, match="another job is at work there"), folder.hold():
+        pass
+    monkeypatch.setattr(lease, "DEAD_AFTER", 0.0)
+    with folder.hold() as check:
+        assert len(objects(url)) == 1  # its own
+        check()
+    assert objects(url) == []
+
+
+def test_a_lease_is_renewed_and_its_loss_is_told(url, monkeypatch):
+    monkeypatch.setattr(lease, "RENEWED_AFTER", 0.1)
+    filesystem, path = fs.FileSystem.from_uri(url)
+    leases = fs.FileSelector(f"{path}/_fastattn/leases")
+    end = time.monotonic() + 30
+    with OutputFolder(url, "parquet").hold() as check:
+        (first,) = filesystem.get_file_info(leases)
+        while filesystem.get_file_info(leases)[0].mtime_ns == first.mtime_ns:  # of whole seconds
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        check()
+        with pytest.raises(StorageError, match="another job has begun there"):
+            while time.monotonic() < end:
+                filesystem.delete_dir_contents(leases.base_dir)
+                check()
+                time.sleep(0.05)
+
+
+WRITE = """
+import sys, time
+from fastattn.distributed.output_folder import OutputFolder
+
+class Slow:
+    def __init__(self, filesystem):
+        self.filesystem = filesystem
+
+    def open_output_stream(self, path):
+        self.stream = self.filesystem.open_output_stream(path)
+        return self
+
+    def write(self, data):
+        self.stream.write(data)
+        self.stream.flush()
+        print("ready", flush=True)
+        time.sleep(60)
+
+folder = OutputFolder(sys.argv[1], "parquet")
+folder._store._filesystem = Slow(folder._store._filesystem)
+folder.place(7, b"x" * 20_000_000, {"rows": 1})
+"""
+
+
+def test_a_writer_that_is_killed_leaves_no_object(url):
+    with process(WRITE, url):
+        pass
+    assert objects(url) == []
+    folder = OutputFolder(url, "parquet")
+    folder.place(7, b"x" * 20_000_000, RECORD)
+    assert list(folder.finished()) == [7]
+
+
+def test_what_cannot_be_written_is_one_line_without_secrets(server):
+    url = f"s3://testing:hidden@no-such-bucket/out?{server}"
+    with pytest.raises(StorageError) as raised:
+        OutputFolder(url, "parquet").place(0, b"rows", RECORD)
+    message = str(raised.value)
+    assert message.startswith("cannot write s3://no-such-bucket/out/part-00000000.parquet: ")
+    assert "NO_SUCH_BUCKET" in message and "\n" not in message and "hidden" not in message
+
+
+def test_a_file_system_that_shows_half_written_files_is_refused():
+    with pytest.raises(InputError, match="hdfs://there/out: mock may show files that are half written; name a folder"):
+        ObjectStore(fs._MockFileSystem(), "out", "hdfs://there/out")
