@@ -210,8 +210,8 @@ def _compare(findings: Findings, output: Output, lines: list[str], plain: Any) -
     "batch-driver",
     f"FLORES dev x {KILLED_TIMES} with en-pt, blocks of {KILLED_BLOCK}, on this machine's Ray and on a cluster of two "
     f"local node processes; the driver gets SIGKILL, or Ctrl-C, in the middle: after {GONE:.0f} s none of its processes "
-    f"is left, after {AGENTS_GONE:.0f} s no idle agent of Ray's; Ctrl-C has exit code 130; the same command finishes, finished parts keep their inode and time, "
-    "and the rows are the plain command's",
+    f"is left, after {AGENTS_GONE:.0f} s no idle agent of Ray's; Ctrl-C has exit code 130; the same command finishes, "
+    "finished parts keep their inode and time, and the rows are the plain command's",
 )
 def driver(data: Data) -> tuple[bool, str]:
     check_ray()

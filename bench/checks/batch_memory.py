@@ -68,7 +68,9 @@ class _Samples:
 
 def _short(title: str) -> str:
     """``ray::MapWorker`` of an actor, ``log_monitor.py`` of a script, ``fastattn``, ``raylet``."""
-    found = re.match(r"ray::\w*", title) or re.search(r"-m (fastattn)|([\w.]+)(?= |$)", re.sub(r"\S*python\S*( -u)?", "", title))
+    found = re.match(r"ray::\w*", title) or re.search(
+        r"-m (fastattn)|([\w.]+)(?= |$)", re.sub(r"\S*python\S*( -u)?", "", title)
+    )
     return found[found.lastindex or 0] if found else title
 
 
