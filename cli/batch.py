@@ -71,7 +71,9 @@ _OPTIONS = (
         help="Bytes of text that are done, and lost, together (default: a 200th of the input, 128K to 4M).",
     ),
     click.option("--dry-run", is_flag=True, help="Write nothing; say what it would take, from a sample."),
-    click.option("--price", type=float, help="Of a core for an hour: --dry-run says what a million rows cost."),
+    click.option(
+        "--price", type=click.FloatRange(min=0), help="Of a core for an hour: --dry-run says what a million rows cost."
+    ),
     _cluster(
         "--address",
         help="Of a Ray cluster: auto, HOST:PORT (default: RAY_ADDRESS, else this machine alone).",

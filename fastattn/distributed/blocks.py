@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 from fastattn.distributed.storage import InputFile
-from fastattn.errors import check_count
+from fastattn.errors import InputError, check_count
 from fastattn.records import dataclass
 
 # Some 200 actors have something to do, unless the job is small: then its start would take longer than the work.
 # Half a minute to some minutes of translation on two threads is what a lost machine costs at most.
 _PARTS = 200
 _LEAST, _MOST = 128 << 10, 4 << 20  # bytes
+_MOST_BLOCKS = 1_000_000  # each has two files, and a place in the driver's memory
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def cut(files: Sequence[InputFile], column: str, block_bytes: int) -> list[Block
     """The blocks of all files, none of them for an empty one.
 
     A row that is longer than ``block_bytes`` is a block, or the greater part of one.
-    Raises InputError where a file cannot be read or lacks the column, or it holds no text.
+    Raises InputError where a file cannot be read or lacks the column, or it holds no text, and for too many blocks.
     """
     from fastattn.distributed.forms import form_named  # which needs pyarrow
 
@@ -46,5 +47,7 @@ def cut(files: Sequence[InputFile], column: str, block_bytes: int) -> list[Block
     blocks: list[Block] = []
     for file in files:
         for start, stop, size in form_named(file.form).cut(file, column, block_bytes):
+            if len(blocks) == _MOST_BLOCKS:
+                raise InputError(f"more than {_MOST_BLOCKS:,} blocks of {block_bytes:,} bytes; make them larger")
             blocks.append(Block(len(blocks), file.url, file.form, start, stop, size))
     return blocks

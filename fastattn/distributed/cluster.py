@@ -51,9 +51,10 @@ def joined(address: str | None) -> Iterator[list[Host]]:
     try:
         _check_answers(address)
         ray.init(address, **quiet)
-    except (RuntimeError, ValueError, OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error).strip().partition("\n")[0]
-        raise FastattnError(f"no Ray cluster at {address}: {reason}") from None
+    except Exception as error:  # noqa: BLE001  Ray raises all kinds, and Exception itself
+        reason = getattr(error, "strerror", None) or str(error).strip().partition("\n")[0] or type(error).__name__
+        failed = "Ray does not start on this machine" if address == "local" else f"no Ray cluster at {address}"
+        raise FastattnError(f"{failed}: {reason}") from None
     try:
         yield hosts()
     finally:
@@ -65,6 +66,8 @@ def _check_answers(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if not colon or "://" in address or os.environ.get("RAY_USE_TLS", "0") != "0":
         return
+    if not port.isdecimal():
+        raise ValueError(f"expected HOST:PORT, got the port {port!r}")
     with socket.create_connection((host.strip("[]"), int(port)), _PATIENCE) as connection:
         connection.sendall(_PREFACE)
         if connection.recv(9)[3:4] != _PREFACE[-6:-5]:

@@ -16,7 +16,7 @@ from fastattn.distributed.forms.lines import Lines
 from fastattn.distributed.rows import Rows, StringRows
 from fastattn.distributed.storage import InputFile, open_input
 from fastattn.errors import InputError
-from fastattn.printable import printable
+from fastattn.printable import first_of, printable
 
 if TYPE_CHECKING:
     from fastattn.distributed.blocks import Block
@@ -31,7 +31,7 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
         if not names:
             return
         if column not in names:
-            raise InputError(f"{file.url} has no column {column!r}; found: {', '.join(names)}")
+            raise InputError(f"{file.url} has no column {column!r}; found: {', '.join(first_of(names, 'columns'))}")
         for begin in _starts(stream, file, start, block_bytes):
             yield start, begin, begin - start
             start = begin

@@ -12,6 +12,7 @@ from fastattn.distributed.rows import Rows, checked
 from fastattn.distributed.storage import InputFile, open_input
 from fastattn.errors import InputError, described
 from fastattn.files import text_of
+from fastattn.printable import first_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -43,7 +44,7 @@ def _check_column(file: InputFile, column: str) -> None:
             except InputError as error:
                 first_fault = first_fault or f" ({error})"
     if rows and column not in fields:
-        found = ", ".join(fields) or f"none{first_fault}"
+        found = ", ".join(first_of(list(fields), "fields")) or f"none{first_fault}"
         raise InputError(f"{file.url}: no field {column!r} in the first {_LOOKED_AT} lines; found: {found}")
 
 

@@ -12,6 +12,7 @@ from fastattn.distributed.forms.json_values import is_text, json_values, strings
 from fastattn.distributed.rows import Rows, checked
 from fastattn.distributed.storage import InputFile, naming, open_input
 from fastattn.errors import FastattnError, InputError
+from fastattn.printable import first_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -101,7 +102,7 @@ def _check_column(schema: "pyarrow.Schema", url: str, column: str) -> None:
     if twice is not None:
         raise InputError(f"{url}: two columns have the name {twice!r}")
     if column not in schema.names:
-        raise InputError(f"{url} has no column {column!r}; found: {', '.join(schema.names)}")
+        raise InputError(f"{url} has no column {column!r}; found: {', '.join(first_of(schema.names, 'columns'))}")
     kind = schema.field(column).type
     if not is_text(kind):
         raise InputError(f"{url}: the column {column!r} should hold strings, and is {kind}")
