@@ -1,0 +1,174 @@
+"""Jobs whose inputs, model or output go wrong on the way: a line that says it, and finished blocks that stay."""
+
+import logging
+import os
+import re
+
+import pytest
+
+pytest.importorskip("ray", reason="jobs run on fastattn[ray]")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import ray
+from click.testing import CliRunner
+
+from fastattn.cli.entry import commands
+from fastattn.distributed.batch import Batch, Request, Where
+from fastattn.distributed.output_folder import OutputFolder
+from fastattn.errors import FastattnError, InputError
+from fastattn.weights.native import convert
+from tests.distributed import nodes
+from tests.models.tiny_models import random_checkpoint
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:::ray"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+TEXTS = [" ".join(f"w{(7 * n + k) % 16}" for k in range(1 + n % 5)) for n in range(40)]
+QUICK = {"beam_size": 1, "max_decoding_length": 9}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    """One for all tests: a job uses the one that its process is connected to."""
+    ray.init(
+        "local",
+        num_cpus=1,
+        include_dashboard=False,
+        object_store_memory=nodes.STORE,
+        log_to_driver=False,
+        logging_level=logging.CRITICAL,
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model"
+    path.mkdir()
+    convert.write(path, random_checkpoint(21), "float32")
+    return path
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out [x] %41 é"
+
+
+@pytest.fixture
+def batch(model, out):
+    """A function that makes a job over a file."""
+
+    def made(path, **changed):
+        asked = {"column": "text", "output": "translation", "options": QUICK}
+        return Batch(Request("translate", [str(path)], str(out), str(model), model, **asked | changed))
+
+    return made
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "some 'texts' é.txt"
+    path.write_text("\n".join(TEXTS), encoding="utf-8")
+    return path
+
+
+def failure(job, where=Where(actors=1), error=FastattnError):  # noqa: B008  a constant
+    with pytest.raises(error) as raised:
+        job.run(where)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_a_damaged_page_costs_its_block_alone(batch, out, tmp_path):
+    path = tmp_path / "a.parquet"
+    pages = {"row_group_size": 200, "use_dictionary": False, "compression": "none"}
+    pages |= {"write_batch_size": 50, "data_page_size": 100, "write_page_checksum": True, "write_statistics": False}
+    pq.write_table(pa.table({"text": TEXTS * 15, "number": list(range(600))}), path, **pages)
+    chunk = pq.read_metadata(path).row_group(1).column(0)
+    whole = path.read_bytes()
+    data = bytearray(whole)
+    data[data.index(b"w1", chunk.data_page_offset + chunk.total_compressed_size * 3 // 4)] ^= 1
+    path.write_bytes(data)
+    summary = batch(path, size=6400).run(Where(actors=1))
+    (number,) = summary.failed  # blocks are row groups
+    assert re.search(r"^cannot read .*a.parquet: .* \(on .*\)$", summary.failed[number])
+    aside = OutputFolder(str(out), "parquet").aside()
+    assert list(aside) == [number] and aside[number]["url"] == str(path)
+    before = nodes.parts(out)
+    assert len(before) == summary.blocks > 1
+    path.write_bytes(whole)  # as its owner mends it
+    summary = batch(path, size=6400).run(Where(actors=1))
+    assert not summary.failed and summary.rows == 600
+    after = nodes.parts(out)
+    assert {name: after[name] for name in before} == before
+    assert OutputFolder(str(out), "parquet").aside() == {}
+    assert nodes.column(out, "number") == list(range(600))
+
+
+def test_rows_without_text_are_counted_and_named(model, out, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "w1"}\n{"text": "w\xff"}\n{"text": null}\n{"text": 5}\n')
+    result = CliRunner().invoke(
+        commands, ["batch", "translate", str(path), "--out", str(out), "-m", str(model), "-b", "1"]
+    )
+    assert result.exit_code == 5
+    done, fault = result.stderr.replace(str(tmp_path), "IN").splitlines()
+    assert re.fullmatch(r"fastattn: 4 rows in 1 block are in IN/out.*; [\d.]+ rows/s; 1 had no text", done)
+    assert re.match(r"fastattn: 2 of 4 rows not translated, the first: IN/a.jsonl, byte 15: not UTF-8 \(", fault)
+    assert [text is None for text in nodes.column(out, "translation")] == [False, True, True, True]
+
+
+def test_a_file_that_became_shorter_fails_where_it_ends(batch, texts):
+    job = batch(texts, size=texts.stat().st_size // 2 + 1)
+    os.truncate(texts, job.blocks[0].stop)
+    summary = job.run(Where(actors=1))
+    assert re.search(r"has \d+ bytes, and had at least \d+ when", summary.failed[1])
+    assert summary.blocks == 1
+
+
+def test_a_file_that_was_changed_is_refused_and_a_touched_one_is_not(batch, texts, out):
+    assert batch(texts, size=100).run(Where(actors=1)).rows == len(TEXTS)
+    before = nodes.parts(out)
+    os.utime(texts, ns=(0, 1))
+    assert batch(texts, size=100).run(Where(actors=1)).earlier_rows == len(TEXTS)
+    texts.write_bytes(texts.read_bytes().replace(b"w1", b"w2"))
+    assert "has changed since" in failure(batch(texts, size=100), error=InputError)
+    assert nodes.parts(out) == before
+
+
+def test_an_output_that_cannot_be_written_ends_the_job(batch, texts, out):
+    job = batch(texts, size=100)
+    folder = OutputFolder(str(out), "parquet")
+    with folder.hold():
+        folder.begin(job.job)
+    obstacle = out / "part-00000003.parquet"
+    obstacle.mkdir()
+    assert re.search(r"cannot write .*part-00000003.parquet: ", failure(job))
+    before = nodes.parts(out)
+    assert not list(out.rglob("*.part"))
+    obstacle.rmdir()
+    summary = job.run(Where(actors=1))
+    assert (summary.blocks, summary.rows) == (len(job.blocks), len(TEXTS))
+    after = nodes.parts(out)
+    assert {name: after[name] for name in before} == before
+
+
+def test_a_model_that_is_another_or_gone_on_a_host_ends_the_job(batch, texts, model, out):
+    job = batch(texts)
+    file = max(model.iterdir(), key=lambda file: file.stat().st_size)
+    data = file.read_bytes()
+    file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    said = failure(job, Where(actors=1, reach="path"))
+    assert re.match(r"on host .*model is another model \(SHA-256 \w{12}, expected \w{12}\)$", said)
+    model.rename(model.with_name("moved"))
+    assert re.match("on host .*: no checkpoint .*model", failure(job, Where(actors=1, reach="path")))
+    assert nodes.parts(out) == {}
+
+
+def test_an_actor_without_a_place_is_refused(batch, texts):
+    assert failure(batch(texts), Where(cores=64)) == "an actor with 64 cores has no place: the largest node has 1"

@@ -1,0 +1,240 @@
+"""What a job refuses before anything is started or written: one line each, that says what to change."""
+
+import re
+import socket
+import threading
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="jobs over files need the extra fastattn[ray]")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fastattn.checkpoint import Checkpoint
+from fastattn.distributed import blocks
+from fastattn.distributed.batch import Batch, Request, Where
+from fastattn.distributed.output_folder import OutputFolder
+from fastattn.distributed.rows import read_block
+from fastattn.errors import CheckpointError, FastattnError, InputError
+from fastattn.weights.native import convert
+from tests.models.tiny_models import random_checkpoint
+from tests.test_encoder import SPEC, TENSORS, TEXT
+
+TEXTS = [" ".join(f"w{(7 * n + k) % 16}" for k in range(1 + n % 5)) for n in range(40)]
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory):
+    path = tmp_path_factory.mktemp("translator")
+    convert.write(path, random_checkpoint(21), "float32")
+    return path
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("encoder")
+    convert.write(path, Checkpoint(SPEC, TENSORS, TEXT), "float32")
+    return path
+
+
+@pytest.fixture
+def request_for(translator, tmp_path):
+    """A function that makes the request for a job over inputs, with a small model."""
+
+    def made(*inputs, **changed):
+        asked = {
+            "kind": "translate",
+            "inputs": [str(path) for path in inputs],
+            "out": str(tmp_path / "out"),
+            "model": str(translator),
+            "path": translator,
+            "column": "text",
+            "output": "translation",
+            "options": {"beam_size": 1, "max_decoding_length": 9},
+        }
+        return Request(**asked | changed)
+
+    return made
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS), encoding="utf-8")
+    return path
+
+
+def refused(request, error=InputError):
+    """The line that says why."""
+    with pytest.raises(error) as raised:
+        Batch(request)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def parquet(column, type=None):
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"text": pa.array(column, type)}), sink)
+    return sink.getvalue().to_pybytes()
+
+
+GOOD = parquet(["w1 w2"] * 100)
+
+
+@pytest.mark.parametrize(
+    "name, data, message",
+    [
+        ("a.parquet", GOOD[: len(GOOD) // 2], "cannot read .*a.parquet: Parquet magic bytes not found"),
+        ("a.parquet", GOOD[:-1], "cannot read .*a.parquet: Parquet magic bytes not found"),
+        ("a.parquet", b"", "cannot read .*a.parquet: .* 0 bytes"),
+        ("a.parquet", b"w1\n" * 100, "cannot read .*a.parquet: Parquet magic bytes not found"),
+        ("a.parquet", parquet([1, 2]), "a.parquet: the column 'text' should hold strings, and is int64"),
+        ("a.parquet", parquet([["w1"]]), "a.parquet: the column 'text' should hold strings, and is list"),
+        ("a.jsonl", b'{"body": "w1"}\n', "a.jsonl: no field 'text' in the first 100 lines; found: body"),
+        ("a.csv", b"body,number\nw1,2\n", "a.csv has no column 'text'; found: body, number"),
+        ("a.csv", b"text,text\nw1,w2\n", "a.csv: .*: two columns have the name 'text'"),
+        ("a.csv", b"x" * 5000 + b"\nw1\n", r"a.csv has no column 'text'; found: x{300}\.\.\.$"),
+        ("a.jsonl", b'{"text": "w1", "translation": "w2"}\n', "has a column 'translation' already"),
+        ("a.csv", b"text,translation\nw1,w2\n", "has a column 'translation' already"),
+        ("a.jsonl", b'{"text": "w1", "n": 1}\n{"text": "w1", "n": "x"}\n', "field 'n' have no one type .*jsonl"),
+        ("a.txt.gz", b"\x1f\x8b", "a.txt.gz is compressed"),
+        ("a.bin", b"w1\n", "a.bin: its name says no form"),
+    ],
+)
+def test_inputs_that_are_refused(name, data, message, request_for, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(data)
+    assert re.search(message, refused(request_for(path)))
+    assert sorted(file.name for file in tmp_path.iterdir()) == [name]  # nothing was written
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"text\n"])
+def test_inputs_without_rows_are_jobs_without_blocks(data, request_for, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(data)
+    assert Batch(request_for(path)).blocks == []
+
+
+def test_what_names_no_files_is_refused(request_for, texts, tmp_path):
+    (tmp_path / "empty").mkdir()
+    other = tmp_path / "other.csv"
+    other.write_text("text\nw1\n")
+    for inputs, message in (
+        ([tmp_path / "empty"], "the folder .*empty holds no files"),
+        ([tmp_path / "*.pq"], "no file matches"),
+        ([tmp_path / "gone.txt"], "gone.txt: there is no such file"),
+        (["-"], "^standard input can be read only once"),
+        ([texts, texts], "texts.txt is named twice"),
+        ([texts, other], "is text, .*other.csv is csv: the inputs of a job have one form"),
+    ):
+        assert re.search(message, refused(request_for(*inputs)))
+
+
+def test_columns_without_a_name_of_their_own_are_refused(request_for, texts):
+    assert "has a column 'text' already" in refused(request_for(texts, output="text"))
+    assert "a column to be made has no name" in refused(request_for(texts, output=""))
+    scored = {"return_scores": True}
+    assert "two columns would be named 'score'" in refused(request_for(texts, output="score", options=scored))
+    assert "one column 'text', not 'body'" in refused(request_for(texts, column="body"))
+
+
+def test_blocks_beyond_all_measure_are_refused(request_for, texts, monkeypatch):
+    monkeypatch.setattr(blocks, "_MOST_BLOCKS", 10)
+    assert refused(request_for(texts, size=1)) == "more than 10 blocks of 1 bytes; make them larger"
+    assert len(Batch(request_for(texts, size=1 << 40)).blocks) == 1
+
+
+def test_models_that_are_refused(request_for, texts, encoder, translator, tmp_path):
+    assert "this one is an encoder model's" in refused(request_for(texts, path=encoder), CheckpointError)
+    assert "cannot be read" in refused(request_for(texts, path=tmp_path / "gone"), CheckpointError)
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    for file in translator.iterdir():
+        (cut / file.name).write_bytes(file.read_bytes()[: 1 << 12])
+    assert str(cut) in refused(request_for(texts, path=cut), CheckpointError)
+
+
+def test_a_damaged_first_block_is_no_reason_to_refuse_the_others(request_for, tmp_path):
+    path = tmp_path / "a.parquet"
+    in_pages = {"use_dictionary": False, "compression": "none", "write_batch_size": 50, "data_page_size": 100}
+    pq.write_table(pa.table({"text": TEXTS * 50}), path, **in_pages, write_page_checksum=True)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    (block,) = Batch(request_for(path)).blocks
+    with pytest.raises(FastattnError, match="cannot read .*a.parquet: "):
+        read_block(block, "text")
+
+
+@pytest.mark.parametrize("name", ["a b.txt", "%41 %.txt", "[x]*?.txt", "'\"`$(x).txt", "é 你好\u202e.txt", "-x.txt"])
+def test_names_are_taken_as_they_are(name, request_for, tmp_path):
+    path = tmp_path / name
+    path.write_text("w1\nw2\n")
+    (block,) = Batch(request_for(path)).blocks
+    assert (block.url, read_block(block, "text").texts) == (str(path), ["w1", "w2"])
+
+
+def test_another_job_is_refused_with_what_differs(request_for, texts, encoder, tmp_path):
+    pytest.importorskip("ray", reason="jobs run on fastattn[ray]")
+    folder = OutputFolder(str(tmp_path / "out"), "parquet")
+    with folder.hold():
+        folder.begin(Batch(request_for(texts)).job)
+    more = tmp_path / "more.txt"
+    more.write_text("w1\n")
+    other_options = {"beam_size": 2, "max_decoding_length": 9}
+    for inputs, changed, message in (
+        ([texts], {"options": other_options}, "beam_size: 2, was 1"),
+        ([texts], {"precision": "int8"}, "precision: int8, was float32"),
+        ([texts], {"output": "x"}, 'outputs: ["x"], was ["translation"]'),
+        ([texts], {"form": "jsonl"}, "form: jsonl, was parquet"),
+        ([texts], {"size": 1000}, "block_bytes: 1000, was 131072"),
+        ([texts], {"kind": "encode", "path": encoder, "options": {}}, "kind: encode, was translate; model: "),
+        ([texts, more], {}, f"input: 2 files, were 1 (new: {more})"),
+        ([more], {}, f"(new: {more}; gone: {texts})"),
+    ):
+        with pytest.raises(InputError, match="out holds another job: .*; name another folder$") as raised:
+            Batch(request_for(*inputs, **changed)).run(Where())
+        assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("out, message", [("", "has no name"), ("zz://x", "zz://x: "), ("texts.txt", "is no folder")])
+def test_outputs_that_are_refused(out, message, request_for, texts, tmp_path):
+    pytest.importorskip("ray", reason="jobs run on fastattn[ray]")
+    out = str(tmp_path / out) if out == texts.name else out
+    with pytest.raises(InputError, match=message):
+        Batch(request_for(texts, out=out)).run(Where())
+
+
+@pytest.fixture
+def answering():
+    """A function that begins a service, which says the same to everybody: its port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer(words):
+            def serve():
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(1000)
+                    connection.sendall(words)
+
+            threading.Thread(target=serve, daemon=True).start()
+            return server.getsockname()[1]
+
+        yield answer
+
+
+def test_an_address_without_a_cluster_is_refused_at_once(answering):
+    pytest.importorskip("ray", reason="clusters are of fastattn[ray]")
+    from fastattn.distributed.cluster import joined
+
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    for address, message in (
+        (f"127.0.0.1:{port}", "refused"),
+        (f"127.0.0.1:{answering(b'HTTP/1.1 400 Bad Request')}", "what answers there is no cluster of Ray's"),
+        ("127.0.0.1:-4", "expected HOST:PORT, got the port '-4'"),
+        ("nonsense", "Invalid address format"),
+    ):
+        with pytest.raises(FastattnError, match=f"^no Ray cluster at {address}: .*{message}"), joined(address):
+            pytest.fail("there was a cluster")
