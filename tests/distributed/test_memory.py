@@ -37,7 +37,8 @@ def test_no_process_holds_more_than_a_few_blocks(pulled, tmp_path, monkeypatch):
         for found in marked(mark):
             most[found.title[:80]] = max(most.get(found.title[:80], 0), found.resident)
         nodes.wait()
-    assert process.returncode == 0, process.communicate()
+    _, said = process.communicate()
+    assert process.returncode == 0, said
     assert sum(pq.read_metadata(part).num_rows for part in out.glob("part-*")) == FILES * ROWS
     assert any("BlockWorker" in title for title in most)
     assert {title: resident for title, resident in most.items() if resident > MOST} == {}
