@@ -88,6 +88,8 @@ from bench.checks import (  # noqa: E402, F401
     attention_reference,
     attention_skipping,
     attention_speed,
+    batch,
+    batch_memory,
     bergamot,
     callers,
     encoding,

@@ -149,7 +149,7 @@ class Batch:
         return summary
 
     def _check_outputs(self) -> None:
-        """Raise InputError where a column to be made has no name, another's, or one of the input's first block."""
+        """Raise InputError where a new column has no name, another new one's, or one of the first block's."""
         outputs = self.worker.outputs
         twice = next((name for name in outputs if outputs.count(name) > 1), None)
         if twice is not None or "" in outputs:
@@ -161,8 +161,10 @@ class Batch:
             rows = read_block(self.blocks[0], self.request.column)
         except FastattnError:
             return  # set aside later, as any other block that cannot be read
-        empty = {name: import_pyarrow().nulls(rows.count) for name in outputs}
-        contents_of_block(rows, empty, self.request.form)
+        from fastattn.distributed.writing import refuse_twice
+
+        as_table = self.request.form == "parquet"
+        refuse_twice(rows.table().column_names if as_table else set().union(*rows.records()), outputs)
 
     def _check_touched(self, first: Job, there: Mapping[int, Mapping[str, Any]]) -> None:
         """Raise InputError where a file was changed after blocks of it were finished: its time alone says little."""

@@ -12,10 +12,10 @@ from typing import Any
 
 from fastattn.distributed.blocks import Block
 from fastattn.distributed.job import Job, public
-from fastattn.distributed.models import ModelSource, on_this_host
+from fastattn.distributed.models import ModelSource
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.distributed.rows import Rows, read_block
-from fastattn.distributed.workers import WORKERS, Answers
+from fastattn.distributed.workers import Answers, make_in_actor
 from fastattn.errors import FastattnError, StorageError
 
 BLOCKS_AT_ONCE = 2
@@ -36,10 +36,9 @@ class BlockWorker:
         try:
             self._job = Job.from_json(job, out)
             self._folder = OutputFolder(out, self._job.form)
-            make = WORKERS[self._job.kind]
             options = dict(self._job.options)
             precision = options.pop("precision")
-            self._worker = make(on_this_host(model), precision, threads, self._job.outputs[0], options)
+            self._worker = make_in_actor(self._job.kind, model, precision, threads, self._job.outputs[0], options)
         except Exception as error:  # noqa: BLE001  the driver's to tell
             self._fault = _described(error)
 

@@ -62,7 +62,7 @@ def joined(address: str | None) -> Iterator[list[Host]]:
 
 
 def _check_answers(address: str) -> None:
-    """Raise OSError or ValueError where HOST:PORT is no service like Ray's: it waits minutes, then ends the process."""
+    """Raise OSError where no service of Ray's kind is at HOST:PORT: Ray would wait minutes, then end the process."""
     host, colon, port = address.rpartition(":")
     if not colon or "://" in address or os.environ.get("RAY_USE_TLS", "0") != "0":
         return

@@ -5,8 +5,8 @@ from typing import Any
 
 from fastattn.distributed.cluster import hosts, share_of_host
 from fastattn.distributed.extra import import_pyarrow, import_ray
-from fastattn.distributed.models import REACHES, ModelSource, contents, find_model, on_this_host
-from fastattn.distributed.workers import WORKERS, Worker
+from fastattn.distributed.models import REACHES, ModelSource, contents, find_model
+from fastattn.distributed.workers import WORKERS, Worker, make_in_actor
 from fastattn.errors import InputError, check_count, check_known
 
 ROWS = 2048  # of a batch: the engine makes its own batches of these, by tokens
@@ -123,7 +123,7 @@ class BatchWorker:
         options: dict[str, Any],
     ):
         self._column = column
-        self._worker: Worker = WORKERS[kind](on_this_host(source), precision, threads, output, options)
+        self._worker = make_in_actor(kind, source, precision, threads, output, options)
 
     def __call__(self, table: Any) -> Any:
         if clash := set(self._worker.outputs) & set(table.column_names):

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fastattn.distributed.extra import import_pyarrow
+from fastattn.distributed.models import ModelSource, on_this_host
 from fastattn.errors import InputError, SearchTimeout
 from fastattn.records import dataclass
 
@@ -104,8 +105,6 @@ class EncodingWorker:
     _SAMPLE = 64  # texts of a block whose tokens are counted
 
     def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
-        # The tokenizers library would have as many threads as there are CPUs.
-        os.environ.setdefault("RAYON_NUM_THREADS", str(threads or 1))
         from fastattn.encoder import Encoder
 
         chosen = dict(options)
@@ -164,3 +163,13 @@ class EncodingWorker:
 
 
 WORKERS: dict[str, Any] = {"translate": TranslatingWorker, "encode": EncodingWorker}
+
+
+def make_in_actor(
+    kind: str, source: ModelSource, precision: str, threads: int, output: str, options: Mapping[str, Any]
+) -> Worker:
+    """A worker of a process that is an actor's, and takes no more than ``threads`` of its host."""
+    # The tokenizers library would have as many threads as there are CPUs.
+    os.environ["RAYON_NUM_THREADS"] = str(threads)
+    worker: Worker = WORKERS[kind](on_this_host(source), precision, threads, output, options)
+    return worker

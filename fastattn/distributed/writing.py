@@ -1,6 +1,6 @@
 """Rows and what was computed for them, as the contents of a Parquet or JSON lines file. Needs pyarrow."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from fastattn.printable import json_line
 
 def as_parquet(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Buffer:
     """The table with further columns after its own. InputError where it has one of their names already."""
-    _refuse_twice(table.column_names, columns)
+    refuse_twice(table.column_names, columns)
     for name, array in columns.items():
         table = table.append_column(name, array)
     # pandas and others describe all columns in the schema's metadata, which would lack the new ones.
@@ -32,14 +32,15 @@ def as_json_lines(records: Sequence[Mapping[str, Any]], columns: Mapping[str, pa
     added = [(json_line(name), _json_values(array)) for name, array in columns.items()]
     lines = []
     for record in records:
-        _refuse_twice(record, columns)
+        refuse_twice(record, columns)
         fields = _json(dict(record))[1:-1]
         more = [f"{name}: {next(values)}" for name, values in added]
         lines.append("{" + ", ".join([fields] * bool(fields) + more) + "}\n")
     return "".join(lines).encode()
 
 
-def _refuse_twice(names: Any, columns: Mapping[str, pa.Array]) -> None:
+def refuse_twice(names: Container[str], columns: Iterable[str]) -> None:
+    """Raise InputError where the input has one of the columns already."""
     for name in columns:
         if name in names:
             raise InputError(f"the input has a column {name!r} already; name the one to be written otherwise")

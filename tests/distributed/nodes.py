@@ -88,5 +88,10 @@ def column(out: Path, name: str) -> list[Any]:
     return [value for table in tables for value in table.column(name).to_pylist()]
 
 
+def wait() -> None:
+    """A moment."""
+    time.sleep(0.1)
+
+
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)

@@ -24,7 +24,7 @@ _BATCH_BYTES = 16 << 20
 _BUFFER = 1 << 20  # bytes of each column that are read at once; by default a column of a row group is
 _SAMPLE = 64  # rows of each row group: a dictionary stores equal texts once, so that the footer may say too little
 _LEAST_TEXT = 32  # bytes that a text is taken to have at least
-_WIDEST = 64 << 20  # bytes of all columns of a block, as the footer says them
+_WIDEST = 32 << 20  # bytes of all columns of a block, as the footer says them
 _MOST_HELD = 1 << 28  # bytes of a block's columns in memory, whatever the footer says
 # A column of nulls has ten thousand rows a byte, and zstd makes as many bytes of one.
 _MOST_EACH_BYTE = 1 << 16

@@ -1,0 +1,309 @@
+"""Jobs on Ray: their output beside the plain command's, what is left of them after losses, their speed and memory."""
+
+import functools
+import json
+import signal
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.batch_cluster import Job, LocalCluster, Output, gone_after, local_cluster, run_job, run_plain
+from bench.checks import Absent, Data, Findings, check
+from bench.checks.bergamot import read_lines, write_lines
+from bench.checks.compare import plural
+from bench.processes import Process, kill
+
+NODES = 3
+SOURCES = {"en-pt": "en", "zh-en": "zh", "minilm": "en"}
+TIMES = {"en-pt": 50, "zh-en": 2, "minilm": 20}  # so often FLORES dev
+KILLED_TIMES = 10  # of en-pt, where the driver is killed, four times
+KILLED_BLOCK = "32K"
+GONE = 15.0  # seconds
+# Two idle agents of Ray's wait so long for its control service, to tell it that their node is gone; then they end.
+AGENT, AGENTS_GONE = "Agent", 75.0
+
+
+def check_ray() -> None:
+    """Raise Absent where Ray is not installed."""
+    try:
+        import ray.data  # noqa: F401
+    except ImportError as error:
+        raise Absent(f"{error.name} is not installed") from None
+
+
+def _lines(data: Data, model: str, times: int) -> list[str]:
+    return data.flores(SOURCES[model]) * times
+
+
+def _command(model: str) -> list[str]:
+    return ["encode" if model == "minilm" else "translate", "-m", model]
+
+
+@functools.cache
+def _plain(data: Data, model: str, times: int) -> Any:
+    """What the plain command makes of FLORES dev so often: lines, or vectors."""
+    with tempfile.TemporaryDirectory(prefix="fastattn-batch-") as folder:
+        lines = _lines(data, model, times)
+        source, target = Path(folder, "lines.txt"), Path(folder, "made.npy")
+        run_plain(*_command(model), "-i", str(write_lines(source, lines)), "-o", str(target))
+        return np.load(target) if model == "minilm" else read_lines(target, len(lines))
+
+
+def _differing(output: Output, lines: Sequence[str], plain: Any) -> int:
+    """How many rows of a Parquet output are not the plain command's, bit for bit; missing ones and others too."""
+    return _differing_rows(output.table(), lines, plain)
+
+
+def _differing_rows(table: Any, lines: Sequence[str], plain: Any) -> int:
+    texts = table["text"].to_pylist()
+    if len(texts) != len(lines):
+        return max(len(texts), len(lines))
+    wrong = np.array([text != line for text, line in zip(texts, lines)], bool)
+    if isinstance(plain, np.ndarray):
+        wrong |= (_vectors(table).view(np.uint32) != plain.view(np.uint32)).any(axis=1)
+    else:
+        made = table["translation"].to_pylist()
+        wrong |= [translation != line for translation, line in zip(made, plain)]
+    return int(wrong.sum())
+
+
+def _vectors(table: Any) -> np.ndarray:
+    column = table["embedding"].combine_chunks()
+    vectors_BE: np.ndarray = column.flatten().to_numpy().reshape(len(column), -1)
+    return vectors_BE
+
+
+@check(
+    "batch-equal",
+    f"{NODES} local Ray node processes of one core, FLORES dev x {TIMES['en-pt']} with en-pt, x {TIMES['zh-en']} with "
+    f"zh-en, x {TIMES['minilm']} with minilm, and x 2 with en-pt as Parquet, CSV and JSON lines with other columns: "
+    "every row bit for bit the plain command's, other columns unchanged",
+)
+def equal(data: Data) -> tuple[bool, str]:
+    check_ray()
+    findings = Findings()
+    with local_cluster(NODES) as cluster, tempfile.TemporaryDirectory(prefix="fastattn-batch-") as folder:
+        for model, times in TIMES.items():
+            lines = _lines(data, model, times)
+            source = write_lines(Path(folder, f"{model}.txt"), lines)
+            output = run_job(Path(folder, model), *_command(model), str(source), "--address", cluster.address)
+            wrong = _differing(output, lines, _plain(data, model, times))
+            findings.at_most(f"{model}, {len(lines):,} lines:", wrong, "rows differ", 0, _where(output))
+        for form, wrong in _with_columns(data, cluster, Path(folder)):
+            findings.at_most(f"{form}:", wrong, "rows or columns differ", 0)
+    return findings.verdict
+
+
+def _where(output: Output) -> str:
+    """How many blocks there were, on how many actors."""
+    records = output.records().values()
+    return f"{len(records)} blocks by {len({record['host'] for record in records})} actors"
+
+
+def _with_columns(data: Data, cluster: LocalCluster, folder: Path) -> list[tuple[str, int]]:
+    """(form of a file with other columns, how much of its output differs); the model comes through Ray's store."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    lines, plain = _lines(data, "en-pt", 2), _plain(data, "en-pt", 2)
+    rows = _table(lines)
+    given = {
+        "rows.parquet": rows,
+        # What CSV can hold: text alone.
+        "rows.csv": pa.table({name: [_as_text(v) for v in rows[name].to_pylist()] for name in ("id", "note", "text")}),
+        "rows.jsonl": rows.drop_columns("when"),
+    }
+    found = []
+    for name, table in given.items():
+        path, form = folder / name, name.rpartition(".")[2]
+        if form == "parquet":
+            parquet.write_table(table, path, row_group_size=300)
+        elif form == "csv":
+            csv.write_csv(table, path)
+        else:
+            _write_json_lines(path, table.to_pylist())
+        more = ["--format", "jsonl"] if form == "jsonl" else []
+        arguments = [str(path), "--address", cluster.address, "--model-by", "store", "--block-size", "40K", *more]
+        output = run_job(folder / f"{form}-out", *_command("en-pt"), *arguments)
+        made = pa.Table.from_pylist(output.json_rows(), schema=None) if form == "jsonl" else output.table()
+        wrong = _differing_rows(made, lines, plain)
+        if form == "jsonl":
+            wrong += [{**row, "translation": None} for row in output.json_rows()] != [
+                {**row, "translation": None} for row in table.to_pylist()
+            ]
+        else:
+            wrong += not made.drop_columns("translation").equals(table)
+        found.append((form, wrong))
+    return found
+
+
+def _table(lines: list[str]) -> Any:
+    """Rows with columns of several types beside their text: nulls, line ends and quotes, nested ones, dates."""
+    import pyarrow as pa
+
+    count = len(lines)
+    return pa.table(
+        {
+            "id": pa.array(range(count), pa.int64()),
+            "note": [None if n % 7 == 0 else f'{n}, "quoted"\nand {"é" * (n % 5)}' for n in range(count)],
+            "text": lines,
+            "share": pa.array([None if n % 11 == 0 else n / 3 for n in range(count)], pa.float64()),
+            "parts": [[] if n % 3 == 0 else [n, n + 1] for n in range(count)],
+            "when": pa.array([n * 86_400_000 for n in range(count)], pa.timestamp("ms", "UTC")),
+        }
+    )
+
+
+def _as_text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _write_json_lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+@check(
+    "batch-losses",
+    f"{NODES} local Ray node processes, FLORES dev x {TIMES['en-pt']} with en-pt; in the middle a node is killed with "
+    "all of its processes, later an actor of another node: the job succeeds, its rows are the plain command's, none "
+    "missing or twice, and no finished part is ever written again",
+)
+def losses(data: Data) -> tuple[bool, str]:
+    check_ray()
+    model, findings = "en-pt", Findings()
+    times = TIMES[model]
+    lines = _lines(data, model, times)
+    with local_cluster(NODES) as cluster, tempfile.TemporaryDirectory(prefix="fastattn-batch-") as folder:
+        source = write_lines(Path(folder, "lines.txt"), lines)
+        job = Job(Path(folder, "out"), *_command(model), str(source), "--address", cluster.address)
+        job.until_finished(10)
+        at_work = cluster.kill(1)
+        killed_at = job.output.finished()
+        job.until_finished(killed_at + 8)
+        actors = cluster.actors(2)
+        actor_at = job.output.finished()
+        kill(actors[:1])
+        code = job.end()
+        findings.at_most("exit code", code, job.said(), 0)
+        findings.at_least("the killed node had", at_work, "actors", 1, f"after {killed_at} blocks")
+        findings.at_least("the other node had", len(actors), "actors", 1, f"one killed after {actor_at} blocks")
+        _compare(findings, job.output, lines, _plain(data, model, times))
+    return findings.verdict
+
+
+def _compare(findings: Findings, output: Output, lines: list[str], plain: Any) -> None:
+    """Add what differs from the plain output, and which finished parts were written again."""
+    records = output.records()
+    numbered = sorted(records) == list(range(len(records)))
+    rows = sum(record["rows"] for record in records.values())
+    findings.at_most("rows that differ", _differing(output, lines, plain), f"of {len(lines):,}", 0)
+    findings.at_most("rows by the records", abs(rows - len(lines)) + (not numbered), "too many or few", 0)
+    again = output.written_twice()
+    findings.at_most("parts written again", len(again), f"of {len(output.seen)}", 0)
+
+
+@check(
+    "batch-driver",
+    f"FLORES dev x {KILLED_TIMES} with en-pt, blocks of {KILLED_BLOCK}, on this machine's Ray and on a cluster of two "
+    f"local node processes; the driver gets SIGKILL, or Ctrl-C, in the middle: after {GONE:.0f} s none of its processes "
+    f"is left, after {AGENTS_GONE:.0f} s no idle agent of Ray's; Ctrl-C has exit code 130; the same command finishes, "
+    "finished parts keep their inode and time, and the rows are the plain command's",
+)
+def driver(data: Data) -> tuple[bool, str]:
+    check_ray()
+    findings = Findings()
+    lines = _lines(data, "en-pt", KILLED_TIMES)
+    stopped: list[Job] = []
+    with local_cluster(2) as cluster, tempfile.TemporaryDirectory(prefix="fastattn-batch-") as folder:
+        source = write_lines(Path(folder, "lines.txt"), lines)
+        for where, options in (("own Ray", []), ("cluster", ["--address", cluster.address])):
+            for number in (signal.SIGKILL, signal.SIGINT):
+                out = Path(folder, f"{where} {number.name}")
+                arguments = [*_command("en-pt"), str(source), "--block-size", KILLED_BLOCK, *options]
+                findings.say(f"{where}, {number.name}")
+                job, output = _stop_and_rerun(findings, out, arguments, number, cluster)
+                stopped.append(job)
+                _compare(findings, output, lines, _plain(data, "en-pt", KILLED_TIMES))
+        seconds, left = gone_after(lambda: [process for job in stopped for process in job.processes()], AGENTS_GONE)
+        findings.at_most("agents left", len(left), f"{seconds:.0f} s after all", 0)
+    return findings.verdict
+
+
+def _stop_and_rerun(
+    findings: Findings, out: Path, arguments: list[str], number: signal.Signals, cluster: LocalCluster
+) -> tuple[Job, Output]:
+    """A job that is stopped in the middle, and the output when it was begun again."""
+    job = Job(out, *arguments)
+    job.until_finished(6)
+    job.send(number)
+    code = job.end()
+    seconds, left = gone_after(lambda: _at_work(job, cluster), GONE)
+    findings.at_most("processes left", len(left), ", ".join(left[:3]) or f"after {seconds:.1f} s", 0)
+    findings.at_most("exit code", abs(code - (-9 if number == signal.SIGKILL else 130)), f"off ({code})", 0)
+    job.output.look()
+    before = job.output.finished()
+    again = Job(out, *arguments)
+    again.output.seen = job.output.seen
+    findings.at_most("rerun's exit code", again.end(), again.said(), 0)
+    findings.say(f"{before} blocks from before")
+    return job, again.output
+
+
+def _at_work(job: Job, cluster: LocalCluster) -> list[Process]:
+    """The processes of a job, on its own Ray or the cluster's, but for agents."""
+    return [process for process in (*job.processes(), *cluster.actors()) if not process.title.endswith(AGENT)]
+
+
+SPEED_TIMES = {"en-pt": 6, "zh-en": 0.25, "minilm": 8}
+SPEED_CLAIM = (
+    "rows a second of fastattn batch on this machine's Ray, from the moment the first actor has a block until the last "
+    "block is in its place, and of the plain command once its model is loaded, medians of 3 in alternation, on two "
+    "threads and on one: at least 0.90 of the plain command's"
+)
+
+
+def _speed(data: Data, model: str) -> tuple[bool, str]:
+    check_ray()
+    findings = Findings()
+    lines = data.flores(SOURCES[model])
+    lines = (lines * 50)[: round(len(lines) * SPEED_TIMES[model])]
+    with tempfile.TemporaryDirectory(prefix="fastattn-batch-") as folder:
+        source = write_lines(Path(folder, "lines.txt"), lines)
+        for threads in (2, 1):
+            ours, theirs = [], []
+            for round_ in range(4):
+                out = Path(folder, f"{threads}-{round_}")
+                place = ["--cores", "1", "--actors", "1"] if threads == 1 else []
+                ours.append(_rate(run_job(out, *_command(model), str(source), *place)))
+                options = ["-i", str(source), "-o", f"{out}.npy", "-t", str(threads)]
+                theirs.append(run_plain(*_command(model), *options)[0])
+            # The first of each warms caches up.
+            batch, plain = statistics.median(ours[1:]), statistics.median(theirs[1:])
+            findings.at_least(
+                f"{plural(threads)}:", batch / plain, "of the plain rate", 0.90, f"{batch:,.0f} and {plain:,.0f} rows/s"
+            )
+    return findings.verdict
+
+
+def _rate(output: Output) -> float:
+    began, ended = output.span()
+    return sum(record["rows"] for record in output.records().values()) / (ended - began)
+
+
+@check("batch-speed-en-pt", f"FLORES dev x {SPEED_TIMES['en-pt']} with en-pt, {SPEED_CLAIM}")
+def speed_en_pt(data: Data) -> tuple[bool, str]:
+    return _speed(data, "en-pt")
+
+
+@check("batch-speed-zh-en", f"a quarter of FLORES dev with zh-en, {SPEED_CLAIM}")
+def speed_zh_en(data: Data) -> tuple[bool, str]:
+    return _speed(data, "zh-en")
+
+
+@check("batch-speed-minilm", f"FLORES dev x {SPEED_TIMES['minilm']} with minilm, {SPEED_CLAIM}")
+def speed_minilm(data: Data) -> tuple[bool, str]:
+    return _speed(data, "minilm")
