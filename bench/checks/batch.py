@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.batch_cluster import Job, LocalCluster, Output, gone_after, local_cluster, run_job, run_plain
+from bench.batch_cluster import OWN_TITLE, Job, LocalCluster, Output, gone_after, local_cluster, run_job, run_plain
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.bergamot import read_lines, write_lines
 from bench.checks.compare import plural
@@ -208,9 +208,9 @@ def _compare(findings: Findings, output: Output, lines: list[str], plain: Any) -
 @check(
     "batch-driver",
     f"FLORES dev x {KILLED_TIMES} with en-pt, blocks of {KILLED_BLOCK}, on this machine's Ray and on a cluster of two "
-    f"local node processes; the driver gets SIGKILL, or Ctrl-C, in the middle: after {GONE:.0f} s none of its processes "
-    f"is left, after {AGENTS_GONE:.0f} s no idle agent of Ray's; Ctrl-C has exit code 130; the same command finishes, "
-    "finished parts keep their inode and time, and the rows are the plain command's",
+    f"local node processes; the driver gets SIGKILL, or Ctrl-C, in the middle: after {GONE:.0f} s none of its "
+    f"processes is left, after {AGENTS_GONE:.0f} s no idle agent of Ray's; Ctrl-C has exit code 130; the same command "
+    "finishes, finished parts keep their inode and time, and the rows are the plain command's",
 )
 def driver(data: Data) -> tuple[bool, str]:
     check_ray()
@@ -238,6 +238,8 @@ def _stop_and_rerun(
     """A job that is stopped in the middle, and the output when it was begun again."""
     job = Job(out, *arguments)
     job.until_finished(6)
+    actors = sum(OWN_TITLE in process.title for process in _at_work(job, cluster))
+    findings.at_least("stopped", actors, "actors", 1)
     job.send(number)
     code = job.end()
     seconds, left = gone_after(lambda: _at_work(job, cluster), GONE)

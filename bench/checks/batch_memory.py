@@ -26,8 +26,8 @@ _PAGES_A_FILE, _PAGES_A_GROUP = 8192, 256
 @check(
     "batch-memory",
     f"{SIZE} (1) GB of Parquet, a text of {WORDS} words and a column of {PAGE >> 10} KiB of text a row that is carried "
-    f"through, encoded with minilm on this machine's Ray: every process at most {MOST_MB / 1000:g} GB resident, those of "
-    f"the last third of the time at most {GROWTH} x their most in the middle third, all rows there",
+    f"through, encoded with minilm on this machine's Ray: every process at most {MOST_MB / 1000:g} GB resident, in "
+    f"the last third of the time at most {GROWTH} x its most in the middle third, all rows there",
 )
 def memory(data: Data) -> tuple[bool, str]:
     check_ray()
