@@ -21,7 +21,7 @@ LONGEST = 1200.0  # seconds of a job, after which it hangs
 _MARK = "FASTATTN_BENCH_JOB"
 _EVERY = 0.1  # seconds
 _STORE_BYTES = 128 << 20
-_OWN_TITLE = "BlockWorker"  # of Ray's workers that have one of our actors
+OWN_TITLE = "BlockWorker"  # of Ray's workers that have one of our actors
 
 
 class LocalCluster:
@@ -41,7 +41,7 @@ class LocalCluster:
     def actors(self, node: int | None = None) -> list[Process]:
         """The processes with one of our actors, on all nodes or one."""
         raylets = self._raylets if node is None else self._raylets[node : node + 1]
-        return [process for process in below(raylets) if _OWN_TITLE in process.title]
+        return [process for process in below(raylets) if OWN_TITLE in process.title]
 
     def kill(self, node: int) -> int:
         """End a node with all of its processes at once; returns how many actors it had."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.batch_cluster import Job, LocalCluster, Output, gone_after, local_cluster, run_job, run_plain
+from bench.batch_cluster import OWN_TITLE, Job, LocalCluster, Output, gone_after, local_cluster, run_job, run_plain
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.bergamot import read_lines, write_lines
 from bench.checks.compare import plural
@@ -22,6 +22,7 @@ SOURCES = {"en-pt": "en", "zh-en": "zh", "minilm": "en"}
 TIMES = {"en-pt": 50, "zh-en": 2, "minilm": 20}  # so often FLORES dev
 KILLED_TIMES = 10  # of en-pt, where the driver is killed, four times
 KILLED_BLOCK = "32K"
+EQUAL_BLOCK = "16K"  # so that every node has some, but of en-pt
 GONE = 15.0  # seconds
 # Two idle agents of Ray's wait so long for its control service, to tell it that their node is gone; then they end.
 AGENT, AGENTS_GONE = "Agent", 75.0
@@ -90,18 +91,16 @@ def equal(data: Data) -> tuple[bool, str]:
         for model, times in TIMES.items():
             lines = _lines(data, model, times)
             source = write_lines(Path(folder, f"{model}.txt"), lines)
-            output = run_job(Path(folder, model), *_command(model), str(source), "--address", cluster.address)
+            options = ["--address", cluster.address, *([] if model == "en-pt" else ["--block-size", EQUAL_BLOCK])]
+            output = run_job(Path(folder, model), *_command(model), str(source), *options)
             wrong = _differing(output, lines, _plain(data, model, times))
-            findings.at_most(f"{model}, {len(lines):,} lines:", wrong, "rows differ", 0, _where(output))
+            findings.at_most(f"{model}, {len(lines):,} lines:", wrong, "rows differ", 0)
+            records = output.records().values()
+            actors = len({record["host"] for record in records})
+            findings.at_least("", actors, "actors", NODES, f"{len(records)} blocks")
         for form, wrong in _with_columns(data, cluster, Path(folder)):
             findings.at_most(f"{form}:", wrong, "rows or columns differ", 0)
     return findings.verdict
-
-
-def _where(output: Output) -> str:
-    """How many blocks there were, on how many actors."""
-    records = output.records().values()
-    return f"{len(records)} blocks by {len({record['host'] for record in records})} actors"
 
 
 def _with_columns(data: Data, cluster: LocalCluster, folder: Path) -> list[tuple[str, int]]:
@@ -209,9 +208,9 @@ def _compare(findings: Findings, output: Output, lines: list[str], plain: Any) -
 @check(
     "batch-driver",
     f"FLORES dev x {KILLED_TIMES} with en-pt, blocks of {KILLED_BLOCK}, on this machine's Ray and on a cluster of two "
-    f"local node processes; the driver gets SIGKILL, or Ctrl-C, in the middle: after {GONE:.0f} s none of its processes "
-    f"is left, after {AGENTS_GONE:.0f} s no idle agent of Ray's; Ctrl-C has exit code 130; the same command finishes, "
-    "finished parts keep their inode and time, and the rows are the plain command's",
+    f"local node processes; the driver gets SIGKILL, or Ctrl-C, in the middle: after {GONE:.0f} s none of its "
+    f"processes is left, after {AGENTS_GONE:.0f} s no idle agent of Ray's; Ctrl-C has exit code 130; the same command "
+    "finishes, finished parts keep their inode and time, and the rows are the plain command's",
 )
 def driver(data: Data) -> tuple[bool, str]:
     check_ray()
@@ -239,6 +238,8 @@ def _stop_and_rerun(
     """A job that is stopped in the middle, and the output when it was begun again."""
     job = Job(out, *arguments)
     job.until_finished(6)
+    actors = sum(OWN_TITLE in process.title for process in _at_work(job, cluster))
+    findings.at_least("stopped", actors, "actors", 1)
     job.send(number)
     code = job.end()
     seconds, left = gone_after(lambda: _at_work(job, cluster), GONE)

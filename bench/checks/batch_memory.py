@@ -26,8 +26,8 @@ _PAGES_A_FILE, _PAGES_A_GROUP = 8192, 256
 @check(
     "batch-memory",
     f"{SIZE} (1) GB of Parquet, a text of {WORDS} words and a column of {PAGE >> 10} KiB of text a row that is carried "
-    f"through, encoded with minilm on this machine's Ray: every process at most {MOST_MB / 1000:g} GB resident, those of "
-    f"the last third of the time at most {GROWTH} x their most in the middle third, all rows there",
+    f"through, encoded with minilm on this machine's Ray: every process at most {MOST_MB / 1000:g} GB resident, in "
+    f"the last third of the time at most {GROWTH} x its most in the middle third, all rows there",
 )
 def memory(data: Data) -> tuple[bool, str]:
     check_ray()
@@ -41,29 +41,29 @@ def memory(data: Data) -> tuple[bool, str]:
         wrong = _differing(source, job.output)
         began, ended = job.output.span()
     findings.at_most(f"{size / 1e9:.3g} GB, {pages:,} rows, {ended - began:.0f} s:", wrong, "rows differ", 0)
-    for name, series in sorted(samples.series.items()):
+    for number, series in sorted(samples.series.items()):
         middle, last = (_peak(series, began + (ended - began) * n / 3, (ended - began) / 3) for n in (1, 2))
         if middle and last:  # others, of the start, are not there long
-            findings.at_most(name, samples.peak(name), "MB", MOST_MB)
+            findings.at_most(samples.names[number], samples.peak(number), "MB", MOST_MB)
             findings.at_most("", last / middle, "x in the last third", GROWTH)
     findings.at_most("any other", max(map(samples.peak, samples.series)), "MB", MOST_MB)
     return findings.verdict
 
 
 class _Samples:
-    """series  title and number of a process -> (seconds since 1970, MB resident) all along"""
+    """series  number of a process -> (seconds since 1970, MB resident) all along"""
 
     def __init__(self) -> None:
-        self.series: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        self._names: dict[int, str] = {}  # as they were first: Ray's workers change their titles
+        self.series: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        self.names: dict[int, str] = {}  # as they were last: Ray's workers change their titles
 
     def take(self, job: Job) -> None:
         for process in job.processes():
-            name = self._names.setdefault(process.number, f"{_short(process.title)} {process.number}")
-            self.series[name].append((time.time(), process.resident / 1e6))
+            self.series[process.number].append((time.time(), process.resident / 1e6))
+            self.names[process.number] = f"{_short(process.title)} {process.number}"
 
-    def peak(self, name: str) -> float:
-        return max(megabytes for _, megabytes in self.series[name])
+    def peak(self, number: int) -> float:
+        return max(megabytes for _, megabytes in self.series[number])
 
 
 def _short(title: str) -> str:
