@@ -1,5 +1,6 @@
 """``fastattn batch``: whole corpora, files in and files out, on this machine or on a Ray cluster."""
 
+import math
 import re
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +23,7 @@ from fastattn.cli.printing import say
 from fastattn.cli.progress import Progress, duration
 from fastattn.cli.search_options import as_typed, search_options, split_option
 from fastattn.cli.vector_options import calibration_vectors, chosen_vectors, vector_options
+from fastattn.cli.watched import watched
 from fastattn.errors import FastattnError, InputError, LineError
 
 if TYPE_CHECKING:
@@ -213,8 +215,8 @@ def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
     import_pyarrow()
     job = {name: options.pop(name) for name in (*_JOB, *_WHERE)}
-    if job["price"] is not None and not job["dry_run"]:
-        raise click.UsageError("--price goes with --dry-run")
+    if job["price"] is not None and not (job["dry_run"] and math.isfinite(job["price"])):
+        raise click.UsageError("--price goes with --dry-run, and is a number")
     return job, options
 
 
@@ -236,7 +238,8 @@ def _run(made: "Batch", job: dict[str, Any]) -> None:
     if job["dry_run"]:
         _say_estimate(made, where, job["price"])
         return
-    with Progress() as progress:
+    lost = "fastattn: this process was ended, by Ray or by the system; the same command does what is left"
+    with watched(lost), Progress() as progress:
         progress.show(f"starting, {_counted(len(made.blocks), 'block')}")
         finished = made.run(where, lambda so_far: progress.show(_pace(so_far, len(made.blocks))))
     _report(made, finished)

@@ -15,6 +15,7 @@ from typing import Any
 
 from fastattn.atomic_files import discard_unfinished
 
+before_end: list[Callable[[], None]] = []  # called where a signal ends the process
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 
 
@@ -59,6 +60,8 @@ def _watch(read: Callable[[], bytes], owned: Any, wanted: list[int]) -> None:
 
 def _end(number: int) -> None:
     discard_unfinished()
+    for call in before_end:
+        call()
     if sys.stderr is not None and sys.stderr.isatty():
         with contextlib.suppress(OSError):
             os.write(2, b"\n")

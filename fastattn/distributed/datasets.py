@@ -4,7 +4,8 @@ import warnings
 from typing import Any
 
 from fastattn.distributed.cluster import hosts, share_of_host
-from fastattn.distributed.extra import import_pyarrow, import_ray
+from fastattn.distributed.extra import import_ray
+from fastattn.distributed.forms.json_values import is_text, strings
 from fastattn.distributed.models import REACHES, ModelSource, contents, find_model
 from fastattn.distributed.workers import WORKERS, Worker, make_in_actor
 from fastattn.errors import InputError, check_count, check_known
@@ -138,14 +139,9 @@ class BatchWorker:
 
 
 def _texts(table: Any, column: str) -> list[str | None]:
-    pa = import_pyarrow()
     if column not in table.column_names:
         raise InputError(f"no column {column!r}; the dataset has: {', '.join(table.column_names)}")
     values = table.column(column)
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
-    if not any(is_kind(values.type) for is_kind in kinds):
+    if not is_text(values.type):
         raise InputError(f"column {column!r} should hold texts, holds {values.type}")
-    texts: list[str | None] = values.to_pylist()
-    return texts
+    return strings(values)

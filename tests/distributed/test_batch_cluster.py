@@ -96,7 +96,8 @@ def test_a_killed_driver_is_taken_up_where_it_was(portuguese, pulled, english, t
     assert (code, said.count("\n")) == (1, 1)
     assert "another job is at work there" in said
     nodes.kill(process.pid)
-    process.communicate()
+    _, said = process.communicate()
+    assert said == "fastattn: this process was ended, by Ray or by the system; the same command does what is left\n"
     there = nodes.parts(out)
     assert 2 <= len(there) < 20
     code, said = nodes.run(*arguments)

@@ -35,10 +35,11 @@ def json_values(column: "pyarrow.ChunkedArray", name: str, url: str) -> list[Any
 
 
 def is_text(kind: "pyarrow.DataType") -> bool:
-    """Whether a type is that of strings, or of strings by their number."""
+    """Whether a type is that of strings, of strings by their number, or of a column that has nulls alone."""
     types = import_pyarrow().types
     value = kind.value_type if types.is_dictionary(kind) else kind
-    return bool(types.is_string(value) or types.is_large_string(value) or types.is_string_view(value))
+    kinds = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
+    return any(is_kind(value) for is_kind in kinds)
 
 
 def strings(column: "pyarrow.ChunkedArray") -> list[str | None]:
