@@ -95,9 +95,7 @@ GOOD = parquet(["w1 w2"] * 100)
         ("a.csv", b"body,number\nw1,2\n", "a.csv has no column 'text'; found: body, number"),
         ("a.csv", b"text,text\nw1,w2\n", "a.csv: .*: two columns have the name 'text'"),
         ("a.csv", b"x" * 5000 + b"\nw1\n", r"a.csv has no column 'text'; found: x{300}\.\.\.$"),
-        ("a.jsonl", b'{"text": "w1", "translation": "w2"}\n', "has a column 'translation' already"),
         ("a.csv", b"text,translation\nw1,w2\n", "has a column 'translation' already"),
-        ("a.jsonl", b'{"text": "w1", "n": 1}\n{"text": "w1", "n": "x"}\n', "field 'n' have no one type .*jsonl"),
         ("a.txt.gz", b"\x1f\x8b", "a.txt.gz is compressed"),
         ("a.bin", b"w1\n", "a.bin: its name says no form"),
     ],
@@ -137,6 +135,16 @@ def test_columns_without_a_name_of_their_own_are_refused(request_for, texts):
     scored = {"return_scores": True}
     assert "two columns would be named 'score'" in refused(request_for(texts, output="score", options=scored))
     assert "one column 'text', not 'body'" in refused(request_for(texts, column="body"))
+
+
+def test_columns_of_json_lines_and_what_they_become(request_for, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "w1", "json": "w2", "translation": "w3"}\n')
+    assert len(Batch(request_for(path)).blocks) == 1
+    assert "has a column 'translation' already" in refused(request_for(path, form="jsonl"))
+    assert "has a column 'json' already" in refused(request_for(path, output="json"))
+    assert re.search("the column 'json' .*; use --format jsonl", refused(request_for(path, column="json")))
+    assert len(Batch(request_for(path, column="json", form="jsonl", output="x")).blocks) == 1
 
 
 def test_blocks_beyond_all_measure_are_refused(request_for, texts, monkeypatch):
