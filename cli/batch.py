@@ -163,7 +163,6 @@ def translate(
         name = model or name_between(source, target)
         path = located_name(name, progress) if model is None else located(name, progress)
         chosen = given(**search, return_scores=scores or None)
-        chosen = {option: list(value) if isinstance(value, tuple) else value for option, value in chosen.items()}
         try:
             made = _made("translate", name, path, precision, chosen, job)
         except InputError as error:
