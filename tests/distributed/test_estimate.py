@@ -26,7 +26,7 @@ def batch(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "given, variable, asked",
-    [(None, None, []), (None, "", []), (None, "there:1", ["there:1"]), ("here:2", "there:1", ["here:2"])],
+    [(None, None, []), (None, "", []), (None, "there:1", [None]), ("here:2", "there:1", ["here:2"])],
 )
 def test_the_cluster_is_the_one_of_the_job(given, variable, asked, batch, monkeypatch):
     """By --address, else by RAY_ADDRESS, else there is none."""
