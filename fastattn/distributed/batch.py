@@ -9,7 +9,7 @@ from typing import Any
 from fastattn._version import VERSION
 from fastattn.distributed.block_worker import contents as contents_of_block
 from fastattn.distributed.blocks import Block, block_bytes, cut
-from fastattn.distributed.cluster import joined, quiet, share_of_host
+from fastattn.distributed.cluster import joined, quiet, reach_of, share_of_host
 from fastattn.distributed.driver import Pool, run_blocks
 from fastattn.distributed.extra import import_pyarrow, import_ray
 from fastattn.distributed.job import Job, public
@@ -189,7 +189,7 @@ class Batch:
     ) -> None:
         with quiet(), joined(where.address) as nodes:
             cores, places = share_of_host(nodes, self.worker.layer_weights, where.cores)
-            reach = where.reach or ("path" if len({node.name for node in nodes}) == 1 else "store")
+            reach = where.reach or reach_of(nodes)
             stored = import_ray().put(contents(self.path)) if reach == "store" else None
             source = ModelSource(self.request.model, str(self.path), self.digest, reach, self.path.is_dir(), stored)
             start = time.monotonic()
@@ -204,8 +204,9 @@ class Batch:
 
             pool = Pool(min(places, where.actors or places), cores)
             summary.failed = run_blocks(self.job, left, folder.url, source, pool, tell)
-        for number, why in summary.failed.items():
-            self._set_aside(folder, next(block for block in left if block.number == number), why)
+        for block in left:
+            if block.number in summary.failed:
+                self._set_aside(folder, block, summary.failed[block.number])
 
     def _set_aside(self, folder: OutputFolder, block: Block, why: str) -> None:
         """Keep a block's rows, as far as they can be read, and why it failed."""

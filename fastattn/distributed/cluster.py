@@ -1,6 +1,7 @@
 """The cluster of a job: one that is there, or this machine alone for as long as the job takes."""
 
 import contextlib
+import io
 import logging
 import os
 import socket
@@ -58,7 +59,9 @@ def joined(address: str | None) -> Iterator[list[Host]]:
     try:
         yield hosts()
     finally:
-        ray.shutdown()
+        # Which prints what Ray held back of its messages, from this thread.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            ray.shutdown()
 
 
 def _check_answers(address: str) -> None:
@@ -88,32 +91,38 @@ def share_of_host(nodes: list[Host], layer_weights: int, asked: int | None) -> t
     """
     if not nodes:
         raise FastattnError("the cluster has no node that gives out CPUs")
-    smallest, largest = (find(host.cpus for host in nodes) for find in (min, max))
-    cores = asked or -(-smallest // chosen_processes(smallest, layer_weights))
+    largest = max(host.cpus for host in nodes)
+    cores = asked or -(-largest // chosen_processes(largest, layer_weights))
     if cores > largest:
         raise FastattnError(f"an actor with {cores} cores has no place: the largest node has {largest}")
     return cores, sum(host.cpus // cores for host in nodes)
 
 
+def reach_of(nodes: list[Host]) -> str:
+    """How a model reaches the nodes if the caller does not say: by its path, where all are this machine."""
+    return "path" if {node.name for node in nodes} == {socket.gethostname()} else "store"
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep Ray's own messages from stderr: the job tells what comes of each block, and Ray's logs have the rest."""
+    """Keep Ray's own messages from stdout and stderr: the job tells what comes of each block, Ray's logs the rest."""
     if os.environ.get("FASTATTN_DEBUG") or sys.stderr is None:
         yield
         return
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-    before = sys.stderr
+    before, results = sys.stderr, sys.stdout
     before.flush()
     saved, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     with warnings.catch_warnings(), open(os.dup(saved), "w", encoding="utf-8", errors="backslashreplace") as own:
         warnings.filterwarnings("ignore", module="ray")
         os.dup2(nothing, 2)  # its compiled parts write there
         sys.stderr = _WithoutRaysThreads(own) if _writes_to(before, 2) else before
+        sys.stdout = _WithoutRaysThreads(results)
         try:
             yield
         finally:
-            sys.stderr = before
+            sys.stderr, sys.stdout = before, results
             os.dup2(saved, 2)
             os.close(saved)
             os.close(nothing)

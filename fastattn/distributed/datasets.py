@@ -3,7 +3,7 @@
 import warnings
 from typing import Any
 
-from fastattn.distributed.cluster import hosts, share_of_host
+from fastattn.distributed.cluster import hosts, reach_of, share_of_host
 from fastattn.distributed.extra import import_ray
 from fastattn.distributed.forms.json_values import is_text, strings
 from fastattn.distributed.models import REACHES, ModelSource, contents, find_model
@@ -37,7 +37,8 @@ def translate_dataset(
     batch_rows     that an actor is given at once; it batches by tokens itself
     options        as of ``Translator.translate``: beam_size, split, target_prefix, ...; num_hypotheses above 1 adds
                    the column "hypotheses", return_scores "score" or "scores"
-    A text that cannot be translated ends the job with an InputError; ``fastattn batch`` leaves such texts out.
+    A text that cannot be translated ends the job with Ray's error, which names it; ``fastattn batch`` leaves such texts
+    out. A core at least is left for what makes ``ds``.
     Raises InputError for invalid arguments, CheckpointError for no valid model, FastattnError without Ray.
     """
     return _mapped("translate", ds, model, column, output_column, precision, cores, actors, reach, batch_rows, options)
@@ -94,10 +95,14 @@ def _mapped(
     worker: Worker = WORKERS[kind](path, precision, None, output, options)  # checks the options here
     nodes = hosts()
     cores, places = share_of_host(nodes, worker.layer_weights, cores)
-    reach = reach or ("path" if len({node.name for node in nodes}) == 1 else "store")
+    reach = reach or reach_of(nodes)
     stored = ray.put(contents(path)) if reach == "store" else None
     source = ModelSource(model, str(path), digest, reach, path.is_dir(), stored)
     most = min(places, actors or places)
+    # Where actors had all cores, the tasks that read ``ds`` would wait for one for ever.
+    spare = most * cores < sum(node.cpus for node in nodes)
+    if not spare and most > 1:
+        most, spare = most - 1, True
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ds.map_batches(
@@ -105,7 +110,7 @@ def _mapped(
             fn_constructor_args=(kind, source, precision, cores, column, output, options),
             batch_format="pyarrow",
             batch_size=batch_rows,
-            num_cpus=cores,
+            num_cpus=cores if spare else cores - 1,
             compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most, initial_size=most),
         )
 

@@ -1,7 +1,8 @@
 """A job's open blocks, given to Ray Data until each is finished or has failed often enough.
 
 A pass is one dataset of blocks on one pool of actors. What an actor was at when it died is not tried again within the
-pass, since Ray would do that for ever; the next pass has it, on actors of its own.
+pass, since Ray would do that for ever: a pass of its own has it, in which an actor has one block at a time, so that a
+block that ends its actors costs no other one its place.
 """
 
 import contextlib
@@ -24,6 +25,7 @@ from fastattn.records import dataclass
 # A block that raised an error twice raises it again; one whose actors died may have had bad luck.
 MOST_FAILURES, MOST_LOSSES = 2, 4
 MOST_LOST_ACTORS = 8  # one after the other, before any begins: then it is not their hosts
+MOST_AT_ONCE = 20_000  # blocks of a pass, which Ray takes ten seconds to lay out
 LOST = "its worker ended before it was done: killed, out of memory, or lost with its host"
 
 
@@ -55,8 +57,11 @@ def run_blocks(
     losses: Counter[int] = Counter()
     why: dict[int, str] = {}
     while tried := [n for n in left if failures[n] < MOST_FAILURES and losses[n] < MOST_LOSSES]:
+        suspects = [n for n in tried if losses[n]]
+        alone = len(suspects) == len(tried)
+        tried = (suspects if alone else [n for n in tried if not losses[n]])[:MOST_AT_ONCE]
         silent = set(tried)
-        for outcome in _one_pass(job, [left[n] for n in tried], out, source, pool):
+        for outcome in _one_pass(job, [left[n] for n in tried], out, source, pool, alone):
             number, kind = outcome["block"], outcome["outcome"]
             if kind == STOPPED:
                 raise FastattnError(outcome["error"])
@@ -77,10 +82,15 @@ def run_blocks(
     return {number: why[number] for number in left}
 
 
-def _one_pass(job: Job, blocks: Sequence[Block], out: str, source: ModelSource, pool: Pool) -> Iterator[dict[str, Any]]:
-    """Yield what comes of each block, as soon as it does; nothing of those that were lost."""
+def _one_pass(
+    job: Job, blocks: Sequence[Block], out: str, source: ModelSource, pool: Pool, alone: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield what comes of each block, as soon as it does; nothing of those that were lost.
+
+    alone  an actor has one block at a time, and none waits for it
+    """
     ray = import_ray()
-    actors = min(pool.actors, len(blocks))
+    actors, at_once = min(pool.actors, len(blocks)), 1 if alone else BLOCKS_AT_ONCE
     with _settings(ray.data.DataContext.get_current()), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of names that a later Ray will not take: setup.cfg has its bound
         blocks_of_ray = ray.data.from_items(
@@ -99,8 +109,8 @@ def _one_pass(job: Job, blocks: Sequence[Block], out: str, source: ModelSource, 
                 max_size=actors,
                 initial_size=actors,
                 # One more waits, so that none has nothing to do; a straggler keeps few from the others.
-                max_tasks_in_flight_per_actor=BLOCKS_AT_ONCE + 1,
-                max_concurrent_calls_per_actor=BLOCKS_AT_ONCE,
+                max_tasks_in_flight_per_actor=at_once + (not alone),
+                max_concurrent_calls_per_actor=at_once,
                 enable_true_multi_threading=True,
             ),
         )

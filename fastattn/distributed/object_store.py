@@ -1,6 +1,7 @@
 """A job's output in an object store, through pyarrow: objects that appear when they are closed, and leases."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from fastattn.errors import InputError, StorageError
 
 # pyarrow's types of file systems in which a file that is being written does not show under its name.
 _WHOLE = ("s3", "gcs", "abfs")
+_WAITS = (1.0, 4.0)  # seconds before a write is tried again
 _LONGEST = 300  # characters of a store's own message
 
 
@@ -42,11 +44,21 @@ class ObjectStore:
                 return None
 
     def write(self, path: str, data: Buffer) -> None:
-        """Write an object in one go: a stream that is closed early, or forgotten, would keep half of it."""
-        with self._telling("write", path):
-            stream = self._filesystem.open_output_stream(f"{self._path}/{path}")
-            stream.write(data)
-            stream.close()
+        """Write an object in one go: a stream that is closed early, or forgotten, would keep half of it.
+
+        What fails is tried again: a job of many hosts ends with the first that cannot write.
+        """
+        for wait in (*_WAITS, None):
+            try:
+                with self._telling("write", path):
+                    stream = self._filesystem.open_output_stream(f"{self._path}/{path}")
+                    stream.write(data)
+                    stream.close()
+                return
+            except StorageError:
+                if wait is None:
+                    raise
+                time.sleep(wait)
 
     def delete(self, path: str) -> None:
         with self._telling("delete", path), contextlib.suppress(FileNotFoundError):

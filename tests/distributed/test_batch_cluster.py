@@ -1,5 +1,6 @@
 """Jobs on a cluster of three node processes, some of which are lost on the way."""
 
+import json
 import os
 import signal
 import time
@@ -10,7 +11,9 @@ import pytest
 pytest.importorskip("ray", reason="needs the extra fastattn[ray]")
 
 from fastattn import Encoder, Translator
+from fastattn.distributed import driver
 from fastattn.distributed.batch import Batch, Request, Where
+from fastattn.distributed.block_worker import BlockWorker
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError
 from tests.distributed import nodes
@@ -145,6 +148,31 @@ def test_an_encoder_by_its_path_is_the_same(batch, pulled, tmp_path):
     assert (summary.blocks, summary.rows) == (len(job.blocks), len(texts))
     vectors = Encoder(pulled("minilm")).encode(texts)
     assert nodes.column(tmp_path / "out", "v") == vectors.tolist()
+
+
+class EndsAtBlockOne(BlockWorker):
+    """As a block that takes all memory would, or makes a library abort."""
+
+    def __call__(self, batch):
+        if json.loads(batch["block"][0])["number"] == 1:
+            time.sleep(0.5)  # others are in progress beside it
+            os._exit(1)
+        return super().__call__(batch)
+
+
+def test_a_block_that_ends_its_actors_costs_no_other_its_place(batch, english, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(driver, "BlockWorker", EndsAtBlockOne)
+    monkeypatch.setattr(driver, "MOST_LOSSES", 2)
+    job = batch(size=4096)
+    summary = job.run(Where(cores=1, actors=1))
+    assert capsys.readouterr().out == ""
+    assert summary.failed == {1: driver.LOST}
+    assert summary.blocks == len(job.blocks) - 1 > 2
+    aside = tmp_path / "out" / "_fastattn" / "set-aside" / "00000001.jsonl"
+    texts = [json.loads(line)["text"] for line in aside.read_text(encoding="utf-8").splitlines()]
+    start, stop = job.blocks[1].start, job.blocks[1].stop
+    assert "\n".join(texts).strip() in english.read_text(encoding="utf-8")[start - 100 : stop + 100]
+    assert len(texts) > 20
 
 
 def test_a_folder_that_another_run_holds_is_refused(batch, tmp_path):
