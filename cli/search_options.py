@@ -87,7 +87,13 @@ _OPTIONS = (
         type=float,
         help="Favour the prefix instead of imposing it, more strongly nearer to 1 (default: 0, it is imposed).",
     ),
-    _search("--alternatives", "return_alternatives", is_flag=True, default=None, help="With -n: branch after the target prefix."),
+    _search(
+        "--alternatives",
+        "return_alternatives",
+        is_flag=True,
+        default=None,
+        help="With -n: branch after the target prefix.",
+    ),
     _search(
         "--min-alternative-prob",
         "min_alternative_expansion_prob",

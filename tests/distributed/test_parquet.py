@@ -179,9 +179,9 @@ def test_a_column_is_found_among_nested_ones_whose_paths_are_its_name(path, name
         "a": pa.array([{"b": "long " * 20, "c": [1]}] * 50),
         "map": pa.array(
             [[("k", {"x": [1], "y": 2})]] * 50,
-            pa.map_(pa.string(), pa.struct(dict(x=pa.list_(pa.int8()), y=pa.int8()))),
+            pa.map_(pa.string(), pa.struct({"x": pa.list_(pa.int8()), "y": pa.int8()})),
         ),
-        "x.y": pa.array([n for n in range(50)]),
+        "x.y": pa.array(range(50)),
     }
     plain = {"use_dictionary": False, "compression": "none"}
     pq.write_table(pa.table({name: ["t" * 40] * 50}), path, **plain)

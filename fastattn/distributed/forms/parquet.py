@@ -73,7 +73,8 @@ def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
             sample = next(batches, None)
             if sample is None:
                 raise InputError(f"{file.url}: damaged, row group {number} has no rows")
-            text_bytes = max(_bytes_of(sample.column(column)) * group.num_rows, group.column(index).total_uncompressed_size)
+            text_bytes = _bytes_of(sample.column(column)) * group.num_rows
+            text_bytes = max(text_bytes, group.column(index).total_uncompressed_size)
             sizes = (group.num_rows, text_bytes, group.total_byte_size)
             if not all(0 <= size <= file.size * _MOST_EACH_BYTE for size in sizes):
                 raise InputError(f"{file.url}: its footer says {sizes[0]:,} rows of {max(sizes[1:]):,} bytes: damaged")
