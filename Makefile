@@ -47,7 +47,7 @@ $(RAY_STAMP): setup.cfg pyproject.toml
 	@touch $@
 
 test-distributed: $(RAY_STAMP)
-	@$(patsubst $(VENV)/%,$(RAY_VENV)/%,$(BIN))/python -m pytest -rs $(if $(ARGS),$(ARGS),tests/distributed)
+	@$(patsubst $(VENV)/%,$(RAY_VENV)/%,$(BIN))/python $(if $(ARGS),-m pytest -rs $(ARGS),tests/run_suite.py distributed)
 
 slow: setup
 	@$(BIN)/python -m pytest -m slow -rs $(ARGS)

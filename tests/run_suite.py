@@ -1,5 +1,7 @@
 """``python tests/run_suite.py``: the suite in two processes side by side, since most of its time is spent compiling.
 
+``python tests/run_suite.py distributed``: the tests of jobs on Ray likewise, which wait for it most of the time.
+
 The second one's report is printed when the first has ended. The exit status is that of the first process that failed;
 an interrupt ends both.
 """
@@ -18,18 +20,19 @@ from tests.left_in_cache import none_added  # noqa: E402
 
 # About half of the time: what starts processes and interrupts them, and what reads checkpoints.
 FIRST = ("runtime", "scheduling", "cli", "weights", "text", "reference", "simd")
+FIRST_DISTRIBUTED = ("distributed/test_batch_cluster.py",)
 
 
-def parts() -> tuple[list[str], list[str]]:
-    """pytest's arguments of both: folders, and all but those."""
-    first = [str(TESTS / name) for name in FIRST]
-    return first, [str(TESTS), *(f"--ignore={folder}" for folder in first)]
+def parts(folder: str) -> tuple[list[str], list[str]]:
+    """pytest's arguments of both: folders or files, and all but those. ``folder``: of TESTS, "" for all."""
+    first = [str(TESTS / name) for name in (FIRST_DISTRIBUTED if folder else FIRST)]
+    return first, [str(TESTS / folder), *(f"--ignore={path}" for path in first)]
 
 
 def main() -> int:
-    command = [sys.executable, "-m", "pytest"]
+    command = [sys.executable, "-m", "pytest", *(["-rs"] if sys.argv[1:] else [])]
     environment = {**os.environ, "FASTATTN_TESTS_SHARE_A_CACHE": "1"}
-    first, second = parts()
+    first, second = parts(*sys.argv[1:] or [""])
     with none_added(cache_root()), tempfile.TemporaryFile() as report:
         beside = subprocess.Popen([*command, *second], env=environment, stdout=report, stderr=report)
         try:
