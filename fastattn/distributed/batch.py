@@ -121,6 +121,7 @@ class Batch:
             form=request.form,
             version=VERSION,
             block_bytes=self.size,
+            input_form=self.files[0].form if self.files else "",
             files=[{"url": file.url, "size": file.size, "modified": file.modified} for file in self.files],
         )
 
@@ -139,7 +140,7 @@ class Batch:
             first = folder.begin(self.job)
             summary = Summary()
             there = folder.finished()
-            self._check_touched(first, there)
+            self._check_touched(folder, first, there)
             for record in there.values():
                 summary.add(record)
             summary.earlier_blocks, summary.earlier_rows = summary.blocks, summary.rows
@@ -166,17 +167,25 @@ class Batch:
         as_table = self.request.form == "parquet"
         refuse_twice(rows.table().column_names if as_table else set().union(*rows.records()), outputs)
 
-    def _check_touched(self, first: Job, there: Mapping[int, Mapping[str, Any]]) -> None:
-        """Raise InputError where a file was changed after blocks of it were finished: its time alone says little."""
+    def _check_touched(self, folder: OutputFolder, first: Job, there: Mapping[int, Mapping[str, Any]]) -> None:
+        """Raise InputError where the rows of a finished block are others now; else keep the files' new times.
+
+        A file that was changed may be cut elsewhere, at the same size, and the blocks after it get other numbers. Where
+        the cut is as it was, blocks of a file with another time are read: a time alone says little.
+        """
         touched = {self.files[number].url for number in self.job.touched(first)}
-        for block in self.blocks:
-            if block.url not in touched or block.number not in there:
+        for number, record in there.items():
+            block = self.blocks[number] if number < len(self.blocks) else None
+            place = None if block is None else (public(block.url), block.start, block.stop)
+            if block is None or place != (record["url"], record["start"], record["stop"]):
+                what = f"{record['url']} is not cut as it was when {folder.name} was begun"
+            elif block.url in touched and read_block(block, self.request.column).digest != record["input"]:
+                what = f"{record['url']} has changed since {folder.name} was begun"
+            else:
                 continue
-            if read_block(block, self.request.column).digest != there[block.number]["input"]:
-                raise InputError(
-                    f"{public(block.url)} has changed since {self.request.out} was begun, as block {block.number} "
-                    "shows; name another folder"
-                )
+            raise InputError(f"{what}, as block {number} shows; name another folder")
+        if touched:
+            folder.keep(self.job)
 
     def _compute(
         self,
