@@ -44,6 +44,12 @@ def cut(files: Sequence[InputFile], column: str, block_bytes: int) -> list[Block
     from fastattn.distributed.forms import form_named  # which needs pyarrow
 
     check_count("block_bytes", block_bytes)
+    with_texts = sum(file.size > 0 for file in files)
+    if with_texts > _MOST_BLOCKS:
+        raise InputError(
+            f"{with_texts:,} files with texts are more than the {_MOST_BLOCKS:,} blocks of a job; put their texts into "
+            "fewer files, or begin several jobs"
+        )
     blocks: list[Block] = []
     for file in files:
         for start, stop, size in form_named(file.form).cut(file, column, block_bytes):

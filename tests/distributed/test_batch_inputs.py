@@ -16,6 +16,7 @@ from fastattn.distributed import blocks
 from fastattn.distributed.batch import Batch, Request, Where
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.distributed.rows import read_block
+from fastattn.distributed.storage import InputFile
 from fastattn.errors import CheckpointError, FastattnError, InputError
 from fastattn.weights.native import convert
 from tests.models.tiny_models import random_checkpoint
@@ -143,6 +144,15 @@ def test_blocks_beyond_all_measure_are_refused(request_for, texts, monkeypatch):
     monkeypatch.setattr(blocks, "_MOST_BLOCKS", 10)
     assert refused(request_for(texts, size=1)) == "more than 10 blocks of 1 bytes; make them larger"
     assert len(Batch(request_for(texts, size=1 << 40)).blocks) == 1
+
+
+def test_files_beyond_all_measure_are_refused_before_any_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks, "_MOST_BLOCKS", 2)
+    files = [InputFile(str(tmp_path / f"{n}.jsonl"), n, 0, "jsonl") for n in range(4)]
+    with pytest.raises(
+        InputError, match="^3 files with texts are more than the 2 blocks of a job; put their texts into"
+    ):
+        blocks.cut(files, "text", 1 << 20)
 
 
 def test_models_that_are_refused(request_for, texts, encoder, translator, tmp_path):
