@@ -14,9 +14,9 @@ from fastattn.distributed.driver import Pool, run_blocks
 from fastattn.distributed.extra import import_pyarrow, import_ray
 from fastattn.distributed.job import Job, public
 from fastattn.distributed.models import REACHES, ModelSource, contents, digest_of
-from fastattn.distributed.output_folder import OutputFolder
+from fastattn.distributed.output_folder import OutputFolder, part_name
 from fastattn.distributed.rows import read_block
-from fastattn.distributed.storage import InputFile, find_files
+from fastattn.distributed.storage import InputFile, find_files, input_with
 from fastattn.distributed.workers import WORKERS, Worker
 from fastattn.errors import FastattnError, InputError, check_known
 from fastattn.records import dataclass
@@ -106,6 +106,7 @@ class Batch:
         import_pyarrow()
         self.request = request
         self.files: list[InputFile] = find_files(request.inputs, request.input_form)
+        _refuse_within(request)
         self.path, self.digest = request.path.absolute(), digest_of(request.path)
         self.worker: Worker = WORKERS[request.kind](self.path, request.precision, None, request.output, request.options)
         self.size = request.size or block_bytes(self.files)
@@ -225,3 +226,13 @@ class Batch:
             rows = b""
         place = {"url": public(block.url), "start": block.start, "stop": block.stop}
         folder.set_aside(block.number, rows, {"block": block.number, "error": why, **place})
+
+
+def _refuse_within(request: Request) -> None:
+    """Raise InputError where the output's files would be inputs of the next run."""
+    within = input_with(request.out, part_name(0, request.form), request.inputs) if request.out else None
+    if within is not None:
+        raise InputError(
+            f"cannot write {public(request.out).rstrip('/')}: the input {public(within)} would take the output's files "
+            "for its own; name a folder that is not below it"
+        )

@@ -93,7 +93,7 @@ class OutputFolder:
     def finished_block(self, number: int) -> Record | None:
         """The record of a block whose part is there, or None."""
         record = self._record(number)
-        if record is None or record["file"] != self._part_name(number):
+        if record is None or record["file"] != part_name(number, self._form):
             return None
         return record if self._store.size(record["file"]) == record["bytes"] else None
 
@@ -103,7 +103,7 @@ class OutputFolder:
         record  with the rest of ``_FIELDS``, else the block counts as unfinished; more is kept as it is
         A block that was set aside before is so no longer. StorageError leaves the block unfinished.
         """
-        name = self._part_name(number)
+        name = part_name(number, self._form)
         record = record | {"block": number, "file": name, "bytes": memoryview(data).nbytes}
         self._store.write(name, data)
         self._store.write(f"{_FINISHED}/{number:08d}.json", _as_json(record))
@@ -121,11 +121,8 @@ class OutputFolder:
         self._store.write(f"{_SET_ASIDE}/{number:08d}.json", _as_json(record))
         return record
 
-    def _part_name(self, number: int) -> str:
-        return f"part-{number:08d}.{self._form}"
-
     def _has_part(self, record: Record, parts: dict[str, Any]) -> bool:
-        name = self._part_name(record["block"])
+        name = part_name(record["block"], self._form)
         return record["file"] == name and name in parts and record["bytes"] == parts[name].size
 
     def _record(self, number: int) -> Record | None:
@@ -144,6 +141,11 @@ class OutputFolder:
                 raise InputError(
                     f"{self.name} holds other files ({others[0]}) and no job; name a folder that is empty or new"
                 )
+
+
+def part_name(number: int, form: str) -> str:
+    """The file of a block's rows."""
+    return f"part-{number:08d}.{form}"
 
 
 def _store(url: str, name: str) -> tuple[str, Store]:

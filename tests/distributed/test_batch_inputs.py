@@ -155,6 +155,51 @@ def test_files_beyond_all_measure_are_refused_before_any_is_read(tmp_path, monke
         blocks.cut(files, "text", 1 << 20)
 
 
+@pytest.mark.parametrize(
+    "given, out",
+    [
+        ("in", "in/out"),
+        ("in", "in"),
+        ("in", "in/deep/er/out"),
+        ("in/", "in/out/"),
+        ("in", "link/out"),
+        ("link", "in/out"),
+        ("in", "file:in/out"),
+        ("file:in", "in/out"),
+        ("file:in", "file:in/out"),
+        ("in/**", "in/out"),
+        ("in/*/*.parquet", "in/out"),
+        ("i?/**/*", "in/out"),
+    ],
+)
+def test_an_output_that_would_be_input_is_refused(given, out, request_for, tmp_path):
+    folder = tmp_path / "in"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "a.parquet").write_bytes(GOOD)
+    (tmp_path / "link").symlink_to(folder)
+    given, out = (
+        f"file://{tmp_path}/{name[5:]}" if name.startswith("file:") else f"{tmp_path}/{name}" for name in (given, out)
+    )
+    assert refused(request_for(given, out=out)) == (
+        f"cannot write {out.rstrip('/')}: the input {given} would take the output's files for its own; "
+        "name a folder that is not below it"
+    )
+
+
+@pytest.mark.parametrize(
+    "given, out",
+    [("in", "out"), ("in", "in2"), ("in", "in/_out"), ("in/sub/*.parquet", "in/out"), ("in/**.txt", "in/out")],
+)
+def test_an_output_beside_the_input_is_taken(given, out, request_for, tmp_path):
+    folder = tmp_path / "in"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "a.parquet").write_bytes(GOOD)
+    (folder / "a.txt").write_text("w1\n")
+    if given == "in":
+        (folder / "a.txt").unlink()
+    assert len(Batch(request_for(tmp_path / given, out=str(tmp_path / out))).blocks) == 1
+
+
 def test_models_that_are_refused(request_for, texts, encoder, translator, tmp_path):
     assert "this one is an encoder model's" in refused(request_for(texts, path=encoder), CheckpointError)
     assert "cannot be read" in refused(request_for(texts, path=tmp_path / "gone"), CheckpointError)
