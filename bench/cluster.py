@@ -150,16 +150,16 @@ def cluster_table(found: list[Figures], size: str, price: float) -> str:
 def disturbances(machines: int) -> dict[str, Cluster]:
     """One thing after the other that comes to a cluster."""
     even, full = calm(machines), Cluster(machines)
-    two = replace(even, held=2, at_once=2)
-    spread = replace(two, spread=full.spread)
+    three = replace(even, held=3, at_once=3)
+    spread = replace(three, spread=full.spread)
     slow = replace(spread, slow=full.slow)
     return {
         "machines of one speed, none lost; an actor has 1 block": even,
-        "2 blocks, both in progress": two,
+        "3 blocks, all in progress": three,
         f"and speeds that differ by {full.spread:.0%}": spread,
         f"and {full.slow_machines} machines of half speed": slow,
-        "3 blocks, of which 1 waits": replace(slow, held=3),
-        "5 blocks, of which 3 wait": replace(slow, held=5),
+        "4 blocks, of which 1 waits": replace(slow, held=4),
+        "6 blocks, of which 3 wait": replace(slow, held=6),
         f"3 blocks; and {full.losses:g} losses a machine-hour": full,
         "the same, lost blocks being the next to be given out": replace(full, passes=False),
     }

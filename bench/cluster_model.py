@@ -45,7 +45,7 @@ class Cluster:
     losses     of a machine, an hour
     away       seconds until another stands in its place
     held       blocks that an actor is given at a time
-    at_once    of these, blocks in progress: while one is computed, others are read and written. The rest wait
+    at_once    of these, blocks in progress, which share batches, and of which one is read or written. The rest wait
     handing    seconds from when an actor is given a block until it can begin with it
     laying     seconds of the driver for each block of a pass, before any is given out
     bandwidth  bytes a second of one machine to storage and from it
@@ -60,7 +60,7 @@ class Cluster:
     losses: float = 0.05
     away: float = 300.0
     held: int = 3
-    at_once: int = 2
+    at_once: int = 3
     handing: float = 0.1
     laying: float = 0.00065
     bandwidth: float = 600e6

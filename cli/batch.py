@@ -113,9 +113,10 @@ Examples:
 \b
 Inputs are text, JSON lines, CSV or Parquet: files, folders, globs, or URLs of
 object stores. The output is a file a block, in the order of the input, with
-all columns of the input and the new ones; what is being done is kept beside
-it. A run that was stopped, however it was, goes on with the same command:
-what is finished stays, and is never computed again.
+all columns of the input and the new ones; of JSON lines, Parquet has the text
+and "json", the whole line. What is being done is kept beside the output. A run
+that was stopped, however it was, goes on with the same command: what is
+finished stays, and is never computed again.
 
 \b
 A row without a text, or whose text cannot be read, has null in the new
@@ -162,7 +163,6 @@ def translate(
         name = model or name_between(source, target)
         path = located_name(name, progress) if model is None else located(name, progress)
         chosen = given(**search, return_scores=scores or None)
-        chosen = {option: list(value) if isinstance(value, tuple) else value for option, value in chosen.items()}
         try:
             made = _made("translate", name, path, precision, chosen, job)
         except InputError as error:

@@ -87,7 +87,13 @@ _OPTIONS = (
         type=float,
         help="Favour the prefix instead of imposing it, more strongly nearer to 1 (default: 0, it is imposed).",
     ),
-    _search("--alternatives", "return_alternatives", is_flag=True, help="With -n: branch after the target prefix."),
+    _search(
+        "--alternatives",
+        "return_alternatives",
+        is_flag=True,
+        default=None,
+        help="With -n: branch after the target prefix.",
+    ),
     _search(
         "--min-alternative-prob",
         "min_alternative_expansion_prob",
@@ -101,14 +107,15 @@ _OPTIONS = (
         default=None,
         help="Choose from all words (default: from the checkpoint's shortlist for the source, if it has one).",
     ),
-    _search("--disable-unk", is_flag=True, help="Never produce the unknown token."),
-    _search("--replace-unknowns", is_flag=True, help="Replace unknown tokens by source words."),
+    _search("--disable-unk", is_flag=True, default=None, help="Never produce the unknown token."),
+    _search("--replace-unknowns", is_flag=True, default=None, help="Replace unknown tokens by source words."),
     _search(
         "--suppress",
         "suppress_sequences",
         type=TEXT,
         metavar="TEXT",
         multiple=True,
+        callback=lambda context, param, texts: list(texts) or None,
         help="Never produce TEXT, as the tokenizer splits it; may be given several times.",
     ),
     _sampling(

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from fastattn.cache_folder import cache_root
 from fastattn.errors import DownloadError
-from tests.packed_weights import none_added
+from tests.left_in_cache import none_added
 
 # As it was when the session began: tests that move the cache or reconfigure pip change nothing for real checkpoints,
 # whose cache survives between runs.

@@ -14,7 +14,7 @@ TESTS = Path(__file__).resolve().parent
 sys.path.insert(0, str(TESTS.parent))
 
 from fastattn.cache_folder import cache_root  # noqa: E402
-from tests.packed_weights import none_added  # noqa: E402
+from tests.left_in_cache import none_added  # noqa: E402
 
 # About half of the time: what starts processes and interrupts them, and what reads checkpoints.
 FIRST = ("runtime", "scheduling", "cli", "weights", "text", "reference", "simd")

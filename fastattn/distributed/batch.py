@@ -116,7 +116,7 @@ class Batch:
             kind=request.kind,
             model=self.digest,
             model_name=request.model,
-            options={**request.options, "precision": self.worker.precision},
+            options={**self.worker.options, "precision": self.worker.precision},
             column=request.column,
             outputs=list(self.worker.outputs),
             form=request.form,

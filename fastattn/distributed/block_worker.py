@@ -1,6 +1,6 @@
 """The actor that Ray Data gives blocks to: reads each from storage, has it answered, puts the output in its place.
 
-What comes back to the driver is a short record; texts never pass through Ray. An actor has two blocks in progress,
+What comes back to the driver is a short record; texts never pass through Ray. An actor has some blocks in progress,
 whose texts share the model's batches, so that reading, writing and the last long sentences of one cost nothing.
 """
 
@@ -19,7 +19,7 @@ from fastattn.distributed.rows import Rows, read_block
 from fastattn.distributed.workers import Answers, make_in_actor
 from fastattn.errors import FastattnError, StorageError
 
-BLOCKS_AT_ONCE = 2
+BLOCKS_AT_ONCE = 3  # with 2, blocks of 1,000 sentences took a tenth more CPU, and left a tenth of two cores idle
 FIRST_FAULTS = 10  # of a block, that its record has
 # What comes of a block, or of the attempt to begin.
 FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"

@@ -1,6 +1,7 @@
 """The cluster of a job: one that is there, or this machine alone for as long as the job takes."""
 
 import contextlib
+import io
 import logging
 import os
 import socket
@@ -58,7 +59,9 @@ def joined(address: str | None) -> Iterator[list[Host]]:
     try:
         yield hosts()
     finally:
-        ray.shutdown()
+        # Which prints what Ray held back of its messages, from this thread.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            ray.shutdown()
 
 
 def _check_answers(address: str) -> None:

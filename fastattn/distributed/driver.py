@@ -10,7 +10,7 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from fastattn.distributed.block_worker import BLOCKS_AT_ONCE, FAILED, FINISHED, STOPPED, BlockWorker
@@ -108,8 +108,8 @@ def _one_pass(
                 min_size=1,
                 max_size=actors,
                 initial_size=actors,
-                # One more waits, so that none has nothing to do; a straggler keeps few from the others.
-                max_tasks_in_flight_per_actor=at_once + (not alone),
+                # None waits beside them: a straggler would keep it from the others.
+                max_tasks_in_flight_per_actor=at_once,
                 max_concurrent_calls_per_actor=at_once,
                 enable_true_multi_threading=True,
             ),
@@ -128,6 +128,8 @@ def _settings(context: Any) -> Iterator[None]:
     wanted = {
         "max_errored_blocks": -1,
         "max_consecutive_actor_init_deaths": MOST_LOST_ACTORS,
+        # An actor that was lost before it began is replaced where the others are at work, not only where work waits.
+        "autoscaling_config": replace(context.autoscaling_config, actor_pool_util_upscaling_threshold=0.99),
         "enable_progress_bars": False,
         "print_on_execution_start": False,
     }

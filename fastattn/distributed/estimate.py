@@ -1,5 +1,6 @@
 """What a job will take, from a sample of its rows computed here."""
 
+import os
 import time
 from collections.abc import Sequence
 
@@ -39,7 +40,7 @@ class Estimate:
 def estimate(batch: Batch, where: Where) -> Estimate:
     """Read and compute a sample; no Ray is needed but to ask a cluster how large it is."""
     nodes = [Host("", default_threads())]
-    if where.address is not None:
+    if where.address or os.environ.get("RAY_ADDRESS"):
         with quiet(), joined(where.address) as nodes:
             pass
     cores, places = share_of_host(nodes, batch.worker.layer_weights, where.cores)

@@ -28,16 +28,26 @@ class Answers:
 
 
 class Worker(Protocol):
-    """A model with its options. ``outputs`` names its columns, ``precision`` is the model's, never "auto"."""
+    """A model with its options.
+
+    outputs    its columns' names
+    precision  the model's, never "auto"
+    options    those given, without those that say what is the default whatever the model
+    """
 
     outputs: tuple[str, ...]
     precision: str
+    options: dict[str, Any]
 
     @property
     def layer_weights(self) -> int:
         """The weights of the layers that a step goes through: what ``processes.choice`` asks."""
 
     def answer(self, texts: Sequence[str | None]) -> Answers: ...
+
+
+def _telling(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in defaults or value != defaults[name]}
 
 
 class TranslatingWorker:
@@ -47,11 +57,31 @@ class TranslatingWorker:
     return_scores "score", or "scores", a list.
     """
 
+    # Of options that no checkpoint sets.
+    DEFAULTS = {
+        "target_prefix": None,
+        "split": None,
+        "num_hypotheses": 1,
+        "patience": 1.0,
+        "coverage_penalty": 0.0,
+        "max_input_length": None,
+        "prefix_bias_beta": 0.0,
+        "return_alternatives": False,
+        "min_alternative_expansion_prob": 0.0,
+        "return_end_token": False,
+        "return_scores": False,
+        "replace_unknowns": False,
+        "seed": None,
+        "timeout": None,
+    }
+
     def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
         from fastattn.translator import Translator
 
         self._translator = Translator(path, precision, threads, processes=1)
-        self._options = {**options, "details": True, "return_exceptions": True}
+        self.options = _telling(options, self.DEFAULTS)
+        # Greedy search is faster without scores.
+        self._options = {"return_scores": False, **options, "details": True, "return_exceptions": True}
         self._translator.translate_iter((), **self._options)  # checks them
         self._several, self._scored = options.get("num_hypotheses", 1) > 1, bool(options.get("return_scores"))
         names = [output]
@@ -102,11 +132,16 @@ def _text(text: str) -> str:
 class EncodingWorker:
     """``Encoder.encode`` with the same options. Column: ``output``, a list of fixed size of the vectors' type."""
 
+    # Of options that no checkpoint sets; None is as if not given.
+    DEFAULTS = {"long": "truncate", "output_dtype": "float32"} | dict.fromkeys(
+        ("task", "prompt_name", "prompt", "normalize_embeddings", "truncate_dim", "pooling")
+    )
     _SAMPLE = 64  # texts of a block whose tokens are counted
 
     def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
         from fastattn.encoder import Encoder
 
+        self.options = _telling(options, self.DEFAULTS)
         chosen = dict(options)
         if chosen.get("ranges") is not None:
             chosen["ranges"] = np.asarray(chosen["ranges"], np.float32)

@@ -72,3 +72,16 @@ def test_every_option_of_a_search_is_among_these():
 
 def test_sampling_and_beams_do_not_go_together(model):
     assert "sampling needs --beam-size 1" in fail(2, "translate", "-m", model, "-b", 2, "--sampling-topk", 9, "▁w1")
+
+
+def test_an_option_that_is_not_given_leaves_the_checkpoint_its_own(model, monkeypatch):
+    """Some suppress sequences, or the unknown token."""
+    asked = []
+
+    def taken(self, texts, **options):
+        asked.append(options)
+        return iter(())
+
+    monkeypatch.setattr(Translator, "translate_iter", taken)
+    succeed("translate", "-m", model, stdin=b"")
+    assert asked[0] == {"details": True, "return_scores": False}

@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("ray", reason="needs the extra fastattn[ray]")
 
 from fastattn import Encoder, Translator
-from fastattn.distributed import driver  # noqa: E402
+from fastattn.distributed import driver
 from fastattn.distributed.batch import Batch, Request, Where
-from fastattn.distributed.block_worker import BlockWorker  # noqa: E402
+from fastattn.distributed.block_worker import BlockWorker
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError
 from tests.distributed import nodes
@@ -117,12 +117,13 @@ def test_an_interrupt_ends_the_job_and_all_its_processes(pulled, english, tmp_pa
     os.kill(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=20)
     assert (process.returncode, said) == (130, "")
-    assert not list(out.rglob("*.part"))
     for _ in range(200):
         if not session_of(process.pid):
             break
         time.sleep(0.1)
     assert not session_of(process.pid)
+    with OutputFolder(str(out), "parquet").hold():
+        assert not list(out.rglob("*.part"))  # of actors that were killed while they wrote
 
 
 def session_of(leader: int) -> list[str]:
@@ -160,18 +161,19 @@ class EndsAtBlockOne(BlockWorker):
         return super().__call__(batch)
 
 
-def test_a_block_that_ends_its_actors_costs_no_other_its_place(batch, english, tmp_path, monkeypatch):
+def test_a_block_that_ends_its_actors_costs_no_other_its_place(batch, english, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(driver, "BlockWorker", EndsAtBlockOne)
     monkeypatch.setattr(driver, "MOST_LOSSES", 2)
-    job = batch(size=8192)
+    job = batch(size=4096)
     summary = job.run(Where(cores=1, actors=1))
+    assert capsys.readouterr().out == ""
     assert summary.failed == {1: driver.LOST}
     assert summary.blocks == len(job.blocks) - 1 > 2
     aside = tmp_path / "out" / "_fastattn" / "set-aside" / "00000001.jsonl"
     texts = [json.loads(line)["text"] for line in aside.read_text(encoding="utf-8").splitlines()]
     start, stop = job.blocks[1].start, job.blocks[1].stop
     assert "\n".join(texts).strip() in english.read_text(encoding="utf-8")[start - 100 : stop + 100]
-    assert len(texts) > 50
+    assert len(texts) > 20
 
 
 def test_a_folder_that_another_run_holds_is_refused(batch, tmp_path):

@@ -10,14 +10,19 @@ pytest.importorskip("pyarrow", reason="jobs over files need the extra fastattn[r
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from click.testing import CliRunner
 
 from fastattn.checkpoint import Checkpoint
+from fastattn.cli.entry import commands
+from fastattn.decoding.options import DecodingOptions
 from fastattn.distributed import blocks
-from fastattn.distributed.batch import Batch, Request, Where
+from fastattn.distributed.batch import Batch, Request, Summary, Where
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import InputFile
+from fastattn.distributed.workers import TranslatingWorker
 from fastattn.errors import CheckpointError, FastattnError, InputError
+from fastattn.text_spec import DecodingSettings
 from fastattn.weights.native import convert
 from tests.models.tiny_models import random_checkpoint
 from tests.test_encoder import SPEC, TENSORS, TEXT
@@ -96,9 +101,7 @@ GOOD = parquet(["w1 w2"] * 100)
         ("a.csv", b"body,number\nw1,2\n", "a.csv has no column 'text'; found: body, number"),
         ("a.csv", b"text,text\nw1,w2\n", "a.csv: .*: two columns have the name 'text'"),
         ("a.csv", b"x" * 5000 + b"\nw1\n", r"a.csv has no column 'text'; found: x{300}\.\.\.$"),
-        ("a.jsonl", b'{"text": "w1", "translation": "w2"}\n', "has a column 'translation' already"),
         ("a.csv", b"text,translation\nw1,w2\n", "has a column 'translation' already"),
-        ("a.jsonl", b'{"text": "w1", "n": 1}\n{"text": "w1", "n": "x"}\n', "field 'n' have no one type .*jsonl"),
         ("a.txt.gz", b"\x1f\x8b", "a.txt.gz is compressed"),
         ("a.bin", b"w1\n", "a.bin: its name says no form"),
     ],
@@ -138,6 +141,16 @@ def test_columns_without_a_name_of_their_own_are_refused(request_for, texts):
     scored = {"return_scores": True}
     assert "two columns would be named 'score'" in refused(request_for(texts, output="score", options=scored))
     assert "one column 'text', not 'body'" in refused(request_for(texts, column="body"))
+
+
+def test_columns_of_json_lines_and_what_they_become(request_for, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "w1", "json": "w2", "translation": "w3"}\n')
+    assert len(Batch(request_for(path)).blocks) == 1
+    assert "has a column 'translation' already" in refused(request_for(path, form="jsonl"))
+    assert "has a column 'json' already" in refused(request_for(path, output="json"))
+    assert re.search("the column 'json' .*; use --format jsonl", refused(request_for(path, column="json")))
+    assert len(Batch(request_for(path, column="json", form="jsonl", output="x")).blocks) == 1
 
 
 def test_blocks_beyond_all_measure_are_refused(request_for, texts, monkeypatch):
@@ -251,6 +264,46 @@ def test_another_job_is_refused_with_what_differs(request_for, texts, encoder, t
         with pytest.raises(InputError, match="out holds another job: .*; name another folder$") as raised:
             Batch(request_for(*inputs, **changed)).run(Where())
         assert message in str(raised.value)
+
+
+def test_an_option_that_says_what_is_the_default_of_every_model_makes_no_other_job(request_for, texts, encoder):
+    said = {
+        "num_hypotheses": 1,
+        "patience": 1.0,
+        "coverage_penalty": 0,
+        "replace_unknowns": False,
+        "return_scores": False,
+        "target_prefix": None,
+    }
+    (plain, more) = (Batch(request_for(texts, options=options)).job for options in ({}, said))
+    assert plain.options == more.options == {"precision": "float32"}
+    asked = {"kind": "encode", "path": encoder, "output": "v"}
+    said = {"long": "truncate", "output_dtype": "float32", "pooling": None}
+    assert Batch(request_for(texts, **asked, options=said)).job.options == {"precision": "float32"}
+
+
+def test_the_defaults_of_every_model_are_the_translator_s_and_no_setting_of_a_checkpoint():
+    settings = {*DecodingSettings.__dataclass_fields__, "disable_unk", "shortlist"}
+    assert not settings & TranslatingWorker.DEFAULTS.keys()
+    given = vars(DecodingOptions()) | {"target_prefix": None, "split": None, "return_scores": False}
+    assert {name: given[name] for name in TranslatingWorker.DEFAULTS} == TranslatingWorker.DEFAULTS
+
+
+@pytest.mark.parametrize("name, value", [("beam_size", 2), ("disable_unk", False), ("suppress_sequences", [])])
+def test_an_option_whose_default_a_checkpoint_may_set_is_one_of_the_job(name, value, request_for, texts):
+    assert Batch(request_for(texts, options={name: value})).job.options == {name: value, "precision": "float32"}
+
+
+@pytest.mark.parametrize("kind, said", [("translate", []), ("encode", ["--long", "truncate", "--normalize"])])
+def test_a_command_keeps_what_was_said_alone(kind, said, translator, encoder, texts, tmp_path, monkeypatch):
+    jobs = []
+    monkeypatch.setattr(Batch, "run", lambda self, where, told: jobs.append(self.job) or Summary())
+    model = {"translate": translator, "encode": encoder}[kind]
+    arguments = ["batch", kind, texts, "--out", tmp_path / "out", "-m", model, *said]
+    result = CliRunner().invoke(commands, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    kept = {"normalize_embeddings": True} if said else {}
+    assert jobs[0].options == kept | {"precision": "float32"}
 
 
 @pytest.mark.parametrize("out, message", [("", "has no name"), ("zz://x", "zz://x: "), ("texts.txt", "is no folder")])

@@ -66,7 +66,10 @@ def test_a_line_that_is_no_row_is_a_fault_with_its_place_and_spoils_no_other(pat
     (rows,) = rows_of(path)
     assert rows.texts == ["one", None, "three"]
     assert list(rows.faults) == [1] and rows.faults[1].startswith(f"{path}, byte 24: {reason}")
-    assert rows.table().column("n").to_pylist() == [1, None, 3]
+    assert rows.table().column("json").take([0, 2]).to_pylist() == [
+        '{"text": "one", "n": 1}',
+        '{"n": 3, "text": "three"}',
+    ]
     json.dumps(rows.records()).encode("utf-8")
 
 
@@ -74,7 +77,8 @@ def test_a_fault_keeps_the_values_that_can_be_kept(path):
     path.write_bytes(b'{"text": 7, "n": 1}\n{"text": "\\ud83d", "n": 2}\n[]\n')
     (rows,) = rows_of(path)
     assert rows.records() == [{"text": 7, "n": 1}, {"text": None, "n": 2}, {}]
-    assert rows.table().to_pylist() == [{"text": None, "n": 1}, {"text": None, "n": 2}, {"text": None, "n": None}]
+    whole = ['{"text": 7, "n": 1}', r'{"text": "\ud83d", "n": 2}', None]
+    assert rows.table().to_pylist() == [{"text": None, "json": line} for line in whole]
 
 
 def test_a_missing_field_and_null_are_null_and_no_faults(path):
@@ -84,26 +88,29 @@ def test_a_missing_field_and_null_are_null_and_no_faults(path):
     assert rows.records() == [{"text": "one"}, {"text": None}, {"n": 1}]
 
 
-def test_a_table_has_the_fields_in_order_of_appearance_and_their_types(path):
-    path.write_bytes(b'{"b": 1, "text": "one"}\n{"text": "two", "a": [1.5], "b": 2}\n{"c": {"x": true}}\n')
+def test_a_table_has_the_text_and_the_lines_as_they_came(path):
+    lines = ['{"text": "\\u00e9", "n":1.50, "n": [7]}', ' {"n": "é", "text": null}\t', '{"n": {"x": true}}']
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join([*lines, "[]", ""]).encode())
     (rows,) = rows_of(path)
     table = rows.table()
-    assert [(field.name, str(field.type)) for field in table.schema] == [
-        ("b", "int64"),
-        ("text", "string"),
-        ("a", "list<item: double>"),
-        ("c", "struct<x: bool>"),
-    ]
-    assert table.column("b").to_pylist() == [1, 2, None]
+    assert [(field.name, str(field.type)) for field in table.schema] == [("text", "string"), ("json", "string")]
+    assert table.column("text").to_pylist() == ["é", None, None, None]
+    assert table.column("json").to_pylist() == [*lines, None]
 
 
-@pytest.mark.parametrize("values", [("1", '"a"'), ("true", "1"), ("[1]", "1"), ("1" * 30, "1"), ("1e3", '{"a": 1}')])
-def test_values_of_two_types_are_no_column_of_a_table(path, values):
-    path.write_text("".join(f'{{"text": "a", "n": {value}}}\n' for value in values))
-    (rows,) = rows_of(path)
-    with pytest.raises(InputError, match=r"a.jsonl: the values of field 'n' have no one type .*; use --format jsonl"):
+def test_blocks_whose_values_are_of_other_types_have_one_schema(path):
+    path.write_bytes(b'{"text": "a", "n": 1}\n{"text": "b", "n": "x", "m": []}\n{"text": "c", "n": [{"a": 1}]}\n[1]\n')
+    tables = [row.table() for row in rows_of(path, 20)]
+    assert len(tables) > 3 and sum(table.num_rows for table in tables) == 4
+    assert {str(table.schema) for table in tables} == {"text: string\njson: string"}
+
+
+def test_a_column_that_is_named_as_that_of_the_lines_is_for_json_lines_alone(path):
+    path.write_bytes(b'{"json": "a"}\n')
+    (rows,) = rows_of(path, column="json")
+    assert rows.texts == ["a"] and rows.records() == [{"json": "a"}]
+    with pytest.raises(InputError, match="the column 'json' .*; use --format jsonl"):
         rows.table()
-    assert [record["n"] for record in rows.records()] == [json.loads(value) for value in values]
 
 
 def test_a_block_of_faults_alone_has_a_table_of_as_many_rows(path):

@@ -173,6 +173,24 @@ def test_a_file_without_a_column_of_text_is_refused(path, columns, message):
         blocks_of(path)
 
 
+@pytest.mark.parametrize("name", ["a.b", "x"])
+def test_a_column_is_found_among_nested_ones_whose_paths_are_its_name(path, name):
+    nested = {
+        "a": pa.array([{"b": "long " * 20, "c": [1]}] * 50),
+        "map": pa.array(
+            [[("k", {"x": [1], "y": 2})]] * 50,
+            pa.map_(pa.string(), pa.struct({"x": pa.list_(pa.int8()), "y": pa.int8()})),
+        ),
+        "x.y": pa.array(range(50)),
+    }
+    plain = {"use_dictionary": False, "compression": "none"}
+    pq.write_table(pa.table({name: ["t" * 40] * 50}), path, **plain)
+    alone = blocks_of(path, 400, name)
+    pq.write_table(pa.table(nested | {name: ["t" * 40] * 50}), path, **plain)
+    assert blocks_of(path, 400, name) == alone
+    assert [text for block in alone for text in read_block(block, name).texts] == ["t" * 40] * 50
+
+
 def test_two_columns_of_one_name_are_refused(path):
     pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["text", "text"]), path)
     with pytest.raises(InputError, match="two columns have the name 'text'"):

@@ -1,4 +1,4 @@
-"""JSON lines: an object a line, whose values are carried through as they came."""
+"""JSON lines: an object a line, which is carried through as it came."""
 
 import hashlib
 import itertools
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from fastattn.distributed.blocks import Block
 
+WHOLE = "json"  # the column of a table that has the objects
 _LOOKED_AT = 100  # lines, for the column
 
 
@@ -40,7 +41,7 @@ def _check_column(file: InputFile, column: str) -> None:
                 continue
             rows += 1
             try:
-                fields |= dict.fromkeys(_object(line, lines))
+                fields |= dict.fromkeys(_object(_line(line, lines), lines))
             except InputError as error:
                 first_fault = first_fault or f" ({error})"
     if rows and column not in fields:
@@ -51,6 +52,7 @@ def _check_column(file: InputFile, column: str) -> None:
 def read(block: "Block", column: str) -> Rows:
     """The objects whose lines begin in the block; blank lines are no rows."""
     objects: list[dict[str, Any]] = []
+    wholes: list[str | None] = []
     texts: list[str | None] = []
     faults: dict[int, str] = {}
     digest = hashlib.sha256()
@@ -61,23 +63,29 @@ def read(block: "Block", column: str) -> Rows:
             if lines.is_blank(line):
                 continue
             made: dict[str, Any] = {}
-            text = None
+            whole = text = None
             try:
-                made = _object(line, lines)
-                made, whole = _without_surrogates(line, made)
-                if not whole:
+                given = _line(line, lines)
+                made, whole = _object(given, lines), given
+                made, is_unicode = _without_surrogates(line, made)
+                if not is_unicode:
                     raise InputError(f"{lines.place()}: half of a surrogate pair, so this is not text")
                 text = _text(made.get(column), column, lines)
             except InputError as error:
                 faults[len(texts)] = str(error)
             objects.append(made)
+            wholes.append(whole)
             texts.append(text)
-    return _Objects(objects, column, block.url, texts, faults, digest.hexdigest())
+    return _Objects(objects, wholes, column, texts, faults, digest.hexdigest())
 
 
-def _object(line: bytes, lines: Lines) -> dict[str, Any]:
-    """The object of a line; InputError where it is none."""
-    text = text_of(line, lines.place(), first=lines.position == 0)
+def _line(line: bytes, lines: Lines) -> str:
+    """The last line as a text, without its end; InputError where it is none."""
+    return text_of(line, lines.place(), first=lines.position == 0)
+
+
+def _object(text: str, lines: Lines) -> dict[str, Any]:
+    """The object of the last line; InputError where it is none."""
     try:
         made = json.loads(text)
     except json.JSONDecodeError as error:
@@ -118,40 +126,35 @@ def _text(value: Any, column: str, lines: Lines) -> str | None:
 
 
 class _Objects(Rows):
-    """Objects as they came; None for a line that is none."""
+    """Objects as they came; an empty one for a line that is none.
+
+    wholes  the line of each object, without its end; None for a line that is none
+    """
 
     def __init__(
         self,
         objects: list[dict[str, Any]],
+        wholes: list[str | None],
         column: str,
-        url: str,
         texts: list[str | None],
         faults: dict[int, str],
         digest: str,
     ):
         super().__init__(texts, faults, digest)
-        self._objects, self._column, self._url = objects, column, url
+        self._objects, self._wholes, self._column = objects, wholes, column
 
     def table(self) -> "pyarrow.Table":
-        """The objects' fields in order of appearance, of the types that the block's values have.
+        """The column as strings, null for what is none, and beside it "json": the whole object as it came.
 
-        A column's value that is no string is null. Raises InputError where a field's values have no one type.
+        The values' types are not looked for: they may differ from block to block. Raises InputError where the column
+        has the name "json" itself.
         """
+        if self._column == WHOLE:
+            raise InputError(f"the column {WHOLE!r} of Parquet has the whole lines of JSON; use --format jsonl")
         pa = import_pyarrow()
-        columns = {}
-        for name in dict.fromkeys([*itertools.chain.from_iterable(self._objects), self._column]):
-            values = [made.get(name) for made in self._objects]
-            try:
-                if name == self._column:
-                    columns[name] = pa.array([v if isinstance(v, str) else None for v in values], pa.string())
-                else:
-                    columns[name] = pa.array(values)
-            except (pa.ArrowException, OverflowError) as error:
-                reason = str(error).splitlines()[0]
-                raise InputError(
-                    f"{self._url}: the values of field {name!r} have no one type ({reason}); use --format jsonl"
-                ) from None
-        return pa.table(columns)
+        values = [made.get(self._column) for made in self._objects]
+        texts = [value if isinstance(value, str) else None for value in values]
+        return pa.table({self._column: pa.array(texts, pa.string()), WHOLE: pa.array(self._wholes, pa.string())})
 
     def records(self) -> list[dict[str, Any]]:
         """The objects with their own fields; an empty one for a line that is none."""

@@ -63,8 +63,9 @@ def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
     with open_input(file.url) as stream:
         opened = _opened(stream, file.url)
         _check_column(opened.schema_arrow, file.url, column)
-        schema, metadata = opened.metadata.schema, opened.metadata
-        index = next(index for index in range(len(schema)) if schema.column(index).path == column)
+        metadata, place = opened.metadata, opened.schema_arrow.get_field_index(column)
+        # By its place: the path of a field in a nested column before it may be the same.
+        index = sum(_leaves(opened.schema_arrow.field(before).type) for before in range(place))
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             if group.num_rows == 0:
@@ -73,7 +74,8 @@ def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
             sample = next(batches, None)
             if sample is None:
                 raise InputError(f"{public(file.url)}: damaged, row group {number} has no rows")
-            text_bytes = max(_bytes_of(sample) * group.num_rows, group.column(index).total_uncompressed_size)
+            text_bytes = _bytes_of(sample.column(column)) * group.num_rows
+            text_bytes = max(text_bytes, group.column(index).total_uncompressed_size)
             sizes = (group.num_rows, text_bytes, group.total_byte_size)
             if not all(0 <= size <= file.size * _MOST_EACH_BYTE for size in sizes):
                 raise InputError(
@@ -82,9 +84,14 @@ def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
             yield sizes
 
 
-def _bytes_of(sample: "pyarrow.RecordBatch") -> int:
+def _leaves(kind: "pyarrow.DataType") -> int:
+    """How many columns of Parquet's own a column of a table is stored in."""
+    kind = getattr(kind, "storage_type", kind)
+    return sum(_leaves(kind.field(number).type) for number in range(kind.num_fields)) or 1
+
+
+def _bytes_of(values: "pyarrow.Array") -> int:
     """Bytes of a text, on average."""
-    values = sample.column(0)
     lengths = import_pyarrow().compute.binary_length(
         values.cast(import_pyarrow().large_string()).cast(import_pyarrow().large_binary())
     )
