@@ -69,20 +69,27 @@ def batch(pulled, english, tmp_path):
     return made
 
 
-def test_a_lost_node_and_a_killed_actor_cost_their_open_blocks_alone(batch, portuguese, tmp_path):
+@pytest.fixture(scope="module")
+def three():
+    """(cluster, its nodes), which takes longer to start than a job does: two are left after the first test."""
+    with nodes.cluster(3) as made:
+        yield made
+
+
+def test_a_lost_node_and_a_killed_actor_cost_their_open_blocks_alone(batch, portuguese, three, tmp_path):
+    cluster, (first, *_) = three
     job, out = batch(), tmp_path / "out"
     stamps: dict[str, tuple[int, int]] = {}
-    with nodes.cluster(3) as (cluster, (first, *_)):
 
-        def told(summary):
-            stamps.update({name: stamp for name, stamp in nodes.parts(out).items() if name not in stamps})
-            if summary.blocks == 3:
-                records = OutputFolder(str(out), "parquet").finished().values()
-                nodes.kill(int(next(iter(records))["host"].rpartition(":")[2]))
-            if summary.blocks == 8:
-                nodes.lose(cluster, first)
+    def told(summary):
+        stamps.update({name: stamp for name, stamp in nodes.parts(out).items() if name not in stamps})
+        if summary.blocks == 3:
+            records = OutputFolder(str(out), "parquet").finished().values()
+            nodes.kill(int(next(iter(records))["host"].rpartition(":")[2]))
+        if summary.blocks == 8:
+            nodes.lose(cluster, first)
 
-        summary = job.run(Where(address=cluster.address, reach="store"), told)
+    summary = job.run(Where(address=cluster.address, reach="store"), told)
     assert not summary.failed
     assert summary.blocks == len(job.blocks) > 12
     assert nodes.column(out, "translation") == portuguese
@@ -140,12 +147,12 @@ def session_of(leader: int) -> list[str]:
     return found
 
 
-def test_an_encoder_by_its_path_is_the_same(batch, pulled, tmp_path):
+def test_an_encoder_by_its_path_is_the_same(batch, pulled, three, tmp_path):
     texts = [text for text in sentences(300) if text]
     path = tmp_path / "some.txt"
     path.write_text("\n".join(texts), encoding="utf-8")
     job = batch(kind="encode", inputs=[str(path)], model="minilm", path=pulled("minilm"), output="v", options={})
-    summary = job.run(Where(cores=1, reach="path"))
+    summary = job.run(Where(address=three[0].address, reach="path"))
     assert (summary.blocks, summary.rows) == (len(job.blocks), len(texts))
     vectors = Encoder(pulled("minilm")).encode(texts)
     assert nodes.column(tmp_path / "out", "v") == vectors.tolist()
@@ -161,11 +168,11 @@ class EndsAtBlockOne(BlockWorker):
         return super().__call__(batch)
 
 
-def test_a_block_that_ends_its_actors_costs_no_other_its_place(batch, english, tmp_path, monkeypatch, capsys):
+def test_a_block_that_ends_its_actors_costs_no_other_its_place(batch, english, three, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(driver, "BlockWorker", EndsAtBlockOne)
     monkeypatch.setattr(driver, "MOST_LOSSES", 2)
     job = batch(size=4096)
-    summary = job.run(Where(cores=1, actors=1))
+    summary = job.run(Where(address=three[0].address, actors=1))
     assert capsys.readouterr().out == ""
     assert summary.failed == {1: driver.LOST}
     assert summary.blocks == len(job.blocks) - 1 > 2

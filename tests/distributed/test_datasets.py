@@ -61,6 +61,16 @@ def test_vectors_are_those_of_the_encoder(pulled):
             np.testing.assert_array_equal(np.asarray(row["embedding"], np.float32), next(wanted))
 
 
+def test_a_dataset_that_has_to_be_read_leaves_a_core_to_read_it(pulled, tmp_path):
+    texts = [row["body"] for row in ROWS if row["body"]]
+    (tmp_path / "a.txt").write_text("\n".join(texts))
+    read = ray.data.read_text(str(tmp_path))
+    found = {
+        row["text"]: row["translation"] for row in translate_dataset(read, str(pulled("en-pt")), "text").take_all()
+    }
+    assert found == dict(zip(texts, Translator(pulled("en-pt")).translate(texts), strict=True))
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -82,6 +92,7 @@ def test_what_is_no_dataset_is_refused():
         translate_dataset(ROWS, "en-pt", "body")
 
 
+# At the end: Ray keeps the cores of actors that failed for ten seconds more.
 @pytest.mark.parametrize(
     ("column", "said"), [("text", "no column 'text'; the dataset has: id, body"), ("id", "should hold texts")]
 )
@@ -89,13 +100,3 @@ def test_a_column_that_is_missing_or_no_text_ends_it(pulled, column, said):
     made = translate_dataset(ray.data.from_items(ROWS), str(pulled("en-pt")), column, cores=1)
     with pytest.raises(ray.exceptions.RayError, match=said):
         made.take_all()
-
-
-def test_a_dataset_that_has_to_be_read_leaves_a_core_to_read_it(pulled, tmp_path):
-    texts = [row["body"] for row in ROWS if row["body"]]
-    (tmp_path / "a.txt").write_text("\n".join(texts))
-    read = ray.data.read_text(str(tmp_path))
-    found = {
-        row["text"]: row["translation"] for row in translate_dataset(read, str(pulled("en-pt")), "text").take_all()
-    }
-    assert found == dict(zip(texts, Translator(pulled("en-pt")).translate(texts), strict=True))

@@ -10,7 +10,7 @@ pytest.importorskip("moto.server", reason="a server of S3 needs moto[server]")
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
-from fastattn.distributed import lease
+from fastattn.distributed import lease, object_store
 from fastattn.distributed.object_store import ObjectStore
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, InputError, StorageError
@@ -165,7 +165,8 @@ def test_a_writer_that_is_killed_leaves_no_object(url):
     assert list(folder.finished()) == [7]
 
 
-def test_what_cannot_be_written_is_one_line_without_secrets(server):
+def test_what_cannot_be_written_is_one_line_without_secrets(server, monkeypatch):
+    monkeypatch.setattr(object_store, "_WAITS", (0.0,))
     url = f"s3://testing:hidden@no-such-bucket/out?{server}"
     with pytest.raises(StorageError) as raised:
         OutputFolder(url, "parquet").place(0, b"rows", RECORD)
