@@ -87,7 +87,7 @@ class Summary:
         self.blocks += 1
         self.rows += record["rows"]
         self.null += record["null"]
-        self.cut += record.get("cut", 0)
+        self.cut += record["cut"]
         self.faults += record["faults"]
         if not self.first_fault and record["first_faults"]:
             self.first_fault = record["first_faults"][0]
