@@ -14,9 +14,9 @@ from fastattn.distributed.driver import Pool, run_blocks
 from fastattn.distributed.extra import import_pyarrow, import_ray
 from fastattn.distributed.job import Job, public
 from fastattn.distributed.models import REACHES, ModelSource, contents, digest_of
-from fastattn.distributed.output_folder import OutputFolder
+from fastattn.distributed.output_folder import OutputFolder, part_name
 from fastattn.distributed.rows import read_block
-from fastattn.distributed.storage import InputFile, find_files
+from fastattn.distributed.storage import InputFile, find_files, input_with
 from fastattn.distributed.workers import WORKERS, Worker
 from fastattn.errors import FastattnError, InputError, check_known
 from fastattn.records import dataclass
@@ -87,7 +87,7 @@ class Summary:
         self.blocks += 1
         self.rows += record["rows"]
         self.null += record["null"]
-        self.cut += record.get("cut", 0)
+        self.cut += record["cut"]
         self.faults += record["faults"]
         if not self.first_fault and record["first_faults"]:
             self.first_fault = record["first_faults"][0]
@@ -106,6 +106,7 @@ class Batch:
         import_pyarrow()
         self.request = request
         self.files: list[InputFile] = find_files(request.inputs, request.input_form)
+        _refuse_within(request)
         self.path, self.digest = request.path.absolute(), digest_of(request.path)
         self.worker: Worker = WORKERS[request.kind](self.path, request.precision, None, request.output, request.options)
         self.size = request.size or block_bytes(self.files)
@@ -121,6 +122,7 @@ class Batch:
             form=request.form,
             version=VERSION,
             block_bytes=self.size,
+            input_form=self.files[0].form if self.files else "",
             files=[{"url": file.url, "size": file.size, "modified": file.modified} for file in self.files],
         )
 
@@ -139,7 +141,7 @@ class Batch:
             first = folder.begin(self.job)
             summary = Summary()
             there = folder.finished()
-            self._check_touched(first, there)
+            self._check_touched(folder, first, there)
             for record in there.values():
                 summary.add(record)
             summary.earlier_blocks, summary.earlier_rows = summary.blocks, summary.rows
@@ -166,17 +168,25 @@ class Batch:
         as_table = self.request.form == "parquet"
         refuse_twice(rows.table().column_names if as_table else set().union(*rows.records()), outputs)
 
-    def _check_touched(self, first: Job, there: Mapping[int, Mapping[str, Any]]) -> None:
-        """Raise InputError where a file was changed after blocks of it were finished: its time alone says little."""
+    def _check_touched(self, folder: OutputFolder, first: Job, there: Mapping[int, Mapping[str, Any]]) -> None:
+        """Raise InputError where the rows of a finished block are others now; else keep the files' new times.
+
+        A file that was changed may be cut elsewhere, at the same size, and the blocks after it get other numbers. Where
+        the cut is as it was, blocks of a file with another time are read: a time alone says little.
+        """
         touched = {self.files[number].url for number in self.job.touched(first)}
-        for block in self.blocks:
-            if block.url not in touched or block.number not in there:
+        for number, record in there.items():
+            block = self.blocks[number] if number < len(self.blocks) else None
+            place = None if block is None else (public(block.url), block.start, block.stop)
+            if block is None or place != (record["url"], record["start"], record["stop"]):
+                what = f"{record['url']} is not cut as it was when {folder.name} was begun"
+            elif block.url in touched and read_block(block, self.request.column).digest != record["input"]:
+                what = f"{record['url']} has changed since {folder.name} was begun"
+            else:
                 continue
-            if read_block(block, self.request.column).digest != there[block.number]["input"]:
-                raise InputError(
-                    f"{public(block.url)} has changed since {self.request.out} was begun, as block {block.number} "
-                    "shows; name another folder"
-                )
+            raise InputError(f"{what}, as block {number} shows; name another folder")
+        if touched:
+            folder.keep(self.job)
 
     def _compute(
         self,
@@ -216,3 +226,13 @@ class Batch:
             rows = b""
         place = {"url": public(block.url), "start": block.start, "stop": block.stop}
         folder.set_aside(block.number, rows, {"block": block.number, "error": why, **place})
+
+
+def _refuse_within(request: Request) -> None:
+    """Raise InputError where the output's files would be inputs of the next run."""
+    within = input_with(request.out, part_name(0, request.form), request.inputs) if request.out else None
+    if within is not None:
+        raise InputError(
+            f"cannot write {public(request.out).rstrip('/')}: the input {public(within)} would take the output's files "
+            "for its own; name a folder that is not below it"
+        )

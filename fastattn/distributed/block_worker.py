@@ -10,6 +10,7 @@ import socket
 import time
 from typing import Any
 
+from fastattn._version import VERSION
 from fastattn.distributed.blocks import Block
 from fastattn.distributed.job import Job, public
 from fastattn.distributed.models import ModelSource
@@ -35,6 +36,9 @@ class BlockWorker:
         self._host = f"{socket.gethostname()}:{os.getpid()}"
         try:
             self._job = Job.from_json(job, out)
+            if self._job.version != VERSION:
+                versions = f"has fastattn {VERSION}, the job is of {self._job.version}"
+                raise FastattnError(f"host {socket.gethostname()} {versions}")
             self._folder = OutputFolder(out, self._job.form)
             options = dict(self._job.options)
             precision = options.pop("precision")
@@ -70,6 +74,9 @@ def _record(block: Block, rows: Rows, answers: Answers) -> dict[str, Any]:
     null = sum(text is None for text in rows.texts) - len(rows.faults)
     return {
         "block": block.number,
+        "url": public(block.url),
+        "start": block.start,
+        "stop": block.stop,
         "rows": rows.count,
         "null": null,
         "cut": answers.cut,

@@ -1,14 +1,17 @@
 """Blocks: the parts of the inputs that are computed, written and done again as one, cut by the files alone."""
 
 from collections.abc import Sequence
+from itertools import islice
 
 from fastattn.distributed.storage import InputFile
 from fastattn.errors import InputError, check_count
 from fastattn.records import dataclass
+from fastattn.worker_threads import map_in_threads
 
 # Some 200 actors have something to do, unless the job is small: then its start would take longer than the work.
 # Half a minute to some minutes of translation on two threads is what a lost machine costs at most.
 _PARTS = 200
+_READERS = 16  # files looked into at a time: an object store answers each after some 20 ms
 _LEAST, _MOST = 128 << 10, 4 << 20  # bytes
 _MOST_BLOCKS = 1_000_000  # each has two files, and a place in the driver's memory
 
@@ -44,9 +47,19 @@ def cut(files: Sequence[InputFile], column: str, block_bytes: int) -> list[Block
     from fastattn.distributed.forms import form_named  # which needs pyarrow
 
     check_count("block_bytes", block_bytes)
+    with_texts = sum(file.size > 0 for file in files)
+    if with_texts > _MOST_BLOCKS:
+        raise InputError(
+            f"{with_texts:,} files with texts are more than the {_MOST_BLOCKS:,} blocks of a job; put their texts into "
+            "fewer files, or begin several jobs"
+        )
+
+    def parts_of(file: InputFile) -> list[tuple[int, int, int]]:
+        return list(islice(form_named(file.form).cut(file, column, block_bytes), _MOST_BLOCKS + 1))
+
     blocks: list[Block] = []
-    for file in files:
-        for start, stop, size in form_named(file.form).cut(file, column, block_bytes):
+    for file, parts in zip(files, map_in_threads(parts_of, files, _READERS), strict=True):
+        for start, stop, size in parts:
             if len(blocks) == _MOST_BLOCKS:
                 raise InputError(f"more than {_MOST_BLOCKS:,} blocks of {block_bytes:,} bytes; make them larger")
             blocks.append(Block(len(blocks), file.url, file.form, start, stop, size))

@@ -98,7 +98,7 @@ def _one_pass(
         )
         outcomes = blocks_of_ray.map_batches(
             BlockWorker,
-            fn_constructor_args=(job.as_json(), out, source, pool.cores),
+            fn_constructor_args=(job.without_files().as_json(), out, source, pool.cores),
             batch_size=1,
             num_cpus=pool.cores,
             max_restarts=-1,

@@ -24,6 +24,7 @@ class Job:
     column     of the input, which has the texts; ``outputs`` are the columns added to the input's
     form       of the output, one of FORMS
     version    of what computes
+    input_form of all files
     files      {"url", "size", "modified"} of each input file, in order; when it was modified, in ns, 0 for unknown,
                makes no other job (``touched``). URLs are kept without users, passwords and options.
     """
@@ -37,6 +38,7 @@ class Job:
     form: str
     version: str
     block_bytes: int
+    input_form: str
     files: list[dict[str, Any]]
 
     def __post_init__(self) -> None:
@@ -46,6 +48,10 @@ class Job:
     def as_json(self) -> bytes:
         """The file's contents; ``from_json`` reads them."""
         return json.dumps({"layout": LAYOUT} | vars(self), indent=1).encode() + b"\n"
+
+    def without_files(self) -> "Job":
+        """What computes a block of it: with many files, most of a job is their names."""
+        return Job(**vars(self) | {"files": []})
 
     @staticmethod
     def from_json(data: bytes, name: str) -> "Job":
@@ -70,7 +76,7 @@ class Job:
             found.append(f"model: {_shown(now)}, was {_shown(before)}")
         for name in [*self.options, *(name for name in other.options if name not in self.options)]:
             found.append(_difference(name, self.options.get(name), other.options.get(name)))
-        for name in ("column", "outputs", "form", "version", "block_bytes"):
+        for name in ("column", "outputs", "form", "version", "block_bytes", "input_form"):
             found.append(_difference(name, getattr(self, name), getattr(other, name)))
         return [phrase for phrase in found if phrase] + _differences_of_files(self.files, other.files)
 
@@ -128,6 +134,7 @@ _FIELDS = {
     "form": FORMS.__contains__,
     "version": _is_text,
     "block_bytes": is_count,
+    "input_form": _is_text,
     "files": _is_files,
 }
 

@@ -49,6 +49,7 @@ class _Lease:
         self._folder = folder
         self._name = f"{os.urandom(8).hex()}.json"
         self._is_lost = False
+        self._seen = 0  # when it was written, by the last listing after that
 
     def renew(self) -> None:
         holder = f"process {os.getpid()} on {socket.gethostname()}"
@@ -59,6 +60,7 @@ class _Lease:
         if self._name not in leases:
             raise StorageError(f"cannot hold {self._store.name}: what was written there is not listed")
         own = leases.pop(self._name)
+        self._seen = own.modified
         ages = {name: (own.modified - entry.modified) / 1e9 for name, entry in leases.items()}
         living = min(ages, key=lambda name: ages[name], default=None)
         if living is not None and ages[living] < DEAD_AFTER:
@@ -71,12 +73,24 @@ class _Lease:
 
     def renew_until(self, ending: threading.Event) -> None:
         """Renew it now and then. What fails is tried again; what another job has deleted is lost."""
-        while not ending.wait(RENEWED_AFTER):
+        while not (self._is_lost or ending.wait(RENEWED_AFTER)):
             with contextlib.suppress(StorageError):
-                if self._name not in self._store.list(self._folder):
-                    self._is_lost = True
-                    return
-                self.renew()
+                self._is_lost = self._name not in self._store.list(self._folder)
+                if not self._is_lost:
+                    self.renew()
+                    self._is_lost = self._is_beside_another()
+
+    def _is_beside_another(self) -> bool:
+        """Whether another job may have found this lease dead before it was renewed: its own is there then.
+
+        One that finds a lease which lives is refused, so that its own says nothing. A renewal may be dated when it was
+        begun: hence the margin.
+        """
+        leases = self._store.list(self._folder)
+        if self._name not in leases:
+            return True
+        before, self._seen = self._seen, leases[self._name].modified
+        return len(leases) > 1 and (self._seen - before) / 1e9 > DEAD_AFTER - RENEWED_AFTER
 
     def check(self) -> None:
         if self._is_lost:

@@ -1,8 +1,10 @@
 """A job's output in a folder of the system: files that appear whole, and a lock that ends with its process."""
 
 import contextlib
+import errno
 import os
 import socket
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, cast
 
@@ -28,7 +30,8 @@ class LocalStore:
         self._make_folders(folders)
         with self._telling("write", f"{room}/{_LOCK}"):
             # Unbuffered: what a full disk does not take is not tried again when the file is closed.
-            file = cast(BinaryIO, open(os.path.join(self._folder, room, _LOCK), "a+b", buffering=0))
+            lock = os.path.join(self._folder, room, _LOCK)
+            file = _open_regular(lock, "a+b", getattr(os, "O_NOFOLLOW", 0), buffering=0)
         with file:
             locked = try_lock(file)
             if locked is None:
@@ -51,7 +54,7 @@ class LocalStore:
     def read(self, path: str, most: int) -> bytes | None:
         with self._telling("read", path):
             try:
-                file = open(os.path.join(self._folder, path), "rb")
+                file = _open_regular(os.path.join(self._folder, path), "rb")
             except FileNotFoundError:
                 return None
             with file:
@@ -97,6 +100,12 @@ class LocalStore:
         for folder in folders:
             with self._telling("write", folder), contextlib.suppress(FileExistsError):
                 os.mkdir(os.path.join(self._folder, folder))
+            if folder and not self._is_folder(folder):  # what was written there would go elsewhere
+                raise StorageError(f"cannot write {self.name}/{folder}: it is a link, or no folder")
+
+    def _is_folder(self, folder: str) -> bool:
+        with self._telling("write", folder):
+            return stat.S_ISDIR(os.lstat(os.path.join(self._folder, folder)).st_mode)
 
     @contextlib.contextmanager
     def _telling(self, verb: str, path: str) -> Iterator[None]:
@@ -105,6 +114,16 @@ class LocalStore:
         except OSError as error:
             place = f"{self.name}/{path}" if path else self.name
             raise StorageError(f"cannot {verb} {place}: {error.strerror or error}") from error
+
+
+def _open_regular(path: str, mode: str, flags: int = 0, buffering: int = -1) -> BinaryIO:
+    """Open a file that anyone may have put there; OSError at once for a pipe or a device, which may never answer."""
+    flags |= getattr(os, "O_NONBLOCK", 0)
+    file = open(path, mode, buffering, opener=lambda name, given: os.open(name, given | flags, 0o666))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "no regular file")
+    return cast(BinaryIO, file)
 
 
 def _holder(file: BinaryIO) -> str:

@@ -120,10 +120,15 @@ def _unpacked(source: ModelSource) -> Path:
     folder = cache_root() / "checkpoints" / f"shipped-{source.digest[:8]}"
     if not folder.is_dir():
         _unpack(source, folder)
-    path = folder if source.is_folder else folder / Path(source.path).name
+    path = folder if source.is_folder else _only_file(folder)
     if digest_of(path) != source.digest:
         raise CheckpointError(f"{path}: not the model that was shipped; delete the folder, so that it is shipped anew")
     return path
+
+
+def _only_file(folder: Path) -> Path:
+    """The file that was shipped, perhaps from elsewhere, under another name: its contents are what counts."""
+    return next((file for file in sorted(folder.iterdir()) if file.name != _SOURCE), folder)
 
 
 def _unpack(source: ModelSource, folder: Path) -> None:

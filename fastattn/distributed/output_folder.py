@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastattn.distributed.job import Job, is_count, parse_object, public
@@ -58,12 +58,13 @@ class OutputFolder:
     def begin(self, job: Job) -> Job:
         """The job as it was first begun here; keeps ``job`` where there is none yet.
 
-        InputError that says what differs where another job was begun here, or the folder has other files.
+        InputError that says what differs where another job was begun here, or the folder has other files, and for a job
+        of too many files.
         """
         data = self._store.read(_JOB, _LARGEST_JOB)
         if data is None:
             self._refuse_other_files()
-            self._store.write(_JOB, job.as_json())
+            self.keep(job)
             return job
         first = Job.from_json(data, f"{self.name}/{_JOB}")
         differences = job.differences(first)
@@ -71,22 +72,30 @@ class OutputFolder:
             raise InputError(f"{self.name} holds another job: {'; '.join(differences)}; name another folder")
         return first
 
+    def keep(self, job: Job) -> None:
+        """Write the job in the place of one without differences, whose files had other times."""
+        data = job.as_json()
+        if len(data) >= _LARGEST_JOB:
+            raise InputError(
+                f"{len(job.files):,} input files are too many for one job: their names alone have more than "
+                f"{_LARGEST_JOB:,} bytes; begin several jobs"
+            )
+        self._store.write(_JOB, data)
+
     def finished(self) -> dict[int, Record]:
         """The records of the blocks whose parts are there, by number, in order."""
-        return self._finished(None)
+        parts = self._store.list("")
+        matches = (_RECORD_NAME.fullmatch(name) for name in self._store.list(_FINISHED))
+        numbers = sorted({int(match[1]) for match in matches if match})
+        records = zip(numbers, map_in_threads(self._record, numbers, _READERS))
+        return {number: record for number, record in records if record is not None and self._has_part(record, parts)}
 
     def finished_block(self, number: int) -> Record | None:
         """The record of a block whose part is there, or None."""
-        record = self._record(_FINISHED, number)
-        if record is None or record["file"] != self._part_name(number):
+        record = self._record(number)
+        if record is None or record["file"] != part_name(number, self._form):
             return None
         return record if self._store.size(record["file"]) == record["bytes"] else None
-
-    def aside(self) -> dict[int, Record]:
-        """The records of the blocks that were set aside and are not finished, by number, in order."""
-        aside = self._records(_SET_ASIDE, None)
-        finished = self._finished(aside)
-        return {number: record for number, record in aside.items() if number not in finished}
 
     def place(self, number: int, data: Buffer, record: Record) -> Record:
         """Write a block's part, then its record, with its number, the part's name and bytes, which is returned.
@@ -94,7 +103,7 @@ class OutputFolder:
         record  with the rest of ``_FIELDS``, else the block counts as unfinished; more is kept as it is
         A block that was set aside before is so no longer. StorageError leaves the block unfinished.
         """
-        name = self._part_name(number)
+        name = part_name(number, self._form)
         record = record | {"block": number, "file": name, "bytes": memoryview(data).nbytes}
         self._store.write(name, data)
         self._store.write(f"{_FINISHED}/{number:08d}.json", _as_json(record))
@@ -112,30 +121,15 @@ class OutputFolder:
         self._store.write(f"{_SET_ASIDE}/{number:08d}.json", _as_json(record))
         return record
 
-    def _part_name(self, number: int) -> str:
-        return f"part-{number:08d}.{self._form}"
-
-    def _finished(self, among: Container[int] | None) -> dict[int, Record]:
-        parts = self._store.list("")
-        records = self._records(_FINISHED, among)
-        return {number: record for number, record in records.items() if self._has_part(number, record, parts)}
-
-    def _has_part(self, number: int, record: Record, parts: dict[str, Any]) -> bool:
-        name = self._part_name(number)
+    def _has_part(self, record: Record, parts: dict[str, Any]) -> bool:
+        name = part_name(record["block"], self._form)
         return record["file"] == name and name in parts and record["bytes"] == parts[name].size
 
-    def _records(self, folder: str, among: Container[int] | None) -> dict[int, Record]:
-        matches = (_RECORD_NAME.fullmatch(name) for name in self._store.list(folder))
-        named = {int(match[1]) for match in matches if match}
-        numbers = sorted(number for number in named if among is None or number in among)
-        records = map_in_threads(lambda number: self._record(folder, number), numbers, _READERS)
-        return {number: record for number, record in zip(numbers, records) if record is not None}
-
-    def _record(self, folder: str, number: int) -> Record | None:
+    def _record(self, number: int) -> Record | None:
         """A record, or None for what is none: a block is done again rather than believed to be finished."""
-        data = self._store.read(f"{folder}/{number:08d}.json", _LARGEST_RECORD)
+        data = self._store.read(f"{_FINISHED}/{number:08d}.json", _LARGEST_RECORD)
         record = parse_object(data or b"")
-        if record is None or not all(is_right(record.get(field)) for field, is_right in _FIELDS[folder].items()):
+        if record is None or not all(is_right(record.get(field)) for field, is_right in _FIELDS.items()):
             return None
         return record if record["block"] == number else None
 
@@ -147,6 +141,11 @@ class OutputFolder:
                 raise InputError(
                     f"{self.name} holds other files ({others[0]}) and no job; name a folder that is empty or new"
                 )
+
+
+def part_name(number: int, form: str) -> str:
+    """The file of a block's rows."""
+    return f"part-{number:08d}.{form}"
 
 
 def _store(url: str, name: str) -> tuple[str, Store]:
@@ -177,9 +176,10 @@ def _is_texts(value: Any) -> bool:
 
 
 _MOST_SECONDS = 1e12
-_COUNTS = ("block", "rows", "null", "faults", "tokens", "size", "bytes")
 _FIELDS = {
-    _FINISHED: dict.fromkeys(_COUNTS, is_count)
-    | {"first_faults": _is_texts, "seconds": _is_seconds, "input": _is_text, "file": _is_text, "host": _is_text},
-    _SET_ASIDE: {"block": is_count, "error": _is_text},
+    **dict.fromkeys(("block", "start", "stop", "rows", "null", "cut", "faults"), is_count),
+    **dict.fromkeys(("tokens", "size", "bytes"), is_count),
+    **dict.fromkeys(("url", "input", "file", "host"), _is_text),
+    "first_faults": _is_texts,
+    "seconds": _is_seconds,
 }

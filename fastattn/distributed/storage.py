@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from fastattn.distributed.extra import import_pyarrow
+from fastattn.distributed.job import public
 from fastattn.errors import FastattnError, InputError, check_known
 from fastattn.records import dataclass
 
@@ -78,7 +79,7 @@ def naming(url: str, kind: type[FastattnError] = FastattnError) -> Iterator[None
     try:
         yield
     except failures as error:
-        raise kind(f"cannot read {url}: {_reason(error)}") from error
+        raise kind(f"cannot read {public(url)}: {_reason(error).replace(url, public(url))}") from error
 
 
 def _reason(error: Exception) -> str:
@@ -104,14 +105,13 @@ def find_files(inputs: Sequence[str], form: str | None = None) -> list[InputFile
     for name in inputs:
         for file in _files_of(os.fspath(name), form):
             if file.url in files:
-                raise InputError(f"{file.url} is named twice by the inputs")
+                raise InputError(f"{public(file.url)} is named twice by the inputs")
             files[file.url] = file
     found = list(files.values())
     for file in found:
         if file.form != found[0].form:
-            raise InputError(
-                f"{found[0].url} is {found[0].form}, {file.url} is {file.form}: the inputs of a job have one form"
-            )
+            first, other = (f"{public(each.url)} is {each.form}" for each in (found[0], file))
+            raise InputError(f"{first}, {other}: the inputs of a job have one form")
     return found
 
 
@@ -148,6 +148,10 @@ class _Place:
         with naming(self.name, InputError):
             return self.system.get_file_info(self.path)
 
+    def is_folder_of(self, names: list[str]) -> bool:
+        """Whether this is a folder, of which what is below it by these names would be an input."""
+        return not _is_hidden("/".join(names)) and self.information().type == import_pyarrow().fs.FileType.Directory
+
     def listed(self, folder: str, recursive: bool) -> "list[FileInfo]":
         """What a folder holds, by name. Raises InputError where a link below it leads back to where it is."""
         at_once = recursive and not self._is_local  # which would follow such links until a path is too long
@@ -165,12 +169,13 @@ class _Place:
     def file(self, info: "FileInfo", form: str | None) -> InputFile:
         """A file that was found; InputError where it is compressed, or neither its name nor ``form`` says its form."""
         url = self.url(info.path)
+        shown = public(url)
         stem, suffix = os.path.splitext(info.path.lower())
         if suffix in _COMPRESSED:
-            raise InputError(f"{url} is compressed, so it cannot be read in parts; unpack it, or make Parquet of it")
+            raise InputError(f"{shown} is compressed, so it cannot be read in parts; unpack it, or make Parquet of it")
         known = form or SUFFIXES.get(suffix)
         if known is None:
-            raise InputError(f"{url}: its name says no form; known: {', '.join(SUFFIXES)}; or name the form")
+            raise InputError(f"{shown}: its name says no form; known: {', '.join(SUFFIXES)}; or name the form")
         return InputFile(url, info.size, info.mtime_ns or 0, known)
 
 
@@ -180,7 +185,7 @@ def _files_of(name: str, form: str | None) -> list[InputFile]:
         raise InputError(f"cannot read {name!r}: this names no file")
     if name == "-":
         raise InputError("standard input can be read only once, and not in parts; write it to a file first")
-    place, types = _Place(name), import_pyarrow().fs.FileType
+    place, types, shown = _Place(name), import_pyarrow().fs.FileType, public(name)
     info = place.information()
     if info.type == types.File:
         return [place.file(info, form)]
@@ -190,16 +195,39 @@ def _files_of(name: str, form: str | None) -> list[InputFile]:
         named = [info for info in below if form or _says_form(info.path)]
         if not named:
             lacking = "files" if form else f"files that end in {', '.join(SUFFIXES)}"
-            raise InputError(f"the folder {name} holds no {lacking}")
+            raise InputError(f"the folder {shown} holds no {lacking}")
         return [place.file(info, form) for info in named]
     if info.type != types.NotFound:
-        raise InputError(f"cannot read {name}: neither a file nor a folder")
+        raise InputError(f"cannot read {shown}: neither a file nor a folder")
     if not place.parts:
-        raise InputError(f"cannot read {name}: there is no such file or folder")
+        raise InputError(f"cannot read {shown}: there is no such file or folder")
     matching = [info for info in _matching(place, place.folder, place.parts) if info.type == types.File]
     if not matching:
-        raise InputError(f"no file matches {name}")
+        raise InputError(f"no file matches {shown}")
     return [place.file(info, form) for info in matching]
+
+
+def input_with(out: str, file: str, inputs: Sequence[str]) -> str | None:
+    """The first of the inputs that would find a file of this name in the folder ``out``, or None."""
+    system, path = filesystem(out)
+    names = [*_names(system, path), file]
+    for name in inputs:
+        place = _Place(os.fspath(name))
+        if place.system.type_name != system.type_name:
+            continue
+        for folder, parts in ((place.path, []), (place.folder, place.parts)):
+            above = _names(system, folder)
+            below = names[len(above) :]
+            if above == names[: len(above)] and (_fits(below, parts) if parts else place.is_folder_of(below)):
+                return name
+    return None
+
+
+def _names(system: "FileSystem", path: str) -> list[str]:
+    """The names on the way to a path, links of the system followed."""
+    if system.type_name == "local":
+        path = Path(path).resolve().as_posix()
+    return [name for name in path.split("/") if name]
 
 
 def _is_hidden(path: str) -> bool:

@@ -20,14 +20,19 @@ def some_job(**changes):
         "form": "parquet",
         "version": "0.1.0",
         "block_bytes": 131072,
+        "input_form": "text",
         "files": files,
     }
     return Job(**values | changes)
 
 
 RECORD = {
+    "url": "in/a.txt",
+    "start": 0,
+    "stop": 12,
     "rows": 3,
     "null": 1,
+    "cut": 0,
     "faults": 0,
     "first_faults": [],
     "tokens": 20,

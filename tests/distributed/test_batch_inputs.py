@@ -19,6 +19,7 @@ from fastattn.distributed import blocks
 from fastattn.distributed.batch import Batch, Request, Summary, Where
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.distributed.rows import read_block
+from fastattn.distributed.storage import InputFile
 from fastattn.distributed.workers import TranslatingWorker
 from fastattn.errors import CheckpointError, FastattnError, InputError
 from fastattn.text_spec import DecodingSettings
@@ -156,6 +157,60 @@ def test_blocks_beyond_all_measure_are_refused(request_for, texts, monkeypatch):
     monkeypatch.setattr(blocks, "_MOST_BLOCKS", 10)
     assert refused(request_for(texts, size=1)) == "more than 10 blocks of 1 bytes; make them larger"
     assert len(Batch(request_for(texts, size=1 << 40)).blocks) == 1
+
+
+def test_files_beyond_all_measure_are_refused_before_any_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks, "_MOST_BLOCKS", 2)
+    files = [InputFile(str(tmp_path / f"{n}.jsonl"), n, 0, "jsonl") for n in range(4)]
+    with pytest.raises(
+        InputError, match="^3 files with texts are more than the 2 blocks of a job; put their texts into"
+    ):
+        blocks.cut(files, "text", 1 << 20)
+
+
+@pytest.mark.parametrize(
+    "given, out",
+    [
+        ("in", "in/out"),
+        ("in", "in"),
+        ("in", "in/deep/er/out"),
+        ("in/", "in/out/"),
+        ("in", "link/out"),
+        ("link", "in/out"),
+        ("in", "file:in/out"),
+        ("file:in", "in/out"),
+        ("file:in", "file:in/out"),
+        ("in/**", "in/out"),
+        ("in/*/*.parquet", "in/out"),
+        ("i?/**/*", "in/out"),
+    ],
+)
+def test_an_output_that_would_be_input_is_refused(given, out, request_for, tmp_path):
+    folder = tmp_path / "in"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "a.parquet").write_bytes(GOOD)
+    (tmp_path / "link").symlink_to(folder)
+    given, out = (
+        f"file://{tmp_path}/{name[5:]}" if name.startswith("file:") else f"{tmp_path}/{name}" for name in (given, out)
+    )
+    assert refused(request_for(given, out=out)) == (
+        f"cannot write {out.rstrip('/')}: the input {given} would take the output's files for its own; "
+        "name a folder that is not below it"
+    )
+
+
+@pytest.mark.parametrize(
+    "given, out",
+    [("in", "out"), ("in", "in2"), ("in", "in/_out"), ("in/sub/*.parquet", "in/out"), ("in/**.txt", "in/out")],
+)
+def test_an_output_beside_the_input_is_taken(given, out, request_for, tmp_path):
+    folder = tmp_path / "in"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "a.parquet").write_bytes(GOOD)
+    (folder / "a.txt").write_text("w1\n")
+    if given == "in":
+        (folder / "a.txt").unlink()
+    assert len(Batch(request_for(tmp_path / given, out=str(tmp_path / out))).blocks) == 1
 
 
 def test_models_that_are_refused(request_for, texts, encoder, translator, tmp_path):

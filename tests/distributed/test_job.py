@@ -31,6 +31,7 @@ def test_a_job_is_read_as_it_was_written():
         ({"form": "jsonl"}, "form: jsonl, was parquet"),
         ({"version": "0.2.0"}, "version: 0.2.0, was 0.1.0"),
         ({"block_bytes": 5}, "block_bytes: 5, was 131072"),
+        ({"input_form": "csv"}, "input_form: csv, was text"),
         ({"files": FILES[:1]}, "input: 1 file, were 2 (gone: in/b.txt)"),
         ({"files": [*FILES, FILES[0] | {"url": "in/c"}]}, "input: 3 files, were 2 (new: in/c)"),
         ({"files": [FILES[0], FILES[1] | {"url": "c"}]}, "input: 2 files, were 2 (new: c; gone: in/b.txt)"),
@@ -72,6 +73,11 @@ def test_files_that_were_touched_are_told_by_their_numbers():
     assert some_job().touched(some_job()) == []
 
 
+def test_what_an_actor_is_sent_has_no_files():
+    sent = some_job().without_files()
+    assert (sent.files, sent.differences(some_job(files=[]))) == ([], [])
+
+
 def test_secrets_of_urls_are_not_kept():
     url = "abfs://me:secret@account/in/a.txt?client_secret=hidden"
     job = some_job(files=[{"url": url, "size": 1, "modified": 0, "form": "text"}])
@@ -107,6 +113,7 @@ def changed(**changes):
         (changed(block_bytes=1.5), "block_bytes"),
         (changed(block_bytes=True), "block_bytes"),
         (changed(form="csv"), "form"),
+        (changed(input_form=None), "input_form"),
         (changed(files={}), "files"),
         (changed(files=[{"url": "a", "size": -1, "modified": 0}]), "files"),
         (changed(files=[{"url": "a", "size": 10**30, "modified": 0}]), "files"),

@@ -1,5 +1,6 @@
 """Leases, which keep other jobs out where there are no locks."""
 
+import contextlib
 import os
 import threading
 import time
@@ -78,6 +79,37 @@ def test_a_lease_is_renewed_and_its_loss_is_told(out, without_locks, monkeypatch
     assert not lives()
 
 
+def test_a_lease_that_was_taken_while_it_was_renewed_is_lost(out, without_locks, monkeypatch):
+    monkeypatch.setattr(lease, "RENEWED_AFTER", 0.01)
+    monkeypatch.setattr(lease, "DEAD_AFTER", 0.5)
+    folder, renew = OutputFolder(str(out), "parquet"), lease._Lease.renew
+    with contextlib.ExitStack() as stack, folder.hold() as check:
+        (held,) = leases(out)
+
+        def renew_late(self):
+            monkeypatch.setattr(lease._Lease, "renew", renew)
+            time.sleep(0.6)
+            stack.enter_context(folder.hold())
+            assert held not in leases(out)
+            renew(self)
+
+        monkeypatch.setattr(lease._Lease, "renew", renew_late)
+        with pytest.raises(StorageError, match="another job has begun there"):
+            waiting(lambda: check() is not None)
+
+
+def test_a_job_that_is_refused_costs_the_one_at_work_nothing(out, without_locks, monkeypatch):
+    monkeypatch.setattr(lease, "RENEWED_AFTER", 0.01)
+    with OutputFolder(str(out), "parquet").hold() as check:
+        (held,) = leases(out)
+        (held.parent / "other.json").write_text("{}")
+        first = held.stat().st_mtime_ns
+        waiting(lambda: held.stat().st_mtime_ns > first)
+        first = held.stat().st_mtime_ns
+        waiting(lambda: held.stat().st_mtime_ns > first)
+        check()
+
+
 def test_of_many_that_begin_at_once_no_two_hold_a_lease(out, without_locks):
     folder, barrier, holding, most, refused = OutputFolder(str(out), "parquet"), threading.Barrier(8), set(), [], []
 
@@ -97,8 +129,11 @@ def test_of_many_that_begin_at_once_no_two_hold_a_lease(out, without_locks):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(most) + len(refused) == 8 and max(most, default=1) == 1
+    # All may be refused, each by another's lease; never do two hold one.
+    assert len(most) + len(refused) == 8 and set(most) <= {1}
     assert leases(out) == []
+    with folder.hold():  # one that begins alone does
+        assert len(leases(out)) == 1
 
 
 def lives():

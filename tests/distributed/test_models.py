@@ -71,6 +71,15 @@ def test_a_single_file_is_shipped_with_its_name(tmp_path, shipped):
     assert (found.name, found.read_bytes()) == ("some.argosmodel", b"model")
 
 
+def test_a_single_file_that_was_shipped_under_another_name_is_found(tmp_path, shipped):
+    found = []
+    for name in (".first.argosmodel", "second.argosmodel"):
+        path = tmp_path / name
+        path.write_bytes(b"model")
+        found.append(models.on_this_host(shipped(path)))
+    assert found[0] == found[1] and found[1].read_bytes() == b"model"
+
+
 def test_another_model_in_its_place_is_an_error(model, shipped, tmp_path):
     found = models.on_this_host(shipped(model))
     (found / "config.json").write_text("[]")

@@ -9,7 +9,7 @@ from moto.server import ThreadedMotoServer
 
 from fastattn.distributed.blocks import cut
 from fastattn.distributed.rows import read_block
-from fastattn.distributed.storage import filesystem, find_files
+from fastattn.distributed.storage import filesystem, find_files, input_with
 from fastattn.errors import InputError
 
 TEXTS = {"in/a.txt": "one\ntwo\n", "in/sub/b c%.txt": "three\n", "in/_work/c.txt": "no\n", "other/d.txt": "four"}
@@ -66,3 +66,20 @@ def test_a_secret_in_a_url_is_in_no_message(options):
     with pytest.raises(InputError) as error:
         find_files([f"s3://someone:hush@bucket/nothing.txt{options}"])
     assert "hush" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "given, out, found",
+    [
+        ("bucket/in", "bucket/in/out", True),
+        ("bucket/in/", "bucket/in/out/", True),
+        ("bucket", "bucket/out", True),
+        ("bucket/in/**", "bucket/in/out", True),
+        ("bucket/in", "bucket/in/_out", False),
+        ("bucket/in", "bucket/in2", False),
+        ("bucket/in/*", "bucket/in/out", False),
+    ],
+)
+def test_an_output_within_an_input_is_told(options, given, out, found):
+    given, other = f"s3://{given}{options}", f"s3://{out}{options}"
+    assert input_with(other, "part-0.parquet", ["/in", given]) == (given if found else None)

@@ -44,7 +44,7 @@ def test_the_next_run_finds_what_is_finished(out):
     first = OutputFolder(str(out), "parquet")
     with first.hold():
         assert first.begin(some_job()) == some_job()
-        assert first.finished() == first.aside() == {}
+        assert first.finished() == {}
         placed = first.place(12, b"rows", RECORD)
         first.place(3, b"", RECORD)
     assert placed == RECORD | {"block": 12, "file": "part-00000012.parquet", "bytes": 4}
@@ -330,6 +330,11 @@ def test_files_too_large_for_a_job_are_not_read_whole(folder, out, monkeypatch):
         {"seconds": "1"},
         {"first_faults": [1]},
         {"input": None},
+        {"cut": None},
+        {"cut": "1"},
+        {"url": 3},
+        {"start": -1},
+        {"stop": "12"},
     ],
     ids=str,
 )
@@ -379,15 +384,25 @@ def test_a_part_that_is_gone_or_changed_is_not_finished(folder, out, data):
 def test_a_block_set_aside_is_so_until_it_is_finished(folder, out):
     aside = folder.set_aside(4, b'{"text": "a"}\n', ASIDE)
     assert aside == ASIDE | {"block": 4}
-    assert (folder.aside(), folder.finished()) == ({4: aside}, {})
-    assert (out / "_fastattn" / "set-aside" / "00000004.jsonl").read_bytes() == b'{"text": "a"}\n'
+    path = out / "_fastattn" / "set-aside"
+    assert json.loads((path / "00000004.json").read_bytes()) == aside
+    assert (path / "00000004.jsonl").read_bytes() == b'{"text": "a"}\n'
+    assert folder.finished() == {}
     folder.place(4, b"rows", RECORD)
-    assert (folder.aside(), list(folder.finished())) == ({}, [4])
-    assert os.listdir(out / "_fastattn" / "set-aside") == []
+    assert (list(folder.finished()), os.listdir(path)) == ([4], [])
 
 
-def test_a_block_is_finished_even_where_its_writer_was_killed_before_it_was_no_longer_aside(folder, monkeypatch):
-    folder.set_aside(4, b"", ASIDE)
-    monkeypatch.setattr(local_store.LocalStore, "delete", lambda *_: None)
-    folder.place(4, b"rows", RECORD)
-    assert (folder.aside(), list(folder.finished())) == ({}, [4])
+def test_a_job_that_is_too_large_to_be_read_again_is_not_begun(out, monkeypatch):
+    monkeypatch.setattr(output_folder, "_LARGEST_JOB", 1000)
+    many = [{"url": f"in/{number}.txt", "size": 1, "modified": 0} for number in range(50)]
+    folder = OutputFolder(str(out), "parquet")
+    with folder.hold():
+        with pytest.raises(InputError, match=r"^50 input files are too many for one job: .*; begin several jobs$"):
+            folder.begin(some_job(files=many))
+        assert folder.begin(some_job()) == some_job()
+
+
+def test_later_times_of_files_are_kept(folder):
+    later = some_job(files=[file | {"modified": 99} for file in some_job().files])
+    folder.keep(later)
+    assert folder.begin(some_job()) == later

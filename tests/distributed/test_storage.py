@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
 
+from fastattn.distributed.blocks import Block
+from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import InputFile, filesystem, find_files, open_input
 from fastattn.errors import FastattnError, InputError
 
@@ -149,6 +151,64 @@ def test_a_name_that_is_not_utf8_is_refused(folder, pattern):
         pytest.skip("this file system has no such names")
     with pytest.raises(InputError, match=r"^cannot read .*: pyarrow takes no file names that are not UTF-8$"):
         find_files([str(folder / pattern)])
+
+
+def secret(path):
+    """A URL of a local file with an option that nobody is to see; pyarrow passes over the options of local files."""
+    return f"file://{path}?sig=SECRET"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["gone.txt"], ["*.gone"], ["empty"], ["a.txt", "a.txt"], ["a.txt", "t.csv"], ["b.jsonl.gz"], ["notes.md"]],
+    ids=str,
+)
+def test_the_options_of_a_url_are_in_no_message(folder, names):
+    (folder / "empty").mkdir()
+    for name in ("t.csv", "b.jsonl.gz"):
+        (folder / name).write_text("text\n")
+    with pytest.raises(InputError) as raised:
+        find_files([secret(folder / name) for name in names])
+    assert "SECRET" not in str(raised.value) and f"file://{folder}" in str(raised.value)
+
+
+def test_the_options_of_a_url_that_is_none_are_in_no_message():
+    for url in ("zz://bucket/x?sig=SECRET", "s3://?sig=SECRET", "s3://bucket/x?sig=SECRET&region=a%zz"):
+        with pytest.raises(InputError) as raised:
+            filesystem(url)
+        assert "SECRET" not in str(raised.value)
+
+
+FAULTY = {"text": b"w1\n\xff\n", "csv": b"text\nw1\n\xff\n", "jsonl": b'{"text": "w1"}\n{\n'}
+
+
+@pytest.mark.parametrize("form", FAULTY)
+def test_the_options_of_a_url_are_in_no_fault_of_a_row(tmp_path, form):
+    path, data = tmp_path / f"a.{form}", FAULTY[form]
+    path.write_bytes(data)
+    rows = read_block(Block(0, secret(path), form, 5 if form == "csv" else 0, len(data), 1), "text")
+    assert len(rows.faults) == 1 and "SECRET" not in str(rows.faults)
+    with pytest.raises(FastattnError) as raised:
+        read_block(Block(0, secret(path), form, 0, 99, 1), "text")
+    assert "SECRET" not in str(raised.value)
+
+
+def test_the_options_of_a_url_are_in_no_message_of_parquet(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a\0b"], "number": [1]}), path)
+    block = Block(0, secret(path), "parquet", 0, 1, 1)
+    assert list(read_block(block, "text").faults) == [0] and "SECRET" not in str(read_block(block, "text").faults)
+    for column, stop in (("number", 1), ("gone", 1), ("text", 9)):
+        with pytest.raises(FastattnError) as raised:
+            read_block(Block(0, secret(path), "parquet", 0, stop, 1), column)
+        assert "SECRET" not in str(raised.value)
+    path.write_bytes(b"no Parquet")
+    with pytest.raises(InputError) as raised:
+        read_block(block, "text")
+    assert "SECRET" not in str(raised.value)
 
 
 def test_an_unknown_form_is_refused():

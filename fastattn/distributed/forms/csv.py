@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastattn import files
 from fastattn.distributed.forms.lines import Lines
+from fastattn.distributed.job import public
 from fastattn.distributed.rows import Rows, StringRows
 from fastattn.distributed.storage import InputFile, open_input
 from fastattn.errors import InputError
@@ -31,7 +32,9 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
         if not names:
             return
         if column not in names:
-            raise InputError(f"{file.url} has no column {column!r}; found: {', '.join(first_of(names, 'columns'))}")
+            raise InputError(
+                f"{public(file.url)} has no column {column!r}; found: {', '.join(first_of(names, 'columns'))}"
+            )
         for begin in _starts(stream, file, start, block_bytes):
             yield start, begin, begin - start
             start = begin
@@ -117,7 +120,7 @@ def _header(stream: Any, url: str, size: int) -> tuple[list[str], int]:
         twice = next((name for name in names if names.count(name) > 1), None)
         reason = fault or reason or (f"two columns have the name {twice!r}" if twice is not None else "")
         if reason:
-            raise InputError(f"{url}: the first line should be the columns' names: {reason}")
+            raise InputError(f"{public(url)}: the first line should be the columns' names: {reason}")
         return [name or "" for name in names], lines.next
     return [], size
 

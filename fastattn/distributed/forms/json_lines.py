@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.forms.lines import Lines, even_parts
+from fastattn.distributed.job import public
 from fastattn.distributed.rows import Rows, checked
 from fastattn.distributed.storage import InputFile, open_input
 from fastattn.errors import InputError, described
@@ -46,7 +47,7 @@ def _check_column(file: InputFile, column: str) -> None:
                 first_fault = first_fault or f" ({error})"
     if rows and column not in fields:
         found = ", ".join(first_of(list(fields), "fields")) or f"none{first_fault}"
-        raise InputError(f"{file.url}: no field {column!r} in the first {_LOOKED_AT} lines; found: {found}")
+        raise InputError(f"{public(file.url)}: no field {column!r} in the first {_LOOKED_AT} lines; found: {found}")
 
 
 def read(block: "Block", column: str) -> Rows:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastattn import files
+from fastattn.distributed.job import public
 from fastattn.errors import FastattnError
 
 _BUFFER = 1 << 18  # bytes that are read at once: an object store answers each request in some 20 ms
@@ -17,13 +18,15 @@ class Lines:
     next      the byte where the one after it begins, but for a line that was cut
     """
 
-    def __init__(self, file: Any, name: str, start: int, stop: int):
+    def __init__(self, file: Any, url: str, start: int, stop: int):
         """``file`` is a NativeFile, which stays the caller's to close; ``start`` may be inside a line."""
-        self._file, self._name, self._stop = io.BufferedReader(_Borrowed(file), _BUFFER), name, stop
+        self._file, self._name, self._stop = io.BufferedReader(_Borrowed(file), _BUFFER), public(url), stop
         self._cut = False
         size = file.size()
         if size < stop:
-            raise FastattnError(f"{name} has {size:,} bytes, and had at least {stop:,} when it was cut into blocks")
+            raise FastattnError(
+                f"{self._name} has {size:,} bytes, and had at least {stop:,} when it was cut into blocks"
+            )
         self.position = self.next = max(start - 1, 0)
         self._file.seek(self.next)
         if start > 0:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.forms.json_values import is_text, json_values, strings
+from fastattn.distributed.job import public
 from fastattn.distributed.rows import Rows, checked
 from fastattn.distributed.storage import InputFile, naming, open_input
 from fastattn.errors import FastattnError, InputError
@@ -72,12 +73,14 @@ def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
             batches = opened.iter_batches(_SAMPLE, row_groups=[number], columns=[column], use_threads=False)
             sample = next(batches, None)
             if sample is None:
-                raise InputError(f"{file.url}: damaged, row group {number} has no rows")
+                raise InputError(f"{public(file.url)}: damaged, row group {number} has no rows")
             text_bytes = _bytes_of(sample.column(column)) * group.num_rows
             text_bytes = max(text_bytes, group.column(index).total_uncompressed_size)
             sizes = (group.num_rows, text_bytes, group.total_byte_size)
             if not all(0 <= size <= file.size * _MOST_EACH_BYTE for size in sizes):
-                raise InputError(f"{file.url}: its footer says {sizes[0]:,} rows of {max(sizes[1:]):,} bytes: damaged")
+                raise InputError(
+                    f"{public(file.url)}: its footer says {sizes[0]:,} rows of {max(sizes[1:]):,} bytes: damaged"
+                )
             yield sizes
 
 
@@ -107,12 +110,14 @@ def _check_column(schema: "pyarrow.Schema", url: str, column: str) -> None:
     """Raise InputError unless there is the column, it is text, and no two have one name."""
     twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
     if twice is not None:
-        raise InputError(f"{url}: two columns have the name {twice!r}")
+        raise InputError(f"{public(url)}: two columns have the name {twice!r}")
     if column not in schema.names:
-        raise InputError(f"{url} has no column {column!r}; found: {', '.join(first_of(schema.names, 'columns'))}")
+        raise InputError(
+            f"{public(url)} has no column {column!r}; found: {', '.join(first_of(schema.names, 'columns'))}"
+        )
     kind = schema.field(column).type
     if not is_text(kind):
-        raise InputError(f"{url}: the column {column!r} should hold strings, and is {kind}")
+        raise InputError(f"{public(url)}: the column {column!r} should hold strings, and is {kind}")
 
 
 def read(block: "Block", column: str) -> Rows:
@@ -121,10 +126,10 @@ def read(block: "Block", column: str) -> Rows:
         opened = _opened(stream, block.url)
         _check_column(opened.schema_arrow, block.url, column)
         table = import_pyarrow().Table.from_batches(_batches(opened, block), opened.schema_arrow).combine_chunks()
-    texts, faults = strings(table.column(column)), {}
+    texts, faults, name = strings(table.column(column)), {}, public(block.url)
     is_null = table.column(column).is_null().to_pylist()
     for row, text in enumerate(texts):
-        place = f"{block.url}, row {block.start + row}"
+        place = f"{name}, row {block.start + row}"
         try:
             if text is not None:
                 checked(text, place)
@@ -137,7 +142,7 @@ def read(block: "Block", column: str) -> Rows:
         field = table.schema.field(column).with_nullable(True)
         table = table.set_column(table.schema.get_field_index(column), field, import_pyarrow().array(texts, field.type))
     texts = [None if row in faults else text for row, text in enumerate(texts)]
-    return _Table(table, block.url, texts, faults, digest)
+    return _Table(table, name, texts, faults, digest)
 
 
 def _batches(opened: Any, block: "Block") -> "Iterator[pyarrow.RecordBatch]":
@@ -146,7 +151,7 @@ def _batches(opened: Any, block: "Block") -> "Iterator[pyarrow.RecordBatch]":
     stops = list(itertools.accumulate(group.num_rows for group in groups))
     if not stops or stops[-1] < block.stop:
         count = opened.metadata.num_rows
-        raise FastattnError(f"{block.url} has {count:,} rows, and had at least {block.stop:,} when it was cut")
+        raise FastattnError(f"{public(block.url)} has {count:,} rows, and had at least {block.stop:,} when it was cut")
     first, last = bisect.bisect_right(stops, block.start), bisect.bisect_left(stops, block.stop)
     position = stops[first] - groups[first].num_rows  # where the batch that comes begins
     held = 0
@@ -159,7 +164,7 @@ def _batches(opened: Any, block: "Block") -> "Iterator[pyarrow.RecordBatch]":
             held += part.nbytes
             if held > _MOST_HELD:
                 rows = f"rows {block.start} to {block.stop}"
-                raise InputError(f"{block.url}: {rows} hold more than {_MOST_HELD:,} bytes; cut smaller blocks")
+                raise InputError(f"{public(block.url)}: {rows} hold more than {_MOST_HELD:,} bytes; cut smaller blocks")
             yield part
         if position >= block.stop:
             return

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fastattn.distributed.forms.lines import Lines, even_parts
+from fastattn.distributed.job import public
 from fastattn.distributed.rows import Rows, StringRows
 from fastattn.distributed.storage import InputFile, open_input
 from fastattn.errors import InputError
@@ -19,7 +20,7 @@ COLUMN = "text"
 def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
     """Parts of equal size. Nothing is read."""
     if column != COLUMN:
-        raise InputError(f"{file.url} is plain text, which has the one column {COLUMN!r}, not {column!r}")
+        raise InputError(f"{public(file.url)} is plain text, which has the one column {COLUMN!r}, not {column!r}")
     return even_parts(file.size, block_bytes)
 
 
