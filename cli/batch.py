@@ -114,8 +114,8 @@ Examples:
 Inputs are text, JSON lines, CSV or Parquet: files, folders, globs, or URLs of
 object stores. The output is a file a block, in the order of the input, with
 all columns of the input and the new ones; of JSON lines, Parquet has the text
-and "json", the whole line. What is being done is kept beside the output. A run
-that was stopped, however it was, goes on with the same command: what is
+and "json", the whole line. What is being done is kept beside the output. A
+run that was stopped, however it was, goes on with the same command: what is
 finished stays, and is never computed again.
 
 \b
