@@ -259,7 +259,7 @@ def _at_work(job: Job, cluster: LocalCluster) -> list[Process]:
     return [process for process in (*job.processes(), *cluster.actors()) if not process.title.endswith(AGENT)]
 
 
-SPEED_TIMES = {"en-pt": 12, "zh-en": 4, "minilm": 24}  # so often FLORES dev on two threads, half of it on one
+SPEED_TIMES = {"en-pt": 12, "zh-en": 2, "minilm": 10}  # so often FLORES dev on two threads, half of it on one
 SPEED_CLAIM = (
     "rows a second of fastattn batch on this machine's Ray, from the moment the first actor has a block until the last "
     "block is in its place, and of the plain command once its model is loaded, medians of 3 in alternation, on two "
