@@ -80,7 +80,7 @@ def test_an_option_that_is_not_given_leaves_the_checkpoint_its_own(model, monkey
 
     def taken(self, texts, **options):
         asked.append(options)
-        return iter(())
+        return iter([] if texts == () else list(texts))  # one that reads nothing is asked for ever
 
     monkeypatch.setattr(Translator, "translate_iter", taken)
     succeed("translate", "-m", model, stdin=b"")
