@@ -2,13 +2,12 @@
 
 import math
 import re
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.command import Command, Group, Option
+from fastattn.cli.command import Command, Group, Option, with_options
 from fastattn.cli.loading import loading
 from fastattn.cli.options import (
     given,
@@ -19,7 +18,7 @@ from fastattn.cli.options import (
     name_between,
     precision_option,
 )
-from fastattn.cli.printing import say
+from fastattn.cli.printing import counted, say
 from fastattn.cli.progress import Progress, duration
 from fastattn.cli.search_options import as_typed, search_options, split_option
 from fastattn.cli.vector_options import calibration_vectors, chosen_vectors, vector_options
@@ -29,7 +28,6 @@ from fastattn.errors import FastattnError, InputError, LineError
 if TYPE_CHECKING:
     from fastattn.distributed.batch import Batch, Summary
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _cluster = partial(click.option, cls=Option, heading="Cluster options")
 
@@ -48,7 +46,7 @@ class _Size(click.ParamType):
         return int(found[1]) * _UNITS[found[2]]
 
 
-_OPTIONS = (
+_batch_options = with_options(
     click.argument("inputs", nargs=-1, required=True, metavar="IN..."),
     click.option("-o", "--out", required=True, metavar="DIR", help="Write the output there: a folder, or a URL."),
     click.option("--column", default="text", show_default=True, help="The texts' column; in text files it is text."),
@@ -94,12 +92,6 @@ _OPTIONS = (
         "shipped through Ray's object store (default: store where there are several).",
     ),
 )
-
-
-def _batch_options(command: _Command) -> _Command:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 @click.group(
@@ -205,7 +197,7 @@ def encode(model: str | None, precision: str | None, **options: Any) -> None:
     _run(made, job)
 
 
-_JOB = ("inputs", "out", "column", "output", "form", "input_form", "size", "dry_run", "price")
+_REQUEST = ("inputs", "out", "column", "output", "form", "input_form", "size")
 _WHERE = ("address", "actors", "cores", "reach")
 
 
@@ -214,7 +206,7 @@ def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     from fastattn.distributed.extra import import_pyarrow
 
     import_pyarrow()
-    job = {name: options.pop(name) for name in (*_JOB, *_WHERE)}
+    job = {name: options.pop(name) for name in (*_REQUEST, "dry_run", "price", *_WHERE)}
     if job["price"] is not None and not (job["dry_run"] and math.isfinite(job["price"])):
         raise click.UsageError("--price goes with --dry-run, and is a number")
     return job, options
@@ -225,7 +217,7 @@ def _made(kind: str, name: str, path: Any, precision: str | None, options: dict[
 
     from fastattn.distributed.batch import Batch, Request
 
-    asked = {key: job[key] for key in ("inputs", "out", "column", "output", "form", "input_form", "size")}
+    asked = {key: job[key] for key in _REQUEST}
     return Batch(
         Request(kind=kind, model=name, path=Path(path), precision=precision or "auto", options=options, **asked)
     )
@@ -240,7 +232,7 @@ def _run(made: "Batch", job: dict[str, Any]) -> None:
         return
     lost = "fastattn: this process was ended, by Ray or by the system; the same command does what is left"
     with watched(lost), Progress() as progress:
-        progress.show(f"starting, {_counted(len(made.blocks), 'block')}")
+        progress.show(f"starting, {counted(len(made.blocks), 'block')}")
         finished = made.run(where, lambda so_far: progress.show(_pace(so_far, len(made.blocks))))
     _report(made, finished)
 
@@ -258,13 +250,13 @@ def _pace(so_far: "Summary", blocks: int) -> str:
 
 def _report(made: "Batch", summary: "Summary") -> None:
     """Say what was done, and raise for what was not."""
-    from fastattn.distributed.job import public
+    from fastattn.distributed.storage import public
 
     out = public(made.request.out)
     rows = summary.rows - summary.earlier_rows
-    text = f"{_counted(summary.rows, 'row')} in {_counted(summary.blocks, 'block')} are in {out}"
+    text = f"{counted(summary.rows, 'row')} in {counted(summary.blocks, 'block')} are in {out}"
     if summary.earlier_blocks:
-        text += f", {_counted(summary.earlier_blocks, 'block')} of them from earlier"
+        text += f", {counted(summary.earlier_blocks, 'block')} of them from earlier"
     if rows:
         text += f"; {rows / max(summary.seconds, 1e-9):,.1f} rows/s"
     if summary.null:
@@ -275,18 +267,14 @@ def _report(made: "Batch", summary: "Summary") -> None:
     if summary.failed:
         number, why = min(summary.failed.items())
         raise FastattnError(
-            f"{len(summary.failed):,} of {_counted(len(made.blocks), 'block')} failed, set aside in "
+            f"{len(summary.failed):,} of {counted(len(made.blocks), 'block')} failed, set aside in "
             f"{out}/_fastattn/set-aside; the first, {number}: {why}; the same command tries them again"
         )
     if summary.faults:
         done = "translated" if made.request.kind == "translate" else "encoded"
         raise LineError(
-            f"{summary.faults:,} of {_counted(summary.rows, 'row')} not {done}, the first: {summary.first_fault}"
+            f"{summary.faults:,} of {counted(summary.rows, 'row')} not {done}, the first: {summary.first_fault}"
         )
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _say_estimate(made: "Batch", where: Any, price: float | None) -> None:
@@ -295,8 +283,8 @@ def _say_estimate(made: "Batch", where: Any, price: float | None) -> None:
     with Progress() as progress:
         progress.show("computing a sample")
         found = estimate(made, where)
-    say(f"{_counted(found.blocks, 'block')}, about {_counted(found.rows, 'row')}")
-    say(f"an actor with {_counted(found.cores, 'thread')}: {found.rate:,.1f} rows/s")
+    say(f"{counted(found.blocks, 'block')}, about {counted(found.rows, 'row')}")
+    say(f"an actor with {counted(found.cores, 'thread')}: {found.rate:,.1f} rows/s")
     say(f"with {found.actors:,} at once: {duration(found.seconds)}")
     cost = "" if price is None else f", {found.core_hours * price:,.4g} at {price:g} for a core-hour"
     say(f"a million rows: {found.core_hours:,.3g} core-hours{cost}")

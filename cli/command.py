@@ -1,8 +1,22 @@
 """How ``--help`` is laid out: options under headings of their own, commands in the order of use, nothing cut short."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def with_options(*options: Callable[..., Any]) -> Callable[[_Command], _Command]:
+    """A decorator that gives a command options of ``click.option``, or arguments, in the order of its help."""
+
+    def decorate(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 class Option(click.Option):

@@ -28,6 +28,7 @@ from fastattn.cli.printing import say
 from fastattn.cli.progress import Compiling, Progress, pace, rate
 from fastattn.cli.vector_options import calibration_vectors, chosen_vectors, vector_options
 from fastattn.errors import InputError
+from fastattn.printable import decimals, json_decimals
 
 if TYPE_CHECKING:
     import numpy as np
@@ -165,7 +166,7 @@ def _form_of(path: str | None) -> str:
 def _write_jsonl(output: Output, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
     """``marks``: write the reason in the place of a line that failed."""
     for line, vector_E in results:
-        numbers = ", ".join(_NO_JSON.get(number, number) for number in _decimals(vector_E))
+        numbers = ", ".join(json_decimals(vector_E))
         embedding = f"[{numbers}]" if line.error is None else "null"
         reason = f', "error": {_json_string(str(line.error))}' if line.error is not None and marks else ""
         output.write(f'{{"text": {_json_string(line.text)}, "embedding": {embedding}{reason}}}\n'.encode())
@@ -176,18 +177,10 @@ def _json_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-_NO_JSON = dict.fromkeys(("nan", "inf", "-inf"), "null")
-
-
 def _write_csv(output: Output, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
     for _, vector_E in results:
-        output.write(",".join(_decimals(vector_E)).encode() + b"\n")
+        output.write(",".join(decimals(vector_E)).encode() + b"\n")
         output.flush()
-
-
-def _decimals(vector_E: "np.ndarray") -> list[str]:
-    """Whole numbers, or the shortest decimals that give the same float32 back."""
-    return [str(value) for value in vector_E]
 
 
 def _write_npy(output: Output, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:

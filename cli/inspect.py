@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fastattn._version import VERSION
-from fastattn.cli.printing import say
+from fastattn.cli.printing import counted, say
 
 if TYPE_CHECKING:
     from fastattn.checkpoint import Checkpoint
@@ -131,7 +131,7 @@ def _describe_head(head: "HeadSpec", text: "TranslationText | EncoderText") -> s
     """Its rows, its first layer if it has one, its outputs with the first of their labels."""
     rows = "each row" if head.rows == "each" else "the mean row" if head.rows == "mean" else f"the {head.rows} row"
     inner = [f"a layer of {head.inner_width} ({head.activation})"] if head.inner_width else []
-    outputs = f"{head.outputs:,} output{'s' * (head.outputs != 1)}"
+    outputs = counted(head.outputs, "output")
     labels = list(getattr(text, "labels", ()))
     if labels:
         outputs += f": {', '.join(labels[:5])}{', ...' * (len(labels) > 5)}"

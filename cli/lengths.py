@@ -2,6 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from fastattn.cli.printing import counted
+from fastattn.token_limit import TokenLimit
+
 if TYPE_CHECKING:
     from fastattn.encoder import Encoder
 
@@ -16,26 +19,20 @@ class Lengths:
     """
 
     def __init__(self, encoder: "Encoder", options: dict[str, Any]):
-        self._encoder = encoder
-        self._prompt = {name: options[name] for name in ("task", "prompt_name", "prompt") if name in options}
-        # A token is a byte of the line at least, but where a normalizer writes one character out as several.
-        self._bytes = encoder.max_length - int(encoder.count_tokens("", **self._prompt))
+        self._limit = TokenLimit(encoder, options)
         self._waiting: list[str] = []
         self._characters = 0
         self._lines = self._cut_lines = self._cut_tokens = 0
 
     def refusal(self, text: str) -> str | None:
         """Why a line is too long, or None."""
-        if len(text.encode()) <= self._bytes:
-            return None
-        tokens = int(self._encoder.count_tokens(text, **self._prompt))
-        limit = self._encoder.max_length
-        return f"{tokens:,} tokens, the model takes {limit:,}" if tokens > limit else None
+        exceeded = self._limit.exceeded([text])
+        return self._limit.refusal(exceeded[0]) if exceeded else None
 
     def note(self, text: str) -> None:
         """Count a line that was encoded, cut perhaps."""
         self._lines += 1
-        if len(text.encode()) <= self._bytes:
+        if not self._limit.may_exceed(text):
             return
         self._waiting.append(text)
         self._characters += len(text)
@@ -47,16 +44,13 @@ class Lengths:
         self._count()
         if not self._cut_lines:
             return None
-        lines = f"{self._cut_lines:,} of {self._lines:,} line{'s' * (self._lines != 1)}"
+        lines = f"{self._cut_lines:,} of {counted(self._lines, 'line')}"
         verb = "was" if self._cut_lines == 1 else "were"
-        tokens = f"{self._cut_tokens:,} token{'s' * (self._cut_tokens != 1)}"
-        return (
-            f"{lines} {verb} cut at {self._encoder.max_length:,} tokens, by {tokens} in all; --long mean cuts nothing"
-        )
+        tokens = counted(self._cut_tokens, "token")
+        return f"{lines} {verb} cut at {self._limit.most:,} tokens, by {tokens} in all; --long mean cuts nothing"
 
     def _count(self) -> None:
-        for tokens in self._encoder.count_tokens(self._waiting, **self._prompt):
-            if tokens > self._encoder.max_length:
-                self._cut_lines += 1
-                self._cut_tokens += int(tokens) - self._encoder.max_length
+        for tokens in self._limit.exceeded(self._waiting).values():
+            self._cut_lines += 1
+            self._cut_tokens += tokens - self._limit.most
         self._waiting, self._characters = [], 0

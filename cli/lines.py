@@ -11,6 +11,7 @@ from typing import BinaryIO
 import click
 
 from fastattn import files
+from fastattn.cli.printing import counted
 from fastattn.errors import FastattnError, InputError, LineError
 from fastattn.files import as_text, open_bytes, raw_lines
 from fastattn.records import dataclass
@@ -97,7 +98,7 @@ class Lines:
     def check(self, done: str) -> None:
         """Raise LineError if lines failed; ``done`` says what was done to the others."""
         if self._failed:
-            count = f"{self._failed:,} of {self.finished:,} line{'s' * (self.finished != 1)}"
+            count = f"{self._failed:,} of {counted(self.finished, 'line')}"
             verb = "was" if self._failed == 1 else "were"
             raise LineError(f"{count} {verb} not {done}, the first: {self._first}")
 

@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
-from fastattn.cli.printing import say
+from fastattn.cli.printing import counted, say
 from fastattn.progress import Progress
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def rate(lines: "Lines", seconds: float) -> str:
     """``1,234 lines, 56.7 lines/s, 890 characters/s``: of the lines that are finished."""
     seconds = max(seconds, 1e-9)
     done, characters = lines.finished, lines.finished_characters
-    return f"{done:,} line{'s' * (done != 1)}, {done / seconds:,.1f} lines/s, {characters / seconds:,.0f} characters/s"
+    return f"{counted(done, 'line')}, {done / seconds:,.1f} lines/s, {characters / seconds:,.0f} characters/s"
 
 
 def pace(lines: "Lines", seconds: float) -> str:

@@ -1,16 +1,13 @@
 """The options of a translation's search: those of every command that translates."""
 
 import re
-from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
 
 import click
 
-from fastattn.cli.command import Option
+from fastattn.cli.command import Option, with_options
 from fastattn.cli.options import TEXT
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _search = partial(click.option, cls=Option, heading="Search options")
 _sampling = partial(click.option, cls=Option, heading="Sampling options")
 
@@ -20,7 +17,8 @@ split_option = click.option(
     help="Which lines are split at sentences and joined again: those over the model's length, all, or none (default: "
     "sentences for a Marian checkpoint, else long).",
 )
-_OPTIONS = (
+# The fields of DecodingOptions, by their names; None for each that is not given.
+search_options = with_options(
     _search(
         "-b",
         "--beam-size",
@@ -135,13 +133,6 @@ _OPTIONS = (
     ),
     _sampling("--seed", type=int, help="The same seed gives the same samples (default: a new one each time)."),
 )
-
-
-def search_options(command: _Command) -> _Command:
-    """Give a command the fields of DecodingOptions, by their names; None for each that is not given."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 def as_typed(message: str) -> str:

@@ -1,11 +1,12 @@
 """The options of a call to an Encoder: those of every command that makes vectors."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fastattn.cli.arrays import open_array
+from fastattn.cli.command import with_options
 from fastattn.cli.options import TEXT, given
 
 if TYPE_CHECKING:
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
     from fastattn.encoder import Encoder
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-_OPTIONS = (
+# The options that choose vectors, which ``chosen_vectors`` takes.
+vector_options = with_options(
     click.option(
         "--normalize/--no-normalize", default=None, help="Scale vectors to unit length (default: as the model says)."
     ),
@@ -55,13 +56,6 @@ _OPTIONS = (
         help="A .npy file of float vectors, whose ranges int8 and uint8 numbers divide.",
     ),
 )
-
-
-def vector_options(command: _Command) -> _Command:
-    """Give a command the options that choose vectors, which ``chosen_vectors`` takes."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 def calibration_vectors(options: dict[str, Any]) -> "np.ndarray | None":

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 # Control characters, separators of lines, what turns the direction of text round, and halves of surrogate pairs, which
@@ -10,6 +11,7 @@ _ACTED_ON = r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud
 _CREDENTIALS = r"([a-zA-Z][a-zA-Z0-9+.-]*://)[^/?#\s]*@"
 _AUTHORIZATION = r"\b(Bearer|Basic) [\w.~+/=-]{16,}"
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+_NO_JSON = dict.fromkeys(("nan", "inf", "-inf"), "null")
 _SHORTEST = 4  # characters; what is shorter is no token, and would be found in every other word
 _MOST, _LONGEST = 20, 300  # texts that are shown of a kind, and characters of each
 
@@ -39,6 +41,16 @@ def without_secrets(text: str) -> str:
             if len(part) >= _SHORTEST:
                 text = text.replace(part, "***")
     return text
+
+
+def decimals(numbers: Iterable[Any]) -> Iterator[str]:
+    """Whole numbers of NumPy, or the shortest decimals that give the same float32 back."""
+    return map(str, numbers)
+
+
+def json_decimals(numbers: Iterable[Any]) -> Iterator[str]:
+    """``decimals``, but null for what is not finite, which JSON has no word for."""
+    return (_NO_JSON.get(number, number) for number in decimals(numbers))
 
 
 def json_line(value: Any) -> str:

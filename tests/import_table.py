@@ -194,6 +194,7 @@ TABLE = {
     "similarity": set(),
     "quantized_vectors": set(),
     "long_text": {"text"},
+    "token_limit": {"encoder"},
     "layers": {"step_rows", "heads", "position_bias", "ops", "spec", "quantized", "rounding"},
     "balance": {"models", "layers", "ops", "spec", "checkpoint", "quantized"},
     "models": {"step_rows", "layers", "ops", "spec", "checkpoint", "edits"},
@@ -235,7 +236,7 @@ TABLE = {
     "sparse_encoder": ABOVE_ALL,
     "text_classifier": ABOVE_ALL,
     "token_classifier": ABOVE_ALL,
-    "distributed": {"encoder", "files", "processes", "translator", "weights"},
+    "distributed": {"encoder", "files", "processes", "token_limit", "translator", "weights"},
     "verification": {"checkpoint", "encoder", "loaded_model", "models", "precision", "text", "text_spec", "translator"},
     # spec for the checkpoint that weights.read returns; simd to say what is compiled for, and
     # operations for what convert balances with them.
@@ -248,6 +249,7 @@ TABLE = {
         "translator",
         "vector_search",
         "files",
+        "token_limit",
         "weights",
         "balance",
         "spec",

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from fastattn._version import VERSION
-from fastattn.distributed.block_worker import contents as contents_of_block
 from fastattn.distributed.blocks import Block, block_bytes, cut
 from fastattn.distributed.cluster import joined, quiet, reach_of, share_of_host
 from fastattn.distributed.driver import Pool, run_blocks
 from fastattn.distributed.extra import import_pyarrow, import_ray
-from fastattn.distributed.job import Job, public
-from fastattn.distributed.models import REACHES, ModelSource, contents, digest_of
+from fastattn.distributed.job import Job
+from fastattn.distributed.models import check_reach, digest_of, source_of
 from fastattn.distributed.output_folder import OutputFolder, part_name
 from fastattn.distributed.rows import read_block
-from fastattn.distributed.storage import InputFile, find_files, input_with
+from fastattn.distributed.storage import InputFile, find_files, input_with, public
 from fastattn.distributed.workers import WORKERS, Worker
-from fastattn.errors import FastattnError, InputError, check_known
+from fastattn.distributed.writing import as_file, names_in, refuse_twice
+from fastattn.errors import FastattnError, InputError
 from fastattn.records import dataclass
 
 
@@ -109,8 +109,8 @@ class Batch:
         _refuse_within(request)
         self.path, self.digest = request.path.absolute(), digest_of(request.path)
         self.worker: Worker = WORKERS[request.kind](self.path, request.precision, None, request.output, request.options)
-        self.size = request.size or block_bytes(self.files)
-        self.blocks: list[Block] = cut(self.files, request.column, self.size)
+        size = request.size or block_bytes(self.files)
+        self.blocks: list[Block] = cut(self.files, request.column, size)
         self._check_outputs()
         self.job = Job(
             kind=request.kind,
@@ -121,7 +121,7 @@ class Batch:
             outputs=list(self.worker.outputs),
             form=request.form,
             version=VERSION,
-            block_bytes=self.size,
+            block_bytes=size,
             input_form=self.files[0].form if self.files else "",
             files=[{"url": file.url, "size": file.size, "modified": file.modified} for file in self.files],
         )
@@ -134,8 +134,7 @@ class Batch:
         and where the job cannot go on.
         """
         import_ray()
-        if where.reach is not None:
-            check_known("way of a model to the hosts", where.reach, REACHES)
+        check_reach(where.reach)
         folder = OutputFolder(self.request.out, self.request.form)
         with folder.hold() as check:
             first = folder.begin(self.job)
@@ -163,10 +162,7 @@ class Batch:
             rows = read_block(self.blocks[0], self.request.column)
         except FastattnError:
             return  # set aside later, as any other block that cannot be read
-        from fastattn.distributed.writing import refuse_twice
-
-        as_table = self.request.form == "parquet"
-        refuse_twice(rows.table().column_names if as_table else set().union(*rows.records()), outputs)
+        refuse_twice(names_in(rows, self.request.form), outputs)
 
     def _check_touched(self, folder: OutputFolder, first: Job, there: Mapping[int, Mapping[str, Any]]) -> None:
         """Raise InputError where the rows of a finished block are others now; else keep the files' new times.
@@ -177,8 +173,7 @@ class Batch:
         touched = {self.files[number].url for number in self.job.touched(first)}
         for number, record in there.items():
             block = self.blocks[number] if number < len(self.blocks) else None
-            place = None if block is None else (public(block.url), block.start, block.stop)
-            if block is None or place != (record["url"], record["start"], record["stop"]):
+            if block is None or block.place != {name: record[name] for name in block.place}:
                 what = f"{record['url']} is not cut as it was when {folder.name} was begun"
             elif block.url in touched and read_block(block, self.request.column).digest != record["input"]:
                 what = f"{record['url']} has changed since {folder.name} was begun"
@@ -199,9 +194,7 @@ class Batch:
     ) -> None:
         with quiet(), joined(where.address) as nodes:
             cores, places = share_of_host(nodes, self.worker.layer_weights, where.cores)
-            reach = where.reach or reach_of(nodes)
-            stored = import_ray().put(contents(self.path)) if reach == "store" else None
-            source = ModelSource(self.request.model, str(self.path), self.digest, reach, self.path.is_dir(), stored)
+            source = source_of(self.request.model, self.path, self.digest, where.reach or reach_of(nodes))
             start = time.monotonic()
 
             def tell(record: dict[str, Any]) -> None:
@@ -221,11 +214,10 @@ class Batch:
     def _set_aside(self, folder: OutputFolder, block: Block, why: str) -> None:
         """Keep a block's rows, as far as they can be read, and why it failed."""
         try:
-            rows = contents_of_block(read_block(block, self.request.column), {}, "jsonl")
+            rows = as_file(read_block(block, self.request.column), {}, "jsonl")
         except FastattnError:
             rows = b""
-        place = {"url": public(block.url), "start": block.start, "stop": block.stop}
-        folder.set_aside(block.number, rows, {"block": block.number, "error": why, **place})
+        folder.set_aside(block.number, rows, {"error": why, **block.place})
 
 
 def _refuse_within(request: Request) -> None:

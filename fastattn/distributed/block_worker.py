@@ -12,11 +12,13 @@ from typing import Any
 
 from fastattn._version import VERSION
 from fastattn.distributed.blocks import Block
-from fastattn.distributed.job import Job, public
+from fastattn.distributed.job import Job
 from fastattn.distributed.models import ModelSource
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.distributed.rows import Rows, read_block
+from fastattn.distributed.storage import public
 from fastattn.distributed.workers import Answers, make_in_actor
+from fastattn.distributed.writing import as_file
 from fastattn.errors import FastattnError, StorageError
 
 BLOCKS_AT_ONCE = 3  # with 2, blocks of 1,000 sentences took a tenth more CPU, and left a tenth of two cores idle
@@ -64,7 +66,7 @@ class BlockWorker:
         start = time.perf_counter()
         rows = read_block(block, self._job.column)
         answers = self._worker.answer(rows.texts)
-        data = contents(rows, answers.columns, self._job.form)
+        data = as_file(rows, answers.columns, self._job.form)
         record = _record(block, rows, answers) | {"seconds": time.perf_counter() - start, "host": self._host}
         return self._folder.place(block.number, data, record)
 
@@ -74,9 +76,7 @@ def _record(block: Block, rows: Rows, answers: Answers) -> dict[str, Any]:
     null = sum(text is None for text in rows.texts) - len(rows.faults)
     return {
         "block": block.number,
-        "url": public(block.url),
-        "start": block.start,
-        "stop": block.stop,
+        **block.place,
         "rows": rows.count,
         "null": null,
         "cut": answers.cut,
@@ -97,10 +97,3 @@ def _place(block: Block, number: int) -> str:
     if block.form == "parquet":
         return f"{public(block.url)}, row {block.start + number}"
     return f"{public(block.url)}, row {number} of those from byte {block.start}"
-
-
-def contents(rows: Rows, columns: dict[str, Any], form: str) -> Any:
-    """A file of rows with new columns: "parquet" or "jsonl"."""
-    from fastattn.distributed.writing import as_json_lines, as_parquet
-
-    return as_parquet(rows.table(), columns) if form == "parquet" else as_json_lines(rows.records(), columns)

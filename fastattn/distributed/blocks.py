@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from itertools import islice
+from typing import Any
 
-from fastattn.distributed.storage import InputFile
+from fastattn.distributed.storage import InputFile, public
 from fastattn.errors import InputError, check_count
 from fastattn.records import dataclass
 from fastattn.worker_threads import map_in_threads
@@ -31,6 +32,11 @@ class Block:
     start: int
     stop: int
     size: int
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where its rows are, as a record has it."""
+        return {"url": public(self.url), "start": self.start, "stop": self.stop}
 
 
 def block_bytes(files: Sequence[InputFile]) -> int:

@@ -44,7 +44,7 @@ def joined(address: str | None) -> Iterator[list[Host]]:
     if ray.is_initialized():
         yield hosts()
         return
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    address = address_of(address)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     if address == "local":
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told what is computed here
@@ -62,6 +62,11 @@ def joined(address: str | None) -> Iterator[list[Host]]:
         # Which prints what Ray held back of its messages, from this thread.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             ray.shutdown()
+
+
+def address_of(address: str | None) -> str:
+    """Of the cluster that a caller means; "local": one that is started on this machine."""
+    return address or os.environ.get("RAY_ADDRESS") or "local"
 
 
 def _check_answers(address: str) -> None:

@@ -1,14 +1,13 @@
 """A column of a Ray Dataset, translated or encoded by a pool of actors."""
 
-import warnings
 from typing import Any
 
 from fastattn.distributed.cluster import hosts, reach_of, share_of_host
 from fastattn.distributed.extra import import_ray
 from fastattn.distributed.forms.json_values import is_text, strings
-from fastattn.distributed.models import REACHES, ModelSource, contents, find_model
+from fastattn.distributed.models import ModelSource, check_reach, find_model, source_of
 from fastattn.distributed.workers import WORKERS, Worker, make_in_actor
-from fastattn.errors import InputError, check_count, check_known
+from fastattn.errors import InputError, check_count
 
 ROWS = 2048  # of a batch: the engine makes its own batches of these, by tokens
 
@@ -86,8 +85,7 @@ def _mapped(
             raise InputError(f"{name} must be a column's name, got {value!r}")
     if column == output:
         raise InputError(f"output_column must be a new column, got {output!r}, that of the texts")
-    if reach is not None:
-        check_known("way of a model to the hosts", reach, REACHES)
+    check_reach(reach)
     for name, count in (("cores", cores), ("actors", actors), ("batch_rows", batch_rows)):
         if count is not None:
             check_count(name, count)
@@ -95,24 +93,20 @@ def _mapped(
     worker: Worker = WORKERS[kind](path, precision, None, output, options)  # checks the options here
     nodes = hosts()
     cores, places = share_of_host(nodes, worker.layer_weights, cores)
-    reach = reach or reach_of(nodes)
-    stored = ray.put(contents(path)) if reach == "store" else None
-    source = ModelSource(model, str(path), digest, reach, path.is_dir(), stored)
+    source = source_of(model, path, digest, reach or reach_of(nodes))
     most = min(places, actors or places)
     # Where actors had all cores, the tasks that read ``ds`` would wait for one for ever.
     spare = most * cores < sum(node.cpus for node in nodes)
     if not spare and most > 1:
         most, spare = most - 1, True
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ds.map_batches(
-            BatchWorker,
-            fn_constructor_args=(kind, source, precision, cores, column, output, options),
-            batch_format="pyarrow",
-            batch_size=batch_rows,
-            num_cpus=cores if spare else cores - 1,
-            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most, initial_size=most),
-        )
+    return ds.map_batches(
+        BatchWorker,
+        fn_constructor_args=(kind, source, precision, cores, column, output, options),
+        batch_format="pyarrow",
+        batch_size=batch_rows,
+        num_cpus=cores if spare else cores - 1,
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most, initial_size=most),
+    )
 
 
 class BatchWorker:

@@ -1,13 +1,12 @@
 """What a job will take, from a sample of its rows computed here."""
 
-import os
 import time
 from collections.abc import Sequence
 
 from fastattn.cpus import default_threads
 from fastattn.distributed.batch import Batch, Where
 from fastattn.distributed.blocks import Block
-from fastattn.distributed.cluster import Host, joined, quiet, share_of_host
+from fastattn.distributed.cluster import Host, address_of, joined, quiet, share_of_host
 from fastattn.distributed.rows import read_block
 from fastattn.distributed.workers import WORKERS, Worker
 from fastattn.errors import InputError
@@ -40,7 +39,7 @@ class Estimate:
 def estimate(batch: Batch, where: Where) -> Estimate:
     """Read and compute a sample; no Ray is needed but to ask a cluster how large it is."""
     nodes = [Host("", default_threads())]
-    if where.address or os.environ.get("RAY_ADDRESS"):
+    if address_of(where.address) != "local":
         with quiet(), joined(where.address) as nodes:
             pass
     cores, places = share_of_host(nodes, batch.worker.layer_weights, where.cores)

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
+from fastattn.distributed.storage import public
 from fastattn.errors import InputError
-from fastattn.printable import without_secrets
 from fastattn.records import dataclass
 
 LAYOUT = 1  # of the output folder; one of another layout is neither continued nor mixed with this one
@@ -84,11 +84,6 @@ class Job:
         """Numbers of the files that were modified since an earlier job without differences, and kept their sizes."""
         both = enumerate(zip(self.files, other.files))
         return [number for number, (now, before) in both if now["modified"] != before["modified"] != 0]
-
-
-def public(url: str) -> str:
-    """A path or URL as it may be kept and shown: without user and password, and without its options."""
-    return without_secrets(url.partition("?")[0] if "://" in url else url)
 
 
 def parse_object(data: bytes) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ import numpy as np
 from fastattn.atomic_files import begin_folder, discard, make_folder
 from fastattn.cache_folder import cache_root
 from fastattn.distributed.extra import import_ray
-from fastattn.errors import CheckpointError
+from fastattn.errors import CheckpointError, check_known
 from fastattn.records import dataclass
 from fastattn.weights.download import catalog
 
@@ -65,19 +65,14 @@ def digest_of(path: Path) -> str:
     for name, file in files_of(path).items():
         try:
             with file.open("rb") as stream:
-                each = hashlib.file_digest(stream, "sha256") if hasattr(hashlib, "file_digest") else _digest(stream)
+                each = hashlib.sha256()
+                while part := stream.read(1 << 20):
+                    each.update(part)
         except OSError as error:
             raise CheckpointError(f"{file}: cannot be read: {error.strerror or error}") from None
         # A file by itself may have any name.
         whole.update(f"{name if path.is_dir() else ''}\n{each.hexdigest()}\n".encode("utf-8", "surrogatepass"))
     return whole.hexdigest()
-
-
-def _digest(stream: Any) -> Any:
-    found = hashlib.sha256()  # Python 3.10
-    while part := stream.read(1 << 20):
-        found.update(part)
-    return found
 
 
 def contents(path: Path) -> dict[str, np.ndarray]:
@@ -97,6 +92,18 @@ def find_model(name: str) -> tuple[Path, str]:
     """(path of the model on this host, digest of its files)."""
     path = catalog.resolve(name).absolute()
     return path, digest_of(path)
+
+
+def check_reach(reach: str | None) -> None:
+    """Raise InputError for a way to the hosts that is unknown; None: the caller does not say."""
+    if reach is not None:
+        check_known("way of a model to the hosts", reach, REACHES)
+
+
+def source_of(name: str, path: Path, digest: str, reach: str) -> ModelSource:
+    """A model on its way; for "store" its files are in Ray's object store now."""
+    stored = import_ray().put(contents(path)) if reach == "store" else None
+    return ModelSource(name, str(path), digest, reach, path.is_dir(), stored)
 
 
 def on_this_host(source: ModelSource) -> Path:

@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fastattn.distributed.job import Job, is_count, parse_object, public
+from fastattn.distributed.job import Job, is_count, parse_object
 from fastattn.distributed.local_store import LocalStore
 from fastattn.distributed.object_store import ObjectStore
-from fastattn.distributed.storage import filesystem
+from fastattn.distributed.storage import filesystem, public
 from fastattn.distributed.store import Buffer, Store
 from fastattn.errors import InputError
 from fastattn.worker_threads import map_in_threads
@@ -84,18 +84,17 @@ class OutputFolder:
 
     def finished(self) -> dict[int, Record]:
         """The records of the blocks whose parts are there, by number, in order."""
-        parts = self._store.list("")
+        sizes = {name: entry.size for name, entry in self._store.list("").items()}
         matches = (_RECORD_NAME.fullmatch(name) for name in self._store.list(_FINISHED))
         numbers = sorted({int(match[1]) for match in matches if match})
         records = zip(numbers, map_in_threads(self._record, numbers, _READERS))
-        return {number: record for number, record in records if record is not None and self._has_part(record, parts)}
+        there = ((number, record) for number, record in records if record is not None)
+        return {number: record for number, record in there if self._describes(record, sizes.get(self._part(number)))}
 
     def finished_block(self, number: int) -> Record | None:
         """The record of a block whose part is there, or None."""
         record = self._record(number)
-        if record is None or record["file"] != part_name(number, self._form):
-            return None
-        return record if self._store.size(record["file"]) == record["bytes"] else None
+        return record if record and self._describes(record, self._store.size(self._part(number))) else None
 
     def place(self, number: int, data: Buffer, record: Record) -> Record:
         """Write a block's part, then its record, with its number, the part's name and bytes, which is returned.
@@ -103,7 +102,7 @@ class OutputFolder:
         record  with the rest of ``_FIELDS``, else the block counts as unfinished; more is kept as it is
         A block that was set aside before is so no longer. StorageError leaves the block unfinished.
         """
-        name = part_name(number, self._form)
+        name = self._part(number)
         record = record | {"block": number, "file": name, "bytes": memoryview(data).nbytes}
         self._store.write(name, data)
         self._store.write(f"{_FINISHED}/{number:08d}.json", _as_json(record))
@@ -121,9 +120,12 @@ class OutputFolder:
         self._store.write(f"{_SET_ASIDE}/{number:08d}.json", _as_json(record))
         return record
 
-    def _has_part(self, record: Record, parts: dict[str, Any]) -> bool:
-        name = part_name(record["block"], self._form)
-        return record["file"] == name and name in parts and record["bytes"] == parts[name].size
+    def _part(self, number: int) -> str:
+        return part_name(number, self._form)
+
+    def _describes(self, record: Record, size: int | None) -> bool:
+        """Whether a record is of a part that has this size; None: there is no part."""
+        return bool(record["file"] == self._part(record["block"]) and record["bytes"] == size)
 
     def _record(self, number: int) -> Record | None:
         """A record, or None for what is none: a block is done again rather than believed to be finished."""

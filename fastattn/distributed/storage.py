@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.job import public
 from fastattn.errors import FastattnError, InputError, check_known
+from fastattn.printable import without_secrets
 from fastattn.records import dataclass
 
 if TYPE_CHECKING:  # an extra, imported where it is used
@@ -47,6 +47,11 @@ class InputFile:
     size: int
     modified: int
     form: str
+
+
+def public(url: str) -> str:
+    """A path or URL as it may be kept and shown: without user and password, and without its options."""
+    return without_secrets(url.partition("?")[0] if "://" in url else url)
 
 
 def filesystem(url: str) -> "tuple[FileSystem, str]":

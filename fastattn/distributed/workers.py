@@ -11,6 +11,7 @@ from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.models import ModelSource, on_this_host
 from fastattn.errors import InputError, SearchTimeout
 from fastattn.records import dataclass
+from fastattn.token_limit import TokenLimit
 
 
 @dataclass
@@ -148,8 +149,7 @@ class EncodingWorker:
         self._encoder = Encoder(path, precision, threads, processes=1)
         self._none_0E = self._encoder.encode([], **chosen)
         self._options = chosen
-        self._prompt = {name: chosen[name] for name in ("task", "prompt_name", "prompt") if name in chosen}
-        self._room = self._encoder.max_length - int(self._encoder.count_tokens("", **self._prompt))
+        self._limit = TokenLimit(self._encoder, chosen)
         self.outputs, self.precision = (output,), self._encoder.precision
 
     @property
@@ -158,24 +158,18 @@ class EncodingWorker:
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
         """Answers of texts."""
-        long = self._too_long(texts) if self._options.get("long", "truncate") != "mean" else {}
+        given = [(number, text) for number, text in enumerate(texts) if text is not None]
+        long: dict[int, str] = {}
+        if self._options.get("long", "truncate") != "mean":
+            exceeded = self._limit.exceeded([text for _, text in given])
+            long = {given[place][0]: self._limit.refusal(tokens) for place, tokens in exceeded.items()}
         faults = long if self._options.get("long") == "error" else {}
-        numbers = [number for number, text in enumerate(texts) if text is not None and number not in faults]
-        chosen = [str(texts[number]) for number in numbers]
-        column = self._column(self._encoder.encode(chosen, **self._options), numbers, len(texts))
+        given = [(number, text) for number, text in given if number not in faults]
+        chosen = [text for _, text in given]
+        column = self._column(
+            self._encoder.encode(chosen, **self._options), [number for number, _ in given], len(texts)
+        )
         return Answers({self.outputs[0]: column}, faults, self._tokens(chosen), len(long) - len(faults))
-
-    def _too_long(self, texts: Sequence[str | None]) -> dict[int, str]:
-        """Number -> how long, of texts with more tokens than the encoder takes."""
-        limit = self._encoder.max_length
-        # A token is a byte of the text at least, but where a normalizer writes one character out as several.
-        asked = [number for number, text in enumerate(texts) if text is not None and len(text.encode()) > self._room]
-        counts = self._encoder.count_tokens([str(texts[number]) for number in asked], **self._prompt)
-        return {
-            number: f"{count:,} tokens, the model takes {limit:,}"
-            for number, count in zip(asked, counts.tolist(), strict=True)
-            if count > limit
-        }
 
     def _column(self, vectors_NE: np.ndarray, numbers: list[int], count: int) -> Any:
         pa = import_pyarrow()

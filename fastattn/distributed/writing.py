@@ -1,17 +1,32 @@
-"""Rows and what was computed for them, as the contents of a Parquet or JSON lines file. Needs pyarrow."""
+"""Rows and what was computed for them, as the contents of a Parquet or JSON lines file."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import numpy as np
 
+from fastattn.distributed.extra import import_pyarrow
+from fastattn.distributed.rows import Rows
 from fastattn.errors import InputError
-from fastattn.printable import json_line
+from fastattn.printable import json_decimals, json_line
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
-def as_parquet(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Buffer:
+def as_file(rows: Rows, columns: "Mapping[str, pyarrow.Array]", form: str) -> Any:
+    """Rows with further columns, as the bytes of a form: "parquet" or "jsonl"."""
+    return as_parquet(rows.table(), columns) if form == "parquet" else as_json_lines(rows.records(), columns)
+
+
+def names_in(rows: Rows, form: str) -> set[str]:
+    """The names of the columns, or of all records' fields, that a file of the form has of the rows."""
+    return set(rows.table().column_names) if form == "parquet" else set().union(*rows.records())
+
+
+def as_parquet(table: "pyarrow.Table", columns: "Mapping[str, pyarrow.Array]") -> "pyarrow.Buffer":
     """The table with further columns after its own. InputError where it has one of their names already."""
+    pa = import_pyarrow()
     refuse_twice(table.column_names, columns)
     for name, array in columns.items():
         table = table.append_column(name, array)
@@ -19,11 +34,11 @@ def as_parquet(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Buffer:
     table = table.replace_schema_metadata(None)
     sink = pa.BufferOutputStream()
     # Dictionaries of values made the files of vectors 11% larger and five times slower to write, those of texts larger.
-    pq.write_table(table, sink, compression="zstd", use_dictionary=False)
+    pa.parquet.write_table(table, sink, compression="zstd", use_dictionary=False)
     return sink.getvalue()
 
 
-def as_json_lines(records: Sequence[Mapping[str, Any]], columns: Mapping[str, pa.Array]) -> bytes:
+def as_json_lines(records: Sequence[Mapping[str, Any]], columns: "Mapping[str, pyarrow.Array]") -> bytes:
     """A line for each record, with further fields after its own: texts, numbers, or lists of numbers.
 
     Numbers of float32 are the shortest decimals that give them back; those that JSON has no word for are null.
@@ -61,20 +76,18 @@ def _without_words(value: Any) -> Any:
     return None if isinstance(value, float) and value - value != 0 else value
 
 
-def _json_values(array: pa.Array) -> Iterator[str]:
+def _json_values(array: "pyarrow.Array") -> Iterator[str]:
     """The JSON of each value."""
-    if pa.types.is_list(array.type) or pa.types.is_fixed_size_list(array.type):
+    types = import_pyarrow().types
+    if types.is_list(array.type) or types.is_fixed_size_list(array.type):
         for scalar in array:
-            yield f"[{', '.join(_decimals(scalar.values))}]" if scalar.is_valid else "null"
-    elif pa.types.is_floating(array.type):
-        yield from _decimals(array)
+            yield f"[{', '.join(json_decimals(_numbers(scalar.values)))}]" if scalar.is_valid else "null"
+    elif types.is_floating(array.type):
+        yield from json_decimals(_numbers(array))
     else:
         yield from map(_json, array.to_pylist())
 
 
-def _decimals(numbers: pa.Array) -> Iterator[str]:
-    """The JSON of numbers, as NumPy writes them; the same as of `fastattn encode --format jsonl`."""
-    return (_NO_JSON.get(text, text) for text in map(str, numbers.to_numpy(zero_copy_only=False)))
-
-
-_NO_JSON = dict.fromkeys(("nan", "inf", "-inf"), "null")
+def _numbers(array: "pyarrow.Array") -> np.ndarray:
+    numbers: np.ndarray = array.to_numpy(zero_copy_only=False)
+    return numbers

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastattn import files
 from fastattn.distributed.forms.lines import Lines
-from fastattn.distributed.job import public
 from fastattn.distributed.rows import Rows, StringRows
-from fastattn.distributed.storage import InputFile, open_input
+from fastattn.distributed.storage import InputFile, open_input, public
 from fastattn.errors import InputError
 from fastattn.printable import first_of, printable
 
@@ -71,9 +70,9 @@ def read(block: "Block", column: str) -> Rows:
     with open_input(block.url) as stream:
         names, _ = _header(stream, block.url, block.stop)
         digest.update("\0".join(names).encode("utf-8"))
-        lines = Lines(stream, block.url, block.start, block.stop)
+        lines = Lines(stream, block.url, block.start, block.stop, digest)
         rows: list[list[str | None]] = []
-        for begin, fields, fault in _records(lines, block.url, digest):
+        for begin, fields, fault in _records(lines, block.url):
             if not fields and not fault:
                 continue
             values, reason = _decoded(fields)
@@ -136,8 +135,8 @@ class _Source:
     unfinished  whether the lines end inside a quoted field
     """
 
-    def __init__(self, lines: Lines, digest: Any):
-        self._lines, self._digest = lines, digest
+    def __init__(self, lines: Lines):
+        self._lines = lines
         self._length = self.begin = 0
         self.unfinished = False
 
@@ -155,8 +154,6 @@ class _Source:
             raise StopIteration
         self.begin = self.begin if self._length else self._lines.position
         self._length += len(line)
-        if self._digest:
-            self._digest.update(line)
         if self._length > files.LONGEST_LINE:
             raise _TooLong
         if self._lines.position == 0:
@@ -164,12 +161,12 @@ class _Source:
         return line.decode("latin-1")
 
 
-def _records(lines: Lines, url: str, digest: Any = None) -> Iterator[tuple[int, list[str], str]]:
+def _records(lines: Lines, url: str) -> Iterator[tuple[int, list[str], str]]:
     """The byte where it begins, the fields (Latin-1) and what is wrong, of each record; a blank line has no fields."""
     # The limit is one of the process, and only ever raised: to put it back would cut the fields of another thread.
     if csv.field_size_limit() < 2 * files.LONGEST_LINE:
         csv.field_size_limit(2 * files.LONGEST_LINE)
-    source = _Source(lines, digest)
+    source = _Source(lines)
     parser = csv.reader(source, delimiter="\t" if re.search(r"\.tsv(\?|$)", url.lower()) else ",")
     while True:
         source.begin_record()

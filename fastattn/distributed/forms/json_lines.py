@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.forms.lines import Lines, even_parts
-from fastattn.distributed.job import public
+from fastattn.distributed.forms.lines import Lines, even_parts, lines_of
 from fastattn.distributed.rows import Rows, checked
-from fastattn.distributed.storage import InputFile, open_input
+from fastattn.distributed.storage import InputFile, open_input, public
 from fastattn.errors import InputError, described
 from fastattn.files import text_of
 from fastattn.printable import first_of
@@ -57,10 +56,8 @@ def read(block: "Block", column: str) -> Rows:
     texts: list[str | None] = []
     faults: dict[int, str] = {}
     digest = hashlib.sha256()
-    with open_input(block.url) as file:
-        lines = Lines(file, block.url, block.start, block.stop)
+    with lines_of(block, digest) as lines:
         for line in lines:
-            digest.update(line)
             if lines.is_blank(line):
                 continue
             made: dict[str, Any] = {}

@@ -1,12 +1,16 @@
 """The lines that begin in a range of a file's bytes."""
 
+import contextlib
 import io
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastattn import files
-from fastattn.distributed.job import public
+from fastattn.distributed.storage import open_input, public
 from fastattn.errors import FastattnError
+
+if TYPE_CHECKING:
+    from fastattn.distributed.blocks import Block
 
 _BUFFER = 1 << 18  # bytes that are read at once: an object store answers each request in some 20 ms
 
@@ -18,8 +22,12 @@ class Lines:
     next      the byte where the one after it begins, but for a line that was cut
     """
 
-    def __init__(self, file: Any, url: str, start: int, stop: int):
-        """``file`` is a NativeFile, which stays the caller's to close; ``start`` may be inside a line."""
+    def __init__(self, file: Any, url: str, start: int, stop: int, digest: Any = None):
+        """``file`` is a NativeFile, which stays the caller's to close; ``start`` may be inside a line.
+
+        digest  of hashlib, is given each line that comes
+        """
+        self._digest = digest
         self._file, self._name, self._stop = io.BufferedReader(_Borrowed(file), _BUFFER), public(url), stop
         self._cut = False
         size = file.size()
@@ -45,6 +53,8 @@ class Lines:
             raise StopIteration
         self.position, self.next = self.next, self.next + len(line)
         self._cut = len(line) > files.LONGEST_LINE and not line.endswith(b"\n")
+        if self._digest is not None:
+            self._digest.update(line)
         return line
 
     def is_blank(self, line: bytes) -> bool:
@@ -63,6 +73,13 @@ class Lines:
             if not rest or rest.endswith(b"\n"):
                 break
         self._cut = False
+
+
+@contextlib.contextmanager
+def lines_of(block: "Block", digest: Any) -> Iterator[Lines]:
+    """The lines of a block, each of which goes into ``digest``."""
+    with open_input(block.url) as file:
+        yield Lines(file, block.url, block.start, block.stop, digest)
 
 
 class _Borrowed(io.RawIOBase):

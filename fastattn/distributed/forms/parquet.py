@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.forms.json_values import is_text, json_values, strings
-from fastattn.distributed.job import public
 from fastattn.distributed.rows import Rows, checked
-from fastattn.distributed.storage import InputFile, naming, open_input
+from fastattn.distributed.storage import InputFile, naming, open_input, public
 from fastattn.errors import FastattnError, InputError
 from fastattn.printable import first_of
 

@@ -4,10 +4,9 @@ import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fastattn.distributed.forms.lines import Lines, even_parts
-from fastattn.distributed.job import public
+from fastattn.distributed.forms.lines import even_parts, lines_of
 from fastattn.distributed.rows import Rows, StringRows
-from fastattn.distributed.storage import InputFile, open_input
+from fastattn.distributed.storage import InputFile, public
 from fastattn.errors import InputError
 from fastattn.files import text_of
 
@@ -29,10 +28,8 @@ def read(block: "Block", column: str) -> Rows:
     texts: list[str | None] = []
     faults: dict[int, str] = {}
     digest = hashlib.sha256()
-    with open_input(block.url) as file:
-        lines = Lines(file, block.url, block.start, block.stop)
+    with lines_of(block, digest) as lines:
         for line in lines:
-            digest.update(line)
             try:
                 texts.append(text_of(line, lines.place(), first=lines.position == 0))
             except InputError as error:
