@@ -9,6 +9,7 @@ endif
 STAMP := $(VENV)/.installed
 # Ray and pyarrow are half a gigabyte, which .venv does without, as most users do.
 RAY_VENV := .venv-ray
+RAY_BIN := $(patsubst $(VENV)/%,$(RAY_VENV)/%,$(BIN))
 RAY_STAMP := $(RAY_VENV)/.installed
 
 .PHONY: help setup demo test test-distributed slow everywhere mutants check bench dist clean
@@ -43,11 +44,11 @@ test: setup
 $(RAY_STAMP): setup.cfg pyproject.toml
 	@$(PYTHON) -m venv $(RAY_VENV)
 	@echo "== installing fastattn[ray] into $(RAY_VENV)"
-	@$(patsubst $(VENV)/%,$(RAY_VENV)/%,$(BIN))/python -m pip install --quiet --quiet --disable-pip-version-check -e ".[test,ray]" "moto[server]>=5"
+	@$(RAY_BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -e ".[test,ray]" "moto[server]>=5"
 	@touch $@
 
 test-distributed: $(RAY_STAMP)
-	@$(patsubst $(VENV)/%,$(RAY_VENV)/%,$(BIN))/python $(if $(ARGS),-m pytest -rs $(ARGS),tests/run_suite.py distributed)
+	@$(RAY_BIN)/python $(if $(ARGS),-m pytest -rs $(ARGS),tests/run_suite.py distributed)
 
 slow: setup
 	@$(BIN)/python -m pytest -m slow -rs $(ARGS)

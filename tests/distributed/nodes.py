@@ -1,24 +1,29 @@
 """A cluster of node processes on this machine, and commands on it. Imported where ray is installed."""
 
 import contextlib
-import logging
 import os
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-import ray
+import pytest
 from ray.cluster_utils import Cluster
 
 from tests import ROOT
 
 STORE = 80 << 20  # bytes of each node's objects, the least that Ray takes
-QUIET = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+# Of Ray's own code, in this process.
+WARNINGS = [
+    pytest.mark.filterwarnings("ignore:::ray"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @contextlib.contextmanager
@@ -29,15 +34,6 @@ def cluster(nodes: int, cpus: int = 1) -> Iterator[tuple[Cluster, list[Any]]]:
         yield made, [made.add_node(num_cpus=cpus, object_store_memory=STORE) for _ in range(nodes)]
     finally:
         made.shutdown()
-
-
-@contextlib.contextmanager
-def connected(address: str) -> Iterator[None]:
-    ray.init(address, **QUIET)
-    try:
-        yield
-    finally:
-        ray.shutdown()
 
 
 def lose(made: Cluster, node: Any) -> None:
@@ -56,6 +52,12 @@ def command(*arguments: object, **options: Any) -> subprocess.Popen[str]:
         start_new_session=True,
         **options,
     )
+
+
+def marked_environment() -> tuple[dict[str, str], str]:
+    """(an environment of this one and a mark, the mark): what is started with it can be told by ``bench.processes``."""
+    value = str(uuid.uuid4())
+    return {**os.environ, "FASTATTN_TESTS_JOB": value}, f"FASTATTN_TESTS_JOB={value}"
 
 
 def run(*arguments: object) -> tuple[int, str]:
@@ -86,11 +88,6 @@ def column(out: Path, name: str) -> list[Any]:
     """A column of all parts, in order."""
     tables = [pq.read_table(part) for part in sorted(out.glob("part-*.parquet"))]
     return [value for table in tables for value in table.column(name).to_pylist()]
-
-
-def wait() -> None:
-    """A moment."""
-    time.sleep(0.1)
 
 
 def kill(pid: int) -> None:

@@ -4,12 +4,12 @@ import json
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("ray", reason="needs the extra fastattn[ray]")
 
+from bench.processes import marked
 from fastattn import Encoder, Translator
 from fastattn.distributed import driver
 from fastattn.distributed.batch import Batch, Request, Where
@@ -18,11 +18,7 @@ from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError
 from tests.distributed import nodes
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:::ray"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = nodes.WARNINGS
 
 SENTENCES = [
     "The weather is nice today.",
@@ -118,33 +114,26 @@ def test_a_killed_driver_is_taken_up_where_it_was(portuguese, pulled, english, t
 
 
 def test_an_interrupt_ends_the_job_and_all_its_processes(pulled, english, tmp_path):
-    out = tmp_path / "out"
-    process = nodes.command("translate", english, "--out", out, "-m", pulled("en-pt"), "--block-size", "1K")
+    out, (environment, mark) = tmp_path / "out", nodes.marked_environment()
+    arguments = ("translate", english, "--out", out, "-m", pulled("en-pt"), "--block-size", "1K")
+    process = nodes.command(*arguments, env=environment)
     nodes.await_finished(out, 1, process)
+    assert left_of(mark)
     os.kill(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=20)
     assert (process.returncode, said) == (130, "")
     for _ in range(200):
-        if not session_of(process.pid):
+        if not left_of(mark):
             break
         time.sleep(0.1)
-    assert not session_of(process.pid)
+    assert not left_of(mark)
     with OutputFolder(str(out), "parquet").hold():
         assert not list(out.rglob("*.part"))  # of actors that were killed while they wrote
 
 
-def session_of(leader: int) -> list[str]:
-    """What a session's leader has left, but for Ray's agents: they try for a minute to tell of what they lost."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            command = (folder / "cmdline").read_text().replace("\0", " ")
-        except OSError:
-            continue
-        if int(fields[3]) == leader and fields[0] != "Z" and "Agent" not in command:
-            found.append(command)
-    return found
+def left_of(mark: str) -> list[str]:
+    """What a job has left, but for Ray's agents: they try for a minute to tell of what they lost."""
+    return [process.title for process in marked(mark) if "Agent" not in process.title]
 
 
 def test_an_encoder_by_its_path_is_the_same(batch, pulled, three, tmp_path):

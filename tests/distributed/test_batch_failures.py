@@ -23,11 +23,7 @@ from fastattn.weights.native import convert
 from tests.distributed import nodes
 from tests.models.tiny_models import random_checkpoint
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:::ray"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = nodes.WARNINGS
 
 TEXTS = [" ".join(f"w{(7 * n + k) % 16}" for k in range(1 + n % 5)) for n in range(40)]
 QUICK = {"beam_size": 1, "max_decoding_length": 9}

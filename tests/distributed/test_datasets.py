@@ -12,12 +12,9 @@ from fastattn import Encoder, Translator
 from fastattn.distributed import encode_dataset, translate_dataset
 from fastattn.distributed.cluster import joined
 from fastattn.errors import InputError
+from tests.distributed import nodes
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:::ray"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = nodes.WARNINGS
 ROWS = [
     {"id": 0, "body": "Where is the station?"},
     {"id": 1, "body": None},

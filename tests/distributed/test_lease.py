@@ -15,11 +15,6 @@ from fastattn.errors import FastattnError, StorageError
 
 
 @pytest.fixture
-def out(tmp_path):
-    return tmp_path / "out"
-
-
-@pytest.fixture
 def without_locks(monkeypatch):
     monkeypatch.setattr(local_store, "try_lock", lambda _: False)
 

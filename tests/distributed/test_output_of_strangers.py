@@ -13,11 +13,6 @@ from fastattn.errors import StorageError
 from tests import ROOT
 
 
-@pytest.fixture
-def out(tmp_path):
-    return tmp_path / "out"
-
-
 @pytest.mark.parametrize("kind", ["link", "dangling", "folder", "fifo"])
 def test_a_lock_that_is_no_plain_file_is_refused_and_left(out, tmp_path, kind):
     victim, lock = tmp_path / "victim", out / "_fastattn" / "lock"
