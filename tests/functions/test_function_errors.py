@@ -1,5 +1,6 @@
 """Functions that cannot be compiled: one line that says what, with the function's own line."""
 
+import cmath
 import functools
 import math
 import os
@@ -16,6 +17,8 @@ from tests.functions.kernels import expected_seen, modified, seen
 
 TEXT, BIG, COMPLEX, CUBE = "text", 2**70, np.zeros(3, complex), np.zeros((3, 3, 3), np.float32)
 NESTED = [[1, 2], [3]]
+OTHER = types.ModuleType("other")
+OTHER.tanh = cmath.tanh
 
 
 def unknown_name(score, b, h, t, s):
@@ -102,6 +105,41 @@ def shifted(score, b, h, t, s):
     return score << 2
 
 
+def among_names(score, b, h, t, s):
+    return score if s in NESTED else 0
+
+
+def of_an_object(score, b, h, t, s):
+    return score if s < sys.flags.hash_randomization else 0
+
+
+def like_numpy(score, b, h, t, s):
+    return OTHER.tanh(score)
+
+
+def by_names(score, b, h, t, s):
+    return np.clip(score, min=0, max=1)
+
+
+def digits(score, b, h, t, s):
+    return round(score, 2)
+
+
+def two_kinds(score, b, h, t, s):
+    found = CUBE[h]
+    while t < 0:
+        found = score
+    return found
+
+
+def thrice(score, b, h, t, s):
+    return np.hypot(score, t, s)
+
+
+def split(score, b, h, t, s):
+    return math.frexp(score) + math.modf(score)[0]
+
+
 def by_a_float(score, b, h, t, s):
     return CUBE[score, 1, 1]
 
@@ -175,14 +213,22 @@ FAULTS = {
     by_is: (1, "by_is has the operator is, which is not supported here"),
     elsewhere: (1, "elsewhere has a call of os.getpid, which is not supported here"),
     two_of_one: (1, "two_of_one has a call of np.exp with 2 arguments, which is not supported here"),
-    shifted: (1, "shifted has the operator <<, which is not supported here"),
+    shifted: (1, "no shift_left of float32 and int64"),
+    among_names: (1, "among_names has an in, which is not supported here: write it out, x in (1, 3)"),
+    of_an_object: (1, "attribute sys.flags.hash_randomization, which is not supported here: give its value a name outside"),
+    like_numpy: (1, "a call of OTHER.tanh, which is not supported here: write np.tanh"),
+    by_names: (1, "a call of np.clip with names of arguments, which is not supported here"),
+    digits: (1, "a call of round with 2 arguments, which is not supported here"),
+    two_kinds: (4, "a variable is of another kind on another path"),
+    thrice: (1, "a call of numpy.hypot, which is not supported here"),
+    split: (1, "a call of math.modf, which is not supported here"),
     by_a_float: (1, "an array of 3 axes has no index of float32 and int64 and int64"),
     bits_of_a_float: (1, "no bit_and of float32 and int64"),
     over_an_array: (1, "over_an_array has a loop over something other than a range, which is not supported here"),
-    to_two: (1, "to_two has an assignment to something other than a variable, which is not supported here"),
+    to_two: (1, "to_two has an assignment to something other than a variable, which is not supported here: assign one"),
     wrong_call: (1, "wrong_call has a call of two with other arguments than x, y, which is not supported here"),
     inner_fault: (-3, "no add of float32 and an array of 3 axes"),
-    factorial: (1, "Untyped global name math.factorial: Cannot determine Numba type"),
+    factorial: (1, "a call of math.factorial, which is not supported here"),
     a_string: (1, "a_string has the constant 'a', which is not supported here"),
     yielding: (1, "yielding has a statement without effect, which is not supported here"),
     step: (1, "step has a range whose step is no number other than 0, which is not supported here"),
