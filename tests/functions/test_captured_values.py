@@ -193,6 +193,46 @@ def test_whole_numbers_wrap_in_lanes_and_nothing_traps():
         assert np.isfinite(modified(divided, SCORES, form=form)).all()
 
 
+def test_remainders_of_floats_are_numpy_s():
+    ends = np.array([0, 1, -1, 5, -5, inf, -inf, math.nan, 3e38, 1e-45, -1e-40, 2**24, 0.1], np.float32)
+    y = np.exp(RNG.uniform(-7, 7, 4000)).astype(np.float32) * RNG.choice(np.float32([-1, 1]), 4000)
+    near = RNG.integers(-(10**5), 10**5, 4000).astype(np.float32) * y  # of multiples, rounded
+    xs = [near, np.nextafter(near, np.float32(inf)), np.nextafter(near, np.float32(-inf)), near * np.float32(1e9)]
+    x = np.concatenate([*xs, np.repeat(ends, len(ends))])
+    y = np.concatenate([*[y] * len(xs), np.tile(ends, len(ends))])
+    with np.errstate(all="ignore"):
+        wanted = x % y, x // y
+    functions = (lambda score, b, h, t, s: x[s] % y[s]), (lambda score, b, h, t, s: x[s] // y[s])
+    for function, expected in zip(functions, wanted):
+        for form in ("best", "scalar"):
+            found = modified(function, np.zeros((1, len(x)), np.float32), form=form)[0]
+            np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+            ends_of_floats = (np.abs(expected) > 1e38) | (np.abs(expected) < 1e-36)  # scores are scaled by log2(e)
+            np.testing.assert_array_equal(np.sign(found), np.where(ends_of_floats, np.sign(found), np.sign(expected)))
+            np.testing.assert_allclose(found[~ends_of_floats], expected[~ends_of_floats], rtol=3e-7)
+            huge = expected == inf
+            assert (found[huge] == inf).all() and (found[expected == -inf] == -inf).all()
+
+
+def test_python_s_or_and_and_of_what_is_no_number():
+    row = np.array([[math.nan, 0, inf, -0.0]], np.float32)
+    for form in ("best", "scalar"):
+        either = modified(lambda score, b, h, t, s: score or 1.0, row, form=form)
+        np.testing.assert_array_equal(either, [[math.nan, 1, inf, 1]])
+        both = modified(lambda score, b, h, t, s: score and 2.0, row, form=form)
+        np.testing.assert_array_equal(both, [[2, 0, 2, 0]])
+
+
+def test_shifts_beyond_the_width_or_by_less_than_nothing_raise_nothing():
+    wide, amounts = 2**40, np.array([63, 64, 10**12, -1, -(2**60)])
+
+    def shifted(score, b, h, t, s):
+        return (wide << amounts[s]) + (wide >> amounts[s]) + (-1 >> amounts[s]) + (-wide >> 2**50)
+
+    for form in ("best", "scalar"):
+        np.testing.assert_array_equal(modified(shifted, np.zeros((1, 5), np.float32), form=form), [[-2] * 5])
+
+
 def test_elementary_functions_are_as_good_as_float32_lets_them_be():
     x = np.concatenate([np.geomspace(1e-45, 3e38, 4001), np.linspace(0.5, 2, 999), [0, inf, 1, 2]]).astype(np.float32)
 
