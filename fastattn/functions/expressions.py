@@ -78,7 +78,9 @@ class Expressions:
                 return ast.UnaryOp(ast.USub(), self.value(node.operand))
             return self.call(_UNARY[type(node.op)], self.value(node.operand))
         if isinstance(node, ast.BoolOp):
-            return self.folded("and" if isinstance(node.op, ast.And) else "or", [self.value(one) for one in node.values])
+            return self.folded(
+                "and" if isinstance(node.op, ast.And) else "or", [self.value(one) for one in node.values]
+            )
         if isinstance(node, ast.Compare):
             return self.compared(node)
         if isinstance(node, ast.IfExp):

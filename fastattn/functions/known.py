@@ -58,8 +58,8 @@ _NAMES: dict[str, tuple[Any, ...]] = {
 KNOWN = {id(function): name for name, functions in _NAMES.items() for function in functions if function is not None}
 ARITY = dict.fromkeys(KNOWN.values(), 2) | dict.fromkeys(
     (
-        "exp", "exp2", "log", "log2", "tanh", "erf", "sqrt", "floor", "ceil", "floor_whole", "ceil_whole", "round", "round_whole", "is_nan",
-        "absolute", "to_float", "to_whole", "truth", "negative", "invert", "logical_not",
+        "exp", "exp2", "log", "log2", "tanh", "erf", "sqrt", "floor", "ceil", "floor_whole", "ceil_whole", "round",
+        "round_whole", "is_nan", "absolute", "to_float", "to_whole", "truth", "negative", "invert", "logical_not",
     ),
     1,
 ) | {"where": 3, "clip": 3}  # fmt: skip

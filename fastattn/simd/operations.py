@@ -144,7 +144,12 @@ _WORDS = {
 
 def name_of(kind) -> str:
     """A type in the words of whoever wrote the function."""
-    names = {VECTOR: "floats in lanes", INTEGERS: "integers in lanes", LONGS: "integers in lanes", MASK: "truth values in lanes"}
+    names = {
+        VECTOR: "floats in lanes",
+        INTEGERS: "integers in lanes",
+        LONGS: "integers in lanes",
+        MASK: "truth values in lanes",
+    }
     names |= dict.fromkeys(RUNS, "positions in lanes")
     return names.get(kind) or getattr(kind, "words", None) or str(types.unliteral(kind))
 

@@ -100,6 +100,31 @@ def test_lambdas_of_one_line_are_told_apart():
         np.testing.assert_array_equal(seen(mask, 20, 20), expected_seen(mask, 20, 20))
 
 
+def test_lambdas_of_one_line_whose_constants_are_equal_are_told_apart():
+    floats, wholes = (lambda score, b, h, t, s: t + 4e9 - 4e9), (lambda score, b, h, t, s: t + 4000000000 - 4000000000)
+    zeros = np.zeros((9, 1), np.float32)
+    assert (modified(floats, zeros) == 0).all(), "of 4e9 the next float32 is 256 away"
+    np.testing.assert_allclose(modified(wholes, zeros)[:, 0], np.arange(9), rtol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["best", "scalar"])
+def test_a_float_beyond_float32_is_its_largest(form):
+    large, low = 1e39, np.float64(-1e300)
+    found = modified(lambda score, b, h, t, s: min(score, large) + max(score, low) - score, np.ones((1, 3)), form=form)
+    assert (found == 1).all()
+    ends = modified(lambda score, b, h, t, s: (large < inf) + 2 * (low > -inf) + 0 * score, np.ones((1, 3)), form=form)
+    assert (ends == 3).all()
+
+
+@pytest.mark.parametrize("form", ["best", "scalar"])
+def test_a_whole_number_to_a_power_that_is_a_float_is_a_float(form):
+    def raised(score, b, h, t, s):
+        return (s + 2000) ** 6.0 + (t + 2000) ** 6.0
+
+    zeros = np.zeros((2, 9), np.float32)
+    np.testing.assert_allclose(modified(raised, zeros, form=form), expected_scores(raised, zeros), rtol=1e-6)
+
+
 def test_many_threads_and_values_of_their_own():
     from concurrent.futures import ThreadPoolExecutor
 

@@ -2,6 +2,7 @@
 
 import cmath
 import functools
+import importlib
 import math
 import os
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 import fastattn
 from fastattn.errors import InputError
+from fastattn.functions import forms
 from fastattn.functions.plan import compile_function
 from tests.functions.kernels import expected_seen, modified, seen
 
@@ -189,6 +191,16 @@ def step(score, b, h, t, s):
     return score
 
 
+def standstill(score, b, h, t, s):
+    for i in range(0, 3, 0):
+        score += i
+    return score
+
+
+def of_three(score, b, h, t, s):
+    return np.maximum(score, 1.0, s)
+
+
 def big_constant(score, b, h, t, s):
     return score + 2**3 + 9223372036854775808
 
@@ -215,7 +227,10 @@ FAULTS = {
     two_of_one: (1, "two_of_one has a call of np.exp with 2 arguments, which is not supported here"),
     shifted: (1, "no shift_left of float32 and int64"),
     among_names: (1, "among_names has an in, which is not supported here: write it out, x in (1, 3)"),
-    of_an_object: (1, "attribute sys.flags.hash_randomization, which is not supported here: give its value a name outside"),
+    of_an_object: (
+        1,
+        "attribute sys.flags.hash_randomization, which is not supported here: give its value a name outside",
+    ),
     like_numpy: (1, "a call of OTHER.tanh, which is not supported here: write np.tanh"),
     by_names: (1, "a call of np.clip with names of arguments, which is not supported here"),
     digits: (1, "a call of round with 2 arguments, which is not supported here"),
@@ -232,6 +247,8 @@ FAULTS = {
     a_string: (1, "a_string has the constant 'a', which is not supported here"),
     yielding: (1, "yielding has a statement without effect, which is not supported here"),
     step: (1, "step has a range whose step is no number other than 0, which is not supported here"),
+    standstill: (1, "standstill has a range whose step is no number other than 0, which is not supported here"),
+    of_three: (1, "of_three has a call of np.maximum with 3 arguments, which is not supported here"),
     big_constant: (1, "big_constant has a number of more than 64 bits, which is not supported here"),
 }
 
@@ -299,6 +316,33 @@ def test_a_source_that_changed_since_is_told(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="its source has changed since it was loaded"):
         compile_function(some_masks.mask, "mask_mod")
     sys.modules.pop("some_masks")
+
+
+def test_a_module_that_is_loaded_again_is_read_again(tmp_path, monkeypatch):
+    path = tmp_path / "edited_masks.py"
+    path.write_text("def mask(b, h, t, s):\n    return s <= t\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import edited_masks
+
+    np.testing.assert_array_equal(seen(edited_masks.mask, 9, 9), expected_seen(edited_masks.mask, 9, 9))
+    path.write_text("def mask(b, h, t, s):\n    # a line more\n    return s < t\n")
+    importlib.reload(edited_masks)
+    np.testing.assert_array_equal(seen(edited_masks.mask, 9, 9), expected_seen(edited_masks.mask, 9, 9))
+    sys.modules.pop("edited_masks")
+
+
+def test_more_functions_than_a_process_should_hold_are_told(monkeypatch):
+    def mask(b, h, t, s, width=3):
+        return s - t < width * 2 - 5
+
+    compile_function(mask, "mask_mod")
+    monkeypatch.setattr(forms, "MOST_CLASSES", len(forms._classes))
+    with pytest.raises(
+        InputError, match="mask_mod: expected at most [0-9]+ functions of different source in a process"
+    ):
+        compile_function(lambda b, h, t, s: s - t < 2 * 3 - 5, "mask_mod")
+    mask.__defaults__ = (4,)
+    assert compile_function(mask, "mask_mod") is not None, "what is known goes on"
 
 
 def test_a_cell_without_a_value_is_told():

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Callable
 from math import exp
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from numba import njit
 
 import fastattn
+from fastattn.functions.plan import _MOST_PLANS, _plans_of, compile_function
 from fastattn.simd.target import LANES
 from tests.functions.kernels import (
     expected_scores,
@@ -339,6 +341,40 @@ def test_a_function_called_that_is_another_now(monkeypatch):
     monkeypatch.undo()
     expected = expected_scores(compiled, SCORES, 1, 1)
     np.testing.assert_allclose(modified(compiled, SCORES, 1, 1), expected, rtol=1e-6, atol=1e-4)
+
+
+def test_a_known_function_that_is_another_now(monkeypatch):
+    for known in (math.exp, math.sqrt):
+        monkeypatch.setitem(globals(), "CHANGING", known)
+        found = modified(changing, np.full((1, 1), 4, np.float32))
+        np.testing.assert_allclose(found, known(4), rtol=1e-6)
+
+
+CHANGING: Callable = math.exp
+
+
+def changing(score, b, h, t, s):
+    return CHANGING(score)
+
+
+def test_of_one_code_few_plans_are_kept():
+    def calling(called):
+        return lambda b, h, t, s: s < called(t)
+
+    inside = [
+        lambda t: t, lambda t: t + 1, lambda t: t + 2, lambda t: t + 3, lambda t: t * 4, lambda t: t * 5,
+        lambda t: t * 6, lambda t: t // 7, lambda t: t // 8, lambda t: t % 9, lambda t: 10 - t,
+    ]  # fmt: skip
+    kinds = [compile_function(calling(called), "mask_mod")._numba_type_ for called in inside * 2]
+    assert kinds == kinds[: len(inside)] * 2 and len(set(kinds)) == len(inside)
+    code = calling(None).__code__
+    assert 1 <= len(_plans_of(code, code.co_filename, "mask_mod")) <= _MOST_PLANS < len(inside)
+
+
+def test_no_masks_together_show_everything_or_nothing():
+    for form in ("best", "scalar"):
+        assert seen(fastattn.and_masks(), 3, 20, form=form).all()
+        assert not seen(fastattn.or_masks(), 3, 20, form=form).any()
 
 
 def test_no_function_is_none_at_all():

@@ -109,7 +109,11 @@ def test_numbers_that_are_but_rounded_or_far_from_all_others_are_not_refused():
     large = np.full(1000, 12345.678)  # the sum of their squares is beyond that of a single large number
     with np.errstate(over="ignore"):
         narrow = far.astype(np.float32)
-    for values, wanted in ((far, narrow), (large, large.astype(np.float32)), (np.float64([1e39]), np.float32([math.inf]))):
+    for values, wanted in (
+        (far, narrow),
+        (large, large.astype(np.float32)),
+        (np.float64([1e39]), np.float32([math.inf])),
+    ):
 
         def looked(score, b, h, t, s, values=values):
             return values[s]
