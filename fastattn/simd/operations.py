@@ -3,7 +3,7 @@
 ``OPERATIONS["add"](a, b)`` and so on are typed by these rules, whichever of the operands are in lanes: a result is in
 lanes if an operand is; numbers are float32 if an operand is a float, of whatever width, or else whole; true counts as
 1. Nothing raises, and nothing is undefined: what is divided by 0 is 0 as a whole number, and a float that fits no whole
-number becomes the nearest. Each is emitted once for lanes and for a lane alone, so that both give the same bits.
+number becomes the nearest, NaN 0. Each is emitted once for lanes and for a lane alone, so that both give the same bits.
 """
 
 from collections.abc import Callable
