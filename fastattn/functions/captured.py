@@ -83,10 +83,13 @@ def form_of(captured: Captured, value: Any) -> tuple[str, Any]:
     if isinstance(value, np.ndarray):
         table = _as_table(value)
         if table is not None:
+            lost = _lost(value, table)
+            if lost:
+                raise InputError(f"{captured.place}: {captured.name} has {lost}")
             return f"{_NAMES[table.dtype]} {table.ndim}", table
     raise InputError(
         f"{captured.place}: expected {captured.name} to be a number, an array of numbers or a function, "
-        f"got {_kind_of(value)}"
+        f"got {_kind_of(value)}{'; pass its .numpy()' if hasattr(value, 'numpy') else ''}"
     )
 
 
@@ -127,6 +130,18 @@ def _as_table(array: np.ndarray) -> np.ndarray | None:
         with np.errstate(over="ignore"):
             return np.require(array, wanted, ["C", "A"])
     return np.require(array, wanted, ["C", "A"])
+
+
+def _lost(array: np.ndarray, table: np.ndarray) -> str:
+    """What an array has whose numbers are others in its table; "" where floats are but rounded, as floats are."""
+    if array.dtype.kind == "u" and array.itemsize == 8 and (table < 0).any():
+        return "numbers from 2**63 on; to tell whether they are equal, pass .view(np.int64)"
+    # the sum of squares is of no use but to be quick: below it no number is beyond 2**24
+    if array.dtype.kind == "f" and array.itemsize > 4 and not np.vdot(table, table) < 2.0**48:
+        with np.errstate(all="ignore"):
+            if ((np.abs(table - array) >= 1) & (np.abs(array) < 2.0**53)).any():
+                return "numbers beyond 2**24, which float32 rounds; pass int64, or float32 if that will do"
+    return ""
 
 
 def packing_of(forms: tuple[str, ...]) -> tuple[struct.Struct, list[int]]:

@@ -16,21 +16,14 @@ from fastattn.simd.operations import MOST_EXPONENT
 _BINARY = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide", ast.FloorDiv: "floor_divide",
     ast.Mod: "remainder", ast.Pow: "power", ast.BitAnd: "bit_and", ast.BitOr: "bit_or", ast.BitXor: "bit_xor",
+    ast.LShift: "shift_left", ast.RShift: "shift_right",
 }  # fmt: skip
 _UNARY = {ast.USub: "negative", ast.Invert: "invert", ast.Not: "logical_not"}
 _COMPARED = {
     ast.Lt: "less", ast.LtE: "less_equal", ast.Gt: "greater", ast.GtE: "greater_equal", ast.Eq: "equal",
     ast.NotEq: "not_equal",
 }  # fmt: skip
-_SYMBOLS = {
-    "LShift": "<<",
-    "RShift": ">>",
-    "MatMult": "@",
-    "In": "in",
-    "NotIn": "not in",
-    "Is": "is",
-    "IsNot": "is not",
-}
+_SYMBOLS = {"MatMult": "@", "Is": "is", "IsNot": "is not"}
 
 
 class Parts:
@@ -43,24 +36,28 @@ class Parts:
 
 
 class Expressions:
-    """Of a function at ``path``; what it finds that it needs goes into ``rewritten`` and ``parts``."""
+    """Of a function at ``path``; what it finds that it needs goes into ``rewritten`` and ``parts``.
 
-    def __init__(self, rewritten: Any, function: FunctionType, path: Path, parts: Parts):
+    given  the names of its parameters that are passed though they have defaults
+    """
+
+    def __init__(self, rewritten: Any, function: FunctionType, path: Path, parts: Parts, given: frozenset[str]):
         self.rewritten, self.function, self.path, self.parts = rewritten, function, path, parts
         self.file, self.code = rewritten.file, function.__code__
         count = self.code.co_argcount + self.code.co_kwonlyargcount
-        self.defaults = defaults_of(function)
+        self.defaults = {name: step for name, step in defaults_of(function).items() if name not in given}
         self.parameters = [name for name in self.code.co_varnames[:count] if name not in self.defaults]
         self.own = set(self.parameters)
         self.line = self.code.co_firstlineno
 
-    def rewrite(self, function: FunctionType, path: Path) -> Any:
-        """The Rewritten of a function that is called."""
+    def rewrite(self, function: FunctionType, path: Path, given: frozenset[str]) -> Any:
+        """The Rewritten of a function that is called, and gives these parameters in place of their defaults."""
         raise NotImplementedError
 
-    def refuse(self, node: ast.AST, what: str) -> NoReturn:
-        line = getattr(node, "lineno", self.line)
-        raise InputError(f"{self.file}:{line}: {self.rewritten.function_name} has {what}, which is not supported here")
+    def refuse(self, node: ast.AST, what: str, instead: str = "") -> NoReturn:
+        line, name = getattr(node, "lineno", self.line), self.rewritten.function_name
+        said = f"{what}, which is not supported here{instead and f': {instead}'}"
+        raise InputError(f"{self.file}:{line}: {name} has {said}")
 
     def value(self, node: ast.expr) -> ast.expr:
         made = self.make_value(node)
@@ -81,8 +78,9 @@ class Expressions:
                 return ast.UnaryOp(ast.USub(), self.value(node.operand))
             return self.call(_UNARY[type(node.op)], self.value(node.operand))
         if isinstance(node, ast.BoolOp):
-            name = "logical_and" if isinstance(node.op, ast.And) else "logical_or"
-            return self.folded(name, [self.value(one) for one in node.values])
+            return self.folded(
+                "and" if isinstance(node.op, ast.And) else "or", [self.value(one) for one in node.values]
+            )
         if isinstance(node, ast.Compare):
             return self.compared(node)
         if isinstance(node, ast.IfExp):
@@ -131,16 +129,30 @@ class Expressions:
         values = [node.left, *node.comparators]
         parts: list[ast.expr] = []
         for op, left, right in zip(node.ops, values, values[1:]):
-            if type(op) not in _COMPARED:
+            if isinstance(op, (ast.In, ast.NotIn)):
+                parts.append(self.among(node, left, right, isinstance(op, ast.NotIn)))
+            elif type(op) not in _COMPARED:
                 self.refuse(node, f"the operator {_SYMBOLS[type(op).__name__]}")
-            parts.append(ast.copy_location(self.call(_COMPARED[type(op)], self.value(left), self.value(right)), left))
+            else:
+                made = self.call(_COMPARED[type(op)], self.value(left), self.value(right))
+                parts.append(ast.copy_location(made, left))
         return self.folded("logical_and", parts)
+
+    def among(self, node: ast.AST, left: ast.expr, right: ast.expr, turned: bool) -> ast.expr:
+        """``left in (1, 3)``, or not in."""
+        if not isinstance(right, (ast.Tuple, ast.List, ast.Set)) or not right.elts:
+            self.refuse(node, "an in", "write it out, x in (1, 3)")
+        equal = [ast.copy_location(self.call("equal", self.value(left), self.value(one)), left) for one in right.elts]
+        made = self.folded("logical_or", equal)
+        return ast.copy_location(self.call("logical_not", made), left) if turned else made
 
     def subscript(self, node: ast.Subscript) -> ast.expr:
         inner = node.value
         if isinstance(inner, ast.Attribute) and inner.attr == "shape":
             return self.call("extent", self.value(inner.value), self.value(node.slice))
         index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if not index:  # [()] of an array without axes, which is a number
+            return self.value(inner)
         for one in index:
             if isinstance(one, ast.Slice):
                 self.refuse(node, "a slice")
@@ -151,56 +163,64 @@ class Expressions:
             self.refuse(node, "a call with * or **")
         function, path = self.find(node.func)
         text = ast.unparse(node.func)
-        if isinstance(plain(function), FunctionType):
+        name = KNOWN.get(id(function))
+        if name is None and isinstance(plain(function), FunctionType):
             return self.own_call(node, plain(function), path)
         self.parts.constants.append((path, function))
+        infinite = written_float(node) if name == "to_float" else None
+        if infinite is not None:
+            return ast.Constant(infinite)
         if node.keywords:
-            self.refuse(node, f"a call of {text} with names of arguments")
+            self.refuse(node, f"a call of {text} with names of arguments", "give them in order")
         values = [self.value(one) for one in node.args]
         if function is len and len(values) == 1:
             return self.call("extent", values[0], ast.Constant(0))
-        name = KNOWN.get(id(function))
         if name is None:
             return self.passed(node, function, text, values)
         if name in ("maximum", "minimum") and function in (max, min) and len(values) > 2:
             return self.folded(name, values)
         if len(values) != ARITY[name]:
             self.refuse(node, f"a call of {text} with {len(values)} arguments")
+        if name == "clip":
+            return self.call("minimum", ast.copy_location(self.call("maximum", *values[:2]), node), values[2])
         return self.call(name, *values)
 
     def passed(self, node: ast.Call, function: Any, text: str, values: list[ast.expr]) -> ast.expr:
         """A function of NumPy's or math's that is no operation: Numba may know it, for scalars."""
         home = "numpy" if isinstance(function, np.ufunc) else getattr(function, "__module__", None)
         if not isinstance(function, np.ufunc) and (home != "math" or isinstance(function, type)):
-            self.refuse(node, f"a call of {text}")
+            name = str(getattr(function, "__name__", ""))
+            known = id(getattr(np, name, None)) in KNOWN and function is not getattr(np, name)
+            self.refuse(node, f"a call of {text}", f"write np.{name}" if known else "")
         name = f"_p{len(self.rewritten.passed)}"
         self.rewritten.passed[name] = f"{home}.{function.__name__}", function
         scalars = [self.call("scalar", value) for value in values]
         return ast.Call(ast.Name(name, ast.Load()), list(scalars), [])
 
     def own_call(self, node: ast.Call, function: FunctionType, path: Path) -> ast.expr:
-        key = next((name for name, known in self.rewritten.calls.items() if known.path == path), None)
+        passed = self.bound(node, function)
+        given = frozenset(passed) & defaults_of(function).keys()
+        calls = self.rewritten.calls
+        key = next((name for name, known in calls.items() if (known.path, known.given) == (path, given)), None)
         if key is None:
-            key = f"_f{len(self.rewritten.calls)}"
-            self.rewritten.calls[key] = self.rewrite(function, path)
-        values = self.bound(node, function)
+            key = f"_f{len(calls)}"
+            calls[key] = self.rewrite(function, path, given)
+        values = list(passed.values())
         for captured in self.rewritten.calls[key].captured:
             values.append(self.parameter(captured))
         return ast.Call(ast.Name(key, ast.Load()), values, [])
 
-    def bound(self, node: ast.Call, function: FunctionType) -> list[ast.expr]:
-        """The arguments of a call in the order of the parameters."""
-        code, given = function.__code__, {}
+    def bound(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
+        """The arguments of a call by name, in the order of the parameters; those that take their defaults are not."""
+        code = function.__code__
         if code.co_posonlyargcount or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
             self.refuse(node, f"a call of {function.__name__}, which takes / or *")
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        for name, value in [*zip(names, node.args), *((str(one.arg), one.value) for one in node.keywords)]:
-            given[name] = value
-        wanted = [name for name in names if name not in defaults_of(function)]
-        if sorted(given) != sorted(wanted) or len(node.args) + len(node.keywords) != len(wanted):
-            what = f"a call of {function.__name__} with other arguments than {', '.join(wanted)}"
-            self.refuse(node, what)
-        return [self.value(given[name]) for name in wanted]
+        pairs = [*zip(names[: code.co_argcount], node.args), *((str(one.arg), one.value) for one in node.keywords)]
+        given, wanted = dict(pairs), set(names) - defaults_of(function).keys()
+        if not wanted <= given.keys() <= set(names) or len(given) != len(node.args) + len(node.keywords):
+            self.refuse(node, f"a call of {function.__name__} with other arguments than {', '.join(names)}")
+        return {name: self.value(given[name]) for name in names if name in given}
 
     # Names.
 
@@ -230,13 +250,13 @@ class Expressions:
         if isinstance(node, ast.Attribute):
             value, path = self.find(node.value)
             if not isinstance(value, ModuleType):
-                self.refuse(node, f"the attribute {ast.unparse(node)}")
+                self.refuse(node, f"the attribute {ast.unparse(node)}", "give its value a name outside the function")
             self.parts.constants.append((path, value))
             if not hasattr(value, node.attr):
                 raise InputError(f"{self.file}:{node.lineno}: module {value.__name__} has no {node.attr}")
             return getattr(value, node.attr), (*path, ("attribute", node.attr))
         if not isinstance(node, ast.Name) or node.id in self.own:
-            self.refuse(node, f"{ast.unparse(node)} used as a function or a module")
+            self.refuse(node, f"{ast.unparse(node)} used as a function or a module", "numbers have no methods")
         return self.outside(node)
 
     def outside(self, node: ast.Name) -> tuple[Any, Path]:
@@ -267,6 +287,15 @@ def number_of(node: ast.expr) -> float | None:
     if isinstance(number, bool) or not isinstance(number, (int, float)) or number > 1e300:
         return None
     return number if inside is node else -number
+
+
+def written_float(node: ast.Call) -> float | None:
+    """float("inf") and the like."""
+    text = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Constant) else None
+    try:
+        return float(text) if isinstance(text, str) and not node.keywords else None
+    except ValueError:
+        return None
 
 
 def written_power(node: ast.BinOp) -> ast.expr | None:

@@ -106,13 +106,22 @@ class Handle:
     kept: tuple  # arrays whose addresses it holds
 
 
-# Digest -> the class of its handles. None may ever go: Numba knows them by their addresses.
+# Digest -> the class of its handles. None may ever go: Numba knows them by their addresses, and code stays loaded.
 _classes: dict[str, type[Handle]] = {}
+MOST_CLASSES = 1000  # of which each takes 0.2 MB, or 9 MB where this process compiles it
 
 
 def handle_class(digest: str, forms: Forms, places: tuple[int, ...], size: int) -> type[Handle]:
-    """For functions of this content; ``size`` in bytes, a multiple of 8, is that of their captured values."""
+    """For functions of this content; ``size`` in bytes, a multiple of 8, is that of their captured values.
+
+    InputError where there have been too many.
+    """
     if digest not in _classes:
+        if len(_classes) >= MOST_CLASSES:
+            raise InputError(
+                f"expected at most {MOST_CLASSES} functions of different source in a process; numbers that differ can "
+                "be variables outside, for which nothing is compiled anew"
+            )
         content = {"_numba_type_": Function(digest, forms, places)}
         made = type("Handle", (Handle, ctypes.c_int64 * max(size // 8, 1)), content)
         _classes.setdefault(digest, made)  # another thread may have been quicker
@@ -182,19 +191,27 @@ _PLACE = re.compile(r'File "([^"\n]*)", line (\d+)')
 
 
 def _reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
-    """What Numba says, in one line, with the innermost of the user's."""
-    said = [line.strip() for line in str(error).splitlines() if line.strip()]
-    what = FAILURES[-1] if FAILURES else " ".join(said[1:2] if said[0].startswith("Failed in") else said[:1])
+    """What cannot be compiled, in one line, with the innermost of the user's."""
+    what = FAILURES[-1] if FAILURES else _guessed(rewritten, error)
     if rewritten.not_straight and "if or while" in what:
         what = f"{what} ({rewritten.not_straight})"
-    for name, (given, _) in rewritten.passed.items():
-        what = what.replace(f"'{name}'", given)
-    files = {os.path.basename(file): file for file in _files(rewritten)}
+    files = {os.path.basename(known.file): known.file for known in _all(rewritten)}
     for file, line in _PLACE.findall(str(error)):  # innermost first
         if os.path.basename(file) in files:
             return f"{files[os.path.basename(file)]}:{line}: {what}"
     return f"{rewritten.place}: {what}"
 
 
-def _files(rewritten: Rewritten) -> set[str]:
-    return {rewritten.file}.union(*map(_files, rewritten.calls.values()))
+def _guessed(rewritten: Rewritten, error: errors.NumbaError) -> str:
+    """Of an error that is none of an operation's: Numba's words are for who knows its insides."""
+    for known in _all(rewritten):
+        for name, (given, function) in known.passed.items():
+            if f"'{name}'" in str(error) or f"Function({function!r})" in str(error):
+                return f"a call of {given}, which is not supported here"
+    if "unify" in str(error):
+        return "a variable is of another kind on another path"
+    return f"Numba cannot compile it ({type(error).__name__})"
+
+
+def _all(rewritten: Rewritten) -> list[Rewritten]:
+    return [rewritten, *(inside for call in rewritten.calls.values() for inside in _all(call))]

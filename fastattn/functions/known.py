@@ -19,13 +19,16 @@ _NAMES: dict[str, tuple[Any, ...]] = {
     "ceil": (np.ceil,),
     "floor_whole": (math.floor,),
     "ceil_whole": (math.ceil,),
+    "round": (np.rint, np.round, np.around),
+    "round_whole": (round,),
+    "clip": (np.clip,),
     "is_nan": (math.isnan, np.isnan),
     "absolute": (abs, np.abs, np.fabs, math.fabs),
     "maximum": (max, np.maximum, np.fmax),
     "minimum": (min, np.minimum, np.fmin),
     "where": (np.where,),
     "to_float": (float, np.float32, np.float64),
-    "to_whole": (int, np.int32, np.int64),
+    "to_whole": (int, np.int32, np.int64, math.trunc),
     "truth": (bool, np.bool_),
     "add": (np.add,),
     "subtract": (np.subtract,),
@@ -43,6 +46,8 @@ _NAMES: dict[str, tuple[Any, ...]] = {
     "bit_and": (np.bitwise_and,),
     "bit_or": (np.bitwise_or,),
     "bit_xor": (np.bitwise_xor,),
+    "shift_left": (np.left_shift,),
+    "shift_right": (np.right_shift,),
     "invert": (np.invert,),
     "logical_and": (np.logical_and,),
     "logical_or": (np.logical_or,),
@@ -53,8 +58,8 @@ _NAMES: dict[str, tuple[Any, ...]] = {
 KNOWN = {id(function): name for name, functions in _NAMES.items() for function in functions if function is not None}
 ARITY = dict.fromkeys(KNOWN.values(), 2) | dict.fromkeys(
     (
-        "exp", "exp2", "log", "log2", "tanh", "erf", "sqrt", "floor", "ceil", "floor_whole", "ceil_whole", "is_nan",
-        "absolute", "to_float", "to_whole", "truth", "negative", "invert", "logical_not",
+        "exp", "exp2", "log", "log2", "tanh", "erf", "sqrt", "floor", "ceil", "floor_whole", "ceil_whole", "round",
+        "round_whole", "is_nan", "absolute", "to_float", "to_whole", "truth", "negative", "invert", "logical_not",
     ),
     1,
-) | {"where": 3}  # fmt: skip
+) | {"where": 3, "clip": 3}  # fmt: skip

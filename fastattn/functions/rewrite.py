@@ -25,17 +25,18 @@ class Rewritten:
     passed      name in the source -> (name, function) of NumPy's or math's that is left to Numba, for scalars
     captured    what is read, in the order of the parameters
     not_straight  why branches are left in it; "" if there are none
+    given       the parameters with a default that are passed nevertheless
     """
 
-    def __init__(self, function: FunctionType, path: Path, parts: Parts):
+    def __init__(self, function: FunctionType, path: Path, parts: Parts, given: frozenset[str] = frozenset()):
         self.function_name, self.file = function.__name__, function.__code__.co_filename
-        self.place, self.path = place_of(function.__code__), path
+        self.place, self.path, self.given = place_of(function.__code__), path, given
         self.calls: dict[str, Rewritten] = {}
         self.passed: dict[str, tuple[str, Any]] = {}
         self.captured: list[Captured] = []
         self.not_straight = ""
         parts.functions.append((path, function.__code__))
-        self.definition = _Rewriter(self, function, path, parts).definition()
+        self.definition = _Rewriter(self, function, path, parts, given).definition()
 
     def text(self) -> str:
         """All that its code depends on, without lines."""
@@ -47,8 +48,8 @@ class Rewritten:
 class _Rewriter(Expressions):
     """Its statements, and the whole."""
 
-    def rewrite(self, function: FunctionType, path: Path) -> Rewritten:
-        return Rewritten(function, path, self.parts)
+    def rewrite(self, function: FunctionType, path: Path, given: frozenset[str]) -> Rewritten:
+        return Rewritten(function, path, self.parts, given)
 
     def definition(self) -> ast.FunctionDef:
         if any(function is self.function for function in self.parts.stack):
@@ -119,7 +120,7 @@ class _Rewriter(Expressions):
 
     def target(self, node: ast.expr) -> ast.Name:
         if not isinstance(node, ast.Name):
-            self.refuse(node, "an assignment to something other than a variable")
+            self.refuse(node, "an assignment to something other than a variable", "assign one at a time")
         if node.id in self.defaults:
             self.refuse(node, f"an assignment to {node.id}, a parameter with a default")
         return ast.copy_location(ast.Name(f"v_{node.id}", ast.Store()), node)

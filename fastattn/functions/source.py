@@ -27,7 +27,10 @@ def definition_of(function: FunctionType) -> Definition:
     linecache.checkcache(code.co_filename)
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
     if not text:
-        raise InputError(f"{place_of(code)}: its source cannot be read; define it in a file or a notebook")
+        raise InputError(
+            f"{place_of(code)}: its source cannot be read; define it in a file or a notebook (Python's prompt "
+            "keeps none before 3.13)"
+        )
     return _find(code, code.co_filename, text)
 
 

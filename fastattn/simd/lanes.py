@@ -1,8 +1,8 @@
 """Whole numbers, truth values and runs of positions in lanes, as Numba types beside the float32 of vector.py.
 
-In lanes whole numbers are int32 and wrap around; outside them they are int64, of which one beyond 32 bits becomes the
-nearest where it meets lanes. A RAMP is a run of positions s, s + 1 and
-so on, kept as the int64 s: what is added to it or compared with it costs a scalar. A FALL is s, s - 1 and so on.
+In lanes whole numbers are int32 (INTEGERS), or int64 (LONGS) where what comes from an array of int64 takes part, and
+wrap around; outside lanes they are int64. A RAMP is a run of positions s, s + 1 and so on, kept as the int64 s: what is
+added to it or compared with it costs a scalar. A FALL is s, s - 1 and so on.
 """
 
 from dataclasses import replace
@@ -18,10 +18,11 @@ I1, _BYTE = ir.IntType(1), ir.IntType(8)
 
 
 class Integers(types.Type):
-    """LANES int32 in one register."""
+    """LANES int32 in one register, or int64 in two."""
 
-    def __init__(self):
-        super().__init__(name=f"int32x{LANES}")
+    def __init__(self, bits: int):
+        super().__init__(name=f"int{bits}x{LANES}")
+        self.bits = bits
 
 
 class Mask(types.Type):
@@ -45,13 +46,13 @@ class Fall(types.Type):
         super().__init__(name=f"fall{LANES}")
 
 
-INTEGERS, MASK, RAMP, FALL = Integers(), Mask(), Ramp(), Fall()
+INTEGERS, LONGS, MASK, RAMP, FALL = Integers(32), Integers(64), Mask(), Ramp(), Fall()
 RUNS = (RAMP, FALL)
-IN_LANES = (VECTOR, INTEGERS, MASK, RAMP, FALL)
+IN_LANES = (VECTOR, INTEGERS, LONGS, MASK, RAMP, FALL)
 _ONE_LANE = replace(TARGET, lanes=1)
 
 
-register_form(Integers, ir.VectorType(I32, LANES))
+register_form(Integers, lambda kind: ir.VectorType(ir.IntType(kind.bits), LANES))
 register_form(Mask, ir.VectorType(I1, LANES))
 register_form(Ramp, I64)
 register_form(Fall, I64)
@@ -62,7 +63,7 @@ def is_float(kind) -> bool:
 
 
 def is_whole(kind) -> bool:
-    return kind in (INTEGERS, RAMP, FALL) or isinstance(kind, types.Integer)
+    return kind in (INTEGERS, LONGS, RAMP, FALL) or isinstance(kind, types.Integer)
 
 
 def is_truth(kind) -> bool:
@@ -72,13 +73,13 @@ def is_truth(kind) -> bool:
 class Arithmetic(Emitter):
     """Operations on LANES values, or on one: a scalar is a vector of one lane, so that both give the same bits.
 
-    Whole numbers have 32 bits in lanes, 64 as scalars.
+    Whole numbers have 32 bits in lanes that are not ``long``, 64 else.
     """
 
-    def __init__(self, builder: ir.IRBuilder, wide: bool):
+    def __init__(self, builder: ir.IRBuilder, wide: bool, long: bool = False):
         super().__init__(builder, TARGET if wide else _ONE_LANE)
         self.wide, self.lanes = wide, self.target.lanes
-        self.bits = 32 if wide else 64
+        self.bits = 32 if wide and not long else 64
         self.one_whole = ir.IntType(self.bits)
         self.wholes = ir.VectorType(self.one_whole, self.lanes)
         self.truths = ir.VectorType(I1, self.lanes)
@@ -114,21 +115,22 @@ class Arithmetic(Emitter):
             return self.spread(b.sitofp(_as_int64(b, value, kind), F32))
         if is_truth(kind):
             return b.uitofp(self.as_truths(value, kind), self.vector)
-        return b.sitofp(self.as_wholes(value, kind), self.vector)
+        return b.sitofp(value if kind in (INTEGERS, LONGS) else self.as_wholes(value, kind), self.vector)
 
-    def as_wholes(self, value, kind):
+    def as_wholes(self, value, kind, wrapped: bool = False):
+        """A scalar that does not fit the lanes becomes the nearest, or is ``wrapped``."""
         b = self.builder
-        if kind == INTEGERS:
-            return value
+        if kind in (INTEGERS, LONGS):
+            return b.sext(value, self.wholes)
         if kind in RUNS:
             emit = b.add if kind == RAMP else b.sub
-            return emit(self.spread(b.trunc(value, I32)), self.count())
+            return emit(self.spread(b.trunc(value, self.one_whole)), self.count())
         if is_truth(kind):
             return b.zext(self.as_truths(value, kind), self.wholes)
         value = _as_int64(b, value, kind)
-        if self.wide:
-            value = b.trunc(clip(b, value, I64(-(2**31)), I64(2**31 - 1)), I32)
-        return self.spread(value)
+        if self.bits == 32 and not wrapped:
+            value = clip(b, value, I64(-(2**31)), I64(2**31 - 1))
+        return self.spread(b.trunc(value, self.one_whole))
 
     def as_truths(self, value, kind):
         b = self.builder
@@ -138,7 +140,8 @@ class Arithmetic(Emitter):
             return self.spread(value)
         if is_float(kind):
             return b.fcmp_unordered("!=", self.as_floats(value, kind), self.constant(0.0), flags=EXACT)
-        return b.icmp_signed("!=", self.as_wholes(value, kind), self.whole(0))
+        value = value if kind in (INTEGERS, LONGS) else self.as_wholes(value, kind)
+        return b.icmp_signed("!=", value, ir.Constant(value.type, [0] * self.lanes))
 
     def floor_divided(self, x, y):
         """(quotient, remainder) of whole numbers, rounded down; 0 and 0 where y is 0: the CPU's division would trap."""

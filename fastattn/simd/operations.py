@@ -3,10 +3,11 @@
 ``OPERATIONS["add"](a, b)`` and so on are typed by these rules, whichever of the operands are in lanes: a result is in
 lanes if an operand is; numbers are float32 if an operand is a float, of whatever width, or else whole; true counts as
 1. Nothing raises, and nothing is undefined: what is divided by 0 is 0 as a whole number, and a float that fits no whole
-number becomes the nearest. Each is emitted once for lanes and for a lane alone, so that both give the same bits.
+number becomes the nearest, NaN 0. Each is emitted once for lanes and for a lane alone, so that both give the same bits.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from numba import types
@@ -18,6 +19,7 @@ from fastattn.simd.lanes import (
     FALL,
     IN_LANES,
     INTEGERS,
+    LONGS,
     MASK,
     RAMP,
     RUNS,
@@ -35,15 +37,15 @@ from fastattn.simd.vector import VECTOR
 OPERATIONS: dict[str, Callable] = {}
 FAILURES: list[str] = []  # what could not be typed, latest last; whoever compiles clears it
 _FLOAT = {True: VECTOR, False: types.float32}
-_WHOLE = {True: INTEGERS, False: types.int64}
 _TRUTH = {True: MASK, False: types.boolean}
 
 
 class _Operation:
     """How an operation is typed and emitted.
 
-    rule    "number": whole for whole operands, else float32; "float": always float32; "compare": true or false;
-            "truth": of truth values; "bits": of truth values, or whole; "where": as the second and third operand
+    rule    "number": whole for whole operands, else float32; "ring": likewise, and true of what wraps around; "float":
+            always float32; "compare": true or false; "truth": of truth values; "bits": of truth values if all are,
+            else a number; "shift": whole; "where": as the second and third operand
     floats, wholes, truths  emit it from an Arithmetic and operands of that kind; None: there is none
     """
 
@@ -67,16 +69,31 @@ class _Operation:
             return None
         if self.rule in ("compare", "truth") or form == "truths":
             return _TRUTH[wide]
-        return _FLOAT[wide] if form == "floats" else _WHOLE[wide]
+        if form == "floats":
+            return _FLOAT[wide]
+        return _wholes(wide, self.is_long(kinds))
+
+    def is_long(self, kinds) -> bool:
+        """Whether lanes of whole numbers have 64 bits: for operands that have, or a scalar that must stay as it is."""
+        exact = {"compare": kinds, "shift": kinds[:1]}.get(self.rule, ())
+        scalars = any(isinstance(kind, types.Integer) for kind in exact)
+        return scalars or LONGS in (kinds[1:] if self.rule == "where" else kinds)
 
     def emit(self, builder, kinds, values):
         form, wide = self.form(kinds), any(kind in IN_LANES for kind in kinds)
-        a = Arithmetic(builder, wide)
+        a = Arithmetic(builder, wide, self.is_long(kinds))
         convert = {"floats": a.as_floats, "wholes": a.as_wholes, "truths": a.as_truths}[form]
+        if form == "wholes" and self.rule in ("ring", "bits"):
+            convert = partial(a.as_wholes, wrapped=True)
         converted = [convert(value, kind) for value, kind in zip(values, kinds)]
         if self.rule == "where":
             converted[0] = a.as_truths(values[0], kinds[0])
         return a.result(getattr(self, form)(a, *converted))
+
+
+def _wholes(wide: bool, long: bool):
+    """The type of whole numbers."""
+    return (LONGS if long else INTEGERS) if wide else types.int64
 
 
 def _register(name: str, operation: _Operation, special: Callable | None = None) -> None:
@@ -127,7 +144,12 @@ _WORDS = {
 
 def name_of(kind) -> str:
     """A type in the words of whoever wrote the function."""
-    names = {VECTOR: "floats in lanes", INTEGERS: "integers in lanes", MASK: "truth values in lanes"}
+    names = {
+        VECTOR: "floats in lanes",
+        INTEGERS: "integers in lanes",
+        LONGS: "integers in lanes",
+        MASK: "truth values in lanes",
+    }
     names |= dict.fromkeys(RUNS, "positions in lanes")
     return names.get(kind) or getattr(kind, "words", None) or str(types.unliteral(kind))
 
@@ -206,12 +228,19 @@ def _rounded(a: Arithmetic, name: str, x):
     return a.call(f"llvm.{name}.v{a.lanes}f32", a.vector, x)
 
 
-def _floor_quotient(a: Arithmetic, x, y):
-    return _rounded(a, "floor", a.divide(x, y))
+def _floor_divided(a: Arithmetic, x, y):
+    """(quotient, remainder) of floats as NumPy has them, the remainder exact; floor(x / y) is often one too large.
 
-
-def _float_remainder(a: Arithmetic, x, y):
-    return a.subtract(x, a.multiply(_floor_quotient(a, x, y), y))
+    The C library's fmod does it, lane by lane.
+    """
+    b, zero = a.builder, a.constant(0.0)
+    rest = b.frem(x, y, flags=EXACT)
+    quotient = _rounded(a, "rint", a.divide(a.subtract(x, rest), y))
+    signs_differ = b.xor(*(b.fcmp_ordered("<", value, zero, flags=EXACT) for value in (rest, y)))
+    below = b.and_(b.fcmp_ordered("!=", rest, zero, flags=EXACT), signs_differ)
+    quotient = b.select(below, a.subtract(quotient, a.constant(1.0)), quotient)
+    quotient = b.select(b.fcmp_ordered("==", y, zero, flags=EXACT), a.divide(x, y), quotient)
+    return quotient, b.select(below, a.add(rest, y), rest)
 
 
 def _is_nan(a: Arithmetic, x):
@@ -233,6 +262,29 @@ def _extreme(symbol: str) -> tuple[Callable, Callable]:
 
 def _to_wholes(a: Arithmetic, x):
     return a.call(f"llvm.fptosi.sat.v{a.lanes}i{a.bits}.v{a.lanes}f32", a.wholes, x)
+
+
+def _shift_left(a: Arithmetic, x, n):
+    return a.builder.select(a.builder.icmp_unsigned("<", n, a.whole(a.bits)), a.builder.shl(x, n), a.whole(0))
+
+
+def _shift_right(a: Arithmetic, x, n):
+    most = a.whole(a.bits - 1)
+    return a.builder.ashr(x, a.builder.select(a.builder.icmp_unsigned("<", n, most), n, most))
+
+
+def _is_true(a: Arithmetic, x):
+    if x.type == a.vector:
+        return a.builder.fcmp_unordered("!=", x, a.constant(0.0), flags=EXACT)
+    return a.builder.icmp_signed("!=", x, a.whole(0))
+
+
+def _and(a: Arithmetic, x, y):
+    return a.builder.select(_is_true(a, x), y, x)
+
+
+def _or(a: Arithmetic, x, y):
+    return a.builder.select(_is_true(a, x), x, y)
 
 
 def _not(a: Arithmetic, x):
@@ -262,12 +314,18 @@ def _by_builder(name: str) -> Callable:
     return lambda a, *values: getattr(a.builder, name)(*values)
 
 
-_add("add", "number", 2, Arithmetic.add, _by_builder("add"), special=_add_run)
-_add("subtract", "number", 2, Arithmetic.subtract, _by_builder("sub"), special=_subtract_run)
-_add("multiply", "number", 2, Arithmetic.multiply, _by_builder("mul"))
+_add("add", "ring", 2, Arithmetic.add, _by_builder("add"), special=_add_run)
+_add("subtract", "ring", 2, Arithmetic.subtract, _by_builder("sub"), special=_subtract_run)
+_add("multiply", "ring", 2, Arithmetic.multiply, _by_builder("mul"))
 _add("divide", "float", 2, Arithmetic.divide)
-_add("floor_divide", "number", 2, _floor_quotient, lambda a, x, y: a.floor_divided(x, y)[0])
-_add("remainder", "number", 2, _float_remainder, lambda a, x, y: a.floor_divided(x, y)[1])
+for _part, _name in enumerate(("floor_divide", "remainder")):
+    _add(
+        _name,
+        "number",
+        2,
+        lambda a, x, y, part=_part: _floor_divided(a, x, y)[part],
+        lambda a, x, y, part=_part: a.floor_divided(x, y)[part],
+    )
 _add("power", "float", 2, power)
 MOST_EXPONENT = 16  # of which x**n is written as multiplications
 for _n in range(2, MOST_EXPONENT + 1):
@@ -307,6 +365,10 @@ for _name, _symbol in (
     )
 for _name, _symbol in (("bit_and", "and_"), ("bit_or", "or_"), ("bit_xor", "xor")):
     _add(_name, "bits", 2, None, _by_builder(_symbol), _by_builder(_symbol))
+_add("and", "bits", 2, _and, _and, _by_builder("and_"))
+_add("or", "bits", 2, _or, _or, _by_builder("or_"))
+_add("shift_left", "shift", 2, None, _shift_left)
+_add("shift_right", "shift", 2, None, _shift_right)
 _add("invert", "bits", 1, None, lambda a, x: a.builder.xor(x, a.whole(-1)), _not)
 _add("truth", "truth", 1, truths=lambda a, x: x)
 _add("logical_not", "truth", 1, truths=_not)
@@ -323,6 +385,7 @@ _add("erf", "float", 1, Arithmetic.erf)
 _add("sqrt", "float", 1, lambda a, x: _rounded(a, "sqrt", x))
 _add("floor", "float", 1, lambda a, x: _rounded(a, "floor", x))
 _add("ceil", "float", 1, lambda a, x: _rounded(a, "ceil", x))
+_add("round", "float", 1, lambda a, x: _rounded(a, "rint", x))
 _add("is_nan", "compare", 1, _is_nan, lambda a, x: a.truth(False))
 
 
@@ -332,13 +395,13 @@ def _whole_result(builder, kinds, values, rounding=None):
     if not is_float(kind):
         return None
     if builder is None:
-        return _WHOLE[kind == VECTOR]
+        return _wholes(kind == VECTOR, False)
     a = Arithmetic(builder, kind == VECTOR)
     x = a.as_floats(values[0], kind)
     return a.result(_to_wholes(a, _rounded(a, rounding, x) if rounding else x))
 
 
-for _name, _rounding in (("to_whole", None), ("floor_whole", "floor"), ("ceil_whole", "ceil")):
+for _name, _rounding in (("to_whole", None), ("floor_whole", "floor"), ("ceil_whole", "ceil"), ("round_whole", "rint")):
     _add(
         _name,
         "number",

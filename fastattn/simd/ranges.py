@@ -41,7 +41,12 @@ register_form(Truth, I8)
 COMPARISONS = {"less", "less_equal", "greater", "greater_equal", "equal", "not_equal"}
 _NUMBERS = {"add": 2, "subtract": 2, "multiply": 2, "floor_divide": 2, "remainder": 2, "maximum": 2, "minimum": 2}
 _NUMBERS |= {"negative": 1, "absolute": 1, "to_whole": 1}
-_AND, _OR, _XOR, _NOT = {"bit_and", "logical_and"}, {"bit_or", "logical_or"}, {"bit_xor", "logical_xor"}, {"invert"}
+_AND, _OR, _XOR, _NOT = (
+    {"bit_and", "logical_and", "and"},
+    {"bit_or", "logical_or", "or"},
+    {"bit_xor", "logical_xor"},
+    {"invert"},
+)
 _TRUTHS = _AND | _OR | _XOR | _NOT | {"logical_not", "truth", "truths_in_lanes"}
 
 

@@ -10,7 +10,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import lower_builtin
 
 from fastattn.simd.emit import F32, I32, I64
-from fastattn.simd.lanes import FALL, IN_LANES, INTEGERS, MASK, RUNS, Arithmetic, clip, is_truth, is_whole
+from fastattn.simd.lanes import FALL, IN_LANES, INTEGERS, LONGS, MASK, RUNS, Arithmetic, clip, is_truth, is_whole
 from fastattn.simd.operations import FAILURES, name_of
 from fastattn.simd.ranges import IN_RANGES, RANGE, TRUTH, unknown
 from fastattn.simd.target import LANES
@@ -21,7 +21,7 @@ I8 = ir.IntType(8)
 ELEMENTS = {
     "float32": (F32, 4, types.float32, VECTOR),
     "int32": (I32, 4, types.int64, INTEGERS),
-    "int64": (I64, 8, types.int64, INTEGERS),
+    "int64": (I64, 8, types.int64, LONGS),
     "bool": (I8, 1, types.boolean, MASK),
 }
 
@@ -141,7 +141,7 @@ class _LookingUp:
     def _inside(self, a: Arithmetic, value, kind, length):
         """The index counted from the start, and moved into the axis."""
         b, i = self.builder, a.as_wholes(value, kind)
-        if a.wide:  # an int32 reaches no further
+        if a.bits == 32:  # an int32 reaches no further
             length = b.trunc(clip(b, length, I64(0), I64(2**31 - 1)), I32)
         n = a.spread(length)
         i = b.select(b.icmp_signed("<", i, a.whole(0)), b.add(i, n), i)
@@ -183,14 +183,9 @@ class _LookingUp:
         return self.builder.icmp_unsigned("!=", value, I8(0)) if self.memory == I8 else value
 
     def _as_lanes(self, value):
-        """Elements in lanes as Numba has them; an int64 beyond 32 bits becomes the nearest int32."""
-        b, a = self.builder, Arithmetic(self.builder, True)
+        """Elements in lanes as Numba has them."""
         if self.memory == I8:
-            return b.icmp_unsigned("!=", value, ir.Constant(value.type, [0] * LANES))
-        if self.memory == I64:
-            low, high = (ir.Constant(value.type, [end] * LANES) for end in (-(2**31), 2**31 - 1))
-            value = b.select(b.icmp_signed("<", value, low), low, value)
-            return b.trunc(b.select(b.icmp_signed(">", value, high), high, value), a.wholes)
+            return self.builder.icmp_unsigned("!=", value, ir.Constant(value.type, [0] * LANES))
         return value
 
     def run(self, pairs):
@@ -227,7 +222,7 @@ class _LookingUp:
                 clipped = clip(b, value, I64(-(2**31) + LANES), I64(2**31 - LANES))
                 index = b.sext(self._inside(a, clipped, kind, length), wide)
             elif kind in IN_LANES:
-                index = b.sext(self._inside(a, value, kind, length), wide)
+                index = b.sext(self._inside(Arithmetic(b, True, kind == LONGS), value, kind, length), wide)
             else:
                 scalar = Arithmetic(b, False)
                 index = a.spread(scalar.result(self._inside(scalar, value, kind, length)))

@@ -100,6 +100,31 @@ def test_lambdas_of_one_line_are_told_apart():
         np.testing.assert_array_equal(seen(mask, 20, 20), expected_seen(mask, 20, 20))
 
 
+def test_lambdas_of_one_line_whose_constants_are_equal_are_told_apart():
+    floats, wholes = (lambda score, b, h, t, s: t + 4e9 - 4e9), (lambda score, b, h, t, s: t + 4000000000 - 4000000000)
+    zeros = np.zeros((9, 1), np.float32)
+    assert (modified(floats, zeros) == 0).all(), "of 4e9 the next float32 is 256 away"
+    np.testing.assert_allclose(modified(wholes, zeros)[:, 0], np.arange(9), rtol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["best", "scalar"])
+def test_a_float_beyond_float32_is_its_largest(form):
+    large, low = 1e39, np.float64(-1e300)
+    found = modified(lambda score, b, h, t, s: min(score, large) + max(score, low) - score, np.ones((1, 3)), form=form)
+    assert (found == 1).all()
+    ends = modified(lambda score, b, h, t, s: (large < inf) + 2 * (low > -inf) + 0 * score, np.ones((1, 3)), form=form)
+    assert (ends == 3).all()
+
+
+@pytest.mark.parametrize("form", ["best", "scalar"])
+def test_a_whole_number_to_a_power_that_is_a_float_is_a_float(form):
+    def raised(score, b, h, t, s):
+        return (s + 2000) ** 6.0 + (t + 2000) ** 6.0
+
+    zeros = np.zeros((2, 9), np.float32)
+    np.testing.assert_allclose(modified(raised, zeros, form=form), expected_scores(raised, zeros), rtol=1e-6)
+
+
 def test_many_threads_and_values_of_their_own():
     from concurrent.futures import ThreadPoolExecutor
 
@@ -191,6 +216,46 @@ def test_whole_numbers_wrap_in_lanes_and_nothing_traps():
 
     for form in ("best", "scalar"):
         assert np.isfinite(modified(divided, SCORES, form=form)).all()
+
+
+def test_remainders_of_floats_are_numpy_s():
+    ends = np.array([0, 1, -1, 5, -5, inf, -inf, math.nan, 3e38, 1e-45, -1e-40, 2**24, 0.1], np.float32)
+    y = np.exp(RNG.uniform(-7, 7, 4000)).astype(np.float32) * RNG.choice(np.float32([-1, 1]), 4000)
+    near = RNG.integers(-(10**5), 10**5, 4000).astype(np.float32) * y  # of multiples, rounded
+    xs = [near, np.nextafter(near, np.float32(inf)), np.nextafter(near, np.float32(-inf)), near * np.float32(1e9)]
+    x = np.concatenate([*xs, np.repeat(ends, len(ends))])
+    y = np.concatenate([*[y] * len(xs), np.tile(ends, len(ends))])
+    with np.errstate(all="ignore"):
+        wanted = x % y, x // y
+    functions = (lambda score, b, h, t, s: x[s] % y[s]), (lambda score, b, h, t, s: x[s] // y[s])
+    for function, expected in zip(functions, wanted):
+        for form in ("best", "scalar"):
+            found = modified(function, np.zeros((1, len(x)), np.float32), form=form)[0]
+            np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+            ends_of_floats = (np.abs(expected) > 1e38) | (np.abs(expected) < 1e-36)  # scores are scaled by log2(e)
+            np.testing.assert_array_equal(np.sign(found), np.where(ends_of_floats, np.sign(found), np.sign(expected)))
+            np.testing.assert_allclose(found[~ends_of_floats], expected[~ends_of_floats], rtol=3e-7)
+            huge = expected == inf
+            assert (found[huge] == inf).all() and (found[expected == -inf] == -inf).all()
+
+
+def test_python_s_or_and_and_of_what_is_no_number():
+    row = np.array([[math.nan, 0, inf, -0.0]], np.float32)
+    for form in ("best", "scalar"):
+        either = modified(lambda score, b, h, t, s: score or 1.0, row, form=form)
+        np.testing.assert_array_equal(either, [[math.nan, 1, inf, 1]])
+        both = modified(lambda score, b, h, t, s: score and 2.0, row, form=form)
+        np.testing.assert_array_equal(both, [[2, 0, 2, 0]])
+
+
+def test_shifts_beyond_the_width_or_by_less_than_nothing_raise_nothing():
+    wide, amounts = 2**40, np.array([63, 64, 10**12, -1, -(2**60)])
+
+    def shifted(score, b, h, t, s):
+        return (wide << amounts[s]) + (wide >> amounts[s]) + (-1 >> amounts[s]) + (-wide >> 2**50)
+
+    for form in ("best", "scalar"):
+        np.testing.assert_array_equal(modified(shifted, np.zeros((1, 5), np.float32), form=form), [[-2] * 5])
 
 
 def test_elementary_functions_are_as_good_as_float32_lets_them_be():

@@ -1,6 +1,8 @@
 """Functions that cannot be compiled: one line that says what, with the function's own line."""
 
+import cmath
 import functools
+import importlib
 import math
 import os
 import sys
@@ -11,11 +13,14 @@ import pytest
 
 import fastattn
 from fastattn.errors import InputError
+from fastattn.functions import forms
 from fastattn.functions.plan import compile_function
 from tests.functions.kernels import expected_seen, modified, seen
 
 TEXT, BIG, COMPLEX, CUBE = "text", 2**70, np.zeros(3, complex), np.zeros((3, 3, 3), np.float32)
 NESTED = [[1, 2], [3]]
+OTHER = types.ModuleType("other")
+OTHER.tanh = cmath.tanh
 
 
 def unknown_name(score, b, h, t, s):
@@ -102,6 +107,41 @@ def shifted(score, b, h, t, s):
     return score << 2
 
 
+def among_names(score, b, h, t, s):
+    return score if s in NESTED else 0
+
+
+def of_an_object(score, b, h, t, s):
+    return score if s < sys.flags.hash_randomization else 0
+
+
+def like_numpy(score, b, h, t, s):
+    return OTHER.tanh(score)
+
+
+def by_names(score, b, h, t, s):
+    return np.clip(score, min=0, max=1)
+
+
+def digits(score, b, h, t, s):
+    return round(score, 2)
+
+
+def two_kinds(score, b, h, t, s):
+    found = CUBE[h]
+    while t < 0:
+        found = score
+    return found
+
+
+def thrice(score, b, h, t, s):
+    return np.hypot(score, t, s)
+
+
+def split(score, b, h, t, s):
+    return math.frexp(score) + math.modf(score)[0]
+
+
 def by_a_float(score, b, h, t, s):
     return CUBE[score, 1, 1]
 
@@ -151,6 +191,16 @@ def step(score, b, h, t, s):
     return score
 
 
+def standstill(score, b, h, t, s):
+    for i in range(0, 3, 0):
+        score += i
+    return score
+
+
+def of_three(score, b, h, t, s):
+    return np.maximum(score, 1.0, s)
+
+
 def big_constant(score, b, h, t, s):
     return score + 2**3 + 9223372036854775808
 
@@ -175,17 +225,30 @@ FAULTS = {
     by_is: (1, "by_is has the operator is, which is not supported here"),
     elsewhere: (1, "elsewhere has a call of os.getpid, which is not supported here"),
     two_of_one: (1, "two_of_one has a call of np.exp with 2 arguments, which is not supported here"),
-    shifted: (1, "shifted has the operator <<, which is not supported here"),
+    shifted: (1, "no shift_left of float32 and int64"),
+    among_names: (1, "among_names has an in, which is not supported here: write it out, x in (1, 3)"),
+    of_an_object: (
+        1,
+        "attribute sys.flags.hash_randomization, which is not supported here: give its value a name outside",
+    ),
+    like_numpy: (1, "a call of OTHER.tanh, which is not supported here: write np.tanh"),
+    by_names: (1, "a call of np.clip with names of arguments, which is not supported here"),
+    digits: (1, "a call of round with 2 arguments, which is not supported here"),
+    two_kinds: (4, "a variable is of another kind on another path"),
+    thrice: (1, "a call of numpy.hypot, which is not supported here"),
+    split: (1, "a call of math.modf, which is not supported here"),
     by_a_float: (1, "an array of 3 axes has no index of float32 and int64 and int64"),
     bits_of_a_float: (1, "no bit_and of float32 and int64"),
     over_an_array: (1, "over_an_array has a loop over something other than a range, which is not supported here"),
-    to_two: (1, "to_two has an assignment to something other than a variable, which is not supported here"),
+    to_two: (1, "to_two has an assignment to something other than a variable, which is not supported here: assign one"),
     wrong_call: (1, "wrong_call has a call of two with other arguments than x, y, which is not supported here"),
     inner_fault: (-3, "no add of float32 and an array of 3 axes"),
-    factorial: (1, "Untyped global name math.factorial: Cannot determine Numba type"),
+    factorial: (1, "a call of math.factorial, which is not supported here"),
     a_string: (1, "a_string has the constant 'a', which is not supported here"),
     yielding: (1, "yielding has a statement without effect, which is not supported here"),
     step: (1, "step has a range whose step is no number other than 0, which is not supported here"),
+    standstill: (1, "standstill has a range whose step is no number other than 0, which is not supported here"),
+    of_three: (1, "of_three has a call of np.maximum with 3 arguments, which is not supported here"),
     big_constant: (1, "big_constant has a number of more than 64 bits, which is not supported here"),
 }
 
@@ -253,6 +316,33 @@ def test_a_source_that_changed_since_is_told(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="its source has changed since it was loaded"):
         compile_function(some_masks.mask, "mask_mod")
     sys.modules.pop("some_masks")
+
+
+def test_a_module_that_is_loaded_again_is_read_again(tmp_path, monkeypatch):
+    path = tmp_path / "edited_masks.py"
+    path.write_text("def mask(b, h, t, s):\n    return s <= t\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import edited_masks
+
+    np.testing.assert_array_equal(seen(edited_masks.mask, 9, 9), expected_seen(edited_masks.mask, 9, 9))
+    path.write_text("def mask(b, h, t, s):\n    # a line more\n    return s < t\n")
+    importlib.reload(edited_masks)
+    np.testing.assert_array_equal(seen(edited_masks.mask, 9, 9), expected_seen(edited_masks.mask, 9, 9))
+    sys.modules.pop("edited_masks")
+
+
+def test_more_functions_than_a_process_should_hold_are_told(monkeypatch):
+    def mask(b, h, t, s, width=3):
+        return s - t < width * 2 - 5
+
+    compile_function(mask, "mask_mod")
+    monkeypatch.setattr(forms, "MOST_CLASSES", len(forms._classes))
+    with pytest.raises(
+        InputError, match="mask_mod: expected at most [0-9]+ functions of different source in a process"
+    ):
+        compile_function(lambda b, h, t, s: s - t < 2 * 3 - 5, "mask_mod")
+    mask.__defaults__ = (4,)
+    assert compile_function(mask, "mask_mod") is not None, "what is known goes on"
 
 
 def test_a_cell_without_a_value_is_told():

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Callable
 from math import exp
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from numba import njit
 
 import fastattn
+from fastattn.functions.plan import _MOST_PLANS, _plans_of, compile_function
 from fastattn.simd.target import LANES
 from tests.functions.kernels import (
     expected_scores,
@@ -28,6 +30,7 @@ PREFIX = (5, 40)
 BIAS = RNG.standard_normal((2, 301)).astype(np.float32)
 SQUARE = RNG.random((150, 150)) < 0.5
 WINDOW, CAP, FLAG = 7, 20.0, True
+BITS, NO_AXES, WHOLE_NO_AXES = 2**45 + 0b1101001, np.array(2.5), np.array(3, np.uint8)
 
 
 def alibi(score, b, h, t, s):
@@ -110,6 +113,49 @@ def divisions(score, b, h, t, s):
     return score + (s - t) // 3 + (s - t) % 5 + s / 4 + (t * 7) // (s + 1) + (score // 2.0) + score % 1.5
 
 
+def choices(score, b, h, t, s):
+    """`and` and `or` give one of their operands."""
+    found = (score > 0 and score) or t - s or -0.5
+    return found + (s and score) + (t or h or True) + (0.0 or s % 3 and t)
+
+
+def whole_bits(score, b, h, t, s):
+    last = (BITS >> s % 50) & 1
+    return score + last + (1 << s % 40) + (t << 2) - (-s >> 1) + (s << t % 8) + ((BITS << 4) >> t) + np.left_shift(s, 2)
+
+
+def among(score, b, h, t, s):
+    if h not in (0, 2) and s in {t, 3, 5}:
+        return score * 2
+    return 0.5 if t in [7] or 1 < s in (1, 2) else score
+
+
+def rounded(score, b, h, t, s):
+    return round(score) + np.round(score * 3) + np.rint(-score) + math.trunc(score) + round((s - t) / 2) + round(h)
+
+
+def clipped(score, b, h, t, s):
+    return np.clip(score, -1.5, t) + np.clip(t - s, -3, 10)
+
+
+def infinite(score, b, h, t, s):
+    hidden = -float("inf") if s > t + 9 else float("-inf") if s == 3 else -math.inf if s == 5 else -np.inf
+    return np.where((s <= t) | (s > t + 20), float(score), hidden) if h else min(score, np.float32("inf"), float("1e3"))
+
+
+def helped(score, b, h, t, s):
+    once = helper(score, t) + helper(score, t, 4) + helper(by=s, position=score, offset=h) + helper(score, 1, offset=5)
+    return once + twice(score) + twice(score, by=t) + twice(score, off=1.5, by=2)
+
+
+def twice(x, by=3, *, off=WINDOW):
+    return helper(x, by, off) - helper(x, by) + helper(x, off, by)
+
+
+def of_no_axes(score, b, h, t, s):
+    return score * NO_AXES + NO_AXES[()] - WHOLE_NO_AXES * s
+
+
 def constant(score, b, h, t, s):
     return 3
 
@@ -149,7 +195,8 @@ def loop_with_return(score, b, h, t, s):
 
 VECTORISED = [
     alibi, soft_cap, soft_cap_of_math, relative, relative_back, buckets, ternary, early, earlier, heads_differ, sums,
-    numbers, powers, divisions, constant, compiled,
+    numbers, powers, divisions, choices, whole_bits, among, rounded, clipped, infinite, helped, of_no_axes, constant,
+    compiled,
 ]  # fmt: skip
 SCALAR = [counting, waves, loop_with_return]
 
@@ -162,7 +209,8 @@ def test_scores_in_both_forms_are_those_of_python(function):
         expected = expected_scores(function, SCORES, 1, h, first)
         found, alone = (modified(function, SCORES, 1, h, first, form) for form in ("best", "scalar"))
         np.testing.assert_array_equal(found, alone)
-        np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6 * np.abs(expected).max())
+        largest = np.abs(expected[np.isfinite(expected)]).max()
+        np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6 * largest)
 
 
 def causal(b, h, t, s):
@@ -293,6 +341,40 @@ def test_a_function_called_that_is_another_now(monkeypatch):
     monkeypatch.undo()
     expected = expected_scores(compiled, SCORES, 1, 1)
     np.testing.assert_allclose(modified(compiled, SCORES, 1, 1), expected, rtol=1e-6, atol=1e-4)
+
+
+def test_a_known_function_that_is_another_now(monkeypatch):
+    for known in (math.exp, math.sqrt):
+        monkeypatch.setitem(globals(), "CHANGING", known)
+        found = modified(changing, np.full((1, 1), 4, np.float32))
+        np.testing.assert_allclose(found, known(4), rtol=1e-6)
+
+
+CHANGING: Callable = math.exp
+
+
+def changing(score, b, h, t, s):
+    return CHANGING(score)
+
+
+def test_of_one_code_few_plans_are_kept():
+    def calling(called):
+        return lambda b, h, t, s: s < called(t)
+
+    inside = [
+        lambda t: t, lambda t: t + 1, lambda t: t + 2, lambda t: t + 3, lambda t: t * 4, lambda t: t * 5,
+        lambda t: t * 6, lambda t: t // 7, lambda t: t // 8, lambda t: t % 9, lambda t: 10 - t,
+    ]  # fmt: skip
+    kinds = [compile_function(calling(called), "mask_mod")._numba_type_ for called in inside * 2]
+    assert kinds == kinds[: len(inside)] * 2 and len(set(kinds)) == len(inside)
+    code = calling(None).__code__
+    assert 1 <= len(_plans_of(code, code.co_filename, "mask_mod")) <= _MOST_PLANS < len(inside)
+
+
+def test_no_masks_together_show_everything_or_nothing():
+    for form in ("best", "scalar"):
+        assert seen(fastattn.and_masks(), 3, 20, form=form).all()
+        assert not seen(fastattn.or_masks(), 3, 20, form=form).any()
 
 
 def test_no_function_is_none_at_all():
