@@ -27,6 +27,21 @@ def _stage(queries_QD: np.ndarray, bits: bool) -> tuple[np.ndarray, np.ndarray]:
     return staged_QW.view(kind), np.repeat(starts_Q, rows).reshape(many, rows)
 
 
+def _end(corpus_ND: np.ndarray, beyond: int) -> tuple[np.ndarray, int]:
+    """(a copy of the corpus's last bytes, from which so many more may be read; the address of the first of them).
+
+    They are the rows that end within ``beyond`` bytes of the last address: often one, which need not be the last.
+    """
+    step = abs(corpus_ND.strides[0])
+    rising_ND = corpus_ND if corpus_ND.strides[0] >= 0 else corpus_ND[::-1]
+    rows = min(len(corpus_ND), 1 + max(beyond - 1, 0) // step if step else 1)
+    bytes_RB = np.ascontiguousarray(rising_ND[len(corpus_ND) - rows :]).view(np.uint8)
+    end_W = np.zeros((rows - 1) * step + bytes_RB.shape[1] + beyond, np.uint8)
+    for r, bytes_B in enumerate(bytes_RB):
+        end_W[r * step : r * step + len(bytes_B)] = bytes_B
+    return end_W, rising_ND.ctypes.data + (len(corpus_ND) - rows) * step
+
+
 def search(
     queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, by_length: bool = False, bits: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -44,9 +59,8 @@ def search(
     staged_QW, starts_QR = _stage(queries_QD, bits)
     left = row_bytes % SIZE
     mask_W = np.where(np.arange(SIZE) < left, 255, 0).astype(np.uint8)
-    last_W = np.zeros(row_bytes + 4, np.uint8)
-    last_W[:row_bytes] = np.ascontiguousarray(corpus_ND[-1]).view(np.uint8)
-    corpus = corpus_ND.ctypes.data, N, corpus_ND.strides[0], last_W.ctypes.data
+    end_W, end = _end(corpus_ND, -row_bytes % 4)
+    corpus = corpus_ND.ctypes.data, N, corpus_ND.strides[0], end, end_W.ctypes.data
     width = row_bytes - left, -(-left // 4), mask_W.ctypes.data
     block = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_BYTES // row_bytes // LEAST_ROWS * LEAST_ROWS))
     scratch_PB = make_scratch_parts(-(-N // block), starts_QR.nbytes)

@@ -1,5 +1,9 @@
 """Search against its oracle at awkward sizes; the same bits for any threads, beside any queries, at any distance."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -8,6 +12,7 @@ from fastattn.operations import use_threads
 from fastattn.operations.search import search
 from fastattn.reference.search import search as oracle
 from fastattn.simd.constants import QUERIES, ROWS, ROWS_OF_ONE, SIZE
+from tests import ROOT
 
 BLOCK = 3001  # rows: more than one block of any width
 SIZES = [(1, 1, 1), (2, ROWS + 1, SIZE // 4), (QUERIES, ROWS_OF_ONE, 3), (QUERIES + 1, LEAST_ROWS + 1, SIZE + 1)]
@@ -131,14 +136,52 @@ def test_sums_of_extremes_are_exact(dtype, value):
             same(search(queries_QD, corpus_ND, 3), (expected_Qk.astype(np.float32), expected_ids_Qk))
 
 
-def test_nothing_is_read_beyond_the_corpus(tmp_path):
-    """Rows that end with their file: what lies behind is another page, which is not there."""
-    rng = np.random.default_rng(3)
-    for D in (13, 16, 67):
-        rows = -(-4096 * 5 // D)
-        whole = rng.integers(0, 256, rows * D, np.uint8)
-        path = tmp_path / f"{D}.bin"
-        path.write_bytes(whole[-4096 * 5 :].tobytes())
-        mapped = np.memmap(path, np.uint8, "r")
-        corpus_ND = mapped[len(mapped) % D :].reshape(-1, D)
-        same(search(corpus_ND[:2].copy(), corpus_ND, 3, bits=True), oracle(corpus_ND[:2], corpus_ND, 3, bits=True))
+BESIDE_GUARD_PAGES = """
+import ctypes, mmap
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from fastattn.operations.search import search
+
+N, K, PAGE = 40, 3, mmap.PAGESIZE
+libc, rng = ctypes.CDLL(None), np.random.default_rng(0)
+FORMS = {
+    "contiguous": (lambda D: N * D, lambda x, D: x.reshape(N, D)),
+    "reversed": (lambda D: N * D, lambda x, D: x.reshape(N, D)[::-1]),
+    "one row": (lambda D: D, lambda x, D: np.broadcast_to(x, (N, D))),
+    "sliding": (lambda D: N + D - 1, lambda x, D: sliding_window_view(x, D)),
+    "sliding back": (lambda D: N + D - 1, lambda x, D: sliding_window_view(x, D)[::-1]),
+    "sliced": (lambda D: N * (D + 2), lambda x, D: x.reshape(N, D + 2)[::-2, 2:]),
+}
+
+def placed(flat):
+    "The numbers in memory of their own, first at its end, then at its start: a page on each side cannot be read."
+    size = -(-flat.nbytes // PAGE) * PAGE
+    area = mmap.mmap(-1, size + 2 * PAGE)
+    whole = np.frombuffer(area, np.uint8)
+    for guard in (whole.ctypes.data, whole.ctypes.data + PAGE + size):
+        assert libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(PAGE), 0) == 0
+    for first in (PAGE + size - flat.nbytes, PAGE):
+        numbers = whole[first : first + flat.nbytes].view(flat.dtype)
+        numbers[:] = flat
+        yield numbers
+
+for dtype, how in (("int8", {}), ("int8", {"by_length": True}), ("uint8", {"bits": True}), ("float32", {})):
+    for name, (count, view) in FORMS.items():
+        for D in (1, 2, 3, 5, 64, 71):
+            flat = rng.integers(0, 100, count(D)).astype(dtype)
+            queries = rng.integers(0, 100, (3, D)).astype(dtype)
+            there = np.pad(view(flat, D), ((0, 4), (0, 0)))[:-4]
+            for Q in (1, 3):
+                expected = search(queries[:Q], there, K, **how)
+                for numbers in placed(flat):
+                    found = search(queries[:Q], view(numbers, D), K, **how)
+                    for one, other in zip(found, expected):
+                        np.testing.assert_array_equal(one, other, f"{dtype} {how} {name} {D} {Q}")
+print("ended")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="mprotect")
+def test_nothing_beside_the_corpus_is_read():
+    ran = subprocess.run([sys.executable, "-c", BESIDE_GUARD_PAGES], cwd=ROOT, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "ended\n"), ran.stderr
