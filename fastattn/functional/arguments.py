@@ -30,7 +30,9 @@ def number(name: str, value: Any) -> float:
 
 
 def softcap_of(value: Any) -> float:
-    """A finite number from 0 on."""
+    """A finite number from 0 on; 0 for None."""
+    if value is None:
+        return 0.0
     softcap = number("softcap", value)
     if softcap < 0:
         raise InputError(f"softcap: expected a number above 0, or 0 for none, got {softcap}")

@@ -195,10 +195,26 @@ def _result(out: Any, shape: list[int], given: dict[str, np.ndarray]) -> np.ndar
         raise InputError(f"out: expected an array of {dtype} {tuple(shape)}, got {got}")
     if not out.flags.writeable or not out.flags.aligned or (out.shape[-1] > 1 and out.strides[-1] != out.itemsize):
         raise InputError("out: expected an array that is writeable, with adjacent numbers along its last axis")
-    for name, array in given.items():
-        if np.may_share_memory(out, array):
-            raise InputError(f"out: expected memory of its own, got some of {name}'s")
+    check_apart(out, **given)
+    if not out.flags.c_contiguous:
+        _check_places(out)
     return out
+
+
+def _check_places(out: np.ndarray) -> None:
+    """InputError where two numbers may lie at one place: every axis must step over all that lies within it."""
+    within = out.itemsize  # bytes
+    for step, size in sorted((abs(step), size) for step, size in zip(out.strides, out.shape) if size > 1):
+        if step < within:
+            raise InputError(f"out: expected a place for each number, got strides {out.strides} of shape {out.shape}")
+        within += (size - 1) * step
+
+
+def check_apart(out: np.ndarray, **arrays: np.ndarray | None) -> None:
+    """InputError where the result's memory is also that of an array which is read."""
+    for name, array in arrays.items():
+        if array is not None and np.may_share_memory(out, array):
+            raise InputError(f"out: expected memory of its own, got some of {name}'s")
 
 
 def _usable(array: np.ndarray) -> np.ndarray:

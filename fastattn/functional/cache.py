@@ -39,7 +39,7 @@ class StepOptions(TypedDict, total=False):
     window: tuple[int | None, int | None] | None
     bias: np.ndarray | None
     scale: float | None
-    softcap: float
+    softcap: float | None
     threads: int | None
 
 
@@ -149,7 +149,7 @@ class KVCache:
         window: tuple[int | None, int | None] | None = None,
         bias: np.ndarray | None = None,
         scale: float | None = None,
-        softcap: float = 0.0,
+        softcap: float | None = 0.0,
         return_weights: bool = False,
         threads: int | None = None,
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
