@@ -245,9 +245,11 @@ class KVCache:
         return self.fork()
 
     def truncate(self, lengths: Integers) -> None:
-        """Drop all but the first positions of each sequence, an integer or integers [B]."""
+        """Drop all but the first positions of each sequence: integers [B], or an integer, which may be above a length."""
         with self._store.lock:
             lengths_B = arguments.integers("lengths", lengths, len(self))
+            if np.ndim(lengths) == 0:
+                lengths_B = np.minimum(lengths_B, self._lengths_B)
             if ((lengths_B < 0) | (lengths_B > self._lengths_B)).any():
                 raise InputError(
                     f"lengths: expected 0 to the lengths {self._lengths_B.tolist()}, got {lengths_B.tolist()}"
