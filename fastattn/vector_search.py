@@ -5,14 +5,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.errors import InputError, check_count, described
+from fastattn.errors import InputError, check_count, conversion, described
 from fastattn.operations.search import search
+from fastattn.option_names import unknown_option
 from fastattn.runtime.threads import use_threads
 from fastattn.similarity import unit_length
 
 SCORE_FUNCTIONS = ("cosine", "dot", "hamming")
 DTYPES = (np.dtype(np.float32), np.dtype(np.int8), np.dtype(np.uint8))
 MOST_NUMBERS = 1 << 15  # of a vector of integers: sums of more products may exceed int32
+_LEFT_OUT = "left out: the corpus is read where it lies, and scores are not stored"
+# What sentence-transformers, torch and faiss call the options.
+OTHER_NAMES = {"corpus_chunk_size": _LEFT_OUT, "query_chunk_size": _LEFT_OUT, "device": _LEFT_OUT, "k": "top_k"}
 MOST_ROWS = (1 << 32) - 1
 
 
@@ -28,7 +32,8 @@ class SearchResult(NamedTuple):
 
 
 def semantic_search(
-    query: Any, corpus: np.ndarray, top_k: int = 10, score_function: str = "cosine", *, threads: int | None = None
+    query: Any, corpus: np.ndarray, top_k: int = 10, score_function: str = "cosine", *, threads: int | None = None,
+    **unknown: Any,
 ) -> SearchResult:
     """The ``top_k`` rows of ``corpus`` that are most similar to each query: (scores, ids).
 
@@ -42,6 +47,9 @@ def semantic_search(
     Equal scores are in the order of row numbers. A query's result has the same bits whatever the other queries and the
     number of threads. Products of integers are added exactly. InputError for arguments that do not fit.
     """
+    if unknown:
+        known = ("top_k", "score_function", "threads")
+        raise TypeError(unknown_option("semantic_search", next(iter(unknown)), known, OTHER_NAMES))
     if score_function not in SCORE_FUNCTIONS:
         known = ", ".join(SCORE_FUNCTIONS)
         raise InputError(f"unknown score_function {described(score_function)}; known: {known}")
@@ -72,12 +80,14 @@ def _search(
 def _checked_corpus(corpus: Any, score_function: str) -> np.ndarray:
     if not isinstance(corpus, np.ndarray):
         raise InputError(
-            f"corpus should be a NumPy array, which is searched where it lies; got {type(corpus).__name__}"
+            f"corpus should be a NumPy array, which is searched where it lies; got {type(corpus).__name__}; write "
+            f"{conversion('corpus', corpus)}"
         )
     if corpus.ndim != 2 or not corpus.shape[1]:
         raise InputError(f"corpus should be vectors [rows, numbers], got shape {corpus.shape}")
     if corpus.dtype not in DTYPES:
-        raise InputError(f"corpus should be float32, int8 or uint8, got {corpus.dtype}")
+        way = conversion("corpus", corpus)
+        raise InputError(f"corpus should be float32, float16, int8 or uint8, got {corpus.dtype}; write {way}")
     if corpus.shape[1] > 1 and corpus.strides[1] != corpus.itemsize:
         raise InputError("the numbers of a row of corpus should be adjacent: np.ascontiguousarray copies it so")
     if len(corpus) > MOST_ROWS:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.errors import InputError, OutOfMemoryError, described
+from fastattn.errors import InputError, OutOfMemoryError, conversion, described
 from fastattn.operations.attention.memory import Laid, writeable
 from fastattn.rounding import as_floats
 from fastattn.simd.target import TARGET
@@ -164,7 +164,8 @@ def check_floats(name: str, array: Any) -> None:
     if not is_array or not (array.dtype in (np.float32, np.float16, np.uint16) or array.dtype.name == "bfloat16"):
         got = str(array.dtype) if is_array else type(array).__name__
         raise InputError(
-            f"{name}: expected a NumPy array of float32, float16 or bfloat16 (or its bits, uint16), got {got}"
+            f"{name}: expected a NumPy array of float32, float16 or bfloat16 (or its bits, uint16), got {got}; write "
+            f"{conversion(name, array)}"
         )
 
 

@@ -47,6 +47,9 @@ class AttentionOptions(TypedDict, total=False):
     threads: int | None
 
 
+RETURNED = ("return_weights", "return_logsumexp")
+
+
 class DenseOptions(AttentionOptions, total=False):
     """Those of ``attention``."""
 
@@ -99,6 +102,7 @@ def attention(
     return_logsumexp: bool = False,
     out: np.ndarray | None = None,
     threads: int | None = None,
+    **unknown: Any,
 ) -> np.ndarray | tuple[np.ndarray, ...]:
     """softmax(Q K' scale + bias) V (Vaswani 2017) of each head: (B, T, H, V), or a tuple with what else is asked for.
 
@@ -127,6 +131,8 @@ def attention(
     InputError for arguments that do not fit. Scores are not stored, except as weights (Dao 2023). A query that sees no
     key yields zeros. docs/coming-from-attention.md has the names of other libraries.
     """
+    if unknown:
+        arguments.check_options("attention", unknown, {*DenseOptions.__annotations__, *RETURNED})
     options = _Options(
         lengths, causal, offset, window, bias, mask, scale, softcap, sinks, score_mod, mask_mod, block_mask,
         return_weights, return_logsumexp, threads,
@@ -225,9 +231,7 @@ class _Options:
 
 
 def _known(function: str, options: dict[str, Any], names: set[str]) -> _Options:
-    for name in options:
-        if name not in names:
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+    arguments.check_options(function, options, names)
     return _Options(**options)
 
 

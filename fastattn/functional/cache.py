@@ -152,6 +152,7 @@ class KVCache:
         softcap: float | None = 0.0,
         return_weights: bool = False,
         threads: int | None = None,
+        **unknown: Any,
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Causal attention of the last T positions: query (B, T, H, K) to (B, T, H, V) of its type.
 
@@ -164,6 +165,8 @@ class KVCache:
         All others as in ``attention``. A result has the same bits however the positions were appended, whatever the
         other sequences and however many threads. For a first chunk of many positions ``attention`` is faster.
         """
+        if unknown:
+            arguments.check_options("attend", unknown, {*StepOptions.__annotations__, "return_weights"})
         check_floats("query", query)
         softcap, (left, _) = arguments.softcap_of(softcap), arguments.window_sides(window)
         scale = self._shape[1] ** -0.5 if scale is None else arguments.number("scale", scale)

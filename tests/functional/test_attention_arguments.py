@@ -380,6 +380,55 @@ def test_unknown_options_are_told():
             additive_attention(X, X, X, V, **{name: 1.0})
 
 
+class Tensor:
+    """As much of a tensor of torch's as a message looks at."""
+
+    dtype = "torch.bfloat16"
+
+    def detach(self):
+        raise AssertionError("it is not read")
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"query": X.astype(np.float64)}, "(or its bits, uint16), got float64; write query.astype(np.float32)"),
+        ({"key": Tensor()}, "(or its bits, uint16), got Tensor; write key.float().numpy(force=True)"),
+        ({"value": X.tolist()}, "(or its bits, uint16), got list; write np.asarray(value, np.float32)"),
+        ({"bias": X[0, 0].astype(int)}, "bias: expected a NumPy array of float32, got int64; write bias.astype(np.f"),
+        ({"mask": Tensor()}, "mask: expected a NumPy array of bool, got Tensor; write mask.float().numpy(force=True)"),
+        ({"mask": X[0, 0]}, "mask: expected a NumPy array of bool, got float32; write mask != 0, or bias=mask where it"),
+    ],
+)
+def test_arrays_of_other_types_are_told_what_to_write(change, message):
+    with pytest.raises(InputError) as raised:
+        fastattn.attention(**{"query": X, "key": X, "value": X, **change})
+    assert message in str(raised.value)
+
+
+def test_options_of_other_libraries_and_misspelt_ones_are_told_their_name():
+    cache, rows = fastattn.KVCache(2, 4, 8), (X.reshape(6, 4, 8),) * 3
+    calls = [
+        ("attention", lambda **options: fastattn.attention(X, X, X, **options)),
+        ("attention_ragged", lambda **options: fastattn.attention_ragged(*rows, [0, 6], [0, 6], **options)),
+        ("attend", lambda **options: cache.attend(X, **options)),
+    ]
+    for function, call in calls:
+        for option, told in [
+            ("softmax_scale", "; here it is scale"),
+            ("device", "; here it is left out: arrays are computed where they lie"),
+            ("sofcap", "; did you mean softcap?"),
+            ("colour", ""),
+        ]:
+            with pytest.raises(TypeError) as raised:
+                call(**{option: 1})
+            assert str(raised.value) == f"{function}() got an unexpected keyword argument '{option}'{told}"
+    with pytest.raises(TypeError, match="'is_causal'; here it is causal$"):
+        fastattn.attention(X, X, X, is_causal=True)
+    with pytest.raises(TypeError, match="'causal'; here it is left out: steps always are$"):
+        cache.attend(X, causal=True)
+
+
 @pytest.mark.parametrize(
     "starts, message",
     [
