@@ -248,7 +248,7 @@ class KVCache:
         return self.fork()
 
     def truncate(self, lengths: Integers) -> None:
-        """Drop all but the first positions of each sequence: integers [B], or an integer, which may be above a length."""
+        """Drop all but the first positions of each sequence: integers [B], or one that may be above a length."""
         with self._store.lock:
             lengths_B = arguments.integers("lengths", lengths, len(self))
             if np.ndim(lengths) == 0:

@@ -3,7 +3,10 @@
 Of PyTorch, flash-attention, xformers, FlashInfer, Hugging Face, JAX and ONNX.
 """
 
-_WINDOW, _MASK = "window=(left, right), None for no bound", "mask where it is bool, True is seen; bias where it is float"
+_WINDOW, _MASK = (
+    "window=(left, right), None for no bound",
+    "mask where it is bool, True is seen; bias where it is float",
+)
 _WHERE, _TYPE = "left out: arrays are computed where they lie", "left out: it is the arrays' own, computed in float32"
 _WEIGHTS, _LOGARITHM, _SHAPES = "return_weights", "return_logsumexp", "left out: the shapes show it"
 

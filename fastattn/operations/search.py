@@ -12,18 +12,19 @@ _search = kernel_named("search", "_search")
 BLOCK_BYTES = 32 << 10  # of rows, in L1 beside a tile's queries; from L2, 512 queries take a quarter longer
 
 
-def _stage(queries_QD: np.ndarray, bits: bool) -> tuple[np.ndarray, np.ndarray]:
+def _stage(queries_QD: np.ndarray, corpus_itemsize: int, bits: bool) -> tuple[np.ndarray, np.ndarray]:
     """(staged_QW, starts_QR): the queries as ``_search`` takes them, with zeros up to whole vectors and tiles."""
     Q, D = queries_QD.shape
     many, rows = (1, ROWS_OF_ONE) if Q == 1 else (-(-Q // QUERIES) * QUERIES, ROWS)
     integers = queries_QD.dtype != np.float32 and not bits
-    step = SIZE // queries_QD.itemsize
+    step = SIZE // corpus_itemsize
     staged_QW = np.zeros((many, -(-D // step) * step), np.int16 if integers and not WHOLE else queries_QD.dtype)
     staged_QW[:Q, :D] = queries_QD
     starts_Q = np.zeros(many, np.int32)
     if integers and WHOLE:
         starts_Q = staged_QW.sum(axis=1, dtype=np.int32) * np.int32(-128 if queries_QD.dtype == np.int8 else 128)
-    kind = np.uint32 if bits else queries_QD.dtype  # for which the kernel is compiled
+    halves = queries_QD.itemsize > corpus_itemsize
+    kind = np.uint32 if bits else np.uint16 if halves else queries_QD.dtype  # for which the kernel is compiled
     return staged_QW.view(kind), np.repeat(starts_Q, rows).reshape(many, rows)
 
 
@@ -47,8 +48,8 @@ def search(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(scores_Qk float32, ids_Qk int64): of each query, the ``k`` rows with the greatest scores, best first.
 
-    queries_QD, corpus_ND  of one dtype, float32, int8 or uint8; the corpus has N < 2**32 rows of adjacent numbers, at
-                           any distance from each other
+    queries_QD, corpus_ND  of one dtype, float32, int8 or uint8, or a corpus of float16 for queries of float32; the
+                           corpus has N < 2**32 rows of adjacent numbers, at any distance from each other
     k                      1 to N
     by_length              whether dot products are divided by the row's length, at least 1e-12
     bits                   whether the score is minus the number of bits that differ, not a dot product
@@ -56,7 +57,7 @@ def search(
     compared exactly up to D = 32,768.
     """
     Q, N, row_bytes = len(queries_QD), len(corpus_ND), queries_QD.shape[1] * corpus_ND.itemsize
-    staged_QW, starts_QR = _stage(queries_QD, bits)
+    staged_QW, starts_QR = _stage(queries_QD, corpus_ND.itemsize, bits)
     left = row_bytes % SIZE
     mask_W = np.where(np.arange(SIZE) < left, 255, 0).astype(np.uint8)
     end_W, end = _end(corpus_ND, -row_bytes % 4)

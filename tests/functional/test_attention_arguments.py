@@ -397,7 +397,10 @@ class Tensor:
         ({"value": X.tolist()}, "(or its bits, uint16), got list; write np.asarray(value, np.float32)"),
         ({"bias": X[0, 0].astype(int)}, "bias: expected a NumPy array of float32, got int64; write bias.astype(np.f"),
         ({"mask": Tensor()}, "mask: expected a NumPy array of bool, got Tensor; write mask.float().numpy(force=True)"),
-        ({"mask": X[0, 0]}, "mask: expected a NumPy array of bool, got float32; write mask != 0, or bias=mask where it"),
+        (
+            {"mask": X[0, 0]},
+            "mask: expected a NumPy array of bool, got float32; write mask != 0, or bias=mask where it",
+        ),
     ],
 )
 def test_arrays_of_other_types_are_told_what_to_write(change, message):

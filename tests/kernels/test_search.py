@@ -18,19 +18,20 @@ BLOCK = 3001  # rows: more than one block of any width
 SIZES = [(1, 1, 1), (2, ROWS + 1, SIZE // 4), (QUERIES, ROWS_OF_ONE, 3), (QUERIES + 1, LEAST_ROWS + 1, SIZE + 1)]
 SIZES += [(1, LEAST_ROWS - 1, 97), (7, BLOCK, 33), (1, BLOCK, 96)]
 FORMS = [(np.float32, {}), (np.float32, {"by_length": True}), (np.int8, {}), (np.int8, {"by_length": True})]
+FORMS += [(np.float16, {}), (np.float16, {"by_length": True})]
 FORMS += [(np.uint8, {}), (np.uint8, {"by_length": True}), (np.int8, {"bits": True}), (np.uint8, {"bits": True})]
 
 
 def vectors(rng, shape, dtype):
-    if dtype == np.float32:
-        return rng.standard_normal(shape, np.float32)
+    if dtype in (np.float32, np.float16):
+        return rng.standard_normal(shape, np.float32).astype(dtype)
     limits = np.iinfo(dtype)
     return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
 
 def drawn(Q, N, D, dtype, seed=0):
     rng = np.random.default_rng(seed)
-    return vectors(rng, (Q, D), dtype), vectors(rng, (N, D), dtype)
+    return vectors(rng, (Q, D), np.float32 if dtype == np.float16 else dtype), vectors(rng, (N, D), dtype)
 
 
 def same(one, other):
@@ -42,9 +43,9 @@ def same(one, other):
 @pytest.mark.parametrize("Q, N, D", SIZES)
 def test_agrees_with_the_oracle(Q, N, D, dtype, form):
     queries_QD, corpus_ND = drawn(Q, N, D, dtype)
-    exact = dtype != np.float32 and "by_length" not in form
+    exact = dtype not in (np.float32, np.float16) and "by_length" not in form
     wide = queries_QD, corpus_ND
-    if dtype == np.float32:
+    if dtype in (np.float32, np.float16):
         wide = queries_QD.astype(np.float64), corpus_ND.astype(np.float64)
     for k in {1, min(5, N), N}:
         scores_Qk, ids_Qk = search(queries_QD, corpus_ND, k, **form)
@@ -81,6 +82,14 @@ def test_rows_lie_at_any_distance(dtype, form):
     for corpus_ND in corpora:
         apart = search(np.ascontiguousarray(queries_QD[:, :71]), corpus_ND, 11, **form)
         same(apart, search(np.ascontiguousarray(queries_QD[:, :71]), np.ascontiguousarray(corpus_ND), 11, **form))
+
+
+def test_every_float16_is_its_number():
+    corpus_N1 = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[:, None]
+    scores_Qk, ids_Qk = search(np.ones((1, 1), np.float32), corpus_N1, len(corpus_N1))
+    numbers = ids_Qk[0] >= 0
+    assert numbers.sum() == np.isfinite(corpus_N1).sum() + 2
+    np.testing.assert_array_equal(scores_Qk[0, numbers], corpus_N1[ids_Qk[0, numbers], 0].astype(np.float32))
 
 
 def test_equal_scores_are_in_the_order_of_ids():
@@ -165,11 +174,12 @@ def placed(flat):
         numbers[:] = flat
         yield numbers
 
-for dtype, how in (("int8", {}), ("int8", {"by_length": True}), ("uint8", {"bits": True}), ("float32", {})):
+ALONE = [(dtype, {}) for dtype in ("int8", "float32", "float16")]
+for dtype, how in (*ALONE, ("int8", {"by_length": True}), ("uint8", {"bits": True})):
     for name, (count, view) in FORMS.items():
         for D in (1, 2, 3, 5, 64, 71):
             flat = rng.integers(0, 100, count(D)).astype(dtype)
-            queries = rng.integers(0, 100, (3, D)).astype(dtype)
+            queries = rng.integers(0, 100, (3, D)).astype("float32" if dtype == "float16" else dtype)
             there = np.pad(view(flat, D), ((0, 4), (0, 0)))[:-4]
             for Q in (1, 3):
                 expected = search(queries[:Q], there, K, **how)
