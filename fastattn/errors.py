@@ -121,6 +121,17 @@ def check_text(name: str, text: Any, number: int) -> str:
     return text
 
 
+def conversion(name: str, value: Any, dtype: str = "np.float32") -> str:
+    """What a user writes to have ``value``, which is none, as an array of NumPy of that type."""
+    if hasattr(value, "__array_interface__"):
+        return f"{name}.astype({dtype})"
+    if not hasattr(value, "detach"):
+        return f"np.asarray({name}, {dtype})"
+    # a tensor of PyTorch's, whose bfloat16 NumPy has no type for
+    wide = ".float()" if str(value.dtype) == "torch.bfloat16" else ""
+    return f"{name}{wide}.numpy(force=True)"
+
+
 def described(value: Any) -> str:
     """``repr(value)``, cut at 100 characters: for messages that say what was given."""
     try:

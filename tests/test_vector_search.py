@@ -9,6 +9,7 @@ import fastattn
 from fastattn import SearchResult, operations, semantic_search
 from fastattn.errors import InputError
 from fastattn.similarity import similarity
+from fastattn.vector_search import MOST_NUMBERS
 
 rng = np.random.default_rng(0)
 CORPUS = rng.standard_normal((500, 40), np.float32)
@@ -114,11 +115,11 @@ def test_threads_are_those_asked_for(monkeypatch):
 @pytest.mark.parametrize(
     "query, corpus, how, message",
     [
-        (QUERIES, CORPUS.tolist(), {}, "corpus should be a NumPy array, which is searched where it lies; got list"),
+        (QUERIES, CORPUS.tolist(), {}, "where it lies; got list; write np.asarray\\(corpus, "),
         (QUERIES, CORPUS[0], {}, r"corpus should be vectors \[rows, numbers\], got shape \(40,\)"),
         (QUERIES[:, :0], CORPUS[:, :0], {}, r"corpus should be vectors \[rows, numbers\], got shape \(500, 0\)"),
-        (QUERIES, CORPUS.astype(np.float64), {}, "corpus should be float32, int8 or uint8, got float64"),
-        (QUERIES, CORPUS.astype(">f4"), {}, "corpus should be float32, int8 or uint8, got >f4"),
+        (QUERIES, CORPUS.astype(np.float64), {}, "got float64; write corpus.astype"),
+        (QUERIES, CORPUS.astype(">f4"), {}, "corpus should be float32, float16, int8 or uint8, got >f4"),
         (QUERIES, np.asfortranarray(CORPUS), {}, "the numbers of a row of corpus should be adjacent"),
         (QUERIES, CORPUS, {"score_function": "hamming"}, "corpus should be int8 or uint8, got float32"),
         (QUERIES, CORPUS, {"score_function": "l2"}, "unknown score_function 'l2'; known: cosine, dot, hamming"),
@@ -126,9 +127,10 @@ def test_threads_are_those_asked_for(monkeypatch):
         (QUERIES[:, :39], CORPUS, {}, r"of the corpus's width, \[40\] or \[queries, 40\]; got shape \(6, 39\)"),
         (QUERIES[None], CORPUS, {}, r"got shape \(1, 6, 40\)"),
         ([[1.0] * 40, [2.0]], CORPUS, {}, "lists of different lengths"),
-        (QUERY_BYTES, CORPUS, {}, "query should be float32, as the corpus is; got int8"),
-        (QUERIES, BYTES, {}, "query should be int8, as the corpus is; got float32"),
-        (QUERY_BYTES, BYTES.view(np.uint8), {}, "query should be uint8, as the corpus is; got int8"),
+        (QUERY_BYTES, CORPUS, {}, "query should be float32 for a corpus of float32; got int8"),
+        (QUERIES, BYTES, {}, "query should be int8 for a corpus of int8; got float32"),
+        (QUERY_BYTES, BYTES.view(np.uint8), {}, "query should be uint8 for a corpus of uint8; got int8"),
+        (QUERY_BYTES, CORPUS.astype(np.float16), {}, "query should be float32 for a corpus of float16; got int8"),
         (QUERIES, CORPUS, {"top_k": 0}, "top_k must be at least 1, got 0"),
         (QUERIES, CORPUS, {"top_k": 1.5}, "top_k must be a whole number, got 1.5"),
         (QUERIES, CORPUS, {"threads": 0}, "threads must be at least 1, got 0"),
@@ -139,3 +141,38 @@ def test_wrong_arguments_are_told(query, corpus, how, message):
     with pytest.raises(InputError, match=message) as caught:
         semantic_search(query, corpus, **how)
     assert "\n" not in str(caught.value)
+
+
+def test_a_corpus_of_float16_is_its_numbers():
+    halves = CORPUS.astype(np.float16)
+    for queries in (QUERIES, QUERIES.astype(np.float64), halves[:2]):
+        for function in ("cosine", "dot"):
+            found = semantic_search(queries, halves, 7, function)
+            expected = semantic_search(np.float32(queries), halves.astype(np.float32), 7, function)
+            np.testing.assert_array_equal(found.ids, expected.ids)
+            np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
+            assert found.scores.dtype == np.float32
+
+
+def test_the_widest_vectors_of_integers():
+    """Sums of so many products of the greatest numbers are int32 still."""
+    corpus = np.full((3, MOST_NUMBERS), 255, np.uint8)
+    corpus[1] = 0
+    found = semantic_search(corpus[0], corpus, 3, "dot")
+    assert (found.ids.tolist(), found.scores.tolist()) == ([0, 2, 1], [MOST_NUMBERS * 255**2] * 2 + [0])
+
+
+def test_rows_without_a_number_fill_the_end():
+    corpus = CORPUS[:4].copy()
+    corpus[[0, 2]] = np.nan
+    scores, ids = semantic_search(CORPUS[1], corpus, 4)
+    assert ids.tolist() == [1, 3, -1, -1] and np.isneginf(scores[2:]).all()
+
+
+@pytest.mark.parametrize(
+    "name, told",
+    [("k", "; here it is top_k"), ("topk", "; did you mean top_k.$"), ("corpus_chunk_size", "; here it is l")],
+)
+def test_other_names_of_options_are_told(name, told):
+    with pytest.raises(TypeError, match=rf"semantic_search\(\) got an unexpected keyword argument '{name}'{told}"):
+        semantic_search(QUERIES, CORPUS, **{name: 3})

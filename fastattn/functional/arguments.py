@@ -1,17 +1,28 @@
 """Checks of the arguments of attention; each error is one line with what was expected and what came."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from fastattn.errors import InputError, described
+from fastattn.errors import InputError, conversion, described
 
 LARGEST = np.iinfo(np.int64).max
 FAR = 1 << 60  # beyond any array; sums of two are int64 still
 Integers: TypeAlias = int | np.integer | Sequence[int] | np.ndarray
+
+
+def check_options(function: str, given: Iterable[str], known: Collection[str]) -> None:
+    """TypeError for an option of a function that it does not have."""
+    for name in given:
+        if name not in known:
+            from fastattn.functional.other_names import ATTENTION, STEPS
+            from fastattn.option_names import unknown_option
+
+            foreign = STEPS if function == "attend" else ATTENTION
+            raise TypeError(unknown_option(function, name, sorted(known), foreign))
 
 
 def number(name: str, value: Any) -> float:
@@ -30,7 +41,9 @@ def number(name: str, value: Any) -> float:
 
 
 def softcap_of(value: Any) -> float:
-    """A finite number from 0 on."""
+    """A finite number from 0 on; 0 for None."""
+    if value is None:
+        return 0.0
     softcap = number("softcap", value)
     if softcap < 0:
         raise InputError(f"softcap: expected a number above 0, or 0 for none, got {softcap}")
@@ -41,7 +54,10 @@ def check_dtype(name: str, array: Any, dtype: type) -> None:
     """InputError unless it is an array of this type."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         got = str(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
-        raise InputError(f"{name}: expected a NumPy array of {np.dtype(dtype)}, got {got}")
+        way = conversion(name, array, "bool" if dtype is np.bool_ else f"np.{np.dtype(dtype)}")
+        if dtype is np.bool_ and isinstance(array, np.ndarray):
+            way = f"{name} != 0, or bias={name} where it is added to the scores"
+        raise InputError(f"{name}: expected a NumPy array of {np.dtype(dtype)}, got {got}; write {way}")
 
 
 def is_integer(value: Any) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.errors import InputError, OutOfMemoryError, described
+from fastattn.errors import InputError, OutOfMemoryError, conversion, described
 from fastattn.operations.attention.memory import Laid, writeable
 from fastattn.rounding import as_floats
 from fastattn.simd.target import TARGET
@@ -164,7 +164,8 @@ def check_floats(name: str, array: Any) -> None:
     if not is_array or not (array.dtype in (np.float32, np.float16, np.uint16) or array.dtype.name == "bfloat16"):
         got = str(array.dtype) if is_array else type(array).__name__
         raise InputError(
-            f"{name}: expected a NumPy array of float32, float16 or bfloat16 (or its bits, uint16), got {got}"
+            f"{name}: expected a NumPy array of float32, float16 or bfloat16 (or its bits, uint16), got {got}; write "
+            f"{conversion(name, array)}"
         )
 
 
@@ -195,10 +196,26 @@ def _result(out: Any, shape: list[int], given: dict[str, np.ndarray]) -> np.ndar
         raise InputError(f"out: expected an array of {dtype} {tuple(shape)}, got {got}")
     if not out.flags.writeable or not out.flags.aligned or (out.shape[-1] > 1 and out.strides[-1] != out.itemsize):
         raise InputError("out: expected an array that is writeable, with adjacent numbers along its last axis")
-    for name, array in given.items():
-        if np.may_share_memory(out, array):
-            raise InputError(f"out: expected memory of its own, got some of {name}'s")
+    check_apart(out, **given)
+    if not out.flags.c_contiguous:
+        _check_places(out)
     return out
+
+
+def _check_places(out: np.ndarray) -> None:
+    """InputError where two numbers may lie at one place: every axis must step over all that lies within it."""
+    within = out.itemsize  # bytes
+    for step, size in sorted((abs(step), size) for step, size in zip(out.strides, out.shape) if size > 1):
+        if step < within:
+            raise InputError(f"out: expected a place for each number, got strides {out.strides} of shape {out.shape}")
+        within += (size - 1) * step
+
+
+def check_apart(out: np.ndarray, **arrays: np.ndarray | None) -> None:
+    """InputError where the result's memory is also that of an array which is read."""
+    for name, array in arrays.items():
+        if array is not None and np.may_share_memory(out, array):
+            raise InputError(f"out: expected memory of its own, got some of {name}'s")
 
 
 def _usable(array: np.ndarray) -> np.ndarray:

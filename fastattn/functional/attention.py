@@ -13,7 +13,7 @@ from fastattn.attention_float64 import Scores, is_extreme, is_large
 from fastattn.errors import InputError, check_bool, check_count, described
 from fastattn.functional import arguments
 from fastattn.functional.arguments import Integers
-from fastattn.functional.arrays import Problem, dense, new_array, ragged
+from fastattn.functional.arrays import Problem, check_apart, dense, new_array, ragged
 from fastattn.functional.block_mask import BlockMask
 from fastattn.functions.states import NO_FUNCTION
 from fastattn.heads import Heads
@@ -38,13 +38,16 @@ class AttentionOptions(TypedDict, total=False):
     bias: np.ndarray | None
     mask: np.ndarray | None
     scale: float | None
-    softcap: float
+    softcap: float | None
     sinks: int | np.ndarray | None
     score_mod: Callable | None
     mask_mod: Callable | None
     block_mask: BlockMask | None
     out: np.ndarray | None
     threads: int | None
+
+
+RETURNED = ("return_weights", "return_logsumexp")
 
 
 class DenseOptions(AttentionOptions, total=False):
@@ -90,7 +93,7 @@ def attention(
     bias: np.ndarray | None = None,
     mask: np.ndarray | None = None,
     scale: float | None = None,
-    softcap: float = 0.0,
+    softcap: float | None = 0.0,
     sinks: int | np.ndarray | None = None,
     score_mod: Callable | None = None,
     mask_mod: Callable | None = None,
@@ -99,6 +102,7 @@ def attention(
     return_logsumexp: bool = False,
     out: np.ndarray | None = None,
     threads: int | None = None,
+    **unknown: Any,
 ) -> np.ndarray | tuple[np.ndarray, ...]:
     """softmax(Q K' scale + bias) V (Vaswani 2017) of each head: (B, T, H, V), or a tuple with what else is asked for.
 
@@ -108,14 +112,15 @@ def attention(
     layout   "BTHK", or "BHTK": heads before positions, in the result too; no array is copied whose heads are whole
     lengths  integers [B]: keys at or past a sentence's length are padding; None: all S are keys
     causal   query t sees keys s <= t + offset
-    offset   an integer or integers [B], where queries begin among the keys; "end": length - T; None: 0
+    offset   an integer or integers [B], where queries begin among the keys; "end": length - T; None: 0. Nothing but
+             causal and window asks for it
     window   (left, right): query t sees keys t + offset - left <= s <= t + offset + right; None: no bound
     bias     float32 that broadcasts to (B, H, T, S), added after scale and cap; -inf hides a key
     mask     bool that broadcasts to (B, H, T, S): True is seen
     scale    multiplies the scores; None: 1 / sqrt(K)
-    softcap  a scaled score s becomes softcap * tanh(s / softcap), as in Gemma 2; 0: no cap
-    sinks    an integer: so many first keys are seen beside the window by all that see any (Xiao 2023); float32 [H]:
-             logits that take part in each softmax, and have no value (gpt-oss)
+    softcap  a scaled score s becomes softcap * tanh(s / softcap), as in Gemma 2; 0 or None: no cap
+    sinks    an integer: so many first keys are seen beside the window, before or behind it, by all that see any (Xiao
+             2023); float32 [H]: logits that take part in each softmax, and have no value (gpt-oss)
     score_mod, mask_mod  functions compiled into the kernel, see docs/attention.md: score_mod(score, b, h, t, s) is the
              score, after the cap, and mask_mod(b, h, t, s) whether it is seen
     block_mask  which blocks of keys are skipped, see BlockMask
@@ -126,6 +131,8 @@ def attention(
     InputError for arguments that do not fit. Scores are not stored, except as weights (Dao 2023). A query that sees no
     key yields zeros. docs/coming-from-attention.md has the names of other libraries.
     """
+    if unknown:
+        arguments.check_options("attention", unknown, {*DenseOptions.__annotations__, *RETURNED})
     options = _Options(
         lengths, causal, offset, window, bias, mask, scale, softcap, sinks, score_mod, mask_mod, block_mask,
         return_weights, return_logsumexp, threads,
@@ -213,7 +220,7 @@ class _Options:
     bias: np.ndarray | None = None
     mask: np.ndarray | None = None
     scale: float | None = None
-    softcap: float = 0.0
+    softcap: float | None = 0.0
     sinks: Any = None
     score_mod: Callable | None = None
     mask_mod: Callable | None = None
@@ -224,9 +231,7 @@ class _Options:
 
 
 def _known(function: str, options: dict[str, Any], names: set[str]) -> _Options:
-    for name in options:
-        if name not in names:
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+    arguments.check_options(function, options, names)
     return _Options(**options)
 
 
@@ -239,10 +244,12 @@ def _attend(
     softcap = arguments.softcap_of(options.softcap)
     if options.threads is not None:
         check_count("threads", options.threads)
-    seen_N2 = _ranges(problem, options)
     sinks, sinks_H = _sinks(options.sinks, H, S)
+    seen_N2 = _ranges(problem, options, sinks)
     bias = None if options.bias is None else arguments.broadcastable("bias", options.bias, np.float32, (B, H, T, S))
     mask, blocks = _masks(options, (B, H, T, S))
+    states = None if blocks is None else blocks.states_BHTS
+    check_apart(problem.returned, bias=bias, mask=mask, sinks=sinks_H, block_mask=states, vector=vector_HD)
     score_function, mask_function = _functions(options, blocks)
     weights = None
     if check_bool("return_weights", options.return_weights):
@@ -287,7 +294,7 @@ def _additive(problem: Problem, vector_HD: np.ndarray, seen_N2: np.ndarray | Non
     return vector_factors(vector_HD), np.array(near, np.uint8).reshape(-1, vector_HD.shape[0])
 
 
-def _ranges(problem: Problem, options: _Options) -> np.ndarray | None:
+def _ranges(problem: Problem, options: _Options, sinks: int) -> np.ndarray | None:
     """seen_N2 of all queries, or None where all keys are seen."""
     if options.lengths is options.offset is options.window is None and options.causal is False:
         return None
@@ -301,8 +308,6 @@ def _ranges(problem: Problem, options: _Options) -> np.ndarray | None:
             raise InputError(f"lengths: expected 0 to {most}, the number of keys, got {described(lengths_B.tolist())}")
     causal, window = check_bool("causal", options.causal), arguments.window_sides(options.window)
     offset = options.offset
-    if offset is not None and not causal and window == (None, None):
-        raise InputError("offset: expected only with causal=True or a window")
     if isinstance(offset, str):
         if offset != "end":
             raise InputError(f"offset: expected integers or 'end', got {described(offset)}")
@@ -314,7 +319,13 @@ def _ranges(problem: Problem, options: _Options) -> np.ndarray | None:
     if not causal and window == (None, None) and options.lengths is None:
         return None
     lengths_B, sides = np.ascontiguousarray(lengths_B), arguments.sides_of(causal, window)
-    return seen_around(problem.starts[0], lengths_B, offset_B, *sides)
+    seen_N2 = seen_around(problem.starts[0], lengths_B, offset_B, *sides)
+    if sinks and not causal and window[1] is not None:
+        # those before a window are the kernel's to show; those behind it are not hidden by causality
+        ends_N = np.repeat(np.minimum(lengths_B, sinks), np.diff(problem.starts[0]))
+        sees_N = seen_N2[:, 0] < seen_N2[:, 1]
+        np.maximum(seen_N2[:, 1], ends_N, out=seen_N2[:, 1], where=sees_N)
+    return seen_N2
 
 
 def _sinks(sinks: Any, H: int, S: int) -> tuple[int, np.ndarray | None]:

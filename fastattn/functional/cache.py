@@ -39,7 +39,7 @@ class StepOptions(TypedDict, total=False):
     window: tuple[int | None, int | None] | None
     bias: np.ndarray | None
     scale: float | None
-    softcap: float
+    softcap: float | None
     threads: int | None
 
 
@@ -149,9 +149,10 @@ class KVCache:
         window: tuple[int | None, int | None] | None = None,
         bias: np.ndarray | None = None,
         scale: float | None = None,
-        softcap: float = 0.0,
+        softcap: float | None = 0.0,
         return_weights: bool = False,
         threads: int | None = None,
+        **unknown: Any,
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Causal attention of the last T positions: query (B, T, H, K) to (B, T, H, V) of its type.
 
@@ -164,6 +165,8 @@ class KVCache:
         All others as in ``attention``. A result has the same bits however the positions were appended, whatever the
         other sequences and however many threads. For a first chunk of many positions ``attention`` is faster.
         """
+        if unknown:
+            arguments.check_options("attend", unknown, {*StepOptions.__annotations__, "return_weights"})
         check_floats("query", query)
         softcap, (left, _) = arguments.softcap_of(softcap), arguments.window_sides(window)
         scale = self._shape[1] ** -0.5 if scale is None else arguments.number("scale", scale)
@@ -245,9 +248,11 @@ class KVCache:
         return self.fork()
 
     def truncate(self, lengths: Integers) -> None:
-        """Drop all but the first positions of each sequence, an integer or integers [B]."""
+        """Drop all but the first positions of each sequence: integers [B], or one that may be above a length."""
         with self._store.lock:
             lengths_B = arguments.integers("lengths", lengths, len(self))
+            if np.ndim(lengths) == 0:
+                lengths_B = np.minimum(lengths_B, self._lengths_B)
             if ((lengths_B < 0) | (lengths_B > self._lengths_B)).any():
                 raise InputError(
                     f"lengths: expected 0 to the lengths {self._lengths_B.tolist()}, got {lengths_B.tolist()}"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 import numpy as np
 
 from fastattn.errors import InputError, check_count, described
-from fastattn.functional.arguments import check_dtype
+from fastattn.functional.arguments import check_dtype, check_options
 from fastattn.functional.arrays import MAX_HEAD_WIDTH, contiguous
-from fastattn.functional.attention import AttentionOptions, attention
+from fastattn.functional.attention import RETURNED, AttentionOptions, attention
 from fastattn.functional.torch_tensors import projection_weights, read_state
 from fastattn.lazy import lazy
 from fastattn.operations.matmul import linear
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 PRECISIONS = ("float32", "bfloat16", "int8")
-OPTIONS = {*AttentionOptions.__annotations__, "return_weights", "return_logsumexp"} - {"out"}
+OPTIONS = {*AttentionOptions.__annotations__, *RETURNED} - {"out"}
 
 
 class ProjectionWeights(NamedTuple):
@@ -121,9 +121,7 @@ class MultiHeadAttention:
         Options as in ``attention``, but for ``layout`` and ``out``; with ``return_weights`` or ``return_logsumexp`` a
         tuple, as there. InputError for arguments that do not fit.
         """
-        for name in options:
-            if name not in OPTIONS:
-                raise TypeError(f"MultiHeadAttention() got an unexpected keyword argument {name!r}")
+        check_options("MultiHeadAttention", options, OPTIONS)
         _check_rows("x", x, None, self.weights.query.shape[1])
         if memory is not None:
             _check_rows("memory", memory, len(x), self.weights.key.shape[1])

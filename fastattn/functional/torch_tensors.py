@@ -59,10 +59,13 @@ def _thirds(name: str, array: np.ndarray, axes: int, end: str) -> dict[str, np.n
 
 
 def _float32(name: str, value: Any) -> np.ndarray:
-    """An array, or a tensor of torch's that NumPy can read, as float32."""
+    """An array, or a tensor of torch's, as float32."""
+    if hasattr(value, "detach"):  # one of torch's, perhaps with a gradient, or on another device
+        value = value.detach().cpu()
+        value = value.float() if str(value.dtype) == "torch.bfloat16" else value
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as error:  # a tensor with a gradient, or bfloat16
+    except (TypeError, ValueError, RuntimeError) as error:  # a tensor of a type or layout that NumPy lacks
         raise InputError(f"state: {name} cannot be read as an array: {error}") from None
     if array.dtype == np.float64:
         with np.errstate(over="ignore"):

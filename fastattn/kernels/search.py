@@ -77,10 +77,10 @@ def take_keys(bits, keys, thresholds, first, rows, query, heaps):
 @inner
 def find_rows(corpus, first, count, padded, table):
     """The addresses of a block's rows to a table, and that of the last one up to ``padded`` rows."""
-    place, N, row, last = corpus
+    place, _, row, end, copied = corpus
     for r in range(padded):
-        n = first + min(r, count - 1)
-        store_integer(last if n == N - 1 else place + n * row, table + r * 8)
+        at = place + (first + min(r, count - 1)) * row
+        store_integer(at if at < end else copied + at - end, table + r * 8)
 
 
 @inner
@@ -107,7 +107,7 @@ def _search(staged_QW, starts_QR, corpus, width, by_length, block, heaps_PQk, sc
 
     staged_QW  queries as the tile takes them, a multiple of QUERIES of them or one
     starts_QR  int32, see make_score_tile
-    corpus     (address, N, distance of rows, address of a copy of the last row that may be read beyond its end)
+    corpus     (address, N, distance of rows, first address of what is read from a copy instead, address of the copy)
     width      (bytes of whole vectors, words that are left, address of their mask)
     block      rows of a block
     heaps_PQk  of each part, written; the queries that there are

@@ -44,18 +44,19 @@ class ScaledDot:
     """cap(scale q . k) + bias (Vaswani 2017, equation 1).
 
     scale    None: 1 / sqrt(K)
-    softcap  a score s becomes softcap tanh(s / softcap) (Gemma Team 2024); 0: no cap
+    softcap  a score s becomes softcap tanh(s / softcap) (Gemma Team 2024); 0 or None: no cap
     bias     float32, broadcast to (B, H, T, S): ``alibi_bias`` (Press 2022), ``t5_bias`` (Raffel 2020), any other
     """
 
     scale: float | None = None
-    softcap: float = 0.0
+    softcap: float | None = 0.0
     bias: np.ndarray | None = None
 
     def product(self, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
         _same_width(query_BTHK, key_BSGK)
         scale = max(query_BTHK.shape[3], 1) ** -0.5 if self.scale is None else check_number("scale", self.scale)
-        return Product(query_BTHK, key_BSGK, scale, check_number("softcap", self.softcap, 0), self.bias)
+        softcap = 0.0 if self.softcap is None else check_number("softcap", self.softcap, 0)
+        return Product(query_BTHK, key_BSGK, scale, softcap, self.bias)
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,13 @@ class View:
 
     def options(self) -> dict[str, Any]:
         """As ``fastattn.attention`` takes it."""
-        options = {"lengths": self.lengths_B, "causal": self.causal, "window": self.window, "mask": self.mask}
-        return options | ({"offset": self.offset_B} if self.causal or self.window is not None else {})
+        return {
+            "lengths": self.lengths_B,
+            "causal": self.causal,
+            "offset": self.offset_B,
+            "window": self.window,
+            "mask": self.mask,
+        }
 
     def ranges(self) -> np.ndarray:
         """[B, T, 2] int64: the first key and the stop of what a query sees, the mask aside."""

@@ -12,19 +12,35 @@ _search = kernel_named("search", "_search")
 BLOCK_BYTES = 32 << 10  # of rows, in L1 beside a tile's queries; from L2, 512 queries take a quarter longer
 
 
-def _stage(queries_QD: np.ndarray, bits: bool) -> tuple[np.ndarray, np.ndarray]:
+def _stage(queries_QD: np.ndarray, corpus_itemsize: int, bits: bool) -> tuple[np.ndarray, np.ndarray]:
     """(staged_QW, starts_QR): the queries as ``_search`` takes them, with zeros up to whole vectors and tiles."""
     Q, D = queries_QD.shape
     many, rows = (1, ROWS_OF_ONE) if Q == 1 else (-(-Q // QUERIES) * QUERIES, ROWS)
     integers = queries_QD.dtype != np.float32 and not bits
-    step = SIZE // queries_QD.itemsize
+    step = SIZE // corpus_itemsize
     staged_QW = np.zeros((many, -(-D // step) * step), np.int16 if integers and not WHOLE else queries_QD.dtype)
     staged_QW[:Q, :D] = queries_QD
     starts_Q = np.zeros(many, np.int32)
     if integers and WHOLE:
         starts_Q = staged_QW.sum(axis=1, dtype=np.int32) * np.int32(-128 if queries_QD.dtype == np.int8 else 128)
-    kind = np.uint32 if bits else queries_QD.dtype  # for which the kernel is compiled
+    halves = queries_QD.itemsize > corpus_itemsize
+    kind = np.uint32 if bits else np.uint16 if halves else queries_QD.dtype  # for which the kernel is compiled
     return staged_QW.view(kind), np.repeat(starts_Q, rows).reshape(many, rows)
+
+
+def _end(corpus_ND: np.ndarray, beyond: int) -> tuple[np.ndarray, int]:
+    """(a copy of the corpus's last bytes, from which so many more may be read; the address of the first of them).
+
+    They are the rows that end within ``beyond`` bytes of the last address: often one, which need not be the last.
+    """
+    step = abs(corpus_ND.strides[0])
+    rising_ND = corpus_ND if corpus_ND.strides[0] >= 0 else corpus_ND[::-1]
+    rows = min(len(corpus_ND), 1 + max(beyond - 1, 0) // step if step else 1)
+    bytes_RB = np.ascontiguousarray(rising_ND[len(corpus_ND) - rows :]).view(np.uint8)
+    end_W = np.zeros((rows - 1) * step + bytes_RB.shape[1] + beyond, np.uint8)
+    for r, bytes_B in enumerate(bytes_RB):
+        end_W[r * step : r * step + len(bytes_B)] = bytes_B
+    return end_W, rising_ND.ctypes.data + (len(corpus_ND) - rows) * step
 
 
 def search(
@@ -32,8 +48,8 @@ def search(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(scores_Qk float32, ids_Qk int64): of each query, the ``k`` rows with the greatest scores, best first.
 
-    queries_QD, corpus_ND  of one dtype, float32, int8 or uint8; the corpus has N < 2**32 rows of adjacent numbers, at
-                           any distance from each other
+    queries_QD, corpus_ND  of one dtype, float32, int8 or uint8, or a corpus of float16 for queries of float32; the
+                           corpus has N < 2**32 rows of adjacent numbers, at any distance from each other
     k                      1 to N
     by_length              whether dot products are divided by the row's length, at least 1e-12
     bits                   whether the score is minus the number of bits that differ, not a dot product
@@ -41,12 +57,11 @@ def search(
     compared exactly up to D = 32,768.
     """
     Q, N, row_bytes = len(queries_QD), len(corpus_ND), queries_QD.shape[1] * corpus_ND.itemsize
-    staged_QW, starts_QR = _stage(queries_QD, bits)
+    staged_QW, starts_QR = _stage(queries_QD, corpus_ND.itemsize, bits)
     left = row_bytes % SIZE
     mask_W = np.where(np.arange(SIZE) < left, 255, 0).astype(np.uint8)
-    last_W = np.zeros(row_bytes + 4, np.uint8)
-    last_W[:row_bytes] = np.ascontiguousarray(corpus_ND[-1]).view(np.uint8)
-    corpus = corpus_ND.ctypes.data, N, corpus_ND.strides[0], last_W.ctypes.data
+    end_W, end = _end(corpus_ND, -row_bytes % 4)
+    corpus = corpus_ND.ctypes.data, N, corpus_ND.strides[0], end, end_W.ctypes.data
     width = row_bytes - left, -(-left // 4), mask_W.ctypes.data
     block = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_BYTES // row_bytes // LEAST_ROWS * LEAST_ROWS))
     scratch_PB = make_scratch_parts(-(-N // block), starts_QR.nbytes)

@@ -162,6 +162,22 @@ class Emitter:
             value = self.builder.bitcast(self._first_halves(address, count), kind)
         return self.builder.fpext(value, self.vector)
 
+    def widen_float16(self, bits):
+        """LANES values of float16, i16, as float32; without an instruction for it by shifts, and exactly so too."""
+        if self.target.float16:
+            return self.builder.fpext(
+                self.builder.bitcast(bits, ir.VectorType(ir.HalfType(), self.target.lanes)), self.vector
+            )
+        b = self.builder
+        wide = b.zext(bits, self.integers)
+        shifted = b.shl(b.and_(wide, self.integer(0x7FFF)), self.integer(13))
+        # the exponents' biases differ by 112; the greatest exponent stays the greatest
+        scaled = b.bitcast(b.fmul(b.bitcast(shifted, self.vector), self.constant(2.0**112)), self.integers)
+        endless = b.icmp_unsigned(">=", shifted, self.integer(0x1F << 23))
+        magnitude = b.select(endless, b.or_(shifted, self.integer(0x7F800000)), scaled)
+        sign = b.shl(b.and_(wide, self.integer(0x8000)), self.integer(16))
+        return b.bitcast(b.or_(magnitude, sign), self.vector)
+
     def store_first_float16(self, value, address, count):
         """Write the first ``count`` (i64) lanes as the nearest float16, ties to even."""
         narrow = self.builder.fptrunc(value, ir.VectorType(ir.HalfType(), self.target.lanes))

@@ -50,6 +50,27 @@ class _Floats:
         return emitter.fma(row, row, total)
 
 
+class _Halves(_Floats):
+    """Rows of float16, widened as they are read; queries are float32, two vectors of them for one of a row."""
+
+    query_bytes = 2
+
+    def row(self, emitter: Emitter, words):
+        both = emitter.builder.bitcast(words, _PAIRS)
+        places = (range(first, first + LANES) for first in (0, LANES))
+        orders = [ir.Constant(emitter.integers, list(order)) for order in places]
+        return [emitter.widen_float16(emitter.builder.shuffle_vector(both, both, order)) for order in orders]
+
+    def query(self, emitter: Emitter, address):
+        return [emitter.load(place) for place in (address, emitter.builder.add(address, I64(SIZE)))]
+
+    def add(self, emitter: Emitter, row, query, total):
+        return emitter.fma(row[1], query[1], emitter.fma(row[0], query[0], total))
+
+    def add_square(self, emitter: Emitter, row, total):
+        return self.add(emitter, row, row, total)
+
+
 class _Bits:
     """Rows of bits; scores are minus the number of bits that differ."""
 
@@ -120,9 +141,10 @@ class _Integers:
         return total
 
 
-# By the dtype of staged queries.
+# By the dtype of staged queries; they are float32 for float16, too, and only seen as another.
 COMPARISONS = {
     types.float32: _Floats(),
+    types.uint16: _Halves(),
     types.int8: _Integers(True),
     types.uint8: _Integers(False),
     types.uint32: _Bits(),

@@ -10,13 +10,15 @@ def seen_keys(T, S, *, lengths_B, causal=False, offset_B=(0,), window=None, sink
     seen = []
     for length, offset in zip(lengths_B, offset_B):
         at_T1 = t_T1 + offset
-        stop_TS = np.broadcast_to(s_S < length, (T, S)).copy()
+        shown_TS = np.broadcast_to(s_S < length, (T, S))
         if causal:
-            stop_TS &= s_S <= at_T1
+            shown_TS = shown_TS & (s_S <= at_T1)
+        one_TS = shown_TS.copy()
+        if left is not None:
+            one_TS &= s_S >= at_T1 - left
         if right is not None:
-            stop_TS &= s_S <= at_T1 + right
-        one_TS = stop_TS & (s_S >= at_T1 - left) if left is not None else stop_TS
-        seen.append(one_TS | (stop_TS & (s_S < sinks) & one_TS.any(axis=1, keepdims=True)))
+            one_TS &= s_S <= at_T1 + right
+        seen.append(one_TS | (shown_TS & (s_S < sinks) & one_TS.any(axis=1, keepdims=True)))
     return np.array(seen).reshape(len(lengths_B), 1, T, S)
 
 

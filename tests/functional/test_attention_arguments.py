@@ -61,8 +61,6 @@ sides = st.tuples(st.none() | st.integers(0, 12), st.none() | st.integers(0, 12)
     seed=st.integers(0, 5),
 )
 def test_arguments_together(lengths, causal, offset, window, sinks, masked, biased, softcap, layout, rows, seed):
-    if offset is not None and not causal and (window is None or window == (None, None)):
-        offset = None
     rng = np.random.default_rng(seed)
     shape = {"full": (2, 4, rows, 21), "keys": (21,), "rows": (rows, 1), "heads": (4, 1, 21)}
     options = {
@@ -278,6 +276,7 @@ X = np.zeros((2, 3, 4, 8), np.float32)
         ({"block_mask": fastattn.BlockMask(np.ones((1, 1)).astype(int), 3, 4)}, "block_mask: expected one for batch 2"),
         ({"out": np.zeros((2, 3, 4, 9), np.float32)}, "out: expected an array of float32 (2, 3, 4, 8), got float32"),
         ({"out": X}, "out: expected memory of its own, got some of query's"),
+        ({"out": X[:, ::-1]}, "out: expected memory of its own, got some of query's"),
         ({"out": np.broadcast_to(np.float32(0), X.shape)}, "out: expected an array that is writeable"),
         ({"score_mod": 3}, "score_mod: expected a function"),
         ({"return_logsumexp": 1}, "return_logsumexp must be True or False, got 1"),
@@ -287,6 +286,45 @@ def test_unfit_arguments_are_told(change, message):
     with pytest.raises(InputError) as raised:
         fastattn.attention(**{"query": X, "key": X, "value": X, **change})
     assert message in str(raised.value) and "\n" not in str(raised.value) and len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize("name", ["bias", "mask", "sinks", "block_mask", "vector"])
+def test_a_result_in_the_place_of_what_is_read_is_told(name):
+    memory = np.zeros(5 * 16 * 4, np.uint8)
+    out, rows = memory.view(np.float32)[: 4 * 16].reshape(1, 4, 1, 16), arrays(0, 1, 4, 4, 1, 1, 16, 16)
+    options = {
+        "bias": {"bias": memory.view(np.float32)[32:48].reshape(4, 4)},
+        "mask": {"mask": memory.view(bool)[:4]},
+        "sinks": {"sinks": memory.view(np.float32)[63:64]},
+        "block_mask": {"block_mask": fastattn.BlockMask(memory[:16].reshape(4, 4), 4, 4, (1, 1))},
+        "vector": {"vector": memory.view(np.float32)[48:64].reshape(1, 16)},
+    }[name]
+    with pytest.raises(InputError) as raised:
+        (additive_attention if name == "vector" else fastattn.attention)(*rows, **options, out=out)
+    assert str(raised.value) == f"out: expected memory of its own, got some of {name}'s"
+
+
+def test_a_result_whose_numbers_have_one_place_is_told():
+    rows, memory = arrays(0, 2, 4, 4, 2, 2, 8, 8), np.zeros(2 * 4 * 2 * 8, np.float32)
+    whole = memory.reshape(2, 4, 2, 8)
+    for strides in ((256, 0, 32, 4), (0, 64, 32, 4), (256, 64, 28, 4), (256, 32, 32, 4)):
+        with pytest.raises(InputError, match=r"out: expected a place for each number, got strides \("):
+            fastattn.attention(*rows, out=np.lib.stride_tricks.as_strided(whole, whole.shape, strides))
+    expected = fastattn.attention(*rows)
+    for view in (whole[::-1], whole.transpose(1, 0, 2, 3).reshape(2, 4, 2, 8), whole[:, ::-1, ::-1]):
+        np.testing.assert_array_equal(fastattn.attention(*rows, out=view), expected)
+
+
+def test_first_keys_are_seen_on_both_sides_of_a_window():
+    given = arrays(0, 1, 9, 21)
+    for options in ({}, {"causal": True}, {"lengths": [3]}, {"offset": -4}, {"lengths": [6], "offset": 2}):
+        check(*given, window=(1, 1), sinks=5, **options)
+    _, weights = fastattn.attention(*given, window=(0, 0), sinks=4, return_weights=True)
+    assert (weights[0, 0, 0] > 0).nonzero()[0].tolist() == [0, 1, 2, 3]
+    ragged = [x[0] for x in given]
+    whole = fastattn.attention_ragged(*ragged, [0, 4, 9], [0, 9, 21], window=(1, 0), sinks=3)
+    second = fastattn.attention(*(x[:, i:] for x, i in zip(given, (4, 9, 9))), window=(1, 0), sinks=3)
+    np.testing.assert_array_equal(whole[4:], second[0])
 
 
 def broadcast(*shape):
@@ -340,6 +378,58 @@ def test_unknown_options_are_told():
     for name in ("scale", "additive_vector", "colour"):
         with pytest.raises(TypeError, match=rf"additive_attention\(\) got an unexpected keyword argument '{name}'"):
             additive_attention(X, X, X, V, **{name: 1.0})
+
+
+class Tensor:
+    """As much of a tensor of torch's as a message looks at."""
+
+    dtype = "torch.bfloat16"
+
+    def detach(self):
+        raise AssertionError("it is not read")
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"query": X.astype(np.float64)}, "(or its bits, uint16), got float64; write query.astype(np.float32)"),
+        ({"key": Tensor()}, "(or its bits, uint16), got Tensor; write key.float().numpy(force=True)"),
+        ({"value": X.tolist()}, "(or its bits, uint16), got list; write np.asarray(value, np.float32)"),
+        ({"bias": X[0, 0].astype(int)}, "bias: expected a NumPy array of float32, got int64; write bias.astype(np.f"),
+        ({"mask": Tensor()}, "mask: expected a NumPy array of bool, got Tensor; write mask.float().numpy(force=True)"),
+        (
+            {"mask": X[0, 0]},
+            "mask: expected a NumPy array of bool, got float32; write mask != 0, or bias=mask where it",
+        ),
+    ],
+)
+def test_arrays_of_other_types_are_told_what_to_write(change, message):
+    with pytest.raises(InputError) as raised:
+        fastattn.attention(**{"query": X, "key": X, "value": X, **change})
+    assert message in str(raised.value)
+
+
+def test_options_of_other_libraries_and_misspelt_ones_are_told_their_name():
+    cache, rows = fastattn.KVCache(2, 4, 8), (X.reshape(6, 4, 8),) * 3
+    calls = [
+        ("attention", lambda **options: fastattn.attention(X, X, X, **options)),
+        ("attention_ragged", lambda **options: fastattn.attention_ragged(*rows, [0, 6], [0, 6], **options)),
+        ("attend", lambda **options: cache.attend(X, **options)),
+    ]
+    for function, call in calls:
+        for option, told in [
+            ("softmax_scale", "; here it is scale"),
+            ("device", "; here it is left out: arrays are computed where they lie"),
+            ("sofcap", "; did you mean softcap?"),
+            ("colour", ""),
+        ]:
+            with pytest.raises(TypeError) as raised:
+                call(**{option: 1})
+            assert str(raised.value) == f"{function}() got an unexpected keyword argument '{option}'{told}"
+    with pytest.raises(TypeError, match="'is_causal'; here it is causal$"):
+        fastattn.attention(X, X, X, is_causal=True)
+    with pytest.raises(TypeError, match="'causal'; here it is left out: steps always are$"):
+        cache.attend(X, causal=True)
 
 
 @pytest.mark.parametrize(

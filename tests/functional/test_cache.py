@@ -322,6 +322,20 @@ def test_forks_in_threads_of_their_own():
         np.testing.assert_array_equal(out, decode(seed))
 
 
+def test_one_length_cuts_sequences_of_different_lengths():
+    query, key, value = arrays(T=5)
+    cache, cut = fastattn.KVCache(2, G, K, V), fastattn.KVCache(2, G, K, V)
+    cache.append(key, value, [2, 5])
+    cut.append(key, value, [2, 3])
+    cache.truncate(3)
+    assert cache.lengths.tolist() == [2, 3]
+    np.testing.assert_array_equal(cache.attend(query[:, :1]), cut.attend(query[:, :1]))
+    cache.truncate(np.array(9))
+    assert cache.lengths.tolist() == [2, 3]
+    cache.truncate([0, 1])
+    assert cache.lengths.tolist() == [0, 1]
+
+
 QUERY, KEY, VALUE = arrays(T=3)
 
 
@@ -363,6 +377,7 @@ QUERY, KEY, VALUE = arrays(T=3)
         (lambda c: c.reorder(1), r"order: expected integers in one axis, got int64 of shape \(\)"),
         (lambda c: c.fork(2), r"order: expected numbers of the 2 sequences, from 0 on, got \[2\]"),
         (lambda c: c.truncate([0, 4]), r"lengths: expected 0 to the lengths \[3, 3\], got \[0, 4\]"),
+        (lambda c: c.truncate(-1), r"lengths: expected 0 to the lengths \[3, 3\], got \[-1, -1\]"),
         (lambda c: c.truncate(2.0), r"lengths: expected an integer or 2 of them, got float64 of shape \(\)"),
     ],
 )  # fmt: skip

@@ -206,6 +206,34 @@ def test_states_of_other_types(dtype):
     np.testing.assert_array_equal(*results)
 
 
+class Tensor:
+    """As much of a tensor of torch's as is asked of one; bfloat16 is nothing that NumPy can read."""
+
+    def __init__(self, array, dtype):
+        self.array, self.dtype = array, f"torch.{dtype}"
+
+    def detach(self):
+        return self
+
+    cpu = detach
+
+    def float(self):
+        return Tensor(self.array.astype(np.float32), "float32")
+
+    def __array__(self, dtype=None, copy=None):
+        if self.dtype == "torch.bfloat16":
+            raise TypeError("Got unsupported ScalarType BFloat16")
+        return self.array
+
+
+def test_states_of_bfloat16_tensors():
+    state = {name: as_floats(bfloat16_bits(array)) for name, array in state_of(golden("itself")).items()}
+    tensors = {name: Tensor(array, "bfloat16") for name, array in state.items()}
+    x = golden("itself")["x"]
+    results = [fastattn.MultiHeadAttention.from_torch(one, 3)(x) for one in (state, tensors)]
+    np.testing.assert_array_equal(*results)
+
+
 def changed(**arrays):
     return {**state_of(golden("itself")), **arrays}
 

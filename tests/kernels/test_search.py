@@ -1,5 +1,9 @@
 """Search against its oracle at awkward sizes; the same bits for any threads, beside any queries, at any distance."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -8,24 +12,26 @@ from fastattn.operations import use_threads
 from fastattn.operations.search import search
 from fastattn.reference.search import search as oracle
 from fastattn.simd.constants import QUERIES, ROWS, ROWS_OF_ONE, SIZE
+from tests import ROOT
 
 BLOCK = 3001  # rows: more than one block of any width
 SIZES = [(1, 1, 1), (2, ROWS + 1, SIZE // 4), (QUERIES, ROWS_OF_ONE, 3), (QUERIES + 1, LEAST_ROWS + 1, SIZE + 1)]
 SIZES += [(1, LEAST_ROWS - 1, 97), (7, BLOCK, 33), (1, BLOCK, 96)]
 FORMS = [(np.float32, {}), (np.float32, {"by_length": True}), (np.int8, {}), (np.int8, {"by_length": True})]
+FORMS += [(np.float16, {}), (np.float16, {"by_length": True})]
 FORMS += [(np.uint8, {}), (np.uint8, {"by_length": True}), (np.int8, {"bits": True}), (np.uint8, {"bits": True})]
 
 
 def vectors(rng, shape, dtype):
-    if dtype == np.float32:
-        return rng.standard_normal(shape, np.float32)
+    if dtype in (np.float32, np.float16):
+        return rng.standard_normal(shape, np.float32).astype(dtype)
     limits = np.iinfo(dtype)
     return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
 
 def drawn(Q, N, D, dtype, seed=0):
     rng = np.random.default_rng(seed)
-    return vectors(rng, (Q, D), dtype), vectors(rng, (N, D), dtype)
+    return vectors(rng, (Q, D), np.float32 if dtype == np.float16 else dtype), vectors(rng, (N, D), dtype)
 
 
 def same(one, other):
@@ -37,9 +43,9 @@ def same(one, other):
 @pytest.mark.parametrize("Q, N, D", SIZES)
 def test_agrees_with_the_oracle(Q, N, D, dtype, form):
     queries_QD, corpus_ND = drawn(Q, N, D, dtype)
-    exact = dtype != np.float32 and "by_length" not in form
+    exact = dtype not in (np.float32, np.float16) and "by_length" not in form
     wide = queries_QD, corpus_ND
-    if dtype == np.float32:
+    if dtype in (np.float32, np.float16):
         wide = queries_QD.astype(np.float64), corpus_ND.astype(np.float64)
     for k in {1, min(5, N), N}:
         scores_Qk, ids_Qk = search(queries_QD, corpus_ND, k, **form)
@@ -76,6 +82,14 @@ def test_rows_lie_at_any_distance(dtype, form):
     for corpus_ND in corpora:
         apart = search(np.ascontiguousarray(queries_QD[:, :71]), corpus_ND, 11, **form)
         same(apart, search(np.ascontiguousarray(queries_QD[:, :71]), np.ascontiguousarray(corpus_ND), 11, **form))
+
+
+def test_every_float16_is_its_number():
+    corpus_N1 = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[:, None]
+    scores_Qk, ids_Qk = search(np.ones((1, 1), np.float32), corpus_N1, len(corpus_N1))
+    numbers = ids_Qk[0] >= 0
+    assert numbers.sum() == np.isfinite(corpus_N1).sum() + 2
+    np.testing.assert_array_equal(scores_Qk[0, numbers], corpus_N1[ids_Qk[0, numbers], 0].astype(np.float32))
 
 
 def test_equal_scores_are_in_the_order_of_ids():
@@ -131,14 +145,53 @@ def test_sums_of_extremes_are_exact(dtype, value):
             same(search(queries_QD, corpus_ND, 3), (expected_Qk.astype(np.float32), expected_ids_Qk))
 
 
-def test_nothing_is_read_beyond_the_corpus(tmp_path):
-    """Rows that end with their file: what lies behind is another page, which is not there."""
-    rng = np.random.default_rng(3)
-    for D in (13, 16, 67):
-        rows = -(-4096 * 5 // D)
-        whole = rng.integers(0, 256, rows * D, np.uint8)
-        path = tmp_path / f"{D}.bin"
-        path.write_bytes(whole[-4096 * 5 :].tobytes())
-        mapped = np.memmap(path, np.uint8, "r")
-        corpus_ND = mapped[len(mapped) % D :].reshape(-1, D)
-        same(search(corpus_ND[:2].copy(), corpus_ND, 3, bits=True), oracle(corpus_ND[:2], corpus_ND, 3, bits=True))
+BESIDE_GUARD_PAGES = """
+import ctypes, mmap
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from fastattn.operations.search import search
+
+N, K, PAGE = 40, 3, mmap.PAGESIZE
+libc, rng = ctypes.CDLL(None), np.random.default_rng(0)
+FORMS = {
+    "contiguous": (lambda D: N * D, lambda x, D: x.reshape(N, D)),
+    "reversed": (lambda D: N * D, lambda x, D: x.reshape(N, D)[::-1]),
+    "one row": (lambda D: D, lambda x, D: np.broadcast_to(x, (N, D))),
+    "sliding": (lambda D: N + D - 1, lambda x, D: sliding_window_view(x, D)),
+    "sliding back": (lambda D: N + D - 1, lambda x, D: sliding_window_view(x, D)[::-1]),
+    "sliced": (lambda D: N * (D + 2), lambda x, D: x.reshape(N, D + 2)[::-2, 2:]),
+}
+
+def placed(flat):
+    "The numbers in memory of their own, first at its end, then at its start: a page on each side cannot be read."
+    size = -(-flat.nbytes // PAGE) * PAGE
+    area = mmap.mmap(-1, size + 2 * PAGE)
+    whole = np.frombuffer(area, np.uint8)
+    for guard in (whole.ctypes.data, whole.ctypes.data + PAGE + size):
+        assert libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(PAGE), 0) == 0
+    for first in (PAGE + size - flat.nbytes, PAGE):
+        numbers = whole[first : first + flat.nbytes].view(flat.dtype)
+        numbers[:] = flat
+        yield numbers
+
+ALONE = [(dtype, {}) for dtype in ("int8", "float32", "float16")]
+for dtype, how in (*ALONE, ("int8", {"by_length": True}), ("uint8", {"bits": True})):
+    for name, (count, view) in FORMS.items():
+        for D in (1, 2, 3, 5, 64, 71):
+            flat = rng.integers(0, 100, count(D)).astype(dtype)
+            queries = rng.integers(0, 100, (3, D)).astype("float32" if dtype == "float16" else dtype)
+            there = np.pad(view(flat, D), ((0, 4), (0, 0)))[:-4]
+            for Q in (1, 3):
+                expected = search(queries[:Q], there, K, **how)
+                for numbers in placed(flat):
+                    found = search(queries[:Q], view(numbers, D), K, **how)
+                    for one, other in zip(found, expected):
+                        np.testing.assert_array_equal(one, other, f"{dtype} {how} {name} {D} {Q}")
+print("ended")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="mprotect")
+def test_nothing_beside_the_corpus_is_read():
+    ran = subprocess.run([sys.executable, "-c", BESIDE_GUARD_PAGES], cwd=ROOT, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "ended\n"), ran.stderr
