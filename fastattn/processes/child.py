@@ -7,6 +7,7 @@ import os
 import queue
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -20,6 +21,9 @@ from fastattn.processes.messages import Closed, message_parts, read_message, wri
 # What a process is started with -> the module whose ``serve`` loads it: arguments -> {what a message asks for: function
 # of a caller and the message's content that returns a Future}.
 SERVED = {"Translator": "fastattn.processes.translating", "Encoder": "fastattn.processes.encoding"}
+
+
+BEAT = 5.0  # seconds between two signs of life, whatever the process is at
 
 
 def main() -> None:
@@ -36,12 +40,14 @@ def main() -> None:
     messages: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
     reader = threading.Thread(target=_read, args=(requests, messages), daemon=True)
     reader.start()
+    threading.Thread(target=_beat, args=(answer,), daemon=True).start()
     try:
         served = _load(*first)
     except Exception as error:  # noqa: BLE001  the program's to see
         answer(0, "unusable", _as_fastattn(error))
         reader.join()
         return
+    answer(0, "loaded", None)
     in_progress: dict[int, Future] = {}
     while True:
         number, what, content, caller = messages.get()
@@ -72,6 +78,12 @@ def _own_streams() -> tuple[BinaryIO, BinaryIO]:
     os.close(nothing)
     os.dup2(2, 1)
     return open(requests, "rb", buffering=0), open(answers, "wb", buffering=0)
+
+
+def _beat(answer: "_Answers") -> None:
+    while True:
+        answer(0, "alive", None)
+        time.sleep(BEAT)
 
 
 def _read(requests: BinaryIO, messages: "queue.SimpleQueue[list[Any]]") -> None:
