@@ -66,8 +66,8 @@ def write_parts(stream: BinaryIO, parts: list[Any]) -> None:
                 raise Closed from error
 
 
-def read_message(stream: BinaryIO) -> list[Any]:
-    """The next message of an unbuffered stream; Closed where there is none, FastattnError for what is no message."""
+def read_message(stream: Any) -> list[Any]:
+    """The next message of a stream with ``readinto``; Closed where there is none, FastattnError for what is none."""
     begin = bytes(_read_all(stream, bytearray(len(_MAGIC))))
     if begin != _MAGIC:
         raise FastattnError(f"something else than a message came: {begin!r}...")
@@ -99,12 +99,12 @@ def read_message(stream: BinaryIO) -> list[Any]:
     return message
 
 
-def _read_all(stream: BinaryIO, room: Any) -> Any:
+def _read_all(stream: Any, room: Any) -> Any:
     """Fill ``room``, and return it."""
     left = memoryview(room)
     while left:
         try:
-            count = stream.readinto(left)  # type: ignore[attr-defined]
+            count = stream.readinto(left)
         except (OSError, ValueError) as error:
             raise Closed from error
         if not count:

@@ -6,8 +6,8 @@ A request is in one of these states, from ``enter`` on:
     under way      its tickets are in the queue or at seats
     over           done, or about to be: in ``requests`` no more
 A seat is taken, by a thread: it steps, or is between two steps; then plans go on and callbacks are called. It is left
-when there is nothing to do; or it rests, for a while in which nobody takes it, where its worker could do nothing. Lines
-are the seats' numbers. What waits is the other seats' then; only where there are none the requests fail.
+when there is nothing to do; or it rests, for a while in which nobody takes it, where its worker could do nothing. What
+waits is the other seats' then; only when all rest the requests fail. Lines are the seats' numbers.
 
 Order of locks: this one, then the queue of a worker that a seat's ``wake`` puts something into. A request's own
 (a Future's) is never taken under this one, since it is held while users' callbacks are called.
@@ -272,7 +272,10 @@ class Ledger:
             return list(shared)
 
     def _rest(self, seat: Seat) -> list[Request]:
-        """The seat's worker can do nothing: leave it for a while. Returns the requests that fail: all, or none."""
+        """The seat's worker can do nothing: leave it for a while.
+
+        Returns the requests that fail: all where no seat has done anything since it rested, else none.
+        """
         last = self.rests.get(seat.line)
         seconds = FIRST_REST if last is None else min(2 * last.seconds, LONGEST_REST)
         self.rests[seat.line] = Rest(monotonic() + seconds, seconds)
@@ -282,7 +285,7 @@ class Ledger:
         self.leave_seat(seat)
         for other in self.seats:
             other.wake()
-        return [] if self.seats else list(self.requests)
+        return [] if self.seats or len(self.rests) < self._most_seats else list(self.requests)
 
     def rebuild(self, me: int) -> None:
         """Rebuild queue and seats without the seats of thread ``me``, which an interrupt may have reached anywhere.

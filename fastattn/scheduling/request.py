@@ -75,7 +75,7 @@ class Request(Future):
             jobs = self._send()
         except StopIteration as end:
             self._settle(self.set_result, end.value)
-        except BaseException as error:  # noqa: BLE001  the caller's to see
+        except BaseException as error:
             if is_interrupt(error):
                 raise
             self.fail(error)

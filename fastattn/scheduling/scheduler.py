@@ -4,9 +4,9 @@ A waiting caller's thread computes its own request, and with it other requests i
 request is done and the others are not, a new thread continues with them, and ends with the last. So an idle scheduler
 has no threads, which a fork would lose, and holds no memory.
 
-Plans go on, and results are set, between two steps: what a plan raises is its own request's, and a callback of a result
-that waits for another one has its thread's seat handed over first. What is submitted begins there too, so that to
-submit takes no time; who waits begins by himself. Ledger says which states there are, and in which order locks are taken.
+Plans go on, and results are set, between two steps: what a plan raises is its own request's, and a callback that waits
+for another result has its thread's seat handed over first. What is submitted begins there too, so that to submit takes
+no time; who waits begins by himself. The ledger's module says which states there are, and the order of locks.
 
 A step that fails ends the requests in it only if it fails again for each of them alone; if there are none, its seat
 rests. An interrupt ends the request of the caller that it reaches: others in progress at that seat begin again.
@@ -267,6 +267,8 @@ class Scheduler:
         for request in self._ledger.isolate(seat):  # without the lock, since it calls back
             request.fail(error)
             self._ledger.drop(request)
+        if not self._ledger.has(seat):  # it rests
+            self._compute_waiting()
 
     def _recover(self, request: Request | None = None) -> None:
         """Restore the state after an interrupt, which may have come between any two lines of this thread.
@@ -310,7 +312,6 @@ class _SeatDesk:
 
     def wake_by(self, wake: Callable[[], None]) -> None:
         self._seat.wake = wake
-        wake()
 
     def fail(self, ticket: Ticket, error: BaseException) -> None:
         self._ledger.fail(ticket.request, error)
@@ -324,4 +325,4 @@ def _outcome(plan: Plan, do_jobs: Callable[[list[Any]], list[Any]]) -> Any:
             jobs = plan.send(results)
         except StopIteration as end:
             return end.value
-        results = do_jobs(jobs)
+        results = do_jobs(jobs or [])

@@ -53,7 +53,7 @@ class Desk(Protocol):
         """Have a ticket wait again, for any seat."""
 
     def wake_by(self, wake: Callable[[], None]) -> None:
-        """Have ``wake`` called, by any thread, when there is something new: for a worker whose steps wait; also now."""
+        """Have ``wake`` called, by any thread, when there is something new: for a worker whose steps wait."""
 
 
 class Seat:
