@@ -31,14 +31,14 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, answers = _own_streams()
     answer = _Answers(answers)
-    first = _read_or_end(requests)
+    first = _read_or_end(requests, answer)
     # The tokenizers library would have as many threads as there are CPUs, in each process.
     os.environ.setdefault("RAYON_NUM_THREADS", str(first[-1]))
     warnings.simplefilter("ignore")
     warnings.simplefilter("always", UserWarning)
     warnings.showwarning = lambda message, *place, **more: answer(0, "warning", str(message))
     messages: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
-    reader = threading.Thread(target=_read, args=(requests, messages), daemon=True)
+    reader = threading.Thread(target=_read, args=(requests, messages, answer), daemon=True)
     reader.start()
     threading.Thread(target=_beat, args=(answer,), daemon=True).start()
     try:
@@ -86,17 +86,18 @@ def _beat(answer: "_Answers") -> None:
         time.sleep(BEAT)
 
 
-def _read(requests: BinaryIO, messages: "queue.SimpleQueue[list[Any]]") -> None:
+def _read(requests: BinaryIO, messages: "queue.SimpleQueue[list[Any]]", answer: "_Answers") -> None:
     while True:
-        messages.put(_read_or_end(requests))
+        messages.put(_read_or_end(requests, answer))
 
 
-def _read_or_end(requests: BinaryIO) -> list[Any]:
+def _read_or_end(requests: BinaryIO, answer: "_Answers") -> list[Any]:
     try:
         return read_message(requests)
     except Closed:
         _end()
-    except Exception:  # noqa: BLE001  no memory for it: what comes next cannot be read either
+    except Exception as error:  # noqa: BLE001  no message, or no memory: what comes next cannot be read either
+        answer(0, "unusable", _as_fastattn(error))
         _end(1)
 
 

@@ -57,9 +57,9 @@ class WorkerProcess:
         self.failure: FastattnError | None = None
         _started.add(self)
         # Of this object the thread knows nothing, so that it keeps no process alive.
-        reader = threading.Thread(target=self._heard.read, name="fastattn reader", daemon=True)
+        self._reader = threading.Thread(target=self._heard.read, name="fastattn reader", daemon=True)
         try:
-            start_thread(reader)
+            start_thread(self._reader)
         except (RuntimeError, MemoryError) as error:
             self.end()
             raise FastattnError(f"no worker process can be used: {error}") from error
@@ -119,6 +119,7 @@ class WorkerProcess:
         """The error for those who wait for the answers of a process that has ended by itself."""
         if self.failure is None:
             self.end()
+            self._reader.join(_PATIENCE)  # perhaps it has said why
             self.failure = next(filter(None, self._heard.ended), None)
         if self.failure is None:
             code = self._process.returncode
