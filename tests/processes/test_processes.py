@@ -327,6 +327,42 @@ def test_an_interrupt_ends_the_call_and_nothing_else(folder: Path, tmp_path: Pat
         assert all(map(_is_gone, numbers))
 
 
+FORKED = """
+import os, sys, time
+from fastattn import FastattnError, Translator
+for processes in (1, 2):
+    with Translator(sys.argv[1], threads=1, processes=processes) as translator:
+        def texts():
+            for n in range(4000):
+                yield f"w{n % 16} w{n % 7} w{n % 5}"
+        expected = translator.translate(["w1 w2"])
+        stream = translator.translate_iter(texts(), max_decoding_length=9)
+        future = translator.submit(["w1 " * 100] * 100, max_decoding_length=100, min_decoding_length=100)
+        begun = [next(stream) for _ in range(1000 if processes == 1 else 1)]  # now some of it is under way
+        child = os.fork()
+        if child == 0:
+            def says_so(ask):
+                try:
+                    return len(ask())
+                except FastattnError as error:
+                    return "when it was forked" in str(error)
+            ends = says_so(lambda: list(stream)) in (True, 4000 - len(begun))  # or nothing was under way just then
+            print(processes, ends, says_so(future.result), translator.translate(["w1 w2"]) == expected, flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(processes, len(begun) + len(list(stream)), len(future.result()), flush=True)
+"""
+
+
+@POSIX
+def test_what_a_process_began_does_not_go_on_in_its_child_which_begins_anew(folder: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["1 True True True", "1 4000 100", "2 True True True", "2 4000 100"]
+
+
 def test_they_are_gone_when_the_translator_is_closed(folder: Path, alone: Translator) -> None:
     with Translator(folder, threads=1, processes=2) as translator:
         assert translator.translate(TEXTS, **SHORT) == alone.translate(TEXTS, **SHORT)
