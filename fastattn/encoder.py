@@ -184,9 +184,10 @@ class Encoder(TextModel):
         """A ``concurrent.futures.Future`` of what ``encode`` returns; returns at once.
 
         Texts of all callers share batches, with the vectors that each has alone. ``cancel()`` drops batches that have
-        not begun.
+        not begun. What has not finished when the process exits is lost, and a forked child has no part in it.
         caller  who asks, any hashable value: callers get equal shares, however much each asks for; None: this thread
-        Raises as ``encode`` does, and QueueFullError where too much waits.
+        Raises as ``encode`` does, and QueueFullError where too much waits. A text that is too long is the future's
+        error.
         """
         options = self._options.of_call(
             task=task,
@@ -291,8 +292,12 @@ class Encoder(TextModel):
         crew = self._crew_for(len(texts))
         if crew is None:
             return self._scheduler, partial(self._plans.plan, texts, options)
-        self._plans.check(texts, options)
-        return crew.scheduler, partial(crew.plan, texts, options)
+
+        def plan(progress: Progress | None = None) -> Plan:
+            self._plans.check(texts, options)
+            return (yield from crew.plan(texts, options, progress))
+
+        return crew.scheduler, plan
 
     def _encode_shared(
         self, crew: "EncodingCrew", texts: Iterable[str], options: VectorOptions

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fastattn.call_options import CallOptions
 from fastattn.checkpoint import Checkpoint
+from fastattn.closing import Closable
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.service import DecodingService
 from fastattn.errors import CheckpointError, check_count
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _Self = TypeVar("_Self", bound="LoadedTranslator")
 
 
-class LoadedTranslator:
+class LoadedTranslator(Closable):
     """The part of ``Translator`` that loads: see there."""
 
     _crew: "TranslatingCrew | None" = None

@@ -28,6 +28,7 @@ FIRST_WINDOW = 1024
 LAST_WINDOW = 16384
 WINDOW_A_THREAD = 8192  # where there are so many threads that this is more in all
 WINDOWS = 2  # in progress at once
+READ_AT_ONCE = 16  # texts, between which others have their turn
 
 
 class Pipeline:
@@ -55,6 +56,11 @@ class Pipeline:
             raise InputError(f"a text was expected, not {type(text).__name__}")
         if prefix is not None and not isinstance(prefix, str):
             raise InputError(f"a target prefix should be a str or None, not {type(prefix).__name__}")
+
+    def check_texts(self, texts: Sequence[Any], prefixes: Sequence[Any]) -> None:
+        """Raise InputError for the first that is no text to translate, or no prefix."""
+        for text, prefix in zip(texts, prefixes):
+            self.check_text(text, prefix)
 
     def read_text(self, text: Any, prefix: Any, split: str, options: DecodingOptions) -> Document:
         self.check_text(text, prefix)
@@ -157,6 +163,22 @@ class Pipeline:
                 documents.append(document)
                 tokens += sum(len(part) for line in document.lines for part in line.parts)
         return documents, None
+
+    def plan_texts(
+        self,
+        texts: Sequence[str],
+        prefixes: Sequence[str | None],
+        split: str,
+        options: DecodingOptions,
+        details: bool,
+    ) -> Plan:
+        """``plan`` of texts that it reads itself."""
+        documents: list[Document | FastattnError] = []
+        for text, prefix in zip(texts, prefixes):
+            if documents and not len(documents) % READ_AT_ONCE:
+                yield None
+            documents.append(self.read_text(text, prefix, split, options))
+        return (yield from self.plan(documents, options, details))
 
     def plan(
         self, documents: Sequence[Document | FastattnError], options: DecodingOptions, details: bool, first: int = 0

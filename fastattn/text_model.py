@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fastattn.checkpoint import Checkpoint
+from fastattn.closing import Closable
 from fastattn.errors import CheckpointError, check_bool, check_texts
 from fastattn.kept_checkpoint import load
 from fastattn.loaded_encoder import LoadedEncoder, encoder_parts
@@ -21,7 +22,7 @@ from fastattn.weights.download import catalog
 Model = TypeVar("Model", bound="TextModel")
 
 
-class TextModel:
+class TextModel(Closable):
     """An encoder that is loaded, for a class that makes something of its hidden states."""
 
     def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):

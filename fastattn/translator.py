@@ -140,11 +140,13 @@ class Translator(LoadedTranslator):
         """A ``concurrent.futures.Future`` of what ``translate`` returns; returns at once.
 
         Texts of all callers share decoding steps, with the results that each has alone. ``cancel()`` works at any time.
-        A callback is called by a worker thread and must not wait in it for another future of this Translator; after an
-        error in another call it may see a translation from the beginning again. An error that it raises ends this call
-        alone. What has not finished when the process exits is lost.
+        The option ``callback`` is called by a worker thread and must not wait in it for another future of this
+        Translator (what ``add_done_callback`` calls may); after an error in another call it may see a translation from
+        the beginning again. An error that it raises ends this call alone. What has not finished when the process exits
+        is lost, and a forked child has no part in it.
         caller  who asks, any hashable value: callers get equal shares, however much each asks for; None: this thread
-        Raises as ``translate`` does, and QueueFullError where too much waits.
+        Raises as ``translate`` does, and QueueFullError where too much waits. Texts are read later: an error in one is
+        the future's.
         """
         scheduler, make_plan = self._planned(texts, target_prefix, split, details, options, submitted=True)
         return scheduler.submit(make_plan, caller)
@@ -172,20 +174,26 @@ class Translator(LoadedTranslator):
         options: Mapping[str, Any],
         submitted: bool = False,
     ) -> tuple[Scheduler, Callable[[], Plan]]:
-        """(scheduler, function that makes the plan for it) of a ``translate``; its arguments are checked here."""
+        """(scheduler, function that makes the plan for it) of a ``translate``; its arguments are checked here.
+
+        submitted  have the plan read the texts, which takes a while
+        """
         decoding = self._options.of_texts(options)
         split = self._options.split(split)
         check_details(decoding, details)
         listed = [texts] if isinstance(texts, str) else text_list("texts", texts)
         prefixes = prefix_of_each(target_prefix, listed)
         if crew := self._crew_for(len(listed), decoding):
-            for text, prefix in zip(listed, prefixes):
-                self._pipeline.check_text(text, prefix)
+            self._pipeline.check_texts(listed, prefixes)
             scheduler, plan = crew.scheduler, partial(crew.plan_texts, listed, prefixes, split, decoding, details)
+        elif submitted:
+            self._pipeline.check_texts(listed, prefixes)
+            scheduler = self._service.scheduler()
+            plan = partial(self._pipeline.plan_texts, listed, prefixes, split, decoding, details)
         else:
             read = self._pipeline.read_text
             documents = [read(text, prefix, split, decoding) for text, prefix in zip(listed, prefixes)]
-            scheduler = self._service.scheduler(None if submitted else decoding)
+            scheduler = self._service.scheduler(decoding)
             plan = partial(self._pipeline.plan, documents, decoding, details)
 
         def make_plan() -> Plan:

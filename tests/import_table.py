@@ -12,6 +12,7 @@ ANYBODY = {
     "cpus",
     "lazy",
     "worker_threads",
+    "closing",
     "printable",
     "caller_warnings",
     "option_names",

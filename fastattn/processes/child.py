@@ -7,6 +7,7 @@ import os
 import queue
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -22,26 +23,31 @@ from fastattn.processes.messages import Closed, message_parts, read_message, wri
 SERVED = {"Translator": "fastattn.processes.translating", "Encoder": "fastattn.processes.encoding"}
 
 
+BEAT = 5.0  # seconds between two signs of life, whatever the process is at
+
+
 def main() -> None:
     """Serve until the input ends. The first message is a key of SERVED and its arguments, the last of them threads."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, answers = _own_streams()
     answer = _Answers(answers)
-    first = _read_or_end(requests)
+    first = _read_or_end(requests, answer)
     # The tokenizers library would have as many threads as there are CPUs, in each process.
     os.environ.setdefault("RAYON_NUM_THREADS", str(first[-1]))
     warnings.simplefilter("ignore")
     warnings.simplefilter("always", UserWarning)
     warnings.showwarning = lambda message, *place, **more: answer(0, "warning", str(message))
     messages: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
-    reader = threading.Thread(target=_read, args=(requests, messages), daemon=True)
+    reader = threading.Thread(target=_read, args=(requests, messages, answer), daemon=True)
     reader.start()
+    threading.Thread(target=_beat, args=(answer,), daemon=True).start()
     try:
         served = _load(*first)
     except Exception as error:  # noqa: BLE001  the program's to see
         answer(0, "unusable", _as_fastattn(error))
         reader.join()
         return
+    answer(0, "loaded", None)
     in_progress: dict[int, Future] = {}
     while True:
         number, what, content, caller = messages.get()
@@ -74,17 +80,24 @@ def _own_streams() -> tuple[BinaryIO, BinaryIO]:
     return open(requests, "rb", buffering=0), open(answers, "wb", buffering=0)
 
 
-def _read(requests: BinaryIO, messages: "queue.SimpleQueue[list[Any]]") -> None:
+def _beat(answer: "_Answers") -> None:
     while True:
-        messages.put(_read_or_end(requests))
+        answer(0, "alive", None)
+        time.sleep(BEAT)
 
 
-def _read_or_end(requests: BinaryIO) -> list[Any]:
+def _read(requests: BinaryIO, messages: "queue.SimpleQueue[list[Any]]", answer: "_Answers") -> None:
+    while True:
+        messages.put(_read_or_end(requests, answer))
+
+
+def _read_or_end(requests: BinaryIO, answer: "_Answers") -> list[Any]:
     try:
         return read_message(requests)
     except Closed:
         _end()
-    except Exception:  # noqa: BLE001  no memory for it: what comes next cannot be read either
+    except Exception as error:  # noqa: BLE001  no message, or no memory: what comes next cannot be read either
+        answer(0, "unusable", _as_fastattn(error))
         _end(1)
 
 

@@ -52,7 +52,7 @@ class Crew:
 
     count      of processes
     arguments  of ``child.main``, the same for all
-    They end with this object, and with this program.
+    They end with this object, when it is closed, and with this program.
     """
 
     def __init__(self, count: int, arguments: list[Any]):
@@ -72,11 +72,17 @@ class Crew:
             process = self._processes.get(line)
             if process is None or not process.is_usable:
                 if not self._end.alive:
-                    raise FastattnError("the worker processes have ended with the program")
+                    raise FastattnError("the worker processes are closed")
                 if process is not None:
                     process.end()
                 process = self._processes[line] = WorkerProcess(self._arguments)
             return process
+
+    def close(self) -> None:
+        """End the processes, and start no more; they are gone when it returns."""
+        with _starting:
+            self._end.detach()
+        _end(self._processes)
 
     def warn(self, text: str) -> None:
         """Issue a warning of a process, the first time."""
@@ -107,52 +113,64 @@ def _end(processes: dict[int, WorkerProcess]) -> None:
 
 
 class _Dispatcher:
-    """The worker of a scheduler's seat: sends chunks to its process, and takes the answers."""
+    """The worker of a scheduler's seat: sends chunks to its process, and takes the answers.
+
+    Chunks whose process is gone are done again, by whoever takes them, one at a time: only one that ends a second
+    process fails. A process that ended before it had loaded counts for none of them, but the seat can do nothing then.
+    """
 
     def __init__(self, crew: Crew, desk: Desk):
         self._crew, self._desk = crew, desk
-        self._answers: Answers[list[Any]] = Answers()
         self._sent: dict[int, Ticket] = {}
-        self._process = crew.process(desk.place[1])
-        self._process.leave_all(desk.place)
+        self._answers: Answers[list[Any]] = Answers()
         desk.wake_by(lambda: self._answers.put(_NEWS))
+        self._take_process()
+
+    def _take_process(self) -> None:
+        """Take the seat's process, a new one where the last is gone."""
+        self._process = self._crew.process(self._desk.place[1])
+        self._process.leave_all(self._desk.place)
+        self._answers = Answers()  # the last one may have said more than once that it has ended
+        self._answers.put(_NEWS)  # which may have come meanwhile
 
     def advance(self) -> bool:
-        chunks, texts = len(self._sent), sum(ticket.job.texts for ticket in self._sent.values())
-
-        def has_room(ticket: Ticket, newcomer: bool) -> bool:
-            nonlocal chunks, texts
-            chunks, texts = chunks + 1, texts + ticket.job.texts
-            return newcomer or chunks <= CHUNKS or texts <= TEXTS
-
-        for ticket in self._desk.take(has_room):
-            self._send(ticket)
+        if not self._sent and not self._process.is_usable:
+            self._take_process()
+        for ticket in self._desk.take(self._room()):
+            job, caller = ticket.job, hash(ticket.request.caller)
+            number = self._process.ask(self._desk.place, self._answers, job.what, job.content, caller)
+            self._sent[number] = ticket
         if not self._sent:
             return False
         answer = self._answers.get()
         if answer is ENDED:
-            self._lose(self._process.fail())
+            self._lose()
         elif answer is not _NEWS:
             self._take(*answer)
         return True
+
+    def _room(self) -> Callable[[Ticket, bool], bool]:
+        sent = self._sent.values()
+        chunks, texts = len(sent), sum(ticket.job.texts for ticket in sent)
+        alone = any(ticket.lost for ticket in sent)
+
+        def has_room(ticket: Ticket, newcomer: bool) -> bool:
+            nonlocal chunks, texts, alone
+            chunks, texts, alone = chunks + 1, texts + ticket.job.texts, alone or ticket.lost
+            if alone:
+                return chunks == 1
+            return newcomer or chunks <= CHUNKS or texts <= TEXTS
+
+        return has_room
 
     def drop(self) -> None:
         for number in [number for number, ticket in self._sent.items() if ticket.is_over]:
             self._process.leave(number)
             self._desk.leave(self._sent.pop(number))
 
-    def _send(self, ticket: Ticket) -> None:
-        if not self._process.is_usable and not self._sent:
-            self._process = self._crew.process(self._desk.place[1])
-            self._answers = Answers()  # the other may have said more than once that it has ended
-        job, caller = ticket.job, hash(ticket.request.caller)
-        self._sent[self._process.ask(self._desk.place, self._answers, job.what, job.content, caller)] = ticket
-
     def _take(self, number: int, kind: str, content: Any) -> None:
         if kind == "warning":
             self._crew.warn(content)
-        elif kind == "unusable":
-            self._lose(content)
         elif number in self._sent:  # not one that was cancelled meanwhile
             ticket = self._sent.pop(number)
             if kind == "failed":
@@ -162,12 +180,18 @@ class _Dispatcher:
                 ticket.job.done()
             self._desk.finish(ticket, content)
 
-    def _lose(self, error: FastattnError) -> None:
-        """The process is of no use any more: end the requests that it was at."""
-        self._process.failure = error
+    def _lose(self) -> None:
+        """The process is gone."""
+        error, has_begun = self._process.fail(), self._process.has_loaded
         tickets, self._sent = list(self._sent.values()), {}
         for ticket in tickets:
-            self._fail(ticket, error)
+            if has_begun and ticket.lost:
+                self._fail(ticket, error)
+            else:
+                ticket.lost |= has_begun
+                self._desk.put_back(ticket)
+        if not has_begun:
+            raise error
 
     def _fail(self, ticket: Ticket, error: FastattnError) -> None:
         self._desk.fail(ticket, error)

@@ -30,7 +30,7 @@ class EncodingCrew:
         self.least = sharing.least
         self._crew = Crew(sharing.processes, ["Encoder", os.path.abspath(path), precision, sharing.threads])
         self.scheduler = crew_scheduler(self._crew)
-        self.start = self._crew.start
+        self.start, self.close = self._crew.start, self._crew.close
 
     def plan(self, texts: list[str], options: VectorOptions, progress: Progress | None = None) -> Plan:
         """vectors_BE of the texts."""

@@ -1,12 +1,13 @@
 """Messages between a program and its worker processes: plain data as JSON, and the bytes of its arrays.
 
 A message is made of lists, texts, numbers, None, dictionaries by name, arrays, and results and errors of fastattn: no
-code travels. On the way it is two lengths of 8 bytes, a table of the arrays, their bytes, and the JSON, in which
-dictionaries with a single entry stand for what JSON has no word for.
+code travels. On the way it is a header (a magic word, this format's version, two lengths), a table of the arrays, their
+bytes, and the JSON, in which dictionaries with a single entry stand for what JSON has no word for.
 """
 
 import json
 import os
+import struct
 from dataclasses import fields, is_dataclass
 from math import prod
 from typing import Any, BinaryIO
@@ -21,7 +22,8 @@ _RESULTS: dict[str, Any] = {made.__name__: made for made in (Score, TokenTransla
 _ERRORS: dict[str, type[FastattnError]] = {
     name: error for name, error in vars(errors).items() if isinstance(error, type) and issubclass(error, FastattnError)
 }
-_LENGTH = 8
+_MAGIC, VERSION = b"fastattn", 1
+_HEADER = struct.Struct("<8sIQQ")  # _MAGIC, VERSION, bytes of the table and of the JSON
 
 
 class Closed(Exception):
@@ -47,10 +49,10 @@ def message_parts(message: list[Any]) -> list[Any]:
 
     text = json.dumps(message, default=mark).encode()
     table = json.dumps([[array.dtype.str, array.shape] for array in arrays]).encode()
-    lengths = len(table).to_bytes(_LENGTH, "little") + len(text).to_bytes(_LENGTH, "little")
+    header = _HEADER.pack(_MAGIC, VERSION, len(table), len(text))
     data: list[Any] = [array.reshape(-1).view(np.uint8).data for array in arrays]
     # What is short goes together: each write may wake the other side.
-    return [lengths + table, *data, text] if arrays else [lengths + table + text]
+    return [header + table, *data, text] if arrays else [header + table + text]
 
 
 def write_parts(stream: BinaryIO, parts: list[Any]) -> None:
@@ -64,16 +66,22 @@ def write_parts(stream: BinaryIO, parts: list[Any]) -> None:
                 raise Closed from error
 
 
-def read_message(stream: BinaryIO) -> list[Any]:
-    """The next message of an unbuffered stream; Closed where there is none."""
-    lengths = _read_all(stream, bytearray(2 * _LENGTH))
-    table = json.loads(_read_all(stream, bytearray(int.from_bytes(lengths[:_LENGTH], "little"))))
+def read_message(stream: Any) -> list[Any]:
+    """The next message of a stream with ``readinto``; Closed where there is none, FastattnError for what is none."""
+    begin = bytes(_read_all(stream, bytearray(len(_MAGIC))))
+    if begin != _MAGIC:
+        raise FastattnError(f"something else than a message came: {begin!r}...")
+    header = begin + _read_all(stream, bytearray(_HEADER.size - len(_MAGIC)))
+    _, version, table_bytes, text_bytes = _HEADER.unpack(header)
+    if version != VERSION:
+        raise FastattnError(f"a message of another fastattn came: version {version}, not {VERSION}")
+    table = json.loads(_read_all(stream, bytearray(table_bytes)))
     arrays = []
     for dtype, shape in table:
         array_N = np.empty(prod(shape), dtype)
         _read_all(stream, array_N.view(np.uint8).data)
         arrays.append(array_N.reshape(shape))
-    text = _read_all(stream, bytearray(int.from_bytes(lengths[_LENGTH:], "little")))
+    text = _read_all(stream, bytearray(text_bytes))
 
     def found(value: dict[str, Any]) -> Any:
         if len(value) > 1:
@@ -91,12 +99,12 @@ def read_message(stream: BinaryIO) -> list[Any]:
     return message
 
 
-def _read_all(stream: BinaryIO, room: Any) -> Any:
+def _read_all(stream: Any, room: Any) -> Any:
     """Fill ``room``, and return it."""
     left = memoryview(room)
     while left:
         try:
-            count = stream.readinto(left)  # type: ignore[attr-defined]
+            count = stream.readinto(left)
         except (OSError, ValueError) as error:
             raise Closed from error
         if not count:

@@ -28,7 +28,7 @@ class TranslatingCrew:
         self.least = sharing.least
         self._crew = Crew(sharing.processes, ["Translator", os.path.abspath(path), precision, sharing.threads])
         self.scheduler = crew_scheduler(self._crew)
-        self.start = self._crew.start
+        self.start, self.close = self._crew.start, self._crew.close
 
     def plan_texts(
         self,

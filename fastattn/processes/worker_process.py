@@ -4,12 +4,13 @@ import contextlib
 import itertools
 import os
 import queue
+import select
 import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Hashable
-from typing import Any, BinaryIO
+from typing import Any
 
 from fastattn.errors import FastattnError
 from fastattn.processes.messages import Closed, message_parts, read_message, write_parts
@@ -21,6 +22,10 @@ _BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from fastattn.processes.child 
 ENDED = ["ended"]
 Answers = queue.SimpleQueue  # of lists: number, kind, content; ENDED after the last
 _PATIENCE = 2.0  # seconds that an ended process gets, to finish a file that it writes, say
+# Seconds without a sign of life, which comes every ``child.BEAT``, after which a process is ended: somebody has stopped
+# it. So many looks make them up: of a program that was stopped itself, with its processes, only one is in vain. Until
+# the first sign it has longer: files may come slowly.
+SILENCE, _LOOKS, _BEFORE_THE_FIRST = 60.0, 4, 10
 
 _started: "weakref.WeakSet[WorkerProcess]" = weakref.WeakSet()
 
@@ -46,17 +51,15 @@ class WorkerProcess:
             raise FastattnError(f"no worker process can be started: {error}") from error
         self._input: Any = self._process.stdin
         self._output: Any = self._process.stdout
+        self._heard = _Heard(self._process)
         self._sending, self._is_torn = threading.Lock(), False
-        self._routes: dict[int, tuple[Hashable, Answers]] = {}  # the place and the queue of those who wait for answers
         self._numbers = itertools.count(1)
-        self._ended: list[FastattnError | None] = []  # holds something once no more answers come: why, if it said so
         self.failure: FastattnError | None = None
         _started.add(self)
-        # Of this object the thread knows only what it needs, so that it keeps no process alive.
-        what = self._output, self._routes, self._ended
-        reader = threading.Thread(target=_read, args=what, name="fastattn reader", daemon=True)
+        # Of this object the thread knows nothing, so that it keeps no process alive.
+        self._reader = threading.Thread(target=self._heard.read, name="fastattn reader", daemon=True)
         try:
-            start_thread(reader)
+            start_thread(self._reader)
         except (RuntimeError, MemoryError) as error:
             self.end()
             raise FastattnError(f"no worker process can be used: {error}") from error
@@ -70,7 +73,13 @@ class WorkerProcess:
     @property
     def is_usable(self) -> bool:
         """Whether it can be asked: neither ended, nor left by an interrupt with half a message."""
-        return not self._is_torn and self.failure is None and not self._ended
+        is_whole = not self._is_torn and self.failure is None and not self._heard.ended
+        return is_whole and self._process.poll() is None
+
+    @property
+    def has_loaded(self) -> bool:
+        """Whether it has ever been ready to do something."""
+        return self._heard.has_loaded
 
     def ask(self, place: Hashable, answers: Answers, what: str, content: list[Any], caller: int) -> int:
         """Have it do something; the answer goes to a queue, under the number that is returned.
@@ -78,20 +87,20 @@ class WorkerProcess:
         place  who asks, see ``leave_all``
         """
         number = next(self._numbers)
-        self._routes[number] = place, answers
+        self._heard.routes[number] = place, answers
         self._send([number, what, content, caller])
-        if self._ended:  # perhaps before it was known who waits
+        if self._heard.ended:  # perhaps before it was known who waits
             answers.put(ENDED)
         return number
 
     def leave(self, number: int) -> None:
         """Drop what it was asked for."""
-        if self._routes.pop(number, None) is not None:
+        if self._heard.routes.pop(number, None) is not None:
             self._send([number, "cancel", [], 0])
 
     def leave_all(self, place: Hashable) -> None:
         """Drop all that was asked for from a place, by one whom an interrupt ended."""
-        for number in [number for number, (other, _) in list(self._routes.items()) if other == place]:
+        for number in [number for number, (other, _) in list(self._heard.routes.items()) if other == place]:
             self.leave(number)
 
     def _send(self, message: list[Any]) -> None:
@@ -110,11 +119,12 @@ class WorkerProcess:
         """The error for those who wait for the answers of a process that has ended by itself."""
         if self.failure is None:
             self.end()
-            self.failure = next(filter(None, self._ended), None)
+            self._reader.join(_PATIENCE)  # perhaps it has said why
+            self.failure = next(filter(None, self._heard.ended), None)
         if self.failure is None:
             code = self._process.returncode
             reason = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
-            self.failure = FastattnError(f"a worker process {reason}; what it was at is lost")
+            self.failure = FastattnError(f"a worker process {reason}")
         return self.failure
 
     def close(self) -> None:
@@ -137,7 +147,7 @@ class WorkerProcess:
             with contextlib.suppress(OSError):
                 stream.close()
         self._process.returncode = 0  # not this one's to wait for
-        self._ended.append(None)
+        self._heard.ended.append(None)
 
 
 def _forget_all() -> None:
@@ -149,25 +159,62 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)
 
 
-def _read(stream: BinaryIO, routes: dict[int, tuple[Hashable, Answers]], ended: list[FastattnError | None]) -> None:
-    try:
-        with stream, contextlib.suppress(Closed):
-            while True:
-                answer = read_message(stream)
-                if answer[0]:
-                    _, answers = routes.pop(answer[0], (None, None))
-                    if answers is not None:
-                        answers.put(answer)
-                else:
-                    if answer[1] == "unusable":  # perhaps before anybody asks
-                        ended.append(answer[2])
-                    _tell_all(routes, answer)
-    except Exception as error:  # noqa: BLE001  no memory, or no message: what a start-up file of Python's prints
-        ended.append(FastattnError(f"a worker process cannot be understood: {type(error).__name__}: {error}"))
-    ended.append(None)
-    _tell_all(routes, ENDED)
+class _Heard:
+    """What is heard of a process, by a thread that reads it.
 
+    routes      number of a question -> the place, and the queue for the answer, of who waits for it
+    ended       holds something once no more answers come: why, if that is known
+    has_loaded  whether the process has its model
+    """
 
-def _tell_all(routes: dict[int, tuple[Hashable, Answers]], answer: list[Any]) -> None:
-    for answers in {id(answers): answers for _, answers in list(routes.values())}.values():
-        answers.put(answer)
+    def __init__(self, process: subprocess.Popen):
+        self.routes: dict[int, tuple[Hashable, Answers]] = {}
+        self.ended: list[FastattnError | None] = []
+        self.has_loaded = self._has_begun = False
+        self._process = process
+        self._stream: Any = process.stdout
+        self._poll: Any = None
+        if hasattr(select, "poll"):  # Windows has neither that nor SIGSTOP
+            self._poll = select.poll()
+            self._poll.register(self._stream, select.POLLIN)
+
+    def read(self) -> None:
+        """Hand out answers until there are no more."""
+        try:
+            with self._stream, contextlib.suppress(Closed):
+                while not self.ended:
+                    self._hand_out(read_message(self))
+        except Exception as error:  # noqa: BLE001  no memory, or no message: what a start-up file of Python's prints
+            text = str(error) if isinstance(error, FastattnError) else f"{type(error).__name__}: {error}"
+            self.ended.append(FastattnError(f"a worker process cannot be understood: {text}"))
+        self.ended.append(None)
+        self._tell_all(ENDED)
+
+    def _hand_out(self, answer: list[Any]) -> None:
+        number, kind, content = answer
+        if number:
+            _, answers = self.routes.pop(number, (None, None))
+            if answers is not None:
+                answers.put(answer)
+        elif kind == "warning":
+            self._tell_all(answer)
+        elif kind == "loaded":
+            self.has_loaded = True
+        elif kind == "unusable":
+            self.ended.append(content)
+
+    def _tell_all(self, answer: list[Any]) -> None:
+        for answers in {id(answers): answers for _, answers in list(self.routes.values())}.values():
+            answers.put(answer)
+
+    def readinto(self, room: memoryview) -> int:
+        """As a stream's; where nothing comes for too long it ends the process."""
+        seconds = SILENCE if self._has_begun else _BEFORE_THE_FIRST * SILENCE
+        if self._poll is not None and not any(self._poll.poll(1000 * seconds / _LOOKS) for _ in range(_LOOKS)):
+            reason = f"a worker process gave no sign of life for {seconds:g} seconds, and was ended"
+            self.ended.append(FastattnError(reason))
+            self._process.kill()
+            raise Closed
+        self._has_begun = True
+        count: int = self._stream.readinto(room)
+        return count

@@ -1,14 +1,41 @@
-"""The state of a scheduler: what waits, what is in progress at which seat. Every change is made under one lock."""
+"""The state of a scheduler: what waits, what is in progress at which seat. Every change is made under one lock.
+
+A request is in one of these states, from ``enter`` on:
+    to be planned  in ``plans``: new, or a stage of its is done, or it is to fail, or its plan has paused
+    planned        its ``planner`` is a thread, which calls back to users and so has no lock
+    under way      its tickets are in the queue or at seats
+    over           done, or about to be: in ``requests`` no more
+A seat is taken, by a thread: it steps, or is between two steps; then plans go on and callbacks are called. It is left
+when there is nothing to do; or it rests, for a while in which nobody takes it, where its worker could do nothing. What
+waits is the other seats' then; only when all rest the requests fail. Lines are the seats' numbers.
+
+Order of locks: this one, then the queue of a worker that a seat's ``wake`` puts something into. A request's own
+(a Future's) is never taken under this one, since it is held while users' callbacks are called.
+"""
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
-from typing import Any
+from time import monotonic
+from typing import Any, NamedTuple
 
 from fastattn.scheduling.queue import Queue
 from fastattn.scheduling.request import Request, Ticket
 from fastattn.scheduling.seat import Seat
+
+# Seconds that a seat rests: twice as many each time, until it has done something.
+FIRST_REST, LONGEST_REST = 0.1, 30.0
+
+
+class Rest(NamedTuple):
+    """until    when it may be tried again, in monotonic time
+    seconds  how long it is
+    """
+
+    until: float
+    seconds: float
 
 
 class Ledger:
@@ -24,27 +51,50 @@ class Ledger:
         # Reentrant: if an interrupt prevented its release, the thread that holds it can still take it.
         self.lock = threading.RLock()
         self.queue = Queue(most_seats)
+        self.plans: deque[Request] = deque()
         self.seats: list[Seat] = []
-        self.requests: dict[Request, None] = {}  # that have begun and not ended
+        self.rests: dict[int, Rest] = {}  # by line, until a seat there has done something
+        self.requests: dict[Request, None] = {}  # that are not over
         self.weight = 0  # of what waits or is in progress
         self.threads_each = threads
 
     # requests and their tickets
 
     def enter(self, request: Request, tickets: list[Ticket]) -> None:
-        """Put the tickets of a request's next stage into the queue."""
+        """Have the tickets of a request's next stage wait; without any, the request itself, for its plan to go on."""
         with self.lock:
             request.planner = None
             if request.done():
-                self.requests.pop(request, None)
+                self.drop(request)
                 return
             self.requests[request] = None
+            if not tickets:
+                self.plans.append(request)
+                if self.seats:
+                    min(self.seats, key=lambda seat: len(seat.tickets)).wake()
+                return
             self.weight += sum(ticket.job.weight for ticket in tickets)
             # The longest last longest, and neighbours have similar lengths.
             longest_first = sorted(tickets, key=lambda ticket: -ticket.job.length)
             self.queue.add(longest_first, self._wanted_seats(len(tickets)))
             for seat in sorted(self.seats, key=lambda seat: len(seat.tickets))[: len(tickets)]:
                 seat.wake()
+
+    def fail(self, request: Request, error: BaseException) -> None:
+        """Have a request end with an error after this step of this thread."""
+        with self.lock:
+            request.error = request.error or error
+            self.plans.append(request)
+
+    def next_plan(self) -> Request | None:
+        """A request whose plan this thread, and no other, goes on with."""
+        with self.lock:
+            while self.plans:
+                request = self.plans.popleft()
+                if not request.done():
+                    request.planner = threading.get_ident()
+                    return request
+            return None
 
     def drop(self, request: Request) -> None:
         """The request is over: remove its waiting tickets, and have workers leave those in progress."""
@@ -75,6 +125,17 @@ class Ledger:
                 seat.tickets[ticket] = None
             return taken
 
+    def put_back(self, seat: Seat, ticket: Ticket) -> None:
+        """A ticket is no longer in progress, and waits again."""
+        with self.lock:
+            if ticket.is_over:
+                self.leave(seat, ticket)
+                return
+            ticket.seat = None
+            del seat.tickets[ticket]
+            self.queue.ended(ticket)
+            self.queue.add([ticket], 1)
+
     def _take_isolated(self, seat: Seat) -> list[Ticket]:
         if seat.tickets:
             return []
@@ -85,16 +146,15 @@ class Ledger:
                 self.leave(seat, ticket)
         return list(seat.tickets)
 
-    def finish(self, seat: Seat, ticket: Ticket, result: Any) -> bool:
-        """A ticket is done. True if its stage is: then this thread, and no other, continues the plan."""
+    def finish(self, seat: Seat, ticket: Ticket, result: Any) -> None:
+        """A ticket is done; if it is the last of its stage, the plan goes on."""
         with self.lock:
+            self.rests.pop(seat.line, None)
             ticket.result, ticket.done = result, True
             ticket.request.left -= 1
             self.leave(seat, ticket)
-            if ticket.request.left or ticket.is_over:
-                return False
-            ticket.request.planner = threading.get_ident()
-            return True
+            if not ticket.request.left and not ticket.is_over:
+                self.plans.append(ticket.request)
 
     def leave(self, seat: Seat, ticket: Ticket) -> None:
         """A ticket is no longer in progress."""
@@ -110,23 +170,36 @@ class Ledger:
     def _wanted_seats(self, tickets: int) -> int:
         return max(1, min(self._most_seats, tickets, self.weight // self._enough))
 
+    @property
+    def has_work(self) -> bool:
+        """Whether something waits."""
+        return bool(self.queue.waiting or self.plans)
+
     def take_seats(self) -> list[Seat]:
         """Take as many more seats as there is work for, and return them."""
-        if not self.queue.waiting or len(self.seats) == self._most_seats:
+        if not self.has_work or len(self.seats) == self._most_seats:
             return []
         with self.lock:
             in_progress = sum(len(seat.tickets) for seat in self.seats)
-            wanted = self._wanted_seats(self.queue.waiting + in_progress) if self.queue.waiting else 0
-            lines = sorted(set(range(self._most_seats)) - {seat.line for seat in self.seats})
-            seats = [Seat(line, threading.get_ident()) for line in lines[: max(0, wanted - len(self.seats))]]
+            wanted = self._wanted_seats(self.queue.waiting + in_progress) if self.has_work else 0
+            seats = [
+                Seat(line, threading.get_ident()) for line in self._free_lines()[: max(0, wanted - len(self.seats))]
+            ]
             self.seats += seats
             self._share_threads()
             return seats
 
+    def _free_lines(self) -> list[int]:
+        """The lines where a seat can be taken; where all rest, that of the shortest rest, so that somebody tries."""
+        now, taken = monotonic(), {seat.line for seat in self.seats}
+        lines = [line for line in range(self._most_seats) if line not in taken]
+        rested = [line for line in lines if line not in self.rests or self.rests[line].until <= now]
+        return rested if rested or taken else sorted(lines, key=lambda line: self.rests[line].until)[:1]
+
     @property
     def is_free(self) -> bool:
         """Whether nobody computes, and nothing waits."""
-        return not self.seats and not self.queue.waiting
+        return not self.seats and not self.has_work
 
     def claim(self) -> Seat | None:
         """Take the only seat; None if others are here."""
@@ -149,8 +222,12 @@ class Ledger:
         with self.lock:
             if seat not in self.seats or seat.thread != starter:
                 return False
-            seat.thread, seat.is_computing = threading.get_ident(), True
+            seat.thread, seat.is_computing, seat.is_between = threading.get_ident(), True, False
             return True
+
+    def has(self, seat: Seat) -> bool:
+        """Whether this thread still has the seat: not handed over, not left, not lost to an interrupt."""
+        return seat.is_computing and seat.thread == threading.get_ident() and seat in self.seats
 
     def leave_seat(self, seat: Seat) -> None:
         """The seat is free."""
@@ -160,9 +237,11 @@ class Ledger:
         seat.worker = None  # frees its memory at once; the garbage collector would come later
 
     def leave_if_idle(self, seat: Seat) -> bool:
-        """Leave the seat, unless there is something left to do."""
+        """Leave the seat, unless there is something left to do; True where this thread has it no more."""
         with self.lock:
-            if self.queue.waiting or not seat.is_idle:
+            if not self.has(seat):
+                return True
+            if self.has_work or not seat.is_idle:
                 return False
             self.leave_seat(seat)
             return True
@@ -175,50 +254,61 @@ class Ledger:
     def isolate(self, seat: Seat) -> list[Request]:
         """After a failed step of this thread: have requests run one by one from now on; returns those that fail."""
         with self.lock:
-            shared: dict[Request, list[Ticket]] = {}
-            # Requests whose plan or callback failed in this step.
-            failed = [request for request in self.requests if request.planner == threading.get_ident()]
             tickets = list(seat.tickets)
+            shared: dict[Request, list[Ticket]] = {}
             for ticket in tickets:
-                if ticket.is_over or ticket.request in failed:
+                if ticket.is_over:
                     self.leave(seat, ticket)
                 else:
                     shared.setdefault(ticket.request, []).append(ticket)
-            if failed or len({ticket.request for ticket in tickets}) > 1:  # it may be the error of one who is over
+            if not tickets:
+                return self._rest(seat)
+            if len({ticket.request for ticket in tickets}) > 1:  # it may be the error of one who is over
                 seat.isolated.extend(shared.values())
                 seat.tickets.clear()
-            else:
-                # With nothing in progress the fault is ours: end all requests, so that none waits for ever.
-                failed = list(shared if tickets else self.requests)
-                for ticket in list(seat.tickets):
-                    self.leave(seat, ticket)
-            return failed
+                return []
+            for ticket in list(seat.tickets):
+                self.leave(seat, ticket)
+            return list(shared)
 
-    def rebuild(self, me: int) -> tuple[list[Request], list[Request]]:
+    def _rest(self, seat: Seat) -> list[Request]:
+        """The seat's worker can do nothing: leave it for a while.
+
+        Returns the requests that fail: all where no seat has done anything since it rested, else none.
+        """
+        last = self.rests.get(seat.line)
+        seconds = FIRST_REST if last is None else min(2 * last.seconds, LONGEST_REST)
+        self.rests[seat.line] = Rest(monotonic() + seconds, seconds)
+        for ticket in chain.from_iterable(seat.isolated):
+            seat.tickets[ticket] = None
+            self.put_back(seat, ticket)
+        self.leave_seat(seat)
+        for other in self.seats:
+            other.wake()
+        return [] if self.seats or len(self.rests) < self._most_seats else list(self.requests)
+
+    def rebuild(self, me: int) -> None:
         """Rebuild queue and seats without the seats of thread ``me``, which an interrupt may have reached anywhere.
 
-        Returns the requests whose plan it was running, which begin again, and those whose stage is done, whose plan it
-        continues now.
+        Requests whose plan it was running begin again.
         """
         self.lock.acquire()
         try:
             self.seats = [seat for seat in self.seats if seat.thread != me]
             self._share_threads()
             self.requests = {request: None for request in self.requests if not request.done()}
-            self.queue, self.weight = Queue(self._most_seats), 0
+            self.queue, self.weight, self.plans = Queue(self._most_seats), 0, deque()
             for seat in self.seats:
                 seat.has_over = True
                 seat.wake()
                 for ticket in chain(seat.tickets, *seat.isolated):
                     self.queue.began(ticket)
                     self.weight += ticket.job.weight
-            stopped = [request for request in self.requests if request.planner == me]
-            ready = []
             for request in self.requests:
-                if request.planner is None and not self._add_again(request):
-                    request.planner = me
-                    ready.append(request)
-            return stopped, ready
+                if request.planner == me:
+                    request.begin_again()
+                if request.planner is None and (request.error is not None or not self._add_again(request)):
+                    self.plans.append(request)
         finally:
             with suppress(RuntimeError):  # however often this thread holds it
                 while True:

@@ -1,5 +1,6 @@
 """A request: the Future of a plan, whose jobs are done in stages."""
 
+import os
 import threading
 from collections.abc import Callable, Generator, Hashable
 from concurrent.futures import Future, InvalidStateError
@@ -7,8 +8,11 @@ from concurrent.futures._base import PENDING, RUNNING
 from contextlib import suppress
 from typing import Any
 
-# A generator that yields lists of jobs, is sent the list of their results, and returns the caller's result.
-Plan = Generator[list[Any], list[Any], Any]
+from fastattn.errors import FastattnError
+
+# A generator that yields lists of jobs, is sent the list of their results, and returns the caller's result. It may
+# yield None, and is sent [], where it has much to do before its jobs are known: others have their turn then.
+Plan = Generator[list[Any] | None, list[Any], Any]
 
 
 class Ticket:
@@ -16,21 +20,22 @@ class Ticket:
 
     queue  the queue in which it waits
     seat   the seat that took it
+    lost   whether a worker that was at it is no more: it is tried once again, alone
     """
 
-    __slots__ = ("done", "job", "queue", "request", "result", "seat")
+    __slots__ = ("done", "job", "lost", "queue", "request", "result", "seat")
 
     def __init__(self, request: "Request", job: Any):
         self.request, self.job = request, job
         self.result: Any = None
-        self.done = False
+        self.done = self.lost = False
         self.queue: Any = None
         self.seat: Any = None
 
     @property
     def is_over(self) -> bool:
         """Whether its request was cancelled, or has failed."""
-        return self.request.done()
+        return self.request.error is not None or self.request.done()
 
 
 class Request(Future):
@@ -39,43 +44,61 @@ class Request(Future):
     make_plan  makes the plan; called again where the request has to begin again
     caller     who asks: callers get equal shares
     on_cancel  called with the request when it is cancelled
+    on_wait    called with the request before a thread waits for it
     """
 
-    def __init__(self, make_plan: Callable[[], Plan], caller: Hashable, on_cancel: Callable[["Request"], None]):
+    def __init__(
+        self,
+        make_plan: Callable[[], Plan],
+        caller: Hashable,
+        on_cancel: Callable[["Request"], None],
+        on_wait: Callable[["Request"], None],
+    ):
         super().__init__()
-        self.make_plan, self.caller, self._on_cancel = make_plan, caller, on_cancel
+        self.make_plan, self.caller, self._on_cancel, self._on_wait = make_plan, caller, on_cancel, on_wait
         self.tickets: list[Ticket] = []  # of the stage that the plan is at
         self.left = 0  # how many of them are not done
         self.planner: int | None = None  # the thread that runs the plan, until its tickets are in the queue
+        self.error: BaseException | None = None  # with which it ends when its plan would go on
         self._plan: Plan | None = None
         self._untold = [True]
-
-    def begin(self) -> list[Ticket]:
-        """Start the plan: the tickets of its first stage, [] if it has ended."""
-        self.planner = threading.get_ident()
-        self._plan = self.make_plan()
-        return self._advance(None)
+        self._process = os.getpid()
 
     def go_on(self) -> list[Ticket]:
-        """Continue the plan once this stage is done: the tickets of the next one, [] if the plan has ended."""
+        """Begin the plan, or continue it after a stage: the tickets of the next one; [] if it has ended, or pauses."""
         self.planner = threading.get_ident()
-        return self._advance([ticket.result for ticket in self.tickets])
-
-    def _advance(self, results: list[Any] | None) -> list[Ticket]:
-        assert self._plan is not None
+        jobs: list[Any] | None = []
+        if self.error is not None:
+            self.fail(self.error)
+            return []
         try:
-            jobs = self._plan.send(results)  # type: ignore[arg-type]  # None starts a generator
-            while not jobs:
-                jobs = self._plan.send([])
+            jobs = self._send()
         except StopIteration as end:
             self._settle(self.set_result, end.value)
-            jobs = []
-        except Exception as error:  # noqa: BLE001  the caller's to see
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
             self.fail(error)
-            jobs = []
-        self.tickets = [Ticket(self, job) for job in jobs]
-        self.left = len(jobs)
+        self.tickets = [Ticket(self, job) for job in jobs or ()]
+        self.left = len(self.tickets)
         return self.tickets
+
+    def _send(self) -> list[Any] | None:
+        """What the plan yields, given the results of the stage that is done."""
+        results: Any = None  # starts a generator
+        if self._plan is None:
+            self._plan = self.make_plan()
+        else:
+            results = [ticket.result for ticket in self.tickets]
+        jobs = self._plan.send(results)
+        while jobs is not None and not jobs:
+            jobs = self._plan.send([])
+        return jobs
+
+    def begin_again(self) -> None:
+        """Have the next ``go_on`` begin."""
+        self.planner = self._plan = None
+        self.tickets, self.left = [], 0
 
     def fail(self, error: BaseException) -> None:
         """End the request with an error, unless it has ended."""
@@ -98,6 +121,20 @@ class Request(Future):
             with self._condition:
                 self._condition.notify_all()
 
+    def result(self, timeout: float | None = None) -> Any:
+        self._before_waiting()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._before_waiting()
+        return super().exception(timeout)
+
+    def _before_waiting(self) -> None:
+        if not self.done():
+            if self._process != os.getpid():
+                raise FastattnError("what a process had begun when it was forked goes on there alone: ask for it again")
+            self._on_wait(self)
+
     def cancel(self) -> bool:
         if not self.abandon():
             return False
@@ -106,12 +143,19 @@ class Request(Future):
 
     def abandon(self) -> bool:
         """Cancel the request without telling the scheduler."""
+        if self._process != os.getpid():  # a thread that is not here may have its lock
+            return self.cancelled()
         if not super().cancel():
             return False
         with suppress(IndexError):
             self._untold.pop()  # by the first of those who cancel it
             self.set_running_or_notify_cancel()  # which alone tells those who wait by concurrent.futures.wait
         return True
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether an error is the main thread's: of a signal, which may come anywhere, and not of what it was doing."""
+    return not isinstance(error, Exception) and threading.current_thread() is threading.main_thread()
 
 
 async def awaited(submit: Callable[..., Future], caller: Hashable) -> Any:

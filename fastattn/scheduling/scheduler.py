@@ -4,8 +4,12 @@ A waiting caller's thread computes its own request, and with it other requests i
 request is done and the others are not, a new thread continues with them, and ends with the last. So an idle scheduler
 has no threads, which a fork would lose, and holds no memory.
 
-A step that fails ends the requests in it only if it fails again for each of them alone. An interrupt ends the request
-of the caller that it reaches: other requests in progress at that seat begin again.
+Plans go on, and results are set, between two steps: what a plan raises is its own request's, and a callback that waits
+for another result has its thread's seat handed over first. What is submitted begins there too, so that to submit takes
+no time; who waits begins by himself. The ledger's module says which states there are, and the order of locks.
+
+A step that fails ends the requests in it only if it fails again for each of them alone; if there are none, its seat
+rests. An interrupt ends the request of the caller that it reaches: others in progress at that seat begin again.
 """
 
 import os
@@ -18,7 +22,7 @@ from typing import Any
 
 from fastattn.errors import QueueFullError, check_hashable
 from fastattn.scheduling.ledger import Ledger
-from fastattn.scheduling.request import Plan, Request, Ticket
+from fastattn.scheduling.request import Plan, Request, Ticket, is_interrupt
 from fastattn.scheduling.seat import Desk, Seat, Worker
 from fastattn.worker_threads import start_thread, warn_of_fewer_threads
 
@@ -67,7 +71,7 @@ class Scheduler:
         if any(seat.is_computing and seat.thread == threading.get_ident() for seat in self._ledger.seats):
             return Scheduler(self._make_worker, self._threads, self._use_threads, self._enough, 1).run(make_plan)
         try:
-            self._ledger.enter(request, request.begin())
+            self._ledger.enter(request, request.go_on())
             while not request.done() and (seats := self._ledger.take_seats()):
                 self._start_threads(seats[1:])
                 self._compute(seats[0], request)
@@ -90,7 +94,7 @@ class Scheduler:
                 with self._use_threads(self._threads):
                     result = _outcome(make_plan(), do_jobs)
                 self._ledger.leave_seat(seat)
-                if self._ledger.queue.waiting:
+                if self._ledger.has_work:
                     self._compute_waiting()
                 return result
         except BaseException:
@@ -104,7 +108,8 @@ class Scheduler:
         Raises QueueFullError if too many jobs wait, and InputError for a caller that is not hashable.
         """
         check_hashable("caller", caller)
-        if self._process == os.getpid() and (waiting := self._ledger.queue.waiting) >= MOST_WAITING:
+        ledger = self._ledger
+        if self._process == os.getpid() and (waiting := ledger.queue.waiting + len(ledger.plans)) >= MOST_WAITING:
             raise QueueFullError(f"{waiting:,} jobs wait already, {MOST_WAITING:,} may")
         return self.start(make_plan, caller)
 
@@ -112,7 +117,7 @@ class Scheduler:
         """``submit``, however many jobs wait: for who asks for no more before a result has come."""
         request = self._new_request(make_plan, caller)
         try:
-            self._ledger.enter(request, request.begin())
+            self._ledger.enter(request, [])
             self._compute_waiting()
         except BaseException:
             self._recover(request)
@@ -122,15 +127,17 @@ class Scheduler:
     def steps(self, make_plan: Callable[[], Plan]) -> Iterator[None]:
         """Compute the plan, one step for each ``next``. For a Scheduler with no other callers."""
         request = self._new_request(make_plan, None)
-        self._ledger.enter(request, request.begin())
+        self._ledger.enter(request, request.go_on())
         for seat in self._ledger.take_seats():
             try:
                 while not request.done():
+                    seat.thread = threading.get_ident()  # any may ask for the next one
                     with self._use_threads(self._threads):  # not while the caller runs in between
-                        self._worker(seat).advance()
+                        self._step(seat)
                     yield
             finally:
-                self._ledger.leave_seat(seat)
+                if seat in self._ledger.seats:  # it does not rest
+                    self._ledger.leave_seat(seat)
         request.result()
 
     # requests
@@ -140,7 +147,13 @@ class Scheduler:
             with _resetting:  # once, however many threads of the child come first
                 if self._process != os.getpid():
                     self._reset()
-        return Request(make_plan, threading.get_ident() if caller is None else caller, self._drop)
+        return Request(make_plan, threading.get_ident() if caller is None else caller, self._drop, self._hand_over_to)
+
+    def _hand_over_to(self, request: Request) -> None:
+        """Before this thread waits for a request: if it is between two steps, have another compute at its seat."""
+        for seat in list(self._ledger.seats):
+            if self._ledger.has(seat) and seat.is_between and not self._start_thread(seat):
+                self._compute(seat, request)
 
     def _drop(self, request: Request) -> None:
         self._ledger.drop(request)  # that of this process, which may be a child of the request's
@@ -182,7 +195,9 @@ class Scheduler:
             try:
                 self._compute_all(seat)
                 return
-            except BaseException as error:  # noqa: BLE001  no interrupt, which the main thread alone has: a request's
+            except BaseException as error:  # noqa: BLE001  no interrupt, which the main thread alone has
+                if not self._ledger.has(seat):
+                    return
                 self._isolate(seat, error)
 
     def _hand_over(self, seat: Seat) -> None:
@@ -195,22 +210,50 @@ class Scheduler:
             self._compute(seat)
 
     def _compute(self, seat: Seat, request: Request | None = None) -> None:
-        """Advance the seat's worker until the request is done, or nothing is left to do."""
+        """Steps, until the request is done, nothing is left to do, or this thread has the seat no more."""
         busy = True
         while busy:
             threads = self._ledger.threads_each
             with self._use_threads(max(1, threads)):
                 while busy and threads == self._ledger.threads_each and (request is None or not request.done()):
-                    try:
-                        busy = self._worker(seat).advance() or bool(seat.isolated)
-                    except Exception as error:  # noqa: BLE001  a request's
-                        self._isolate(seat, error)
+                    busy = self._step(seat)
             busy = busy and (request is None or not request.done())
+
+    def _step(self, seat: Seat) -> bool:
+        """A step of the seat's worker, and plans before and after it; False if nothing is left to do here."""
+        busy = self._go_on(seat)
+        if not self._ledger.has(seat):
+            return False
+        seat.is_between = False
+        error: BaseException | None = None
+        try:
+            busy |= self._worker(seat).advance() or bool(seat.isolated)
+        except BaseException as raised:
+            if is_interrupt(raised):
+                raise
+            error = raised
+        seat.is_between = True
+        if error is not None:
+            self._isolate(seat, error)
+        busy |= self._go_on(seat) or error is not None
+        return busy and self._ledger.has(seat)
+
+    def _go_on(self, seat: Seat) -> bool:
+        """Go on with the plans that can, but for those that pause, or come meanwhile; False if there are none."""
+        count = len(self._ledger.plans)
+        for _ in range(count):
+            if not self._ledger.has(seat) or (request := self._ledger.next_plan()) is None:
+                break
+            seat.is_between = True
+            self._ledger.enter(request, request.go_on())
+        if (count or self._ledger.rests) and self._ledger.has(seat):
+            self._start_threads(self._ledger.take_seats())
+        return count > 0
 
     def _worker(self, seat: Seat) -> Worker:
         """The seat's worker, after it has left tickets that are over."""
         if seat.worker is None:
-            seat.worker = self._make_worker(_SeatDesk(self, seat))
+            seat.worker = self._make_worker(_SeatDesk(self._ledger, seat))
         if seat.has_over:
             seat.has_over = False
             seat.worker.drop()
@@ -224,12 +267,14 @@ class Scheduler:
         for request in self._ledger.isolate(seat):  # without the lock, since it calls back
             request.fail(error)
             self._ledger.drop(request)
+        if not self._ledger.has(seat):  # it rests
+            self._compute_waiting()
 
     def _recover(self, request: Request | None = None) -> None:
         """Restore the state after an interrupt, which may have come between any two lines of this thread.
 
-        The request is over. This thread leaves its seats; other requests in progress there go back into the queue, and
-        a plan of theirs that was interrupted begins again.
+        The request is over. This thread leaves its seats; other requests in progress there wait again, and those whose
+        plan was interrupted begin again.
         """
         own = [] if request is None else [request]
         while True:
@@ -238,30 +283,25 @@ class Scheduler:
                     other.free()
                 for other in own:
                     other.abandon()
-                self._put_in_order(threading.get_ident())
+                self._ledger.rebuild(threading.get_ident())
+                self._compute_waiting()
                 break
             except KeyboardInterrupt:  # another one: the first is raised in the end
                 continue
         while any(ticket.seat in self._ledger.seats for other in own for ticket in other.tickets):
             sleep(0.001)  # until workers have left them
 
-    def _put_in_order(self, me: int) -> None:
-        stopped, ready = self._ledger.rebuild(me)
-        for request in stopped:
-            self._ledger.enter(request, request.begin())
-        for request in ready:
-            self._ledger.enter(request, request.go_on())
-        self._compute_waiting()
-
 
 class _SeatDesk:
     """The Desk of the worker at one of a scheduler's seats."""
 
-    def __init__(self, scheduler: Scheduler, seat: Seat):
-        self._scheduler, self._ledger, self._seat = scheduler, scheduler._ledger, seat
-        self.place: tuple[object, int] = (self._ledger, seat.line)
-        self.take = partial(self._ledger.take, seat)
-        self.leave = partial(self._ledger.leave, seat)
+    def __init__(self, ledger: Ledger, seat: Seat):
+        self._ledger, self._seat = ledger, seat
+        self.place: tuple[object, int] = (ledger, seat.line)
+        self.take = partial(ledger.take, seat)
+        self.finish = partial(ledger.finish, seat)
+        self.put_back = partial(ledger.put_back, seat)
+        self.leave = partial(ledger.leave, seat)
 
     def waiting(self) -> int:
         return self._ledger.queue.waiting or len(self._seat.isolated)
@@ -270,19 +310,11 @@ class _SeatDesk:
         with self._ledger.lock:
             return len(self._ledger.queue.newcomers())
 
-    def finish(self, ticket: Ticket, result: Any) -> None:
-        if self._ledger.finish(self._seat, ticket, result):
-            tickets = ticket.request.go_on()
-            self._ledger.enter(ticket.request, tickets)
-            if tickets:
-                self._scheduler._start_threads(self._ledger.take_seats())
-
     def wake_by(self, wake: Callable[[], None]) -> None:
         self._seat.wake = wake
 
     def fail(self, ticket: Ticket, error: BaseException) -> None:
-        ticket.request.fail(error)
-        self._ledger.drop(ticket.request)
+        self._ledger.fail(ticket.request, error)
 
 
 def _outcome(plan: Plan, do_jobs: Callable[[list[Any]], list[Any]]) -> Any:
@@ -293,4 +325,4 @@ def _outcome(plan: Plan, do_jobs: Callable[[list[Any]], list[Any]]) -> Any:
             jobs = plan.send(results)
         except StopIteration as end:
             return end.value
-        results = do_jobs(jobs)
+        results = do_jobs(jobs or [])

@@ -11,7 +11,10 @@ class Worker(Protocol):
     """Does jobs, several at a time."""
 
     def advance(self) -> bool:
-        """Take waiting tickets, as far as there is room, and do a step; False if there was nothing to do."""
+        """Take waiting tickets, as far as there is room, and do a step; False if there was nothing to do.
+
+        What it raises is the fault of one of the tickets in progress; where there are none, it can do nothing at all.
+        """
 
     def drop(self) -> None:
         """Leave all tickets whose requests are over."""
@@ -41,13 +44,16 @@ class Desk(Protocol):
         """Report a job's result."""
 
     def fail(self, ticket: Ticket, error: BaseException) -> None:
-        """End the ticket's request with an error, and leave the ticket."""
+        """Have the ticket's request end with an error, after this step. The ticket is the worker's until it is left."""
 
     def leave(self, ticket: Ticket) -> None:
         """Give a ticket up: its request is over."""
 
+    def put_back(self, ticket: Ticket) -> None:
+        """Have a ticket wait again, for any seat."""
+
     def wake_by(self, wake: Callable[[], None]) -> None:
-        """Have ``wake`` called, by any thread, when tickets come or are over: for a worker whose steps wait."""
+        """Have ``wake`` called, by any thread, when there is something new: for a worker whose steps wait."""
 
 
 class Seat:
@@ -59,6 +65,7 @@ class Seat:
     isolated      lists of one request's tickets, to be run without others: a step that they shared failed
     has_over      whether a request in progress may be over
     is_computing  whether that thread is the one to compute; False until a new thread has taken over from it
+    is_between    whether it is between two steps, so that another thread can take over
     wake          has a worker whose step waits look for tickets
     """
 
@@ -66,7 +73,7 @@ class Seat:
         self.line, self.thread = line, thread
         self.tickets: dict[Ticket, None] = {}
         self.isolated: deque[list[Ticket]] = deque()
-        self.has_over, self.is_computing = False, True
+        self.has_over, self.is_computing, self.is_between = False, True, False
         self.worker: Worker | None = None
         self.wake: Callable[[], None] = _wake_nobody
 

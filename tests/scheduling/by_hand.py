@@ -22,11 +22,10 @@ class SchedulerByHand(Scheduler):
     def tick(self) -> bool:
         """Whether there was anything to do."""
         for seat in list(self._ledger.seats):
+            seat.is_computing = True
             if not self._ledger.leave_if_idle(seat):
-                try:
-                    self._worker(seat).advance()
-                except Exception as error:  # noqa: BLE001  as in _compute
-                    self._isolate(seat, error)
+                self._step(seat)
+            seat.is_computing = False
         return bool(self._ledger.seats)
 
     def finish_all(self) -> None:

@@ -1,0 +1,77 @@
+"""What worker processes of tests serve, without a model: see ``crew_of``."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fastattn.processes import worker_process
+from fastattn.processes.crew import Chunk, Crew, crew_scheduler
+from fastattn.scheduling.request import Plan
+from fastattn.scheduling.scheduler import Scheduler
+
+BEGIN = (
+    "import sys; sys.path[:] = sys.argv[1:]; from fastattn.processes import child; child.BEAT = 0.05; "
+    "child.SERVED['Nothing'] = 'tests.processes.served'; child.main()"
+)
+
+
+def serve(threads: int) -> dict[str, Callable[..., Future]]:
+    """What a process does, see ``child.SERVED``."""
+    endless: list[Future] = []
+
+    def echo(caller: int, things: list[object]) -> Future:
+        future: Future = Future()
+        future.set_result(things)
+        return future
+
+    def signal_itself(caller: int, number: int, mark: str | None) -> Future:
+        """Once, if there is a file in which it can be marked."""
+        if mark is None or not Path(mark).exists():
+            if mark is not None:
+                Path(mark).touch()
+            os.kill(os.getpid(), number)
+        return echo(caller, ["went on"])
+
+    def wait(caller: int) -> Future:
+        endless.append(Future())
+        return endless[-1]
+
+    def cancelled(caller: int) -> Future:
+        return echo(caller, [sum(future.cancelled() for future in endless), len(endless)])
+
+    return {"echo": echo, "signal": signal_itself, "wait": wait, "cancelled": cancelled}
+
+
+def chunk(what: str, *content: object) -> Chunk:
+    return Chunk(what, [*content], 1, 1)
+
+
+def plan_of(*chunks: Chunk) -> Callable[[], Plan]:
+    def plan() -> Plan:
+        return (yield [*chunks])
+
+    return plan
+
+
+def echoes(count: int) -> list[Chunk]:
+    return [chunk("echo", [n]) for n in range(count)]
+
+
+@contextmanager
+def crew_of(count: int, monkeypatch: pytest.MonkeyPatch, begin: str = BEGIN) -> Iterator[tuple[Crew, Scheduler]]:
+    """Processes that serve the above."""
+    monkeypatch.setattr(worker_process, "_BEGIN", begin)
+    crew = Crew(count, ["Nothing", 1])
+    try:
+        yield crew, crew_scheduler(crew)
+    finally:
+        crew.close()
+
+
+KILL = int(getattr(signal, "SIGKILL", 9))
+STOP = int(getattr(signal, "SIGSTOP", 19))

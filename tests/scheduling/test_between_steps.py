@@ -1,0 +1,236 @@
+"""What happens between two steps: plans begin, pause and go on, results are set, seats are handed over and rest."""
+
+import os
+import threading
+from contextlib import nullcontext
+from functools import partial
+
+import pytest
+
+from fastattn.errors import FastattnError
+from fastattn.scheduling import scheduler as scheduling
+from fastattn.scheduling.ledger import LONGEST_REST
+from fastattn.scheduling.scheduler import Scheduler
+from tests.scheduling.by_hand import SchedulerByHand
+from tests.scheduling.test_disturbances import ended
+from tests.scheduling.test_scheduler import Count, Counter, counting, plan_of
+
+
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.fixture(params=["threads", "no threads"])
+def with_and_without_threads(request, monkeypatch):
+    """Threads, or none once the first is started."""
+    start_thread, started = scheduling.start_thread, []
+
+    def start_one(thread):
+        if request.param == "no threads" and started:
+            refuse(thread)
+        started.append(thread)
+        start_thread(thread)
+
+    monkeypatch.setattr(scheduling, "start_thread", start_one)
+    monkeypatch.setattr(scheduling, "warn_of_fewer_threads", lambda error: None)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_callback_may_wait_for_another_result(with_and_without_threads, fails, others):
+    """Also for one that is in progress at the seat of its own thread."""
+    ready, called_back, found = threading.Event(), threading.Event(), []
+
+    class Gated(Counter):
+        def advance(self):
+            ready.wait()
+            return super().advance()
+
+    scheduler = Scheduler(Gated, 1, lambda count: nullcontext(), 4, 1)
+    request = scheduler.submit(plan_of(2, fails=fails), "one")
+    beside = [scheduler.submit(plan_of(50), n) for n in range(others)]
+    request.add_done_callback(lambda _: found.append([other.result() for other in beside]))
+    request.add_done_callback(lambda _: found.append(scheduler.submit(plan_of(4, 5)).result()))
+    request.add_done_callback(lambda _: found.append(scheduler.submit(plan_of(3, fails=True)).exception()))
+    request.add_done_callback(lambda _: called_back.set())
+    ready.set()
+    assert ended(lambda: [scheduler.run(plan_of(1)) for _ in range(3)]) == [[1]] * 3
+    assert ended(lambda: [other.result() for other in beside]) == [[50]] * others
+    assert called_back.wait(20)
+    assert found[:2] == [[[50]] * others, [4, 5]] and isinstance(found[2], ValueError)
+
+
+def test_a_callback_in_the_thread_of_a_caller_may_wait_for_another_result():
+    scheduler, found = counting(), []
+
+    def call():
+        request = scheduler._new_request(plan_of(2), "other")
+        request.add_done_callback(lambda _: found.append(threading.get_ident()))
+        request.add_done_callback(lambda _: found.append(scheduler.submit(plan_of(3)).result()))
+        scheduler._ledger.enter(request, [])
+        return threading.get_ident(), scheduler.run(plan_of(9))
+
+    caller, result = ended(call)
+    assert result == [9] and found == [caller, [3]]
+
+
+def test_what_is_submitted_begins_at_a_seat():
+    began = []
+
+    def make_plan():
+        began.append(threading.get_ident())
+        return (yield [Count(2)])
+
+    scheduler = counting(SchedulerByHand)
+    request = scheduler.submit(make_plan)
+    assert not began
+    assert request.cancel()
+    scheduler.finish_all()
+    assert not began and scheduler.is_at_rest
+    assert counting().submit(make_plan).result(20) == [2] and began[0] != threading.get_ident()
+    assert counting().run(make_plan) == [2] and began[1] == threading.get_ident()
+
+
+def test_a_plan_that_pauses_keeps_nobody():
+    """It is cancelled at such a moment, too."""
+    scheduler = counting(SchedulerByHand)
+
+    def pausing():
+        for _ in range(1000):
+            assert (yield None) == []
+        return (yield [Count(2)])
+
+    long, cancelled = scheduler.submit(pausing, "one"), scheduler.submit(pausing, "one")
+    scheduler.tick()
+    short = scheduler.submit(plan_of(3), "other")
+    for _ in range(4):
+        scheduler.tick()
+    assert short.result(0) == [3] and not long.done() and cancelled.cancel()
+    scheduler.finish_all()
+    assert long.result(0) == [2] and scheduler.is_at_rest
+    assert counting().run(pausing) == [2]
+    assert counting().submit(pausing).result(20) == [2]
+
+
+def test_an_exit_in_a_plan_is_not_that_of_a_caller_who_computes_it():
+    entered, joined = threading.Event(), threading.Event()
+
+    class Joined(Counter):
+        def advance(self):
+            entered.set()
+            joined.wait(10)
+            return super().advance()
+
+    def exits():
+        yield [Count(3)]
+        raise SystemExit
+
+    scheduler = Scheduler(Joined, 1, lambda count: nullcontext(), 4, 1)
+
+    def call():
+        computing = threading.Thread(target=lambda: results.append(scheduler.run(plan_of(2000))))
+        computing.start()
+        entered.wait(10)
+        bad = scheduler.submit(exits, "bad")
+        joined.set()
+        computing.join()
+        return bad.exception()
+
+    results: list = []
+    assert isinstance(ended(call), SystemExit)
+    assert results == [[2000]]
+
+
+def test_where_no_thread_takes_over_a_caller_computes_for_another(monkeypatch):
+    """Whose request is in progress at his seat when his own is done."""
+    entered, found = threading.Event(), []
+
+    class Joined(Counter):
+        def advance(self):
+            if self.left and not entered.is_set():
+                entered.set()
+                while not self.desk.waiting():
+                    pass
+            return super().advance()
+
+    monkeypatch.setattr(scheduling, "start_thread", refuse)
+    monkeypatch.setattr(scheduling, "warn_of_fewer_threads", lambda error: None)
+    scheduler = Scheduler(Joined, 1, lambda count: nullcontext(), 4, 1)
+    other = threading.Thread(target=lambda: entered.wait(10) and found.append(scheduler.run(plan_of(500))), daemon=True)
+    other.start()
+    assert ended(lambda: scheduler.run(plan_of(3))) == [3]
+    other.join(20)
+    assert found == [[500]] and scheduler._ledger.is_free
+
+
+class Failing:
+    """Makes workers, at the lines that work; counts tries at the others."""
+
+    def __init__(self, *working: int):
+        self.working, self.tries = set(working), 0
+
+    def __call__(self, desk):
+        if desk.place[1] in self.working:
+            return Counter(desk)
+        self.tries += 1
+        raise FastattnError("no worker can be made")
+
+
+@pytest.mark.parametrize("working", [{0}, {1}, {2}, {0, 2}])
+def test_a_seat_that_can_do_nothing_is_missed_by_nobody(working):
+    make_worker = Failing(*working)
+    scheduler = Scheduler(make_worker, 3, lambda count: nullcontext(), 1, 3)
+    requests = [scheduler.submit(plan_of(*[2] * 20, stages=3), n) for n in range(20)]
+    assert ended(lambda: [request.result() for request in requests]) == [[2] * 20] * 20
+    assert ended(lambda: scheduler.run(plan_of(*[2] * 20))) == [2] * 20
+    assert make_worker.tries < 20, "it rests"
+    make_worker.working |= {0, 1, 2}
+    assert ended(lambda: scheduler.run(plan_of(*[2] * 20))) == [2] * 20
+
+
+def test_where_no_seat_can_do_anything_requests_fail():
+    """A new one has them tried again, and all goes on once one can."""
+    make_worker = Failing()
+    scheduler = Scheduler(make_worker, 3, lambda count: nullcontext(), 1, 3)
+    for way in ("run", "submit"):
+        before, plan = make_worker.tries, plan_of(*[2] * 20)
+        call = partial(scheduler.run, plan) if way == "run" else scheduler.submit(plan).result
+        assert isinstance(ended(call), FastattnError)
+        assert before < make_worker.tries < before + 10
+    make_worker.working.add(2)
+    assert ended(lambda: scheduler.run(plan_of(*[2] * 20))) == [2] * 20
+
+
+def test_a_seat_that_rests_is_tried_again(monkeypatch):
+    """After twice the time each time, until it has done something."""
+    now = [0.0]
+    monkeypatch.setattr("fastattn.scheduling.ledger.monotonic", lambda: now[0])
+    make_worker = Failing(1)
+    scheduler = SchedulerByHand(make_worker, 2, lambda count: nullcontext(), 1, 2)
+    scheduler.submit(plan_of(*[5] * 2000))
+    tries = []
+    for second in range(200):
+        now[0] = float(second)
+        scheduler.tick()
+        tries.append(make_worker.tries)
+    assert tries[10] > 3 and tries[-1] - tries[-int(2 * LONGEST_REST)] <= 2, "seldom in the end"
+    make_worker.working.add(0)
+    now[0] += LONGEST_REST
+    for _ in range(20):
+        scheduler.tick()
+    assert len(scheduler._ledger.seats) == 2 and not scheduler._ledger.rests
+    scheduler.finish_all()
+    assert scheduler.is_at_rest
+
+
+def test_what_a_process_began_does_not_go_on_in_its_child(monkeypatch):
+    scheduler = counting(SchedulerByHand)
+    under_way, done = scheduler.submit(plan_of(9)), scheduler.submit(plan_of(1))
+    for _ in range(3):
+        scheduler.tick()
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    for wait in (under_way.result, under_way.exception):
+        with pytest.raises(FastattnError, match="when it was forked"):
+            wait()
+    assert not under_way.cancel() and done.result() == [1]
+    assert scheduler.submit(plan_of(2)) and scheduler.finish_all() is None
