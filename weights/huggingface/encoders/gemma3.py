@@ -1,8 +1,6 @@
 """Gemma 3's text stack (Gemma Team 2025), as EmbeddingGemma has it: norms around each sublayer, local layers."""
 
-from dataclasses import replace
-
-from fastattn.spec import FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec import FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,
@@ -44,8 +42,8 @@ def _spec(config: JsonObject) -> StackSpec:
     )
     reach = window // 2 if both_sides else window - 1
     near = rotary(config, attention.head_width, 10_000.0, "sliding_attention", "rope_local_base_freq")
-    if not config.has("rope_parameters"):  # the old form's scaling is of the global layers alone
-        near = replace(near, scale=1.0)
+    if not config.has("rope_parameters"):  # the old form's settings are of the global layers alone
+        near = Rotary(near.width, config.number("rope_local_base_freq", 10_000.0), interleaved=False)
     return StackSpec(
         layers=layers,
         width=width,
