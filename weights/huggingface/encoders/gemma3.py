@@ -11,7 +11,8 @@ from fastattn.weights.huggingface.encoders.architecture import (
     refuse,
     rotary,
 )
-from fastattn.weights.huggingface.encoders.qwen import HEADS, IGNORED, llama_table, shared_heads
+from fastattn.weights.huggingface.encoders.heads import SEQUENCE, TOKENS, last_head, linear_head
+from fastattn.weights.huggingface.encoders.qwen import IGNORED, llama_table, shared_heads
 from fastattn.weights.plan import Part, of
 
 # Its norms multiply by one more than what is stored.
@@ -24,6 +25,7 @@ NORMS = {
     "encoder.layers.#.feed_forward.output_norm.*": of("layers.#.post_feedforward_layernorm.*", offset=1.0),
     "encoder.final_norm.*": of("norm.*", offset=1.0),
 }
+HEADS = {SEQUENCE: last_head("score", padding=0), TOKENS: linear_head("each", "score")}
 
 
 def _spec(config: JsonObject) -> StackSpec:
@@ -35,7 +37,7 @@ def _spec(config: JsonObject) -> StackSpec:
     both_sides = config.boolean("use_bidirectional_attention", False)
     if not both_sides:
         refuse(config, is_causal=True)
-    attention = shared_heads(config, head_norms=True, query_scale=scalar**-0.5)
+    attention = shared_heads(config, 4, 256, head_norms=True, query_scale=scalar**-0.5)
     every, window = (
         config.integer("sliding_window_pattern", 6, minimum=1),
         config.integer("sliding_window", 4096, minimum=1),
