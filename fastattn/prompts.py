@@ -13,8 +13,8 @@ TASKS = ("query", "document")
 def find_prompt(text: EncoderText, name: str | None, prompt: str | None, task: str | None = None) -> str:
     """The ``prompt`` itself, the checkpoint's of that name, that of the task, or else the default one.
 
-    A prompt goes before a name, with a warning, as in sentence-transformers. Raises InputError for a name or a task that
-    is not known, and for what is no text.
+    A prompt goes before a name, with a warning, as in sentence-transformers. Raises InputError for a name or a task
+    that is not known, and for what is no text.
     """
     if task is not None:
         check_known("task", task, TASKS)
