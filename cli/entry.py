@@ -25,6 +25,7 @@ COMMANDS = (
     "batch",
     "search",
     "rerank",
+    "classify",
     "pull",
     "inspect",
     "verify",
@@ -141,6 +142,7 @@ Examples:
   fastattn translate -m zh-en "你好"
   fastattn encode -m minilm -i sentences.txt -o vectors.npy
   fastattn rerank -m ./my-reranker "Who eats?" -i documents.txt -k 10
+  fastattn classify -m ./my-classifier "What a day!"
   fastattn search "Who eats?" -i vectors.npy --texts sentences.txt
   fastattn inspect zh-en
 

@@ -187,8 +187,8 @@ def _encoder_facts(text: "EncoderText") -> Facts:
         yield "vectors", f"one a token{filled}{length}"
     else:
         yield "pooling", ", ".join(text.pooling) + length
-    for weight_FD, _, activation in text.dense:
-        yield "dense", f"{weight_FD.shape[1]} to {weight_FD.shape[0]}, {activation}"
+    for weight, _, kind in text.dense:
+        yield "dense", f"{weight.shape[1]} to {weight.shape[0]}, {kind}" if weight.ndim == 2 else kind.replace("_", " ")
     for name, prompt in text.prompts.items():
         default = " (default)" if name == text.default_prompt else ""
         yield "prompt", f"{name}{default}: {prompt!r}"

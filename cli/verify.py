@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from fastattn.verification import Verification
     from fastattn.verification.comparison import Comparison
 
-# A plain one, one beyond ASCII, one of more ids than most encoders take.
+# A plain one, one beyond ASCII, one of more ids than most encoders take. Special tokens are a text of their own.
 SENTENCES = (
     "The library opens at nine on weekdays.",
     "Zoë's café in Łódź charges €4½ for a naïve “crème brûlée” — 好吃!",
     "On the third morning the rain stopped, and the whole village went down to the river to see what was left. ",
 )
 REPEATED = 40  # times the last one, for an encoder
+MOST_SPECIAL = 16  # some tokenizers have hundreds
 PAST = 1
 
 
@@ -80,7 +81,7 @@ def verify(
 ) -> None:
     """Compare MODEL with its source framework, for an issue report: every layer, vectors or translations.
 
-    Without TEXT three sentences are compared: a plain one, one beyond ASCII, and for encoders a long one.
+    Without TEXT a plain sentence, one beyond ASCII, and for encoders a long one and special tokens are compared.
     """
     from fastattn.weights import read
     from fastattn.weights.download import catalog
@@ -107,9 +108,18 @@ def verify(
 
 
 def _default_texts(checkpoint: "Checkpoint") -> tuple[str, ...]:
-    """The built-in sentences; a translation model's are not long, which would be one sentence over and over."""
+    """The built-in sentences; a translation model's are not long, which would be one sentence over and over.
+
+    For an encoder, a text of its tokenizer's special tokens too: padding in a text moves the positions of some.
+    """
+    from fastattn.text_spec import EncoderText
+
     plain, accented, long = SENTENCES
-    return (plain, accented, long * REPEATED if checkpoint.spec.decoder is None else long.strip())
+    if not isinstance(checkpoint.text, EncoderText):
+        return (plain, accented, long.strip())
+    added = json.loads(checkpoint.text.tokenizer).get("added_tokens") or ()
+    special = [token["content"] for token in added if token.get("special")][:MOST_SPECIAL]
+    return (plain, accented, long * REPEATED, *([" a ".join([*special, plain])] if special else []))
 
 
 def _machine_facts() -> dict[str, str]:

@@ -115,7 +115,7 @@ class Encoder(TextModel):
         """Vectors of ``texts``: [len(texts), dimension] in their order; [dimension] for a single str.
 
         prompt_name, prompt   put before every text: a name from the checkpoint's ``prompts``, or a prompt's text,
-                              "" for none; by default the checkpoint's default prompt
+                              "" for none, which counts if both are given; by default the checkpoint's default prompt
         task                  "query" or "document": by default the prompt of that name instead, none if it is missing
         normalize_embeddings  True: unit length, also after truncation; None: as the checkpoint says, before truncation
                               only; False: never (sentence-transformers' False is None here)

@@ -70,20 +70,21 @@ def encoder_parts(checkpoint: Checkpoint) -> tuple[EncoderText, StackSpec]:
 
 def plan_batches(
     ids_B: Sequence[np.ndarray],
-    make: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    make_for: MakeFor,
     width: int,
     threads: int,
     progress: Progress | None = None,
     types_B: Sequence[np.ndarray] | None = None,
     what: str = "texts",
 ) -> Plan:
-    """What ``make`` makes of the hidden states of all ids, as a Batch has it, float32 [B, width].
+    """Rows of numbers of each of the ids, in their order, float32 [B, width].
 
+    make_for  from the numbers of a batch's ids to what makes their rows, of their hidden states
     types_B  their token types; None: 0
     what     the ids are of, for the progress
     """
     vectors_BE = np.zeros((len(ids_B), width), np.float32)
-    for numbers, found_BE in (yield from _plan_parts(ids_B, lambda _: make, threads, progress, types_B, what=what)):
+    for numbers, found_BE in (yield from _plan_parts(ids_B, make_for, threads, progress, types_B, what=what)):
         vectors_BE[numbers] = found_BE
     return vectors_BE
 

@@ -1,6 +1,7 @@
 """The prompt of a call: what is put before every text."""
 
-from fastattn.errors import InputError, check_known
+from fastattn.caller_warnings import warn
+from fastattn.errors import InputError, check_known, described
 from fastattn.text_spec import EncoderText
 
 # A query or a document has the prompt of that name, none where the checkpoint has none, and never the default one.
@@ -12,15 +13,16 @@ TASKS = ("query", "document")
 def find_prompt(text: EncoderText, name: str | None, prompt: str | None, task: str | None = None) -> str:
     """The ``prompt`` itself, the checkpoint's of that name, that of the task, or else the default one.
 
-    Raises InputError for a name or a task that is not known, for both a prompt and a name, and for what is no text.
+    A prompt goes before a name, with a warning, as in sentence-transformers. Raises InputError for a name or a task
+    that is not known, and for what is no text.
     """
     if task is not None:
         check_known("task", task, TASKS)
-    if name is not None and prompt is not None:
-        raise InputError("give prompt or prompt_name, not both")
     if prompt is not None:
         if not isinstance(prompt, str):
             raise InputError(f"prompt must be a str, got {type(prompt).__name__}")
+        if name is not None:
+            warn(f"prompt_name {described(name)} is ignored, since there is a prompt")
         return prompt
     if name is None:
         usual = text.default_prompt if task is None else task

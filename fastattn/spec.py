@@ -8,10 +8,11 @@ from dataclasses import field
 from fastattn.errors import CheckpointError
 from fastattn.records import dataclass
 
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid")
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid", "relu_squared", "mish")
 NORMS = ("layer", "rms")
 # "sinusoid": position p is encoded as p + start, sines then cosines, exponent d/2 - 1 (tensor2tensor).
 POSITIONS = ("none", "table", "sinusoid", "rotary", "alibi", "relative", "disentangled")
+STRETCHES = ("yarn", "llama3")
 # Replacements of a decoder's self-attention: a simpler simple recurrent unit (Kim 2019), or the average attention
 # network (Zhang 2018).
 RECURRENCES = ("ssru", "average-attention")
@@ -95,6 +96,38 @@ class NormSpec:
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """Rotary positions slowed for texts longer than those of training, which the fast pairs of dimensions are not.
+
+    kind     from STRETCHES: YaRN (Peng 2023, section 3.2), or Llama 3's form of it
+    factor   by which the slow pairs are slowed
+    length   of the longest texts of training
+    slow, fast  turns within this length: pairs with fewer are slowed by the whole factor, those with more not at all,
+             those between in part
+    whole    yarn: whether the part begins and ends at a pair
+    size     multiplies sines and cosines
+    """
+
+    kind: str
+    factor: float
+    length: int
+    slow: float
+    fast: float
+    whole: bool = True
+    size: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_known("stretch of rotary positions", self.kind, STRETCHES)
+        numbers = (self.factor, self.length, self.slow, self.fast, self.size)
+        if not (all(1e-30 < number < 1e30 for number in numbers) and self.slow < self.fast):
+            raise CheckpointError(
+                f"stretched rotary positions need numbers above zero and below 1e30, the slow turns fewer than the "
+                f"fast, got factor {self.factor:g}, length {self.length:g}, turns {self.slow:g} and {self.fast:g}, "
+                f"size {self.size:g}"
+            )
+
+
+@dataclass(frozen=True)
 class Rotary:
     """Rotary positions (Su 2021) on the first ``width`` of a head's dimensions."""
 
@@ -102,8 +135,11 @@ class Rotary:
     base: float = 10000.0
     interleaved: bool = True  # pairs (0,1), (2,3), ... ; else the halves are paired
     scale: float = 1.0  # positions are divided by it (linear scaling)
+    stretch: Stretch | None = None
 
     def __post_init__(self) -> None:
+        if self.stretch is not None and self.stretch.kind == "yarn" and self.base <= 1:
+            raise CheckpointError(f"stretched rotary positions need a base above 1, got {self.base:g}")
         if not all(1e-30 < number < 1e30 for number in (self.base, self.scale)):
             found = f"{self.base:g} and {self.scale:g}"
             raise CheckpointError(f"rotary positions need a base and a scale above zero and below 1e30, got {found}")
@@ -184,6 +220,7 @@ class PositionSpec:
     buckets: int = 0
     max_distance: int = 0
     learned: bool = False  # relative, disentangled: a table is added to the embedding too (MPNet)
+    padding: int = -1  # an encoder's id that has the table's first row and does not count (RoBERTa); -1: none
     disentangled: Disentangled | None = None  # None: its defaults
 
     def __post_init__(self) -> None:
@@ -203,6 +240,11 @@ class PositionSpec:
     def has_table(self) -> bool:
         """Whether learned positions are added to the embedding."""
         return self.kind == "table" or (self.kind in ("relative", "disentangled") and self.learned)
+
+    @property
+    def table_rows(self) -> int:
+        """The rows of that table."""
+        return self.limit + (self.padding >= 0)
 
     @property
     def inside_attention(self) -> bool:
@@ -320,6 +362,8 @@ class ModelSpec:
             raise CheckpointError(f"{self.kind} has neither an encoder nor a decoder")
         if decoder is not None and (decoder.local is not None or decoder.causal):
             raise CheckpointError("a decoder is causal by itself, and has no local layers")
+        if decoder is not None and decoder.positions.padding >= 0:
+            raise CheckpointError("an id that does not count among the positions is an encoder's")
         if decoder is not None and (decoder.positions.kind == "disentangled" or decoder.convolution is not None):
             raise CheckpointError("disentangled attention and convolutions are an encoder's")
         if encoder is not None and encoder.recurrence is not None:

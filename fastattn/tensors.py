@@ -4,7 +4,8 @@ Canonical tensor names; all are float32 (or a QuantizedTensor, for matrices), we
 ``encoder`` or ``decoder``::
 
     STACK.embedding.weight                       [V, E]   E: embedding_width, or D
-    STACK.positions                              [P, E]   positions "table", or "relative" with learned ones
+    STACK.positions                              [P, E]   positions "table", or "relative" with learned ones;
+                                                         the first row is positions.padding's, if there is one
     STACK.token_types                            [U, E]   token_types > 0
     STACK.relative_bias                          [buckets, H]   positions "relative"
     STACK.distances                              [2 buckets, D]   positions "disentangled"; or 2 max_distance rows
@@ -116,7 +117,7 @@ def _stack_shapes(prefix: str, spec: StackSpec) -> dict[str, tuple[int, ...]]:
     width = spec.embedding_width or spec.width
     shapes: dict[str, tuple[int, ...]] = {f"{prefix}.embedding.weight": (spec.vocabulary, width)}
     if spec.positions.has_table:
-        shapes[f"{prefix}.positions"] = (spec.positions.limit, width)
+        shapes[f"{prefix}.positions"] = (spec.positions.table_rows, width)
     if spec.token_types:
         shapes[f"{prefix}.token_types"] = (spec.token_types, width)
     if spec.positions.kind == "relative":

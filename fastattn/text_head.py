@@ -1,12 +1,13 @@
 """Numbers of texts and of pairs of texts: an encoder, its head, and what makes scores or probabilities of them."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.loaded_encoder import plan_batches
+from fastattn.loaded_encoder import Make, plan_batches
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan
 from fastattn.spec import StackSpec
@@ -45,21 +46,28 @@ class HeadedModel(TextModel):
         progress: Progress | None,
         what: str,
     ) -> Plan:
-        if self._head.spec.padding >= 0:
-            ids_B = [_without_padding(ids, self._head.spec.padding) for ids in ids_B]
-        if types_B is not None:
-            types_B = [types[: len(ids)] for types, ids in zip(types_B, ids_B)]
-        loaded = self._encoder.loaded
-        numbers_BF = yield from plan_batches(
-            ids_B, self._head, self._head.spec.outputs, loaded.threads, progress, types_B, what
+        def make_for(numbers: list[int]) -> Make:
+            if self._head.spec.padding < 0:
+                return self._head
+            return partial(self._before_padding, [_unpadded(ids_B[b], self._head.spec.padding) for b in numbers])
+
+        return (
+            yield from plan_batches(
+                ids_B, make_for, self._head.spec.outputs, self._encoder.loaded.threads, progress, types_B, what
+            )
         )
-        return numbers_BF
+
+    def _before_padding(self, lengths_B: list[int], rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
+        """What the head gives of so many first rows of each sentence; those may have seen the others."""
+        rows_R = np.concatenate([np.arange(start, start + length) for start, length in zip(starts_B1, lengths_B)])
+        kept_RD = self._encoder.loaded.ops.take_rows(rows_ND, rows_R)
+        return self._head(kept_RD, np.concatenate([[0], np.cumsum(lengths_B)]))
 
 
-def _without_padding(ids: np.ndarray, padding: int) -> np.ndarray:
-    """The ids up to the last that is no padding; the first alone if all are."""
+def _unpadded(ids: np.ndarray, padding: int) -> int:
+    """How many ids there are up to the last that is no padding; the first alone if all are."""
     others = np.flatnonzero(ids != padding)
-    return ids[: others[-1] + 1 if len(others) else 1]
+    return int(others[-1]) + 1 if len(others) else min(len(ids), 1)
 
 
 def activated(name: str, numbers_BF: np.ndarray) -> np.ndarray:

@@ -16,6 +16,9 @@ SCORES = ("none", "sigmoid", "tanh", "relu")
 # From what a head gives a text's tokens to a sparse vector.
 SPARSE_POOLINGS = ("max", "sum")
 SPARSE_ACTIVATIONS = ("relu", "log1p_relu")
+# What a layer after the pooling may be but a linear one with an activation: a layer norm, a division by the length.
+LAYER_NORM, UNIT_LENGTH = "layer_norm", "unit_length"
+NORM_EPSILON = 1e-5  # of that norm
 # The end from which a text that is too long is cut.
 TRUNCATION_SIDES = ("right", "left")
 
@@ -125,7 +128,8 @@ class EncoderText:
     pooling: tuple[str, ...] = ("mean",)  # several are concatenated
     include_prompt: bool = True  # whether the prompt's ids take part in pooling
     normalize: bool = False
-    dense: tuple[tuple[np.ndarray, np.ndarray | None, str], ...] = ()  # weight [out, in], bias, activation
+    # weight [out, in], bias, activation; or weight [width], bias, LAYER_NORM; or weight [0], None, UNIT_LENGTH
+    dense: tuple[tuple[np.ndarray, np.ndarray | None, str], ...] = ()
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     similarity: str = "cosine"

@@ -1,7 +1,8 @@
 """From an encoder's last hidden states to vectors: pooling, dense layers, truncation, unit length."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from fastattn.errors import CheckpointError, InputError, check_count
 from fastattn.ops import Ops
 from fastattn.similarity import SIMILARITIES, unit_length
 from fastattn.spec import ACTIVATIONS
-from fastattn.text_spec import EncoderText, check_poolings
+from fastattn.text_spec import LAYER_NORM, NORM_EPSILON, UNIT_LENGTH, EncoderText, check_poolings
 
 
 @dataclass(frozen=True)
@@ -36,22 +37,34 @@ class VectorOptions:
 
 
 class DenseLayers:
-    """The dense layers of a text's spec, after rows of ``inputs``; ``width`` is that of what they give."""
+    """The dense layers of a text's spec, after rows of ``inputs``; ``width`` is that of what they give.
+
+    True where they fix these widths.
+    """
 
     def __init__(self, text: EncoderText, inputs: int, ops: Ops):
-        self._ops = ops
-        self._layers = [(ops.pack_linear(weight_FD, bias), activation) for weight_FD, bias, activation in text.dense]
-        self.inputs = self._layers[0][0].inputs if self._layers else inputs
-        self.width = self._layers[-1][0].outputs if self._layers else inputs
+        self._layers = [_layer(ops, *layer) for layer in text.dense]
+        shapes = [weight.shape for weight, _, _ in text.dense if weight.size]
+        self._fixed = bool(shapes)
+        self.inputs = shapes[0][-1] if shapes else inputs
+        self.width = shapes[-1][0] if shapes else inputs
 
     def __bool__(self) -> bool:
-        return bool(self._layers)
+        return self._fixed
 
     def __call__(self, x_ND: np.ndarray) -> np.ndarray:
         """float32 [N, width]."""
-        for weights, activation in self._layers:
-            x_ND = self._ops.linear(x_ND, weights, activation)
+        for layer in self._layers:
+            x_ND = layer(x_ND)
         return np.asarray(x_ND)
+
+
+def _layer(ops: Ops, weight: np.ndarray, bias: np.ndarray | None, kind: str) -> Callable[[np.ndarray], np.ndarray]:
+    if kind == UNIT_LENGTH:
+        return lambda x_ND: unit_length(np.asarray(x_ND))
+    if kind == LAYER_NORM:
+        return partial(ops.layer_norm, weight_D=weight, bias_D=bias, epsilon=NORM_EPSILON)
+    return partial(ops.linear, packed=ops.pack_linear(weight, bias), activation=kind)
 
 
 class VectorHead:
@@ -130,9 +143,11 @@ def check_vectors(text: EncoderText, width: int) -> None:
 
 def check_dense(text: EncoderText, inputs: int) -> None:
     """Raise CheckpointError for dense layers that do not fit rows of ``inputs``, or an unknown activation."""
-    for weight_FD, _, activation in text.dense:
-        if activation not in ("none", *ACTIVATIONS):
+    for weight, _, activation in text.dense:
+        if activation == UNIT_LENGTH:
+            continue
+        if activation not in ("none", *ACTIVATIONS, LAYER_NORM):
             raise CheckpointError(f"unknown activation {activation!r}; known: none, {', '.join(ACTIVATIONS)}")
-        if weight_FD.shape[1] != inputs:
-            raise CheckpointError(f"a dense layer of {weight_FD.shape[1]} inputs follows {inputs} outputs")
-        inputs = weight_FD.shape[0]
+        if weight.shape[-1] != inputs:
+            raise CheckpointError(f"a dense layer of {weight.shape[-1]} inputs follows {inputs} outputs")
+        inputs = weight.shape[0]

@@ -38,11 +38,11 @@ class VectorPlans:
             windows = split_long(self._tokenizer, texts, ids_B, options.prompt, self._threads)
         if windows is None:
             make = partial(self._head.vectors, options=options)
-            vectors_BE = yield from plan_batches(ids_B, make, options.width, self._threads, progress)
+            vectors_BE = yield from plan_batches(ids_B, lambda _: make, options.width, self._threads, progress)
         else:
             make = partial(self._head.pooled, options=options)
             width = self._head.whole_width(options.pooling)
-            pooled_WE = yield from plan_batches(windows.ids_W, make, width, self._threads, progress)
+            pooled_WE = yield from plan_batches(windows.ids_W, lambda _: make, width, self._threads, progress)
             vectors_BE = self._head.finished(windows.means(pooled_WE), options)
         if options.output_dtype == "float32":
             return vectors_BE

@@ -249,6 +249,7 @@ TABLE = {
         "encoder",
         "masked_language_model",
         "sparse_encoder",
+        "text_classifier",
         "translator",
         "vector_search",
         "files",

@@ -14,6 +14,7 @@ from fastattn.encoder import Encoder
 from fastattn.errors import CheckpointError, InputError
 from fastattn.models.kinds import build_model
 from fastattn.text.huggingface import HuggingFaceTokenizer
+from fastattn.text_classifier import TextClassifier
 from fastattn.text_head import activated
 from fastattn.weights import read
 from fastattn.weights.native import convert
@@ -246,6 +247,22 @@ def test_padding_at_the_end_is_not_the_last_row(tmp_path: Path) -> None:
         found[padding] = [encoder.predict(("w5 w6", text)) for text in ("w9 w10", words)]
     np.testing.assert_array_equal(*found[0])
     assert not np.array_equal(*found[None])
+
+
+def test_padding_at_the_end_is_seen_by_rows_that_look_both_ways(tmp_path: Path) -> None:
+    """As in transformers, which takes another row, not another text."""
+    # whose padding is the token that ends each text
+    checkpoint = read(write_classifier(tmp_path, "gemma3-sequence-classification", pad_token_id=1))
+    found = TextClassifier.from_checkpoint(checkpoint, ops=reference).classify(["w9 w10", "w5", "<eos> <eos>", ""])
+    ids_B = [np.array(ids, np.int32) for ids in ([2, 9, 10, 1], [2, 5, 1], [2, 1, 1, 1], [2, 1])]
+    model = build_model(checkpoint, reference)
+    for one, ids, last in zip(found, ids_B, (2, 1, 0, 0), strict=True):
+        rows_TD, _ = model.encode([ids])
+        logits_F = model.head(rows_TD[last : last + 1], np.array([0, 1]))[0].astype(np.float64)
+        expected_F = np.exp(logits_F) / np.exp(logits_F).sum()
+        np.testing.assert_allclose(
+            sorted((e["score"] for e in one), reverse=True), sorted(expected_F, reverse=True), rtol=1e-5
+        )
 
 
 def test_activations() -> None:

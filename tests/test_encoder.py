@@ -157,6 +157,13 @@ def test_prompts(encoder: Encoder) -> None:
     np.testing.assert_array_equal(default.encode("the cat", prompt_name="empty"), plain)
 
 
+def test_a_prompt_goes_before_its_name(encoder: Encoder) -> None:
+    with pytest.warns(UserWarning, match="prompt_name 'query' is ignored") as caught:
+        found = encoder.encode("the cat", prompt_name="query", prompt="")
+    assert caught[0].filename == __file__
+    np.testing.assert_array_equal(found, encoder.encode("the cat"))
+
+
 def test_a_prompt_is_text_and_never_a_name(encoder: Encoder) -> None:
     np.testing.assert_array_equal(encoder.encode("the cat", prompt="query"), encoder.encode("querythe cat"))
     assert np.abs(encoder.encode("the cat", prompt="query") - encoder.encode("query : the cat")).max() > 1e-3
@@ -308,7 +315,6 @@ def test_a_forked_child_answers() -> None:
         ({"texts": "a", "prompt_name": "passage"}, "unknown prompt_name 'passage'; known: query, empty"),
         ({"texts": "a", "prompt_name": ""}, "unknown prompt_name ''; known: query, empty"),
         ({"texts": "a", "prompt_name": 3}, "prompt_name must be a str, got int"),
-        ({"texts": "a", "prompt_name": "query", "prompt": ""}, "give prompt or prompt_name, not both"),
         ({"texts": "a", "normalize_embeddings": "no"}, "normalize_embeddings must be True, False or None, got 'no'"),
         ({"texts": "a", "batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"texts": "a", "convert_to_numpy": False}, "convert_to_numpy must be True: vectors are NumPy arrays"),

@@ -5,7 +5,7 @@ import pytest
 
 from fastattn.entities import Token, find_entities
 
-LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "X")
+LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "X", "S-PER", "E-PER")
 # Token, its label, its score, whether it goes on with a word: "Angela Mer##kel met Anna in P##aris"
 STORY = [
     ("Angela", "B-PER", 0.9, False),
@@ -84,6 +84,9 @@ def test_no_tokens_are_no_entities() -> None:
         (["X", "X"], ["X"]),
         (["I-PER", "B-PER", "I-PER"], ["PER", "PER"]),
         (["O", "X", "O"], ["O", "X", "O"]),
+        # other prefixes than B- and I- part entities, though the labels are without them
+        (["S-PER", "E-PER", "S-PER", "S-PER"], ["PER", "PER", "PER"]),
+        (["B-PER", "I-PER", "E-PER"], ["PER", "PER"]),
     ],
 )
 def test_what_goes_on_and_what_begins(labels: list[str], expected: list[str]) -> None:

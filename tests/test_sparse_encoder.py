@@ -5,6 +5,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from fastattn.models.kinds import build_model
 from fastattn.sparse_encoder import SparseEncoder
 from fastattn.sparse_vectors import SparseVectors
 from fastattn.text.huggingface import HuggingFaceTokenizer
+from fastattn.text_spec import SparseText
 from fastattn.weights import read
 from fastattn.weights.native import convert
 from tests import GOLDENS
@@ -37,6 +39,13 @@ def logits(folder: Path) -> list[np.ndarray]:
     model: Any = build_model(checkpoint, reference)
     rows_ND, starts_B1 = model.encode(ids_B)
     return np.split(model.head(rows_ND, starts_B1).astype(np.float64), starts_B1[1:-1])
+
+
+def test_of_equal_numbers_the_lower_columns_are_kept() -> None:
+    peaks_BV = np.array([[2, 0, 3, 2, 2], [1, 1, 1, 1, 1]], np.float32)
+    head: Any = SimpleNamespace(spec=SimpleNamespace(outputs=5), peaks=lambda rows_ND, starts_B1: peaks_BV)
+    found = sparse_head.SparseHead(head, SparseText()).rows(np.empty((2, 1)), np.arange(3), 2)
+    assert [columns.tolist() for columns, _ in found] == [[0, 2], [0, 1]]
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_spans_are_of_the_text_as_it_is_given(tmp_path: Path) -> None:
         *[("in", "in"), ("bern", "BERN")],
     ]
     assert [e["index"] for e in found[0]] == list(range(1, 10))
-    assert [e["word"] for e in found[2]] == ["x", "我", "[UNK]", ",", "an", "##na"] or found[2][1]["word"] == "我"
+    assert [e["word"] for e in found[2]] == ["x", "我", "é", ",", "an", "##na"]
     assert found[1] == [] and len(found[3]) == 38
     assert found[4][1]["word"] == "[SEP]"
     for one in found:

@@ -10,13 +10,14 @@ import numpy as np
 from fastattn.kernels.constants import ACTIVATION_CODES
 from fastattn.runtime.jit import inner
 from fastattn.simd.constants import SIZE
-from fastattn.simd.vector import erf, exp, fma, load, maximum, splat, store, tanh
+from fastattn.simd.vector import erf, exp, fma, load, maximum, minimum, splat, store, tanh
 
 ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
 SQRT_HALF = np.float32(math.sqrt(0.5))
 SQRT_2_OVER_PI = np.float32(math.sqrt(2 / math.pi))
 CUBIC = np.float32(0.044715)
 QUICK = np.float32(1.702)
+TWO, FAR = np.float32(2), np.float32(20)  # beyond FAR mish is its argument
 
 
 @inner
@@ -61,8 +62,24 @@ def hyperbolic_tangent(x):
     return tanh(x)
 
 
+@inner
+def relu_squared(x):
+    """So 2021, section 3."""
+    above = relu(x)
+    return above * above
+
+
+@inner
+def mish(x):
+    """x tanh(ln(1 + e^x)), a quotient of polynomials in e^x (Misra 2020)."""
+    power = exp(minimum(splat(FAR), x))  # in this order NaN stays
+    above = power * (power + splat(TWO))
+    return x * (above / (above + splat(TWO)))
+
+
 RELU, GELU, GELU_TANH = ACTIVATION_CODES["relu"], ACTIVATION_CODES["gelu"], ACTIVATION_CODES["gelu_tanh"]
 GELU_SIGMOID, SWISH, TANH, SIGMOID = (ACTIVATION_CODES[name] for name in ("gelu_sigmoid", "swish", "tanh", "sigmoid"))
+RELU_SQUARED, MISH = ACTIVATION_CODES["relu_squared"], ACTIVATION_CODES["mish"]
 
 
 def _make_loop(function):
@@ -79,6 +96,7 @@ def _make_loop(function):
 _relu, _gelu, _gelu_tanh = _make_loop(relu), _make_loop(gelu), _make_loop(gelu_tanh)
 _gelu_sigmoid, _swish = _make_loop(gelu_sigmoid), _make_loop(swish)
 _tanh, _sigmoid = _make_loop(hyperbolic_tangent), _make_loop(sigmoid)
+_relu_squared, _mish = _make_loop(relu_squared), _make_loop(mish)
 
 
 @inner
@@ -101,3 +119,7 @@ def activate_all(code, source, target, rows, size):
         _tanh(source, target, rows, size)
     elif code == SIGMOID:
         _sigmoid(source, target, rows, size)
+    elif code == RELU_SQUARED:
+        _relu_squared(source, target, rows, size)
+    elif code == MISH:
+        _mish(source, target, rows, size)

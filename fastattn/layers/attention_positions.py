@@ -1,5 +1,6 @@
 """Positions inside attention: rotated queries and keys, or biased scores."""
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -10,15 +11,43 @@ from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Parameters
 from fastattn.ops import Ops
 from fastattn.position_bias import PositionBias
-from fastattn.spec import Alibi, AttentionSpec, Rotary, StackSpec
+from fastattn.spec import Alibi, AttentionSpec, Rotary, StackSpec, Stretch
 
 
 @lru_cache(16)  # one for the layers of a model that have the same
 def rotary_tables(rotary: Rotary, positions: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     """(cos_PK, sin_PK) of the first positions."""
     frequency_K = rotary.base ** (-np.arange(0, rotary.width, 2) / rotary.width)
+    size = 1.0
+    if rotary.stretch is not None:
+        kept_K, size = _KEPT[rotary.stretch.kind](rotary, rotary.stretch, frequency_K), rotary.stretch.size
+        frequency_K = frequency_K * (kept_K + (1 - kept_K) / rotary.stretch.factor)
     angle_PK = (np.arange(positions) / rotary.scale)[:, None] * frequency_K
-    return np.cos(angle_PK).astype(dtype), np.sin(angle_PK).astype(dtype)
+    return (np.cos(angle_PK) * size).astype(dtype), (np.sin(angle_PK) * size).astype(dtype)
+
+
+def _kept_by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
+    """YaRN's ramp along the numbers of the pairs, from the one with the fast turns to the one with the slow ones."""
+
+    def pair(turns: float) -> float:
+        return rotary.width * math.log(stretch.length / (turns * 2 * math.pi)) / (2 * math.log(rotary.base))
+
+    first, last = pair(stretch.fast), pair(stretch.slow)
+    if stretch.whole:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, rotary.width - 1)
+    ramp_K = (np.arange(len(frequency_K)) - first) / ((last - first) or 0.001)
+    return 1 - np.clip(ramp_K, 0, 1)
+
+
+def _kept_by_turns(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
+    """Llama 3's ramp along the turns."""
+    turns_K = stretch.length / (2 * np.pi) * frequency_K
+    return np.clip((turns_K - stretch.slow) / (stretch.fast - stretch.slow), 0, 1)
+
+
+# How much of each frequency is kept as it is, from 0 to 1.
+_KEPT = {"yarn": _kept_by_pairs, "llama3": _kept_by_turns}
 
 
 class RotaryPositions:

@@ -25,6 +25,19 @@ def sinusoid_table(positions: int, width: int, dtype: Any = np.float32, start: i
     return table_PD
 
 
+def counted_rows(ids_N: np.ndarray, positions_N: np.ndarray, padding: int) -> np.ndarray:
+    """The rows of a table whose first is the id padding's, which does not count: the other ids' follow in order.
+
+    fairseq's make_positions. Positions are those of whole sequences, end to end.
+    """
+    rows_N, padding_N = positions_N + 1, ids_N == padding
+    if padding_N.any():
+        before_N = np.cumsum(padding_N) - padding_N
+        rows_N -= before_N - before_N[np.arange(len(ids_N)) - positions_N]
+        rows_N[padding_N] = 0
+    return np.asarray(rows_N)
+
+
 class NoPositions:
     """Nothing is added to the embedding."""
 
@@ -108,6 +121,7 @@ class Embedding:
         self.ops, self.scale = parameters.ops, spec.embedding_scale
         self.table, self.vocabulary = parameters.table(f"{stack}.embedding.weight"), spec.vocabulary
         self.dtype = parameters.tensor(f"{stack}.embedding.weight").dtype
+        self.padding = spec.positions.padding if spec.positions.has_table else -1
         self.positions = POSITIONS[spec.positions.kind](parameters, stack, spec, self.dtype)
         self.typed = None
         if spec.token_types:
@@ -122,6 +136,8 @@ class Embedding:
         if len(ids_N) and not -1 <= int(ids_N.min()) <= int(ids_N.max()) < self.vocabulary:
             wrong = ids_N.min() if ids_N.min() < -1 else ids_N.max()
             raise InputError(f"token id {wrong} is outside the vocabulary of {self.vocabulary}")
+        if self.padding >= 0:
+            positions_N = counted_rows(ids_N, positions_N, self.padding)
         table_PD = self.positions(int(positions_N.max()) + 1 if len(positions_N) else 0)
         if self.typed is not None:
             table_PD, positions_N = self.typed.table_ND, self._typed_rows(self.typed, positions_N, types_N)

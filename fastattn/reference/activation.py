@@ -50,4 +50,6 @@ ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "swish": lambda x: x * sigmoid(x),
     "tanh": np.tanh,
     "sigmoid": sigmoid,
+    "relu_squared": lambda x: np.square(np.maximum(x, 0)),
+    "mish": lambda x: x * np.tanh(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))),
 }

@@ -1,6 +1,6 @@
 """Cases of encoders with a table of positions: BERT and those that are nearly it."""
 
-from tests.architectures.case import LIMIT, LONG, ODD_HEADS, ONE_LAYER, VOCABULARY, Case, three
+from tests.architectures.case import LIMIT, LONG, ODD_HEADS, ONE_LAYER, SIZES, VOCABULARY, Case, three
 
 BERT_CONFIG = {
     "architectures": ["BertModel"],
@@ -34,7 +34,18 @@ ROBERTA_CONFIG = BERT_CONFIG | {
     "pad_token_id": 1,
     "eos_token_id": 2,
 }
-ROBERTA = three("roberta", ROBERTA_CONFIG, {}, ONE_LAYER, ODD_HEADS | {"hidden_act": "relu"}, lengths={2: LIMIT})
+ROBERTA = [
+    *three("roberta", ROBERTA_CONFIG, {}, ONE_LAYER, ODD_HEADS | {"hidden_act": "relu"}, lengths={2: LIMIT}),
+    Case("roberta-3", SIZES | ROBERTA_CONFIG, padding=1, golden=True, seed=3),
+    # whose padding is a word
+    Case(
+        "roberta-4",
+        SIZES | ROBERTA_CONFIG | {"pad_token_id": 9, "max_position_embeddings": 50},
+        padding=9,
+        golden=True,
+        seed=4,
+    ),
+]
 XLM_ROBERTA = three(
     "xlm-roberta",
     ROBERTA_CONFIG | {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta"},

@@ -1,7 +1,7 @@
 """Cases of encoders whose positions are in the scores: relative buckets, linear biases, disentangled attention."""
 
 from tests.architectures.absolute import BERT_CONFIG
-from tests.architectures.case import LIMIT, LONG, ODD_HEADS, ONE_LAYER, VOCABULARY, Case, three
+from tests.architectures.case import LIMIT, LONG, ODD_HEADS, ONE_LAYER, SIZES, VOCABULARY, Case, three
 
 MPNET_CONFIG = {
     "architectures": ["MPNetModel"],
@@ -14,14 +14,17 @@ MPNET_CONFIG = {
     "pad_token_id": 1,
     "eos_token_id": 2,
 }
-MPNET = three(
-    "mpnet",
-    MPNET_CONFIG,
-    {},
-    ONE_LAYER | {"max_position_embeddings": 152},  # farther than 128, from where on all distances share a bucket
-    ODD_HEADS | {"layer_norm_eps": 1e-12, "hidden_act": "gelu_new", "pad_token_id": 3},
-    lengths={1: LONG, 2: LIMIT},
-)
+MPNET = [
+    *three(
+        "mpnet",
+        MPNET_CONFIG,
+        {},
+        ONE_LAYER | {"max_position_embeddings": 152},  # farther than 128, from where on all distances share a bucket
+        ODD_HEADS | {"layer_norm_eps": 1e-12, "hidden_act": "gelu_new", "pad_token_id": 3},
+        lengths={1: LONG, 2: LIMIT},
+    ),
+    Case("mpnet-3", SIZES | MPNET_CONFIG | {"pad_token_id": 7}, padding=1, golden=True, seed=3),
+]
 
 # jina-embeddings-v2: remote code, which no transformers has.
 JINA_CONFIG = BERT_CONFIG | {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 VOCABULARY = 61
-FIRST_WORD = 5  # ids below are special: padding would shift RoBERTa's positions
+FIRST_WORD = 5  # ids below are special: padding shifts RoBERTa's positions
 TASKS = ("encoder", "sequence-classification", "token-classification", "fill-mask")
 
 
@@ -22,6 +22,7 @@ class Case:
     lengths  of the sentences
     types    whether the sentences are pairs, with token types 0 and 1
     golden   whether it is among the goldens
+    padding  an id that every third place has; None: ids are drawn, none special
     """
 
     name: str
@@ -31,6 +32,7 @@ class Case:
     types: bool = False
     golden: bool = False
     seed: int = field(default=0)
+    padding: int | None = None
 
     @property
     def model_type(self) -> str:
@@ -38,10 +40,13 @@ class Case:
 
 
 def make_ids(case: Case) -> list[np.ndarray]:
-    """int32 ids of each sentence, none special."""
+    """int32 ids of each sentence."""
     rng = np.random.default_rng(case.seed + 1000)
     spread = VOCABULARY - FIRST_WORD
-    return [(FIRST_WORD + rng.random(length) * spread).astype(np.int32) for length in case.lengths]
+    ids_B = [(FIRST_WORD + rng.random(length) * spread).astype(np.int32) for length in case.lengths]
+    for ids in ids_B if case.padding is not None else ():
+        ids[::3] = case.padding
+    return ids_B
 
 
 def make_types(case: Case) -> list[np.ndarray] | None:

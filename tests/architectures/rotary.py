@@ -35,8 +35,9 @@ MODERNBERT = three(
     {"num_hidden_layers": 1, "norm_bias": True, "attention_bias": True, "mlp_bias": True},
     {"hidden_size": 20, "num_attention_heads": 2, "global_attn_every_n_layers": 2, "local_attention": 128},
     {"rope_scaling": {"rope_type": "linear", "factor": 4.0}, "local_attention": 7},
+    {"partial_rotary_factor": 0.5, "hidden_activation": "mish"},
     lengths={0: (1, 2, 13, 61), 2: LONG},
-    golden=(0, 1, 3),
+    golden=(0, 1, 3, 4),
 )
 
 NOMIC_CONFIG = {
@@ -164,6 +165,24 @@ GTE = three(
     lengths={2: LONG},
 )
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 1000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 60,
+}
+YARN = {
+    "type": "yarn",
+    "factor": 3.0,
+    "original_max_position_embeddings": 40,
+    "beta_fast": 6,
+    "beta_slow": 0.5,
+    "mscale": 1.2,
+    "mscale_all_dim": 0.7,
+    "truncate": False,
+}
 QWEN3_CONFIG = {
     "architectures": ["Qwen3ForCausalLM"],
     "model_type": "qwen3",
@@ -192,8 +211,13 @@ QWEN3 = three(
     {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
     {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
     {"is_causal": False, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
+    {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 50}, "rope_theta": 9e3},
+    {"rope_parameters": LLAMA3, "rope_scaling": None},
+    {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}, "hidden_act": "relu2"},
+    {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.4}, "rope_scaling": None, "hidden_act": "mish"},
+    {"rope_scaling": YARN, "original_max_position_embeddings": 64, "rope_theta": 100.0},
     lengths={1: LONG},
-    golden=(0, 3, 4, 5),
+    golden=(0, 3, 4, 5, 6, 7, 8, 9, 10),
 )
 QWEN2_CONFIG = {name: value for name, value in QWEN3_CONFIG.items() if name not in ("head_dim", "attention_bias")}
 QWEN2 = three(
@@ -207,6 +231,7 @@ QWEN2 = three(
     golden=(0, 3),
 )
 
+STRETCHED = {"factor": 6.0, "low_freq_factor": 1.0, "high_freq_factor": 2.0, "original_max_position_embeddings": 30}
 GEMMA3_CONFIG = {
     "architectures": ["Gemma3TextModel"],
     "model_type": "gemma3_text",
@@ -241,6 +266,9 @@ GEMMA3 = three(
     {"use_bidirectional_attention": False, "sliding_window": 6, "attention_bias": True},
     {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},  # of the global layers alone
     {"layer_types": None, "sliding_window_pattern": 2},
+    {"rope_scaling": {"rope_type": "llama3", "rope_theta": 200.0} | STRETCHED},  # likewise
+    {"rope_parameters": {"full_attention": {"rope_type": "yarn"} | STRETCHED}, "partial_rotary_factor": 1.0},
+    {"rope_parameters": {"rope_type": "linear", "rope_theta": 55.0, "factor": 3.0}},  # of no type of layers: not read
     lengths={1: LONG},
-    golden=(0, 2, 4, 5),
+    golden=(0, 2, 4, 5, 6, 7),
 )

@@ -1,5 +1,6 @@
 """Configurations that would be computed otherwise than their authors do: one line says which setting it is."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ HUGE = 10**400
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("bert-0", {"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key'"),
     ("bert-0", {"is_decoder": True}, "is_decoder True"),
-    ("bert-0", {"hidden_act": "mish"}, "hidden_act should be one of"),
+    ("bert-0", {"hidden_act": "leaky_relu"}, "hidden_act should be one of"),
     ("bert-0", {"num_attention_heads": 5}, "hidden_size 36 is not a multiple of num_attention_heads 5"),
     ("gemma3-0", {"use_bidirectional_attention": False, "is_causal": False}, "is_causal False"),
     ("qwen3-0", {"auto_map": {"AutoModel": "code.Model"}}, "auto_map names code of the model's own"),
@@ -30,7 +31,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("nomic-gpt2-names-0", {"moe_every_n_layers": 2}, "moe_every_n_layers 2"),
     ("mpnet-0", {"relative_attention_num_buckets": 40}, "relative_attention_num_buckets 40"),
     ("modernbert-0", {"layer_types": ["full_attention"]}, "layer_types should be"),
-    ("modernbert-0", {"rope_scaling": {"type": "yarn", "factor": 2.0}}, "type should be 'default' or 'linear'"),
+    ("modernbert-0", {"rope_scaling": {"type": "longrope", "factor": 2.0}}, "type should be one of default, linear"),
     ("nomic-gpt2-names-0", {"rotary_emb_interleaved": True}, "rotary_emb_interleaved True"),
     ("nomic-gpt2-names-0", {"rotary_emb_fraction": 0.5}, "rotary_emb_fraction 0.5"),
     ("nomic-gpt2-names-0", {"prenorm": True}, "prenorm True"),
@@ -45,7 +46,22 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"auto_map": {"AutoModel": "jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel"}},
         "not supported: norms of queries and keys, by 'jinaai/jina-bert-v2-qk-post-norm",
     ),
-    ("qwen3-0", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type should be 'default' or 'linear'"),
+    ("qwen3-0", {"rope_scaling": {"rope_type": "su", "factor": 4.0}}, "rope_type should be one of default, linear"),
+    ("qwen3-0", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor is missing"),
+    ("qwen3-0", {"rope_scaling": {"rope_type": "yarn", "factor": 0}}, "numbers above zero and below 1e30"),
+    ("qwen3-0", {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "beta_fast": 0.5}}, "turns 1 and 0.5"),
+    ("qwen3-0", {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}, "rope_theta": 1.0}, "a base above 1"),
+    (
+        "qwen3-0",
+        {"rope_scaling": {"rope_type": "yarn", "factor": math.e**10, "mscale": 1.0, "mscale_all_dim": -1.0}},
+        "size 0",
+    ),
+    (
+        "qwen3-0",
+        {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}},
+        "partial_rotary_factor should be 1 with rope_type linear",
+    ),
+    ("qwen3-0", {"head_dim": 9}, "heads of an even width, got 9"),
     ("qwen3-0", {"use_bidirectional_attention": True}, "use_bidirectional_attention True"),
     ("gemma3-0", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping 50.0"),
     ("gemma3-0", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar should be above zero"),
@@ -55,11 +71,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gemma3-0", {"query_pre_attn_scalar": 1e-320}, "the scores' scale should be below 1e30"),
     ("gemma3-0", {"sliding_window": HUGE}, "local layers should reach at most"),
     ("gemma3-0", {"rope_scaling": {"type": "linear", "factor": 1e-320}}, "a base and a scale above zero"),
-    ("modernbert-0", {"partial_rotary_factor": 1e308}, "an even part of a head's 12 dimensions, got 1e+308"),
     ("modernbert-0", {"local_attention": HUGE}, "local layers should reach at most"),
     ("qwen3-0", {"head_dim": HUGE}, "head_dim should be at most"),
     ("nomic-gpt2-names-0", {"rotary_emb_base": -3}, "a base and a scale above zero"),
-    ("t5-0", {"feed_forward_proj": "gated-mish"}, "feed_forward_proj should be one of"),
+    ("t5-0", {"feed_forward_proj": "gated-prelu"}, "feed_forward_proj should be one of"),
 ]
 
 

@@ -41,6 +41,8 @@ def _activated(name: str, x: float) -> float:
         "swish": x * sigmoid(x),
         "tanh": math.tanh(x),
         "sigmoid": sigmoid(x),
+        "relu_squared": max(x, 0.0) ** 2,
+        "mish": x * math.tanh(math.log1p(math.exp(x))),
     }[name]
 
 

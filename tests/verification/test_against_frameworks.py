@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
+from fastattn.layers import embedding
 from fastattn.weights.huggingface import marian
 from tests.architectures import oracle
 from tests.architectures.cases import CASES as ENCODERS
@@ -62,6 +64,20 @@ def test_other_encoders(tmp_path: Path, name: str) -> None:
     assert all(found[line]["relative"] < 1e-5 for line in ("embedding", "output", "vector"))
     hidden = [line for line, comparison in found.items() if comparison["remark"].startswith("not compared")]
     assert hidden == {"albert-3": [], "t5-0": ["block 3"], "modernbert-1": ["block 1"]}[name]
+
+
+@pytest.mark.usefixtures("transformers")
+def test_positions_that_padding_in_a_text_does_not_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an earlier version had it, whose built-in texts did not show it."""
+    (case,) = (case for case in ENCODERS if case.name == "roberta-0")
+    oracle.make(case, tmp_path)
+    write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>"})
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<pad>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert verified(tmp_path)["vector"]["relative"] < 1e-5
+    monkeypatch.setattr(embedding, "counted_rows", lambda ids_N, positions_N, padding: positions_N + 1)
+    assert first_past(tmp_path) == "embedding"
 
 
 @pytest.mark.usefixtures("transformers")

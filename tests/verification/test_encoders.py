@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 
 from fastattn import verification
 from fastattn.cli.entry import COMMANDS
@@ -92,6 +93,14 @@ def test_another_precision_has_its_own_bound(itself: Path) -> None:
     for precision in ("bfloat16", "int8"):
         assert f"fastattn, {precision}" in succeed("verify", itself, *TEXTS, "--precision", precision)
         assert run("verify", itself, *TEXTS, "--precision", precision, "--bound", "1e-4").exit_code == 1
+
+
+def test_special_tokens_are_among_the_texts(itself: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(itself / "tokenizer.json"))
+    tokenizer.add_special_tokens(["[PAD]", "[MASK]"])
+    tokenizer.save(str(itself / "tokenizer.json"))
+    texts = json.loads(succeed("verify", itself, "--json"))["texts"]
+    assert len(texts) == 4 and texts[3].startswith("[PAD] a [MASK] a The library")
 
 
 def test_usage() -> None:

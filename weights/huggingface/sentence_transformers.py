@@ -1,4 +1,4 @@
-"""sentence-transformers folders: modules.json names a transformer, then pooling, dense layers, normalization."""
+"""sentence-transformers folders: modules.json names a transformer, then pooling, dense layers and norms."""
 
 import dataclasses
 import re
@@ -11,8 +11,16 @@ import numpy as np
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.spec import StackSpec
-from fastattn.text_spec import SPARSE_ACTIVATIONS, SPARSE_POOLINGS, EncoderText, SparseText
+from fastattn.text_spec import (
+    LAYER_NORM,
+    SPARSE_ACTIVATIONS,
+    SPARSE_POOLINGS,
+    UNIT_LENGTH,
+    EncoderText,
+    SparseText,
+)
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_json, read_object, shorten
+from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.huggingface.encoder import describe_encoder, read_described
 from fastattn.weights.huggingface.head import torch_activation
@@ -65,6 +73,7 @@ DENSE_ACTIVATIONS = {
     "torch.nn.modules.activation.GELU": "gelu",
     "torch.nn.modules.activation.SiLU": "swish",
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.activation.Mish": "mish",
 }
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 # What a transformer is for -> what it is called that it gives, and transformers' name of that.
@@ -79,8 +88,8 @@ SPARSE, DENSE, CLASSIFIER = "SparseEncoder", "SentenceTransformer", "CrossEncode
 ORDERS = {
     DENSE: (
         "feature-extraction",
-        "Transformer, Pooling, any number of Dense, perhaps Normalize",
-        re.compile("Transformer Pooling( Dense)*( Normalize)?"),
+        "Transformer, Pooling, any number of Dense, LayerNorm, Dropout and Normalize",
+        re.compile("Transformer Pooling( Dense| LayerNorm| Dropout| Normalize)*"),
     ),
     CLASSIFIER: ("sequence-classification", "a classifying Transformer alone", re.compile("Transformer")),
     SPARSE: ("fill-mask", "a Transformer that predicts tokens, SpladePooling", re.compile("Transformer SpladePooling")),
@@ -263,12 +272,30 @@ def _read_dense(folder: Folder, prefix: str, text: EncoderText, width: int) -> t
     expected: dict[str, tuple[int, ...]] = {"linear.weight": (outputs, inputs)}
     if config.boolean("bias", True):
         expected["linear.bias"] = (outputs,)
-    found = {name: tensor.shape for name, tensor in stored.items()}
-    if found != expected:
-        raise CheckpointError(f"{where}: tensors should be {_shapes(expected)}, are {_shapes(found)}")
+    _check_shapes(stored, expected, where)
     bias: np.ndarray | None = stored["linear.bias"].float32() if "linear.bias" in stored else None
-    layer = (stored["linear.weight"].float32(), bias, DENSE_ACTIVATIONS[activation])
-    return dataclasses.replace(text, dense=(*text.dense, layer)), outputs
+    return _with_layer(text, stored["linear.weight"].float32(), bias, DENSE_ACTIVATIONS[activation]), outputs
+
+
+def _with_layer(text: EncoderText, weight: np.ndarray, bias: np.ndarray | None, kind: str) -> EncoderText:
+    """``text`` with one more layer, before which a Normalize is one too."""
+    unit = ((np.empty(0, np.float32), None, UNIT_LENGTH),) if text.normalize else ()
+    return dataclasses.replace(text, dense=(*text.dense, *unit, (weight, bias, kind)), normalize=False)
+
+
+def _read_layer_norm(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
+    config = read_object(folder, prefix + "config.json")
+    if config.integer("dimension") != width:
+        raise config.error("dimension", f"{width}, what the module before gives", config.values["dimension"])
+    stored, where = read_weights(folder, prefix)
+    expected: dict[str, tuple[int, ...]] = {"norm.weight": (width,), "norm.bias": (width,)}
+    _check_shapes(stored, expected, where)
+    return _with_layer(text, stored["norm.weight"].float32(), stored["norm.bias"].float32(), LAYER_NORM), width
+
+
+def _read_dropout(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
+    """Only training drops anything."""
+    return text, width
 
 
 def _read_normalize(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
@@ -297,6 +324,12 @@ def _check_names(config: JsonObject, text: EncoderText) -> None:
     for name in ("module_input_name", "module_output_name"):
         if config.string(name, features) != features:
             raise config.error(name, f"'{features}'", config.values[name])
+
+
+def _check_shapes(stored: dict[str, StoredTensor], expected: dict[str, tuple[int, ...]], where: str) -> None:
+    found = {name: tensor.shape for name, tensor in stored.items()}
+    if found != expected:
+        raise CheckpointError(f"{where}: tensors should be {_shapes(expected)}, are {_shapes(found)}")
 
 
 def _shapes(shapes: dict[str, tuple[int, ...]]) -> str:
@@ -329,6 +362,8 @@ def _read_prompts(config: JsonObject, text: EncoderText, kind: str) -> EncoderTe
 READERS: dict[str, Callable[[Folder, str, EncoderText, int], tuple[EncoderText, int]]] = {
     "Pooling": _read_pooling,
     "Dense": _read_dense,
+    "LayerNorm": _read_layer_norm,
+    "Dropout": _read_dropout,
     "Normalize": _read_normalize,
     "SpladePooling": _read_splade,
     "MultiVectorMask": read_mask,

@@ -18,6 +18,8 @@ ACTIVATIONS = {
     "gelu_python_tanh": "gelu_tanh",
     "quick_gelu": "gelu_sigmoid",
     "relu": "relu",
+    "relu2": "relu_squared",
+    "mish": "mish",
     "silu": "swish",
     "swish": "swish",
     "tanh": "tanh",

@@ -4,7 +4,7 @@ config.json          config.Config as JSON
 model.safetensors    tensors by canonical name; an int8 matrix NAME has its float32 factors, one a row, in
                      NAME.multiplier, and perhaps the scale of its inputs, float32 [1], in NAME.input_scale, or their
                      factors, one a column, in NAME.input_factors, see quantized.QuantizedTensor;
-                     dense layers after an encoder are dense.N.weight and perhaps dense.N.bias;
+                     dense layers after an encoder, and norms, are dense.N.weight and perhaps dense.N.bias;
                      a shortlist's arrays are int32, see SHORTLIST
 and those of FILES   that the text needs; what is the same for source and target is there once, as the source's
 """
@@ -13,10 +13,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fastattn.checkpoint import Checkpoint, Shortlist
 from fastattn.errors import CheckpointError
 from fastattn.quantized import Tensor
-from fastattn.text_spec import EncoderText
+from fastattn.text_spec import LAYER_NORM, UNIT_LENGTH, EncoderText
 from fastattn.weights.containers.json_file import is_text, read_json, shorten
 from fastattn.weights.containers.safetensors import StoredTensor, read_tensors
 from fastattn.weights.containers.shortlist import check_shortlist
@@ -104,11 +106,16 @@ def _read_file(folder: Folder, name: str) -> bytes | tuple[str, ...]:
 
 def _take_dense(stored: dict[str, StoredTensor], activations: tuple[str, ...], where: str) -> tuple:
     """The dense layers, whose tensors are taken out of ``stored``."""
-    layers = []
+    layers: list[tuple[np.ndarray, np.ndarray | None, str]] = []
     for i, activation in enumerate(activations):
+        if activation == UNIT_LENGTH:
+            layers.append((np.empty(0, np.float32), None, activation))
+            continue
+        dimensions = 1 if activation == LAYER_NORM else 2
         weight, bias = stored.pop(f"dense.{i}.weight", None), stored.pop(f"dense.{i}.bias", None)
-        if weight is None or len(weight.shape) != 2 or 0 in weight.shape:
-            raise CheckpointError(f"{where}: dense.{i}.weight should be there, [outputs, inputs]")
+        if weight is None or len(weight.shape) != dimensions or 0 in weight.shape:
+            form = "[outputs, inputs]" if dimensions == 2 else "[width]"
+            raise CheckpointError(f"{where}: dense.{i}.weight should be there, {form}")
         if bias is not None and bias.shape != weight.shape[:1]:
             raise CheckpointError(f"{bias.where} should be {list(weight.shape[:1])}, is {list(bias.shape)}")
         layers.append((weight.float32(), None if bias is None else bias.float32(), activation))

@@ -106,7 +106,8 @@ def _weights(
             tensors |= _int8(name, tensor, factors.get(name))
     dense = checkpoint.text.dense if isinstance(checkpoint.text, EncoderText) else ()
     for i, (weight_FD, bias_F, _) in enumerate(dense):
-        tensors[f"dense.{i}.weight"] = _float32(weight_FD)
+        if weight_FD.size:  # a division by the length has none
+            tensors[f"dense.{i}.weight"] = _float32(weight_FD)
         if bias_F is not None:
             tensors[f"dense.{i}.bias"] = _float32(bias_F)
     if checkpoint.shortlist is not None:

@@ -25,6 +25,7 @@ from tests.weights.containers.safetensors_writer import (
 POOLING = "sentence_transformers.models.Pooling"
 NORMALIZE = "sentence_transformers.models.Normalize"
 DENSE = "sentence_transformers.models.Dense"
+LAYER_NORM = "sentence_transformers.sentence_transformer.modules.layer_norm.LayerNorm"
 MEAN = {"word_embedding_dimension": 12, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
 
 
@@ -129,7 +130,7 @@ def test_shards(tmp_path: Path, rng: np.random.Generator) -> None:
         ({"model_type": None}, "model_type is missing"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key'"),
         ({"is_decoder": True, "add_cross_attention": True}, "is_decoder True; add_cross_attention True"),
-        ({"hidden_act": "mish"}, "hidden_act should be one of gelu, .*, is 'mish'"),
+        ({"hidden_act": "prelu"}, "hidden_act should be one of gelu, .*, is 'prelu'"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers should be at most 1024, is 1000000000"),
         ({"num_hidden_layers": "2"}, "num_hidden_layers should be an integer of at least 1, is '2'"),
         ({"num_attention_heads": 5}, "hidden_size 12 is not a multiple of num_attention_heads 5"),
@@ -241,7 +242,10 @@ def test_pooling_in_old_and_new_words(
     [
         ({}, "modules should be Transformer, Pooling"),
         ({NORMALIZE: None, POOLING: MEAN}, "they are Transformer, Normalize, Pooling"),
-        ({POOLING: MEAN, NORMALIZE: None, DENSE: {}}, "they are Transformer, Pooling, Normalize, Dense"),
+        (
+            {POOLING: MEAN, NORMALIZE: None, LAYER_NORM: {"dimension": 13}},
+            "dimension should be 12, what the module befo",
+        ),
         ({"sentence_transformers.models.CNN": {}}, "module 'sentence_transformers.models.CNN' is not supported"),
         ({"os.Pooling": {}}, "module 'os.Pooling' is not supported; supported: Transformer, Pooling"),
         ({POOLING: {"pooling_mode": "median"}}, "pooling_mode should be one or more of cls, max, mean"),

@@ -33,7 +33,7 @@ HEADS = {
 
 
 def _spec(config: JsonObject) -> StackSpec:
-    stack = bert_spec(config)
+    stack = bert_spec(config, default_act="gelu_new")
     layers, groups, inner = _counts(config)
     if groups > layers or layers * inner > MOST_LAYERS:
         raise CheckpointError(f"{config.where}: {layers} layers of {inner} each cannot share {groups} groups")

@@ -1,14 +1,16 @@
 """What a file of an architecture says of its encoder, and what several of them read from config.json alike."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import AttentionSpec, HeadSpec, Rotary, StackSpec
+from fastattn.spec import AttentionSpec, HeadSpec, Rotary, StackSpec, Stretch
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.weights import ACTIVATIONS
 from fastattn.weights.plan import Part
 
+ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3")
 MOST_LAYERS = 1024  # beyond any encoder: lists of layers are made before the tensors are counted
 
 MOST_WIDTH = 1 << 20  # beyond any encoder's: scales are made of widths before the tensors are looked at
@@ -121,21 +123,47 @@ def rotary(config: JsonObject, width: int, base: float, kind: str = "", old: str
     ):
         raise CheckpointError(f"{config.where}: rope_parameters and rope_scaling are both there, and differ")
     parameters = config.nested("rope_parameters" if config.has("rope_parameters") else "rope_scaling")
-    if kind and parameters.has(kind):
+    if kind and config.has("rope_parameters"):
         parameters = parameters.nested(kind)
     type_name = "rope_type" if parameters.has("rope_type") else "type"
     form = parameters.string(type_name, "default")
-    if form not in ("default", "linear"):
-        raise parameters.error(type_name, "'default' or 'linear'", form)
+    if form not in ROPE_TYPES:
+        raise parameters.error(type_name, f"one of {', '.join(ROPE_TYPES)}", form)
+    if width % 2:
+        raise CheckpointError(f"{config.where}: rotary positions need heads of an even width, got {width}")
     part = parameters.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0))
-    turned = int(width * part) if part <= 1 else 0
+    if form != "default" and part != 1:  # the default type does not ask for it, and the others' models fail
+        raise parameters.error("partial_rotary_factor", f"1 with rope_type {form}", part)
     base = parameters.number("rope_theta", config.number(old, base))
-    scale = parameters.number("factor", 1.0) if form == "linear" else 1.0
-    if turned % 2 or turned < 2:
-        raise CheckpointError(
-            f"{config.where}: rotary positions need an even part of a head's {width} dimensions, got {part:g} of them"
-        )
-    return Rotary(turned, base, interleaved=False, scale=scale)
+    scale = parameters.number("factor") if form == "linear" else 1.0
+    # "dynamic" changes nothing within max_position_embeddings, beyond which no text goes here
+    stretch = _STRETCHES[form](parameters, _trained_length(config, parameters, kind)) if form in _STRETCHES else None
+    return Rotary(width, base, interleaved=False, scale=scale, stretch=stretch)
+
+
+def _trained_length(config: JsonObject, parameters: JsonObject, kind: str) -> int:
+    name = "original_max_position_embeddings"
+    stated = config if config.has(name) and not kind else parameters
+    return stated.integer(name, config.integer("max_position_embeddings", minimum=1), minimum=1)
+
+
+def _yarn(parameters: JsonObject, length: int) -> Stretch:
+    factor = parameters.number("factor")
+    weights = [parameters.number(name, 0.0) for name in ("mscale", "mscale_all_dim")]
+    upper, lower = weights if all(weights) else (1.0, 0.0)
+    grown = math.log(max(factor, 1.0)) / 10  # equation 22
+    size = parameters.number("attention_factor", (upper * grown + 1) / ((lower * grown + 1) or math.inf))
+    slow, fast = (parameters.number(name, 0.0) or usual for name, usual in (("beta_slow", 1.0), ("beta_fast", 32.0)))
+    whole = parameters.boolean("truncate", True)
+    return Stretch("yarn", factor, length, slow, fast, whole, size)
+
+
+def _llama3(parameters: JsonObject, length: int) -> Stretch:
+    factor, slow, fast = (parameters.number(name) for name in ("factor", "low_freq_factor", "high_freq_factor"))
+    return Stretch("llama3", factor, length, slow, fast)
+
+
+_STRETCHES: dict[str, Callable[[JsonObject, int], Stretch]] = {"yarn": _yarn, "llama3": _llama3}
 
 
 def local_layers(config: JsonObject, layers: int, is_local: Callable[[int], bool]) -> tuple[int, ...]:

@@ -56,22 +56,28 @@ HEADS = {
 }
 
 
-def bert_spec(config: JsonObject, skipped: int = 0, positions: str = "absolute") -> StackSpec:
+def bert_spec(
+    config: JsonObject, padding: int = -1, positions: str = "absolute", default_act: str = "gelu"
+) -> StackSpec:
     """The stack.
 
-    skipped    how many first rows of the table of positions no token has
+    padding    the id whose position is the row of that number of the table, and the others' follow; -1: there is none
     positions  their name in config.json
+    default_act  the activation of the feed-forwards where config.json has none
     """
     refuse(config, position_embedding_type=positions, is_decoder=False, add_cross_attention=False)
     attention = even_heads(config)
+    limit = config.integer("max_position_embeddings", minimum=2 + padding) - 1 - padding
     return StackSpec(
         layers=count_layers(config),
         width=config.integer("hidden_size", minimum=1),
         vocabulary=config.integer("vocab_size", minimum=1),
         attention=attention,
-        feed_forward=FeedForwardSpec(config.integer("intermediate_size", minimum=1), activation(config)),
+        feed_forward=FeedForwardSpec(
+            config.integer("intermediate_size", minimum=1), activation(config, default=default_act)
+        ),
         norms=NormSpec("layer", config.number("layer_norm_eps", 1e-12), before=False, final=False, embedding=True),
-        positions=PositionSpec("table", limit=config.integer("max_position_embeddings", minimum=1 + skipped) - skipped),
+        positions=PositionSpec("table", limit=limit, padding=padding),
         token_types=config.integer("type_vocab_size", 2, minimum=1),
     )
 

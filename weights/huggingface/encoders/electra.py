@@ -21,7 +21,7 @@ HEADS = {
 
 def _spec(config: JsonObject) -> StackSpec:
     stack = bert_spec(config)
-    width = config.integer("embedding_size", stack.width, minimum=1)
+    width = config.integer("embedding_size", 128, minimum=1)
     return replace(stack, embedding_width=0 if width == stack.width else width)
 
 

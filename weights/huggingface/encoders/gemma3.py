@@ -1,8 +1,6 @@
 """Gemma 3's text stack (Gemma Team 2025), as EmbeddingGemma has it: norms around each sublayer, local layers."""
 
-from dataclasses import replace
-
-from fastattn.spec import FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec import FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,
@@ -13,7 +11,8 @@ from fastattn.weights.huggingface.encoders.architecture import (
     refuse,
     rotary,
 )
-from fastattn.weights.huggingface.encoders.qwen import HEADS, IGNORED, llama_table, shared_heads
+from fastattn.weights.huggingface.encoders.heads import SEQUENCE, TOKENS, last_head, linear_head
+from fastattn.weights.huggingface.encoders.qwen import IGNORED, llama_table, shared_heads
 from fastattn.weights.plan import Part, of
 
 # Its norms multiply by one more than what is stored.
@@ -26,6 +25,7 @@ NORMS = {
     "encoder.layers.#.feed_forward.output_norm.*": of("layers.#.post_feedforward_layernorm.*", offset=1.0),
     "encoder.final_norm.*": of("norm.*", offset=1.0),
 }
+HEADS = {SEQUENCE: last_head("score", padding=0), TOKENS: linear_head("each", "score")}
 
 
 def _spec(config: JsonObject) -> StackSpec:
@@ -37,15 +37,15 @@ def _spec(config: JsonObject) -> StackSpec:
     both_sides = config.boolean("use_bidirectional_attention", False)
     if not both_sides:
         refuse(config, is_causal=True)
-    attention = shared_heads(config, head_norms=True, query_scale=scalar**-0.5)
+    attention = shared_heads(config, 4, 256, head_norms=True, query_scale=scalar**-0.5)
     every, window = (
         config.integer("sliding_window_pattern", 6, minimum=1),
         config.integer("sliding_window", 4096, minimum=1),
     )
     reach = window // 2 if both_sides else window - 1
     near = rotary(config, attention.head_width, 10_000.0, "sliding_attention", "rope_local_base_freq")
-    if not config.has("rope_parameters"):  # the old form's scaling is of the global layers alone
-        near = replace(near, scale=1.0)
+    if not config.has("rope_parameters"):  # the old form's settings are of the global layers alone
+        near = Rotary(near.width, config.number("rope_local_base_freq", 10_000.0), interleaved=False)
     return StackSpec(
         layers=layers,
         width=width,

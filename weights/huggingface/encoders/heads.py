@@ -28,11 +28,15 @@ def linear_head(rows: str, outer: str, bias: bool = True) -> Head:
     return Head(spec, _fixed({"head.output.*": of(f"{outer}.*")}))
 
 
-def last_head(outer: str) -> Head:
-    """A classifier of one layer without a bias, of the last row that is no padding's."""
+def last_head(outer: str, padding: int = -1) -> Head:
+    """A classifier of one layer without a bias, of the last row that is no padding's.
+
+    padding  the id where config.json does not name one; -1: none, as where it is null
+    """
 
     def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
-        return HeadSpec("last", labels, bias=False, padding=config.integer("pad_token_id", -1, minimum=-1))
+        usual = -1 if "pad_token_id" in config.values else padding
+        return HeadSpec("last", labels, bias=False, padding=config.integer("pad_token_id", usual, minimum=-1))
 
     return Head(spec, _fixed({"head.output.*": of(f"{outer}.*")}))
 

@@ -9,7 +9,7 @@ from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYER
 from fastattn.weights.huggingface.encoders.roberta import HEADS
 from fastattn.weights.plan import Part, of
 
-SKIPPED = 2  # first rows of the table of positions: transformers takes 1 for the padding id whatever it is
+PADDING = 1  # whatever config.json says: transformers does not ask it
 ATTENTION = {
     "encoder.layers.#.self_attention.qkv.*": of(
         "encoder.layer.#.attention.attn.q.*", "encoder.layer.#.attention.attn.k.*", "encoder.layer.#.attention.attn.v.*"
@@ -22,13 +22,13 @@ ATTENTION = {
 
 def _spec(config: JsonObject) -> StackSpec:
     refuse(config, relative_attention_num_buckets=32)  # transformers uses 32 whatever it says
-    stack = bert_spec(config, SKIPPED)
+    stack = bert_spec(config, PADDING)
     positions = replace(stack.positions, kind="relative", learned=True, buckets=32, max_distance=128)
     return replace(stack, positions=positions, token_types=0)
 
 
 def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    positions = of("embeddings.position_embeddings.weight", skip=SKIPPED)
+    positions = of("embeddings.position_embeddings.weight", skip=PADDING)
     return LAYERS | EMBEDDING | ATTENTION | {"encoder.positions": positions}
 
 

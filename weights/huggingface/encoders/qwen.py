@@ -34,11 +34,20 @@ IGNORED = ("lm_head.", "score.", "rotary_emb.")
 HEADS = {SEQUENCE: last_head("score"), TOKENS: linear_head("each", "score")}
 
 
-def shared_heads(config: JsonObject, head_norms: bool, query_scale: float | None = None) -> AttentionSpec:
-    """Attention whose key heads may be fewer, and as wide as config.json says."""
+def shared_heads(
+    config: JsonObject, key_heads: int, head_width: int, head_norms: bool, query_scale: float | None = None
+) -> AttentionSpec:
+    """Attention whose key heads may be fewer, and as wide as config.json says.
+
+    key_heads, head_width  where config.json does not name them; where they are null, as many as the others, and what
+                           these share evenly; 0: likewise
+    """
     heads = config.integer("num_attention_heads", minimum=1)
-    width = count_columns(config, "head_dim", max(count_columns(config) // heads, 1))
-    key_heads = config.integer("num_key_value_heads", heads, minimum=1)
+    even = max(count_columns(config) // heads, 1)
+    width = count_columns(config, "head_dim", even if "head_dim" in config.values else head_width or even)
+    key_heads = config.integer(
+        "num_key_value_heads", heads if "num_key_value_heads" in config.values else key_heads, minimum=1
+    )
     return AttentionSpec(heads, key_heads, width, query_scale, head_norms)
 
 
@@ -62,11 +71,11 @@ def _is_causal(config: JsonObject) -> bool:
 def _spec(config: JsonObject) -> StackSpec:
     refuse(config, use_bidirectional_attention=False)  # which transformers ignores, and remote code follows
     second, causal = config.string("model_type") == "qwen2", _is_causal(config)
-    layers, attention = count_layers(config), shared_heads(config, head_norms=not second)
+    layers, attention = count_layers(config), shared_heads(config, 32, 0 if second else 128, head_norms=not second)
     local: tuple[int, ...] = ()
     window = 0
-    if config.boolean("use_sliding_window", False) and config.has("sliding_window"):
-        full, window = config.integer("max_window_layers", 28), config.integer("sliding_window", minimum=1)
+    if config.boolean("use_sliding_window", False) and config.values.get("sliding_window", 4096) is not None:
+        full, window = config.integer("max_window_layers", 28), config.integer("sliding_window", 4096, minimum=1)
         local = local_layers(config, layers, lambda i: i >= full)
     return StackSpec(
         layers=layers,

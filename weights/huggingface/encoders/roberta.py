@@ -21,17 +21,12 @@ HEADS = {
 }
 
 
-def skipped_positions(config: JsonObject) -> int:
-    """How many first rows of the table of positions no token has."""
-    return config.integer("pad_token_id", 1) + 1
-
-
 def _spec(config: JsonObject) -> StackSpec:
-    return bert_spec(config, skipped_positions(config))
+    return bert_spec(config, config.integer("pad_token_id", 1))
 
 
 def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    positions = of("embeddings.position_embeddings.weight", skip=skipped_positions(config))
+    positions = of("embeddings.position_embeddings.weight", skip=spec.positions.padding)
     return LAYERS | EMBEDDING | {"encoder.positions": positions}
 
 

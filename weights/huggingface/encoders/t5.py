@@ -45,7 +45,7 @@ def _spec(config: JsonObject) -> StackSpec:
 
 
 def _feed_forward(config: JsonObject) -> FeedForwardSpec:
-    name = config.string("feed_forward_proj", "relu")
+    name = config.string("feed_forward_proj", "gated-gelu" if config.string("model_type") == "mt5" else "relu")
     gated, theirs = name.startswith("gated-"), name.removeprefix("gated-")
     # By their gated gelu they mean the tanh form.
     theirs = "gelu_new" if name == "gated-gelu" else theirs

@@ -1,0 +1,111 @@
+"""``fastattn classify``: lines in, each with its most probable labels out."""
+
+import json
+import time
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import click
+
+from fastattn.cli.lines import Line, open_lines
+from fastattn.cli.loading import loading
+from fastattn.cli.options import (
+    given,
+    input_option,
+    located,
+    model_option,
+    output_option,
+    precision_option,
+    threads_option,
+)
+from fastattn.cli.output import open_output
+from fastattn.cli.progress import Compiling, Progress, pace
+from fastattn.printable import json_decimals, printable
+
+WINDOW = 1024  # lines that are classified together at most, in batches of similar lengths
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  fastattn classify -m ./my-classifier "What a day!"
+  fastattn classify -m OWNER/NAME -i reviews.txt -o labels.tsv
+  tail -f reviews.txt | fastattn classify -m ./my-classifier --all --json
+
+\b
+One line for each line, with tabs between: the label, its probability, the
+text; with -k several labels, each followed by its probability, the most
+probable first. --json writes JSON lines instead:
+  {"text": ..., "labels": [{"label": ..., "score": ...}, ...]}
+
+\b
+Through a pipe, a FIFO or a terminal, a line is answered before the next one
+comes.
+"""
+)
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@model_option
+@input_option
+@output_option
+@click.option("-k", "--top-k", type=click.IntRange(min=1), help="Write so many labels of each line (default: 1).")
+@click.option("--all", "every", is_flag=True, help="Write all labels of each line.")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON lines.")
+@precision_option("float32", "bfloat16", "int8", "auto")
+@threads_option
+def classify(
+    texts: tuple[str, ...],
+    model: str | None,
+    input_path: str | None,
+    output_path: str | None,
+    top_k: int | None,
+    every: bool,
+    as_json: bool,
+    precision: str | None,
+    threads: int | None,
+) -> None:
+    """Label TEXTs, the lines of a file, or of standard input.
+
+    -m names a classifier: an encoder with a head that gives a text labels.
+    """
+    if model is None:
+        raise click.UsageError("there is no default model to classify with; name one with -m")
+    if every and top_k is not None:
+        raise click.UsageError("give --top-k or --all, not both")
+    written: Callable[[Line, list[dict[str, Any]]], str] = _as_json if as_json else _as_table
+    lines = open_lines(texts, input_path)
+    with open_output(output_path) as output, Progress() as progress:
+        with loading():
+            progress.show(f"loading {model}")
+            from fastattn.weights.download import catalog
+
+            path = catalog.resolve(located(model, progress))
+            Compiling(progress)
+            from fastattn.text_classifier import TextClassifier
+
+            classifier = TextClassifier(path, **given(precision=precision, threads=threads))
+        progress.enabled &= not output.is_terminal()
+        start = time.monotonic()
+        for burst in lines.bursts():
+            while window := list(islice(burst, WINDOW)):
+                for labels in classifier.classify(window, top_k=None if every else top_k or 1):
+                    output.write((written(lines.finish(), labels) + "\n").encode())
+                output.flush()
+                progress.show(pace(lines, time.monotonic() - start))
+
+
+def _as_table(line: Line, labels: list[dict[str, Any]]) -> str:
+    named = [f"{printable(entry['label'])}\t{entry['score']:.4f}" for entry in labels]
+    return "\t".join([*named, line.text])
+
+
+def _as_json(line: Line, labels: list[dict[str, Any]]) -> str:
+    from numpy import float32
+
+    scores = json_decimals(float32(entry["score"]) for entry in labels)
+    found = [f'{{"label": {_quoted(entry["label"])}, "score": {score}}}' for entry, score in zip(labels, scores)]
+    return f'{{"text": {_quoted(line.text)}, "labels": [{", ".join(found)}]}}'
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
