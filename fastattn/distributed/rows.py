@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fastattn import files
 from fastattn.distributed.extra import import_pyarrow
 from fastattn.errors import InputError
+from fastattn.printable import json_line
 
 if TYPE_CHECKING:
     import pyarrow
@@ -36,6 +37,10 @@ class Rows(ABC):
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
         """The same as JSON's types, a dictionary a row."""
+
+    def objects(self) -> list[str]:
+        """The same as objects of JSON, each on one line."""
+        return list(map(json_line, self.records()))
 
 
 class StringRows(Rows):
