@@ -106,7 +106,7 @@ def exact(line):
     ],
 )
 def test_fields_are_carried_through_as_they_are_written(path, fields):
-    line = '\t{"text": "a", %s } ' % fields
+    line = f'\t{{"text": "a", {fields} }} '
     path.write_text(line + "\r\n" + line, encoding="utf-8", newline="")
     (rows,) = rows_of(path)
     assert (rows.texts, rows.faults) == (["a", "a"], {})
