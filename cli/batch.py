@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.command import Command, Group, Option, with_options
+from fastattn.cli.interrupt import last_words
 from fastattn.cli.loading import loading
 from fastattn.cli.options import (
     given,
@@ -231,14 +232,28 @@ def _run(made: "Batch", job: dict[str, Any]) -> None:
         _say_estimate(made, where, job["price"])
         return
     lost = "fastattn: this process was ended, by Ray or by the system; the same command does what is left"
-    with watched(lost), Progress() as progress:
-        progress.show(f"starting, {counted(len(made.blocks), 'block')}")
-        finished = made.run(where, lambda so_far: progress.show(_pace(so_far, len(made.blocks))))
+    blocks, done = len(made.blocks), 0
+
+    def told(so_far: "Summary") -> None:
+        nonlocal done
+        done = so_far.blocks
+        progress.show(_pace(so_far, blocks))
+
+    rest = "the same command does the rest"
+    with watched(lost), last_words(lambda: f"fastattn: {_done(done, blocks)}; {rest}"), Progress(log=True) as progress:
+        progress.show(f"starting, {counted(blocks, 'block')}")
+        finished = made.run(where, told)
     _report(made, finished)
+
+
+def _done(done: int, blocks: int) -> str:
+    return f"{done:,} of {counted(blocks, 'block')} {'is' if done == 1 else 'are'} done"
 
 
 def _pace(so_far: "Summary", blocks: int) -> str:
     """``12 of 48 blocks, 9,876 rows, 1,234 rows/s, 45,678 tokens/s, 3 min left``."""
+    if so_far.blocks == so_far.earlier_blocks:
+        return f"starting, {_done(so_far.blocks, blocks)}"
     seconds = max(so_far.seconds, 1e-9)
     rows = so_far.rows - so_far.earlier_rows
     done = so_far.blocks - so_far.earlier_blocks

@@ -129,7 +129,7 @@ class Batch:
     def run(self, where: Where, told: Told = lambda _: None) -> Summary:
         """Compute what no earlier run has finished.
 
-        told  called with the summary so far after each block
+        told  called with the summary so far, at first and after each block
         Raises FastattnError where the output folder belongs to another job or another run, where there is no cluster,
         and where the job cannot go on.
         """
@@ -144,6 +144,7 @@ class Batch:
             for record in there.values():
                 summary.add(record)
             summary.earlier_blocks, summary.earlier_rows = summary.blocks, summary.rows
+            told(summary)
             left = [block for block in self.blocks if block.number not in there]
             if left:
                 self._compute(left, folder, check, where, summary, told)
