@@ -288,7 +288,7 @@ def _report(made: "Batch", summary: "Summary") -> None:
     if summary.faults:
         done = "translated" if made.request.kind == "translate" else "encoded"
         raise LineError(
-            f"{summary.faults:,} of {counted(summary.rows, 'row')} not {done}, the first: {summary.first_fault}"
+            f"{summary.faults:,} of {counted(summary.rows, 'row')} not {done}, the first: {made.first_fault(summary)}"
         )
 
 

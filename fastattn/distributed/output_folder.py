@@ -186,7 +186,7 @@ def _is_texts(value: Any) -> bool:
 
 _MOST_SECONDS = 1e12
 _FIELDS = {
-    **dict.fromkeys(("block", "start", "stop", "rows", "null", "cut", "faults"), is_count),
+    **dict.fromkeys(("block", "start", "stop", "rows", "null", "cut", "faults", "fault_at"), is_count),
     **dict.fromkeys(("tokens", "size", "bytes"), is_count),
     **dict.fromkeys(("url", "input", "file", "digest", "host"), _is_text),
     "first_faults": _is_texts,

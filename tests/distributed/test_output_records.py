@@ -46,6 +46,7 @@ def test_files_too_large_for_a_job_are_not_read_whole(folder, out, monkeypatch):
         {"tokens": 1.5},
         {"seconds": 10**400},
         {"seconds": "1"},
+        {"fault_at": -1},
         {"first_faults": [1]},
         {"input": None},
         {"cut": None},

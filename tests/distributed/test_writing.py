@@ -93,4 +93,4 @@ def test_a_column_that_is_there_already_is_refused():
     with pytest.raises(InputError, match="the input has a column 'text' already"):
         as_parquet(pa.table({"text": ["a"]}), {"text": pa.array(["b"])})
     with pytest.raises(InputError, match="the input has a column 'text' already"):
-        as_file(StringRows({"text": ["a"]}, ["a"], {}, ""), {"text": pa.array(["b"])}, "jsonl")
+        as_file(StringRows({"text": ["a"]}, ["a"], {}, [0], ""), {"text": pa.array(["b"])}, "jsonl")

@@ -57,6 +57,7 @@ def read(block: "Block", column: str) -> Rows:
     wholes: list[str | None] = []
     texts: list[str | None] = []
     faults: dict[int, str] = {}
+    places: list[int] = []
     digest = hashlib.sha256()
     with lines_of(block, digest) as lines:
         for line in lines:
@@ -73,7 +74,8 @@ def read(block: "Block", column: str) -> Rows:
             objects.append(made)
             wholes.append(whole)
             texts.append(text)
-    return _Objects(objects, wholes, column, texts, faults, digest.hexdigest())
+            places.append(lines.position)
+    return _Objects(objects, wholes, column, texts, faults, places, digest.hexdigest())
 
 
 def _line(line: bytes, lines: Lines) -> str:
@@ -124,9 +126,10 @@ class _Objects(Rows):
         column: str,
         texts: list[str | None],
         faults: dict[int, str],
+        places: list[int],
         digest: str,
     ):
-        super().__init__(texts, faults, digest)
+        super().__init__(texts, faults, places, digest)
         self._objects, self._wholes, self._column = objects, wholes, column
 
     def table(self) -> "pyarrow.Table":
