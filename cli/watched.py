@@ -13,13 +13,16 @@ from collections.abc import Iterator
 from fastattn.cli import interrupt
 
 _MARK = "FASTATTN_BATCH"  # in the environment of what the process starts, which children inherit
-# Reads until the other end is closed; ends what has the mark, which Linux alone shows; says the message unless the last
-# byte was that of a good end.
+# Reads until the other end is closed: nothing where the process was lost. Then ends what has the mark, which Linux alone
+# shows. One that is being started lacks it for a moment: but where the block itself has ended ("."), none may be found
+# for a second.
 _WATCH = """
 import os, sys, time
 last = part = os.read(0, 64)
 while part:
     last, part = part, os.read(0, 64)
+if not last:
+    os.write(2, sys.argv[1].encode() + b"\\n")
 def marked():
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -28,18 +31,18 @@ def marked():
                     yield int(name)
         except OSError:
             pass
-for _ in range(100 * os.path.isdir("/proc")):
+gone = 0
+for _ in range(200 * os.path.isdir("/proc")):
     left = list(marked())
     for number in left:
         try:
             os.kill(number, 9)
         except OSError:
             pass
-    if not left:
+    gone = 0 if left else gone + 1
+    if gone == (1 if last == b"." else 20):
         break
     time.sleep(0.05)
-if last[-1:] != b".":
-    os.write(2, sys.argv[1].encode() + b"\\n")
 """
 
 
@@ -62,17 +65,20 @@ def watched(message: str) -> Iterator[None]:
     finally:
         os.close(reading)
 
-    def end_well() -> None:
+    def end(how: bytes) -> None:
         with contextlib.suppress(OSError):
-            os.write(writing, b".")
+            os.write(writing, how)
 
-    interrupt.before_end.append(end_well)
+    def end_by_signal() -> None:
+        end(b"!")
+
+    interrupt.before_end.append(end_by_signal)
     os.environ[_MARK] = mark
     try:
         yield
     finally:
         del os.environ[_MARK]
-        interrupt.before_end.remove(end_well)
-        end_well()
+        interrupt.before_end.remove(end_by_signal)
+        end(b".")
         os.close(writing)
         watcher.wait()

@@ -137,6 +137,15 @@ def test_an_option_comes_to_the_job(kind, name, asked, model):
         assert field == "said" or type(found[field]) is type(value) or isinstance(value, Path)
 
 
+@pytest.mark.parametrize(
+    "arguments", [["--price", "1"], ["--dry-run", "--price", "nan"], ["--dry-run", "--price", "inf"]], ids=str
+)
+def test_a_price_is_a_number_that_goes_with_a_dry_run(arguments):
+    result = CliRunner().invoke(commands, ["batch", "encode", "in.txt", "--out", "out", "-m", "no-model", *arguments])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("fastattn: --price goes with --dry-run, and is a number (see ")
+
+
 @pytest.mark.parametrize("kind", CASES)
 def test_what_is_not_said_is_left_to_the_model(kind, asked):
     found = asked(kind, [])
