@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from fastattn.cli import interrupt
 
 _MARK = "FASTATTN_BATCH"  # in the environment of what the process starts, which children inherit
-# Reads until the other end is closed: nothing where the process was lost. Then ends what has the mark, which Linux alone
-# shows. One that is being started lacks it for a moment: but where the block itself has ended ("."), none may be found
-# for a second.
+# Reads until the other end is closed: nothing where the process was lost. Then ends what has the mark, where there is
+# /proc. One that is being started lacks it for a moment: none may be found for a second, but where the block itself has
+# ended (".").
 _WATCH = """
 import os, sys, time
 last = part = os.read(0, 64)
