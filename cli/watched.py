@@ -14,8 +14,8 @@ from fastattn.cli import interrupt
 
 _MARK = "FASTATTN_BATCH"  # in the environment of what the process starts, which children inherit
 # Reads until the other end is closed: nothing where the process was lost. Then ends what has the mark, where there is
-# /proc. One that is being started lacks it for a moment: none may be found for a second, but where the block itself has
-# ended (".").
+# /proc, and what descends from that: Ray's agents write their titles over their environment. One that is being started
+# lacks the mark for a moment: none may be found for a second, but where the block itself has ended (".").
 _WATCH = """
 import os, sys, time
 last = part = os.read(0, 64)
@@ -23,17 +23,25 @@ while part:
     last, part = part, os.read(0, 64)
 if not last:
     os.write(2, sys.argv[1].encode() + b"\\n")
-def marked():
+def begun():
+    parents, found = {}, set()
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
             with open(f"/proc/{name}/environ", "rb") as file:
                 if os.fsencode(sys.argv[2]) in file.read().split(b"\\0"):
-                    yield int(name)
+                    found.add(int(name))
         except OSError:
             pass
+    count = 0
+    while count < len(found):
+        count = len(found)
+        found |= {number for number, parent in parents.items() if parent in found}
+    return found
 gone = 0
 for _ in range(200 * os.path.isdir("/proc")):
-    left = list(marked())
+    left = begun()
     for number in left:
         try:
             os.kill(number, 9)

@@ -306,6 +306,23 @@ def test_a_command_keeps_what_was_said_alone(kind, said, translator, encoder, te
     assert jobs[0].options == kept | {"precision": "float32"}
 
 
+@pytest.mark.parametrize(
+    "counts, said",
+    [
+        ({"rows": 1, "blocks": 1, "cut": 1}, "1 row in 1 block is in OUT; 1 was longer than the model takes, and cut"),
+        (
+            {"rows": 2, "blocks": 1, "cut": 2},
+            "2 rows in 1 block are in OUT; 2 were longer than the model takes, and cut",
+        ),
+    ],
+)
+def test_one_is_told_as_one(counts, said, texts, tmp_path, monkeypatch, translator):
+    monkeypatch.setattr(Batch, "run", lambda self, where, told: Summary(**counts, earlier_rows=counts["rows"]))
+    arguments = ["batch", "translate", str(texts), "--out", str(tmp_path / "out"), "-m", str(translator)]
+    result = CliRunner().invoke(commands, arguments)
+    assert result.stderr.replace(str(tmp_path / "out"), "OUT").startswith(f"fastattn: {said}")
+
+
 FAULTY = {
     "a.txt": (b"w1\n\nw\xff\nw2\n", 3),
     "a.jsonl": (b'\n{"text": "w1"}\n[]\n[]\n', 3),

@@ -146,6 +146,15 @@ def test_a_price_is_a_number_that_goes_with_a_dry_run(arguments):
     assert result.stderr.startswith("fastattn: --price goes with --dry-run, and is a number (see ")
 
 
+@pytest.mark.parametrize("name", ["--column", "--output-column"])
+def test_a_column_s_name_is_text(name):
+    result = CliRunner().invoke(
+        commands, ["batch", "encode", "in.txt", "--out", "out", "-m", "no-model", name, "\udcff"]
+    )
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"fastattn: Invalid value for '{name}': expected UTF-8 (see ")
+
+
 @pytest.mark.parametrize("kind", CASES)
 def test_what_is_not_said_is_left_to_the_model(kind, asked):
     found = asked(kind, [])

@@ -101,7 +101,7 @@ def test_tabs_separate_a_tsv(tmp_path, name):
         (b"\xff,b", "not UTF-8 (byte 0xff); convert", [None, "b"]),
         # Python 3.10's parser reads no line with one.
         (b"a\0,b", ("a NUL byte", "not CSV (line contains NUL)")[sys.version_info < (3, 11)], None),
-        (b"a", "1 fields, where the header has 2", ["a", None]),
+        (b"a", "1 field, where the header has 2", ["a", None]),
         (b"a,b,c", "3 fields, where the header has 2", ["a", "b"]),
         (b"a\rb,c", "not CSV (new-line character seen in unquoted field)", [None, None]),
     ],

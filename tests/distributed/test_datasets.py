@@ -96,7 +96,7 @@ def test_what_is_no_dataset_is_refused():
     ("column", "said"), [("text", "no column 'text'; the dataset has: id, body"), ("id", "should hold texts")]
 )
 def test_a_column_that_is_missing_or_no_text_ends_it(pulled, column, said):
-    unknown = ray.data.from_items(ROWS).map_batches(lambda rows: rows)
+    unknown = ray.data.from_items(ROWS).map_batches(lambda rows: rows, batch_format="pyarrow")
     made = translate_dataset(unknown, str(pulled("en-pt")), column, cores=1)
     with pytest.raises(ray.exceptions.RayError, match=said):
         made.take_all()

@@ -151,10 +151,19 @@ def test_types_are_kept_and_have_a_form_in_json(path):
     ]
 
 
-def test_a_type_without_a_form_in_json_is_named(path):
-    pq.write_table(pa.table({"text": ["a"], "span": pa.array([1], pa.duration("s"))}), path)
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([1], pa.duration("s")),
+        pa.array([10**9], pa.date32()),  # Python's own end with the year 9999
+        pa.array([[1 << 61]], pa.list_(pa.timestamp("us"))),
+    ],
+    ids=str,
+)
+def test_a_value_without_a_form_in_json_is_named(path, values):
+    pq.write_table(pa.table({"text": ["a"], "span": values}), path)
     (rows,) = rows_of(path)
-    message = r"a.parquet: the column 'span' of type duration\[s\] has no form in JSON .*; use --format parquet"
+    message = r"a.parquet: the column 'span' of type \w+\S* .*has no form in JSON \(.*\); use --format parquet"
     with pytest.raises(InputError, match=message):
         rows.records()
 

@@ -88,7 +88,8 @@ def read(block: "Block", column: str) -> Rows:
 
 
 def _wrong_count(values: list[str | None], names: list[str]) -> str:
-    return "" if len(values) == len(names) else f"{len(values)} fields, where the header has {len(names)}"
+    count = len(values)
+    return "" if count == len(names) else f"{count} field{'s'[: count != 1]}, where the header has {len(names)}"
 
 
 def _decoded(fields: list[str]) -> tuple[list[str | None], str]:
