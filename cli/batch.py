@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.command import Command, Group, Option, with_options
+from fastattn.cli.interrupt import last_words
 from fastattn.cli.loading import loading
 from fastattn.cli.options import (
+    TEXT,
     given,
     located,
     located_encoder,
@@ -49,7 +51,9 @@ class _Size(click.ParamType):
 _batch_options = with_options(
     click.argument("inputs", nargs=-1, required=True, metavar="IN..."),
     click.option("-o", "--out", required=True, metavar="DIR", help="Write the output there: a folder, or a URL."),
-    click.option("--column", default="text", show_default=True, help="The texts' column; in text files it is text."),
+    click.option(
+        "--column", type=TEXT, default="text", show_default=True, help="The texts' column; in text files it is text."
+    ),
     click.option(
         "--format",
         "form",
@@ -134,7 +138,9 @@ Examples:
 @model_option
 @click.option("--from", "source", metavar="LANGUAGE", help="Language of the texts: chooses a model from the catalog.")
 @click.option("--to", "target", metavar="LANGUAGE", help="Language to translate to, likewise (default: en to pt).")
-@click.option("--output-column", "output", default="translation", show_default=True, help="The translations' column.")
+@click.option(
+    "--output-column", "output", type=TEXT, default="translation", show_default=True, help="The translations' column."
+)
 @_batch_options
 @click.option("-n", "--num-hypotheses", type=int, help="Above 1: a column of so many translations, best first.")
 @click.option("--scores", is_flag=True, help="A column of scores.")
@@ -172,7 +178,9 @@ Examples:
 """,
 )
 @model_option
-@click.option("--output-column", "output", default="embedding", show_default=True, help="The vectors' column.")
+@click.option(
+    "--output-column", "output", type=TEXT, default="embedding", show_default=True, help="The vectors' column."
+)
 @_batch_options
 @vector_options
 @precision_option("float32", "bfloat16", "int8", "auto")
@@ -231,14 +239,32 @@ def _run(made: "Batch", job: dict[str, Any]) -> None:
         _say_estimate(made, where, job["price"])
         return
     lost = "fastattn: this process was ended, by Ray or by the system; the same command does what is left"
-    with watched(lost), Progress() as progress:
-        progress.show(f"starting, {counted(len(made.blocks), 'block')}")
-        finished = made.run(where, lambda so_far: progress.show(_pace(so_far, len(made.blocks))))
+    blocks, done = len(made.blocks), 0
+
+    def told(so_far: "Summary") -> None:
+        nonlocal done
+        done = so_far.blocks
+        progress.show(_pace(so_far, blocks))
+
+    rest = "the same command does the rest"
+    with watched(lost), last_words(lambda: f"fastattn: {_done(done, blocks)}; {rest}"), Progress(log=True) as progress:
+        progress.show(f"starting, {counted(blocks, 'block')}")
+        finished = made.run(where, told)
     _report(made, finished)
+
+
+def _done(done: int, blocks: int) -> str:
+    return f"{done:,} of {counted(blocks, 'block')} {_is(done)} done"
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def _pace(so_far: "Summary", blocks: int) -> str:
     """``12 of 48 blocks, 9,876 rows, 1,234 rows/s, 45,678 tokens/s, 3 min left``."""
+    if so_far.blocks == so_far.earlier_blocks:
+        return f"starting, {_done(so_far.blocks, blocks)}"
     seconds = max(so_far.seconds, 1e-9)
     rows = so_far.rows - so_far.earlier_rows
     done = so_far.blocks - so_far.earlier_blocks
@@ -254,7 +280,7 @@ def _report(made: "Batch", summary: "Summary") -> None:
 
     out = public(made.request.out)
     rows = summary.rows - summary.earlier_rows
-    text = f"{counted(summary.rows, 'row')} in {counted(summary.blocks, 'block')} are in {out}"
+    text = f"{counted(summary.rows, 'row')} in {counted(summary.blocks, 'block')} {_is(summary.rows)} in {out}"
     if summary.earlier_blocks:
         text += f", {counted(summary.earlier_blocks, 'block')} of them from earlier"
     if rows:
@@ -262,7 +288,8 @@ def _report(made: "Batch", summary: "Summary") -> None:
     if summary.null:
         text += f"; {summary.null:,} had no text"
     if summary.cut:
-        text += f"; {summary.cut:,} were longer than the model takes, and cut (--long mean cuts nothing)"
+        verb = "was" if summary.cut == 1 else "were"
+        text += f"; {summary.cut:,} {verb} longer than the model takes, and cut (--long mean cuts nothing)"
     say(f"fastattn: {text}", err=True)
     if summary.failed:
         number, why = min(summary.failed.items())
@@ -273,7 +300,7 @@ def _report(made: "Batch", summary: "Summary") -> None:
     if summary.faults:
         done = "translated" if made.request.kind == "translate" else "encoded"
         raise LineError(
-            f"{summary.faults:,} of {counted(summary.rows, 'row')} not {done}, the first: {summary.first_fault}"
+            f"{summary.faults:,} of {counted(summary.rows, 'row')} not {done}, the first: {made.first_fault(summary)}"
         )
 
 

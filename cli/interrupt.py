@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastattn.atomic_files import discard_unfinished
@@ -35,6 +35,28 @@ def exit_on_signals() -> None:
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     for number in wanted:
         signal.signal(number, lambda number, frame: None)
+
+
+@contextlib.contextmanager
+def last_words(words: Callable[[], str]) -> Iterator[None]:
+    """Where a signal ends the process inside the block, a line with ``words()`` is written to what is stderr now."""
+    try:
+        stderr = os.dup(2)
+    except OSError:  # there is none
+        yield
+        return
+
+    def say() -> None:
+        line = "\n" * os.isatty(stderr) + words() + "\n"  # behind a line of progress
+        with contextlib.suppress(OSError):
+            os.write(stderr, line.encode())
+
+    before_end.append(say)
+    try:
+        yield
+    finally:
+        before_end.remove(say)
+        os.close(stderr)
 
 
 def _channel() -> tuple[Callable[[], bytes], int, Any]:

@@ -1,5 +1,6 @@
 """A progress line on a terminal."""
 
+import contextlib
 import sys
 import threading
 import time
@@ -8,14 +9,19 @@ from fastattn.printable import printable
 
 _FIRST_AFTER = 0.5  # seconds; quick work shows nothing
 _EVERY = 0.1
+_EVERY_LOGGED = 60.0
 
 
 class Progress:
-    """One line, redrawn in place at most ten times a second; silent where stderr is no terminal."""
+    """One line, redrawn in place at most ten times a second; silent where stderr is no terminal.
 
-    def __init__(self, enabled: bool = True):
+    log  there a line a minute at most, for what goes on for hours
+    """
+
+    def __init__(self, enabled: bool = True, log: bool = False):
         self.enabled = enabled and sys.stderr is not None and sys.stderr.isatty()
-        self._next = time.monotonic() + _FIRST_AFTER
+        self._logged = log and enabled and sys.stderr is not None and not self.enabled
+        self._next = time.monotonic() + (_EVERY_LOGGED if self._logged else _FIRST_AFTER)
         self._lock = threading.RLock()  # so that one that an interrupt left held stops not its own thread
         self._drawn = 0  # columns that hold something
 
@@ -23,6 +29,10 @@ class Progress:
         """Draw ``text``, unless the last drawing is too recent."""
         with self._lock:
             now = time.monotonic()
+            if self._logged and now >= self._next:
+                self._next = now + _EVERY_LOGGED
+                with contextlib.suppress(OSError):  # a log that takes no more is no reason to stop
+                    self._write(f"fastattn: {printable(text)}\n")
             if not self.enabled or (now < self._next and not at_once):
                 return
             self._next = now + _EVERY

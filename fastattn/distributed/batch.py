@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from fastattn.distributed.blocks import Block, block_bytes, cut
 from fastattn.distributed.cluster import joined, quiet, reach_of, share_of_host
 from fastattn.distributed.driver import Pool, run_blocks
 from fastattn.distributed.extra import import_pyarrow, import_ray
+from fastattn.distributed.forms.lines import line_number
 from fastattn.distributed.job import Job
 from fastattn.distributed.models import check_reach, digest_of, source_of
 from fastattn.distributed.output_folder import OutputFolder, part_name
@@ -67,6 +69,7 @@ class Summary:
     """What came of a job: ``blocks`` and ``rows`` in all, and those of earlier runs; texts that were null, cut, failed.
 
     tokens, seconds, size   of this run; size: bytes of text
+    faulty  the record of the first block of those with faults
     failed  number of a block that was set aside -> why
     """
 
@@ -77,7 +80,7 @@ class Summary:
     null: int = 0
     cut: int = 0
     faults: int = 0
-    first_fault: str = ""
+    faulty: Mapping[str, Any] | None = None
     tokens: int = 0
     seconds: float = 0.0
     size: int = 0
@@ -89,8 +92,8 @@ class Summary:
         self.null += record["null"]
         self.cut += record["cut"]
         self.faults += record["faults"]
-        if not self.first_fault and record["first_faults"]:
-            self.first_fault = record["first_faults"][0]
+        if record["first_faults"] and (self.faulty is None or record["block"] < self.faulty["block"]):
+            self.faulty = record
 
 
 Told = Callable[[Summary], None]
@@ -129,7 +132,7 @@ class Batch:
     def run(self, where: Where, told: Told = lambda _: None) -> Summary:
         """Compute what no earlier run has finished.
 
-        told  called with the summary so far after each block
+        told  called with the summary so far, at first and after each block
         Raises FastattnError where the output folder belongs to another job or another run, where there is no cluster,
         and where the job cannot go on.
         """
@@ -144,10 +147,22 @@ class Batch:
             for record in there.values():
                 summary.add(record)
             summary.earlier_blocks, summary.earlier_rows = summary.blocks, summary.rows
+            told(summary)
             left = [block for block in self.blocks if block.number not in there]
             if left:
                 self._compute(left, folder, check, where, summary, told)
         return summary
+
+    def first_fault(self, summary: Summary) -> str:
+        """Why the first text that failed did so: ``line 7 of corpus.csv, byte 123: not UTF-8``."""
+        record = summary.faulty
+        if record is None:
+            return ""
+        block, number = self.blocks[record["block"]], None
+        if block.form != "parquet":
+            with suppress(FastattnError):  # of a file that is gone since
+                number = line_number(block.url, record["fault_at"])
+        return (f"line {number:,} of " if number else "") + str(record["first_faults"][0])
 
     def _check_outputs(self) -> None:
         """Raise InputError where a new column has no name, another new one's, or one of the first block's."""

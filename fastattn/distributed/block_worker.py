@@ -72,7 +72,10 @@ class BlockWorker:
 
 
 def _record(block: Block, rows: Rows, answers: Answers) -> dict[str, Any]:
-    faults = rows.faults | {number: f"{_place(block, number)}: {why}" for number, why in answers.faults.items()}
+    unit = "row" if block.form == "parquet" else "byte"
+    faults = rows.faults | {
+        number: f"{public(block.url)}, {unit} {rows.places[number]}: {why}" for number, why in answers.faults.items()
+    }
     null = sum(text is None for text in rows.texts) - len(rows.faults)
     return {
         "block": block.number,
@@ -81,6 +84,7 @@ def _record(block: Block, rows: Rows, answers: Answers) -> dict[str, Any]:
         "null": null,
         "cut": answers.cut,
         "faults": len(faults),
+        "fault_at": rows.places[min(faults)] if faults else 0,
         "first_faults": [why for _, why in sorted(faults.items())[:FIRST_FAULTS]],
         "tokens": answers.tokens,
         "input": rows.digest,
@@ -90,10 +94,3 @@ def _record(block: Block, rows: Rows, answers: Answers) -> dict[str, Any]:
 
 def _described(error: Exception) -> str:
     return str(error) if isinstance(error, FastattnError) else f"{type(error).__name__}: {error}"
-
-
-def _place(block: Block, number: int) -> str:
-    """The place of a row that was read well, for messages."""
-    if block.form == "parquet":
-        return f"{public(block.url)}, row {block.start + number}"
-    return f"{public(block.url)}, row {number} of those from byte {block.start}"

@@ -8,6 +8,7 @@ from fastattn.distributed.forms.json_values import is_text, strings
 from fastattn.distributed.models import ModelSource, check_reach, find_model, source_of
 from fastattn.distributed.workers import WORKERS, Worker, make_in_actor
 from fastattn.errors import InputError, check_count
+from fastattn.printable import first_of
 
 ROWS = 2048  # of a batch: the engine makes its own batches of these, by tokens
 
@@ -89,8 +90,12 @@ def _mapped(
     for name, count in (("cores", cores), ("actors", actors), ("batch_rows", batch_rows)):
         if count is not None:
             check_count(name, count)
+    names = ds.columns(fetch_if_missing=False)  # None: only what computes ``ds`` will tell
+    if names is not None:
+        _check_column(column, names)
     path, digest = find_model(model)
     worker: Worker = WORKERS[kind](path, precision, None, output, options)  # checks the options here
+    _check_outputs(worker, names or [])
     nodes = hosts()
     cores, places = share_of_host(nodes, worker.layer_weights, cores)
     source = source_of(model, path, digest, reach or reach_of(nodes))
@@ -126,8 +131,7 @@ class BatchWorker:
         self._worker = make_in_actor(kind, source, precision, threads, output, options)
 
     def __call__(self, table: Any) -> Any:
-        if clash := set(self._worker.outputs) & set(table.column_names):
-            raise InputError(f"the dataset has a column {sorted(clash)[0]!r} already; name another output_column")
+        _check_outputs(self._worker, table.column_names)
         answers = self._worker.answer(_texts(table, self._column))
         if answers.faults:
             number, why = min(answers.faults.items())
@@ -137,9 +141,18 @@ class BatchWorker:
         return table
 
 
+def _check_outputs(worker: Worker, names: list[str]) -> None:
+    if clash := set(worker.outputs) & set(names):
+        raise InputError(f"the dataset has a column {sorted(clash)[0]!r} already; name another output_column")
+
+
+def _check_column(column: str, names: list[str]) -> None:
+    if column not in names:
+        raise InputError(f"no column {column!r}; the dataset has: {', '.join(first_of(names, 'columns'))}")
+
+
 def _texts(table: Any, column: str) -> list[str | None]:
-    if column not in table.column_names:
-        raise InputError(f"no column {column!r}; the dataset has: {', '.join(table.column_names)}")
+    _check_column(column, table.column_names)
     values = table.column(column)
     if not is_text(values.type):
         raise InputError(f"column {column!r} should hold texts, holds {values.type}")

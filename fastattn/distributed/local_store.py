@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import os
 import socket
 import stat
@@ -14,6 +15,7 @@ from fastattn.distributed.store import Buffer, Entry
 from fastattn.errors import FastattnError, InputError, StorageError
 
 _LOCK = "lock"
+_CHUNK = 1 << 20  # bytes that are read at once for a digest
 _PART = ".fastattn-"  # begins the names of unfinished files, which readers of a folder pass over as hidden
 
 
@@ -82,6 +84,18 @@ class LocalStore:
         with self._telling("read", path), contextlib.suppress(FileNotFoundError):
             return os.stat(os.path.join(self._folder, path)).st_size
         return None
+
+    def intact(self, path: str, digest: str) -> bool:
+        found = hashlib.sha256()
+        with self._telling("read", path):
+            try:
+                file = _open_regular(os.path.join(self._folder, path), "rb")
+            except FileNotFoundError:
+                return False
+            with file:
+                while part := file.read(_CHUNK):
+                    found.update(part)
+        return found.hexdigest() == digest
 
     def list(self, folder: str) -> dict[str, Entry]:
         found: dict[str, Entry] = {}

@@ -8,6 +8,7 @@ OUT/_fastattn/lock, or leases/               who is at work
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -83,27 +84,30 @@ class OutputFolder:
         self._store.write(_JOB, data)
 
     def finished(self) -> dict[int, Record]:
-        """The records of the blocks whose parts are there, by number, in order."""
+        """The records of the blocks whose parts are there as they were written, by number, in order."""
         sizes = {name: entry.size for name, entry in self._store.list("").items()}
         matches = (_RECORD_NAME.fullmatch(name) for name in self._store.list(_FINISHED))
         numbers = sorted({int(match[1]) for match in matches if match})
-        records = zip(numbers, map_in_threads(self._record, numbers, _READERS))
-        there = ((number, record) for number, record in records if record is not None)
-        return {number: record for number, record in there if self._describes(record, sizes.get(self._part(number)))}
+
+        def believed(number: int) -> Record | None:
+            return self._believed(number, sizes.get(self._part(number)))
+
+        found = zip(numbers, map_in_threads(believed, numbers, _READERS))
+        return {number: record for number, record in found if record is not None}
 
     def finished_block(self, number: int) -> Record | None:
-        """The record of a block whose part is there, or None."""
-        record = self._record(number)
-        return record if record and self._describes(record, self._store.size(self._part(number))) else None
+        """The record of a block whose part is there as it was written, or None."""
+        return self._believed(number, self._store.size(self._part(number)))
 
     def place(self, number: int, data: Buffer, record: Record) -> Record:
-        """Write a block's part, then its record, with its number, the part's name and bytes, which is returned.
+        """Write a block's part, then its record, with its number, the part's name, bytes and digest, which is returned.
 
         record  with the rest of ``_FIELDS``, else the block counts as unfinished; more is kept as it is
         A block that was set aside before is so no longer. StorageError leaves the block unfinished.
         """
         name = self._part(number)
-        record = record | {"block": number, "file": name, "bytes": memoryview(data).nbytes}
+        digest = hashlib.sha256(data).hexdigest()
+        record = record | {"block": number, "file": name, "bytes": memoryview(data).nbytes, "digest": digest}
         self._store.write(name, data)
         self._store.write(f"{_FINISHED}/{number:08d}.json", _as_json(record))
         for suffix in ("json", "jsonl"):
@@ -123,9 +127,12 @@ class OutputFolder:
     def _part(self, number: int) -> str:
         return part_name(number, self._form)
 
-    def _describes(self, record: Record, size: int | None) -> bool:
-        """Whether a record is of a part that has this size; None: there is no part."""
-        return bool(record["file"] == self._part(record["block"]) and record["bytes"] == size)
+    def _believed(self, number: int, size: int | None) -> Record | None:
+        """The record of a part that has this size, and is as it was written, or None; size None: there is no part."""
+        record, part = self._record(number), self._part(number)
+        if record is None or (record["file"], record["bytes"]) != (part, size):
+            return None
+        return record if self._store.intact(part, record["digest"]) else None
 
     def _record(self, number: int) -> Record | None:
         """A record, or None for what is none: a block is done again rather than believed to be finished."""
@@ -179,9 +186,9 @@ def _is_texts(value: Any) -> bool:
 
 _MOST_SECONDS = 1e12
 _FIELDS = {
-    **dict.fromkeys(("block", "start", "stop", "rows", "null", "cut", "faults"), is_count),
+    **dict.fromkeys(("block", "start", "stop", "rows", "null", "cut", "faults", "fault_at"), is_count),
     **dict.fromkeys(("tokens", "size", "bytes"), is_count),
-    **dict.fromkeys(("url", "input", "file", "host"), _is_text),
+    **dict.fromkeys(("url", "input", "file", "digest", "host"), _is_text),
     "first_faults": _is_texts,
     "seconds": _is_seconds,
 }

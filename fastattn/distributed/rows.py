@@ -1,11 +1,13 @@
 """What a block holds: the texts to compute, and all columns of its rows to carry through."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastattn import files
 from fastattn.distributed.extra import import_pyarrow
 from fastattn.errors import InputError
+from fastattn.printable import json_line
 
 if TYPE_CHECKING:
     import pyarrow
@@ -18,11 +20,12 @@ class Rows(ABC):
 
     texts   of the column, None where it is null or the row is faulty
     faults  row in the block -> what is wrong with it, with its place in the file
+    places  where each begins: the byte of the file; of Parquet the number of the row
     digest  SHA-256 of what was read, hexadecimal
     """
 
-    def __init__(self, texts: list[str | None], faults: dict[int, str], digest: str):
-        self.texts, self.faults, self.digest = texts, faults, digest
+    def __init__(self, texts: list[str | None], faults: dict[int, str], places: Sequence[int], digest: str):
+        self.texts, self.faults, self.places, self.digest = texts, faults, places, digest
 
     @property
     def count(self) -> int:
@@ -37,6 +40,10 @@ class Rows(ABC):
     def records(self) -> list[dict[str, Any]]:
         """The same as JSON's types, a dictionary a row."""
 
+    def objects(self) -> list[str]:
+        """The same as objects of JSON, each on one line."""
+        return list(map(json_line, self.records()))
+
 
 class StringRows(Rows):
     """Rows whose columns are all strings: of text and of CSV."""
@@ -46,9 +53,10 @@ class StringRows(Rows):
         columns: dict[str, list[str | None]],
         texts: list[str | None],
         faults: dict[int, str],
+        places: Sequence[int],
         digest: str,
     ):
-        super().__init__(texts, faults, digest)
+        super().__init__(texts, faults, places, digest)
         self._columns = columns
 
     def table(self) -> "pyarrow.Table":

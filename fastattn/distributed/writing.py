@@ -3,8 +3,6 @@
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.rows import Rows
 from fastattn.errors import InputError
@@ -16,7 +14,10 @@ if TYPE_CHECKING:
 
 def as_file(rows: Rows, columns: "Mapping[str, pyarrow.Array]", form: str) -> Any:
     """Rows with further columns, as the bytes of a form: "parquet" or "jsonl"."""
-    return as_parquet(rows.table(), columns) if form == "parquet" else as_json_lines(rows.records(), columns)
+    if form == "parquet":
+        return as_parquet(rows.table(), columns)
+    refuse_twice(names_in(rows, form), columns)
+    return as_json_lines(rows.objects(), columns)
 
 
 def names_in(rows: Rows, form: str) -> set[str]:
@@ -38,17 +39,15 @@ def as_parquet(table: "pyarrow.Table", columns: "Mapping[str, pyarrow.Array]") -
     return sink.getvalue()
 
 
-def as_json_lines(records: Sequence[Mapping[str, Any]], columns: "Mapping[str, pyarrow.Array]") -> bytes:
-    """A line for each record, with further fields after its own: texts, numbers, or lists of numbers.
+def as_json_lines(objects: Sequence[str], columns: "Mapping[str, pyarrow.Array]") -> bytes:
+    """A line for each object of JSON, with further fields after its own: texts, numbers, or lists of them.
 
     Numbers of float32 are the shortest decimals that give them back; those that JSON has no word for are null.
-    InputError where a record has one of their names already.
     """
     added = [(json_line(name), _json_values(array)) for name, array in columns.items()]
     lines = []
-    for record in records:
-        refuse_twice(record, columns)
-        fields = _json(dict(record))[1:-1]
+    for whole in objects:
+        fields = whole[1:-1].strip()
         more = [f"{name}: {next(values)}" for name, values in added]
         lines.append("{" + ", ".join([fields] * bool(fields) + more) + "}\n")
     return "".join(lines).encode()
@@ -61,33 +60,13 @@ def refuse_twice(names: Container[str], columns: Iterable[str]) -> None:
             raise InputError(f"the input has a column {name!r} already; name the one to be written otherwise")
 
 
-def _json(value: Any) -> str:
-    text = json_line(value)
-    # Rare, and costs no more than a search where it is not.
-    return json_line(_without_words(value)) if "NaN" in text or "Infinity" in text else text
-
-
-def _without_words(value: Any) -> Any:
-    """``value`` with None for numbers that are not finite."""
-    if isinstance(value, dict):
-        return {name: _without_words(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_without_words(inner) for inner in value]
-    return None if isinstance(value, float) and value - value != 0 else value
-
-
 def _json_values(array: "pyarrow.Array") -> Iterator[str]:
     """The JSON of each value."""
     types = import_pyarrow().types
     if types.is_list(array.type) or types.is_fixed_size_list(array.type):
         for scalar in array:
-            yield f"[{', '.join(json_decimals(_numbers(scalar.values)))}]" if scalar.is_valid else "null"
-    elif types.is_floating(array.type):
-        yield from json_decimals(_numbers(array))
+            yield f"[{', '.join(_json_values(scalar.values))}]" if scalar.is_valid else "null"
+    elif types.is_string(array.type):
+        yield from map(json_line, array.to_pylist())
     else:
-        yield from map(_json, array.to_pylist())
-
-
-def _numbers(array: "pyarrow.Array") -> np.ndarray:
-    numbers: np.ndarray = array.to_numpy(zero_copy_only=False)
-    return numbers
+        yield from json_decimals(array.to_numpy(zero_copy_only=False))

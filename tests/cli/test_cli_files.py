@@ -10,6 +10,7 @@ import textwrap
 import click
 import pytest
 
+from fastattn import progress
 from fastattn.cli.lines import open_lines
 from fastattn.cli.output import open_output
 from fastattn.cli.progress import Progress, duration, pace, rate
@@ -245,6 +246,19 @@ def test_progress_redraws_one_line_on_a_terminal_alone(monkeypatch):
             progress.show("too soon after")
             progress.show("two", at_once=True)
         assert stream.getvalue() == shown
+
+
+def test_progress_of_hours_is_a_line_a_minute_where_there_is_no_terminal(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    for stream in (io.StringIO(), Terminal()):
+        monkeypatch.setattr("sys.stderr", stream)
+        with Progress(log=True) as line:
+            for second in range(0, 200, 7):
+                now[0] = 100.0 + second
+                line.show(f"{second} s\n")
+        logged = "".join(f"fastattn: {second} s\\n\n" for second in (63, 126, 189))
+        assert stream.getvalue() == logged or stream.isatty() and "\n" not in stream.getvalue()
 
 
 def test_speed_share_and_time_left(tmp_path):

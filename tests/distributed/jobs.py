@@ -34,6 +34,7 @@ RECORD = {
     "null": 1,
     "cut": 0,
     "faults": 0,
+    "fault_at": 0,
     "first_faults": [],
     "tokens": 20,
     "seconds": 0.5,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 
@@ -9,7 +10,7 @@ import pytest
 
 pytest.importorskip("ray", reason="needs the extra fastattn[ray]")
 
-from bench.processes import marked
+from bench.processes import Process, below, processes
 from fastattn import Encoder, Translator
 from fastattn.distributed import driver
 from fastattn.distributed.batch import Batch, Request, Where
@@ -97,6 +98,8 @@ def test_a_killed_driver_is_taken_up_where_it_was(portuguese, pulled, english, t
     arguments = ("translate", english, "--out", out, "-m", pulled("en-pt"), "--beam-size", 1, "--block-size", "1K")
     process = nodes.command(*arguments)
     nodes.await_finished(out, 2, process)
+    begun = below([process.pid])
+    assert len(begun) > 4
     os.kill(process.pid, signal.SIGSTOP)
     code, said = nodes.run(*arguments)
     assert (code, said.count("\n")) == (1, 1)
@@ -104,6 +107,7 @@ def test_a_killed_driver_is_taken_up_where_it_was(portuguese, pulled, english, t
     nodes.kill(process.pid)
     _, said = process.communicate()
     assert said == "fastattn: this process was ended, by Ray or by the system; the same command does what is left\n"
+    await_end(begun)
     there = nodes.parts(out)
     assert 2 <= len(there) < 20
     code, said = nodes.run(*arguments)
@@ -114,26 +118,29 @@ def test_a_killed_driver_is_taken_up_where_it_was(portuguese, pulled, english, t
 
 
 def test_an_interrupt_ends_the_job_and_all_its_processes(pulled, english, tmp_path):
-    out, (environment, mark) = tmp_path / "out", nodes.marked_environment()
+    out = tmp_path / "out"
     arguments = ("translate", english, "--out", out, "-m", pulled("en-pt"), "--block-size", "1K")
-    process = nodes.command(*arguments, env=environment)
+    process = nodes.command(*arguments)
     nodes.await_finished(out, 1, process)
-    assert left_of(mark)
+    begun = below([process.pid])
+    assert len(begun) > 4
     os.kill(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=20)
-    assert (process.returncode, said) == (130, "")
-    for _ in range(200):
-        if not left_of(mark):
-            break
-        time.sleep(0.1)
-    assert not left_of(mark)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert re.fullmatch(
+        r"fastattn: (1 of \d+ blocks is|\d+ of \d+ blocks are) done; the same command does the rest\n", said
+    )
+    await_end(begun)
     with OutputFolder(str(out), "parquet").hold():
         assert not list(out.rglob("*.part"))  # of actors that were killed while they wrote
 
 
-def left_of(mark: str) -> list[str]:
-    """What a job has left, but for Ray's agents: they try for a minute to tell of what they lost."""
-    return [process.title for process in marked(mark) if "Agent" not in process.title]
+def await_end(begun: list[Process]) -> None:
+    """Wait until nothing is left of a job, Ray's agents included, which would go on for a minute by themselves."""
+    deadline = time.monotonic() + 30
+    while left := [process.title for process in begun if process.number in processes()]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
 
 
 def test_an_encoder_by_its_path_is_the_same(batch, pulled, three, tmp_path):

@@ -117,7 +117,9 @@ def test_rows_without_text_are_counted_and_named(model, out, tmp_path):
     assert result.exit_code == 5
     done, fault = result.stderr.replace(str(tmp_path), "IN").splitlines()
     assert re.fullmatch(r"fastattn: 4 rows in 1 block are in IN/out.*; [\d.]+ rows/s; 1 had no text", done)
-    assert re.match(r"fastattn: 2 of 4 rows not translated, the first: IN/a.jsonl, byte 15: not UTF-8 \(", fault)
+    assert re.match(
+        r"fastattn: 2 of 4 rows not translated, the first: line 2 of IN/a.jsonl, byte 15: not UTF-8 \(", fault
+    )
     assert [text is None for text in nodes.column(out, "translation")] == [False, True, True, True]
 
 

@@ -15,12 +15,12 @@ from click.testing import CliRunner
 from fastattn.checkpoint import Checkpoint
 from fastattn.cli.entry import commands
 from fastattn.decoding.options import DecodingOptions
-from fastattn.distributed import blocks
+from fastattn.distributed import block_worker, blocks
 from fastattn.distributed.batch import Batch, Request, Summary, Where
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import InputFile
-from fastattn.distributed.workers import TranslatingWorker
+from fastattn.distributed.workers import Answers, TranslatingWorker
 from fastattn.errors import CheckpointError, FastattnError, InputError
 from fastattn.text_spec import DecodingSettings
 from fastattn.weights.native import convert
@@ -304,6 +304,60 @@ def test_a_command_keeps_what_was_said_alone(kind, said, translator, encoder, te
     assert result.exit_code == 0, result.output
     kept = {"normalize_embeddings": True} if said else {}
     assert jobs[0].options == kept | {"precision": "float32"}
+
+
+@pytest.mark.parametrize(
+    "counts, said",
+    [
+        ({"rows": 1, "blocks": 1, "cut": 1}, "1 row in 1 block is in OUT; 1 was longer than the model takes, and cut"),
+        (
+            {"rows": 2, "blocks": 1, "cut": 2},
+            "2 rows in 1 block are in OUT; 2 were longer than the model takes, and cut",
+        ),
+    ],
+)
+def test_one_is_told_as_one(counts, said, texts, tmp_path, monkeypatch, translator):
+    monkeypatch.setattr(Batch, "run", lambda self, where, told: Summary(**counts, earlier_rows=counts["rows"]))
+    arguments = ["batch", "translate", str(texts), "--out", str(tmp_path / "out"), "-m", str(translator)]
+    result = CliRunner().invoke(commands, arguments)
+    assert result.stderr.replace(str(tmp_path / "out"), "OUT").startswith(f"fastattn: {said}")
+
+
+FAULTY = {
+    "a.txt": (b"w1\n\nw\xff\nw2\n", 3),
+    "a.jsonl": (b'\n{"text": "w1"}\n[]\n[]\n', 3),
+    "a.csv": (b'text\n"w1\nw2"\n"w3\n', 4),
+    "a.parquet": (parquet(["w1", "w\0", "w2"]), None),
+}
+
+
+@pytest.mark.parametrize("name", FAULTY)
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_the_first_fault_is_that_of_the_input_with_its_line(name, size, request_for, tmp_path, monkeypatch):
+    data, line = FAULTY[name]
+    path = tmp_path / name
+    path.write_bytes(data)
+    job, summary = Batch(request_for(path, size=size)), Summary()
+    assert job.first_fault(summary) == ""
+    found = [(block, read_block(block, "text")) for block in job.blocks]
+    for block, rows in reversed(found):  # actors may finish the last first
+        summary.add(block_worker._record(block, rows, Answers({}, {}, 0)))
+    first = next(why for _, rows in found for _, why in sorted(rows.faults.items()))
+    assert first.startswith(f"{path}, ")
+    assert job.first_fault(summary) == (f"line {line} of {first}" if line else first)
+    monkeypatch.setattr("fastattn.distributed.forms.lines._MOST_COUNTED", -1)
+    assert job.first_fault(summary) == first
+    path.unlink()
+    assert job.first_fault(summary) == first
+
+
+def test_a_text_that_the_model_refuses_has_its_place_too(request_for, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'text\n"w1\nw2"\n"w3"\n')
+    job, summary = Batch(request_for(path)), Summary()
+    (block,) = job.blocks
+    summary.add(block_worker._record(block, read_block(block, "text"), Answers({}, {1: "too long"}, 0)))
+    assert job.first_fault(summary) == f"line 4 of {path}, byte 13: too long"
 
 
 @pytest.mark.parametrize("out, message", [("", "has no name"), ("zz://x", "zz://x: "), ("texts.txt", "is no folder")])

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import sys
 
 import pytest
 
@@ -88,17 +89,19 @@ def test_columns_are_text_as_it_is(path):
     assert rows.texts == ['a "b"\nc', ""] and rows.faults == {}
 
 
-def test_tabs_separate_a_tsv(tmp_path):
-    (tmp_path / "a.tsv").write_text('text\tn\na, b\t"1\t2"\n')
-    assert records_of(tmp_path / "a.tsv") == [["a, b", "1\t2"]]
+@pytest.mark.parametrize("name", ["a.tsv", "A.TSV"])
+def test_tabs_separate_a_tsv(tmp_path, name):
+    (tmp_path / name).write_text('text\tn\na, b\t"1\t2"\n')
+    assert records_of(tmp_path / name) == [["a, b", "1\t2"]]
 
 
 @pytest.mark.parametrize(
     "line, fault, kept",
     [
         (b"\xff,b", "not UTF-8 (byte 0xff); convert", [None, "b"]),
-        (b"a\0,b", "a NUL byte", None),  # Python 3.10 reads no line with one
-        (b"a", "1 fields, where the header has 2", ["a", None]),
+        # Python 3.10's parser reads no line with one.
+        (b"a\0,b", ("a NUL byte", "not CSV (line contains NUL)")[sys.version_info < (3, 11)], None),
+        (b"a", "1 field, where the header has 2", ["a", None]),
         (b"a,b,c", "3 fields, where the header has 2", ["a", "b"]),
         (b"a\rb,c", "not CSV (new-line character seen in unquoted field)", [None, None]),
     ],
@@ -109,7 +112,7 @@ def test_a_record_that_is_no_row_is_a_fault_with_its_place_and_spoils_no_other(p
     parts = rows_of(path, size)
     assert [text for rows in parts for text in rows.texts] == ["one", None, "three"]
     (found,) = [reason for rows in parts for reason in rows.faults.values()]
-    assert found.startswith(f"{path}, byte 13: {fault}") or (b"\0" in line and "byte 13" in found)
+    assert found.startswith(f"{path}, byte 13: {fault}")
     assert kept is None or records_of(path, size)[1] == kept
 
 

@@ -72,6 +72,8 @@ def test_a_dataset_that_has_to_be_read_leaves_a_core_to_read_it(pulled, tmp_path
     ("wrong", "said"),
     [
         ({"column": ""}, "column must be a column's name"),
+        ({"column": "text"}, "no column 'text'; the dataset has: id, body"),
+        ({"output_column": "id"}, "the dataset has a column 'id' already; name another output_column"),
         ({"output_column": "body"}, "output_column must be a new column"),
         ({"cores": 0}, "cores must be at least 1"),
         ({"beam_size": 0}, "beam_size"),
@@ -94,6 +96,7 @@ def test_what_is_no_dataset_is_refused():
     ("column", "said"), [("text", "no column 'text'; the dataset has: id, body"), ("id", "should hold texts")]
 )
 def test_a_column_that_is_missing_or_no_text_ends_it(pulled, column, said):
-    made = translate_dataset(ray.data.from_items(ROWS), str(pulled("en-pt")), column, cores=1)
+    unknown = ray.data.from_items(ROWS).map_batches(lambda rows: rows, batch_format="pyarrow")
+    made = translate_dataset(unknown, str(pulled("en-pt")), column, cores=1)
     with pytest.raises(ray.exceptions.RayError, match=said):
         made.take_all()

@@ -1,6 +1,7 @@
 """An output folder of the system: what is finished stays so, whatever is killed, full, or not what it seems."""
 
 import contextlib
+import hashlib
 import json
 import os
 import resource
@@ -33,12 +34,14 @@ def test_the_next_run_finds_what_is_finished(out):
         assert first.finished() == {}
         placed = first.place(12, b"rows", RECORD)
         first.place(3, b"", RECORD)
-    assert placed == RECORD | {"block": 12, "file": "part-00000012.parquet", "bytes": 4}
+    digest = hashlib.sha256(b"rows").hexdigest()
+    assert placed == RECORD | {"block": 12, "file": "part-00000012.parquet", "bytes": 4, "digest": digest}
     second = OutputFolder(str(out), "parquet")
     with second.hold():
         later = some_job(files=[file | {"modified": 99} for file in some_job().files])
         assert second.begin(later) == some_job()  # with the times of before
-        assert second.finished() == {3: placed | {"block": 3, "file": "part-00000003.parquet", "bytes": 0}, 12: placed}
+        empty = {"block": 3, "file": "part-00000003.parquet", "bytes": 0, "digest": hashlib.sha256().hexdigest()}
+        assert second.finished() == {3: placed | empty, 12: placed}
     assert visible(out) == ["_fastattn", "part-00000003.parquet", "part-00000012.parquet"]
     assert (out / "part-00000012.parquet").read_bytes() == b"rows"
     assert hidden(out) == []

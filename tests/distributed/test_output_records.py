@@ -33,6 +33,8 @@ def test_files_too_large_for_a_job_are_not_read_whole(folder, out, monkeypatch):
     [
         {"bytes": 5},
         {"bytes": None},
+        {"digest": None},
+        {"digest": "ab" * 32},
         {"file": "part-00000001.parquet"},
         {"file": "../../etc/passwd"},
         {"file": ["part-00000000.parquet"]},
@@ -44,6 +46,7 @@ def test_files_too_large_for_a_job_are_not_read_whole(folder, out, monkeypatch):
         {"tokens": 1.5},
         {"seconds": 10**400},
         {"seconds": "1"},
+        {"fault_at": -1},
         {"first_faults": [1]},
         {"input": None},
         {"cut": None},
@@ -63,7 +66,7 @@ def test_a_record_that_cannot_be_right_is_not_believed(folder, out, changes):
     assert folder.finished() == {0: placed}
 
 
-@pytest.mark.parametrize("field", [*RECORD, "block", "file", "bytes"])
+@pytest.mark.parametrize("field", [*RECORD, "block", "file", "bytes", "digest"])
 def test_a_record_that_lacks_something_is_not_believed(folder, out, field):
     placed = folder.place(0, b"rows", RECORD)
     del placed[field]
@@ -86,7 +89,7 @@ def test_names_that_are_no_records_are_passed_over(folder, out):
     assert folder.finished() == {0: placed}
 
 
-@pytest.mark.parametrize("data", [None, b"row", b"rows, and more"])
+@pytest.mark.parametrize("data", [None, b"row", b"rows, and more", b"rowt"])
 def test_a_part_that_is_gone_or_changed_is_not_finished(folder, out, data):
     folder.place(0, b"rows", RECORD)
     part = out / "part-00000000.parquet"

@@ -102,17 +102,17 @@ def test_a_block_that_holds_more_than_the_footer_says_is_refused(path, monkeypat
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_text_that_is_none_is_a_fault_with_its_row_and_null(path, kind, monkeypatch):
     monkeypatch.setattr(files, "LONGEST_LINE", 30)
-    raw = pa.array([b"one", b"t\xffo", b"th\0ree", None, b"x" * 31, b"six"])
+    raw = pa.array([b"one", b"t\xffo", b"th\0ree", None, b"x" * 31, b"x" * 30])
     text = raw.cast(pa.string() if pa.types.is_dictionary(kind) else kind, safe=False)
     pq.write_table(pa.table({"text": text.dictionary_encode() if pa.types.is_dictionary(kind) else text}), path)
     (rows,) = rows_of(path)
-    assert rows.texts == ["one", None, None, None, None, "six"]
+    assert rows.texts == ["one", None, None, None, None, "x" * 30]
     assert rows.faults == {
         1: f"{path}, row 1: not UTF-8",
         2: f"{path}, row 2: a NUL byte, so this is not text",
         4: f"{path}, row 4: longer than 30 characters, so this is not text",
     }
-    assert rows.table().column("text").to_pylist() == ["one", None, "th\0ree", None, "x" * 31, "six"]
+    assert rows.table().column("text").to_pylist() == ["one", None, "th\0ree", None, "x" * 31, "x" * 30]
     assert [record["text"] for record in rows.records()] == rows.table().column("text").to_pylist()
     assert rows.table().schema.field("text").type == kind
 
@@ -127,7 +127,8 @@ def test_types_are_kept_and_have_a_form_in_json(path):
         "not": pa.array([float("nan")]),
         "list": pa.array([[1.5, None]]),
         "map": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int8())),
-        "struct": pa.array([{"d": datetime.date(2024, 1, 1), "t": ["x"]}]),
+        "struct": pa.array([{"d": datetime.date(2024, 1, 1), "t": ["x"], "at": datetime.time(23, 59, 1)}]),
+        "times": pa.array([[datetime.time(1, 2, 3, 4)]]),
         "latin": pa.array([b"\xe9"]).cast(pa.string(), safe=False),
     }
     pq.write_table(pa.table(columns), path)
@@ -143,16 +144,26 @@ def test_types_are_kept_and_have_a_form_in_json(path):
             "not": None,
             "list": [1.5, None],
             "map": [["k", 1]],
-            "struct": {"d": "2024-01-01", "t": ["x"]},
+            "struct": {"d": "2024-01-01", "t": ["x"], "at": "23:59:01"},
+            "times": ["01:02:03.000004"],
             "latin": None,
         }
     ]
 
 
-def test_a_type_without_a_form_in_json_is_named(path):
-    pq.write_table(pa.table({"text": ["a"], "span": pa.array([1], pa.duration("s"))}), path)
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([1], pa.duration("s")),
+        pa.array([10**9], pa.date32()),  # Python's own end with the year 9999
+        pa.array([[1 << 61]], pa.list_(pa.timestamp("us"))),
+    ],
+    ids=str,
+)
+def test_a_value_without_a_form_in_json_is_named(path, values):
+    pq.write_table(pa.table({"text": ["a"], "span": values}), path)
     (rows,) = rows_of(path)
-    message = r"a.parquet: the column 'span' of type duration\[s\] has no form in JSON .*; use --format parquet"
+    message = r"a.parquet: the column 'span' of type \w+\S* .*has no form in JSON \(.*\); use --format parquet"
     with pytest.raises(InputError, match=message):
         rows.records()
 

@@ -9,7 +9,8 @@ pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fastattn.distributed.writing import as_json_lines, as_parquet
+from fastattn.distributed.rows import StringRows
+from fastattn.distributed.writing import as_file, as_json_lines, as_parquet
 from fastattn.errors import InputError
 
 VECTORS_NE = np.random.default_rng(0).standard_normal((2, 5)).astype(np.float32)
@@ -47,8 +48,8 @@ def test_a_block_without_rows_is_a_file_with_its_columns():
 
 
 def test_json_lines_have_the_records_own_fields_first():
-    records = [{"text": "a", "n": {"b": [1, None]}}, {}, {"text": "\u202e\n\udc80"}]
-    lines = as_json_lines(records, {"translation": pa.array(["ß", None, "x"]), "score": pa.array([1, 2, 3])})
+    objects = ['{"text": "a", "n": {"b": [1, null]}}', "{ }", r'{"text": "\u202e\n\udc80"}']
+    lines = as_json_lines(objects, {"translation": pa.array(["ß", None, "x"]), "score": pa.array([1, 2, 3])})
     assert lines.decode().splitlines() == [
         '{"text": "a", "n": {"b": [1, null]}, "translation": "ß", "score": 1}',
         '{"translation": null, "score": 2}',
@@ -60,31 +61,36 @@ def test_json_lines_have_the_records_own_fields_first():
 def test_json_lines_give_float32_back(kind):
     vectors = VECTORS if kind == "fixed" else VECTORS.cast(pa.list_(pa.float32()))
     scores = pa.array([0.1, None], pa.float32())
-    lines = as_json_lines([{}, {}], {"embedding": vectors.take(pa.array([1, None])), "score": scores}).splitlines()
+    lines = as_json_lines(["{}", "{}"], {"embedding": vectors.take(pa.array([1, None])), "score": scores}).splitlines()
     first, second = map(json.loads, lines)
     assert np.array_equal(np.array(first["embedding"], np.float32), VECTORS_NE[1])
     assert (first["score"], second) == (0.1, {"embedding": None, "score": None})
+
+
+def test_json_lines_of_several_hypotheses_are_json():
+    hypotheses = [['a "b"\\', "\u2028\x1b", None], None, []]
+    columns = {"hypotheses": pa.array(hypotheses, pa.list_(pa.string())), "text": pa.array(["x\n", None, '"'])}
+    columns["scores"] = pa.array([[0.5, None], [], None], pa.list_(pa.float32()))
+    lines = list(map(json.loads, as_json_lines(["{}"] * 3, columns).decode().splitlines()))
+    assert lines == [dict(zip(columns, row)) for row in zip(*(array.to_pylist() for array in columns.values()))]
 
 
 def test_numbers_that_json_has_no_word_for_are_null():
     def refuse(word):
         raise AssertionError(word)
 
-    numbers = [float("nan"), float("inf"), -float("inf"), 1.5]
-    vectors = pa.array([numbers], pa.list_(pa.float32()))
-    record = {"a": numbers, "b": {"c": float("nan")}, "NaN": "Infinity"}
-    line = json.loads(as_json_lines([record], {"v": vectors}), parse_constant=refuse)
-    nulls = [None, None, None, 1.5]
-    assert line == {"a": nulls, "b": {"c": None}, "NaN": "Infinity", "v": nulls}
+    vectors = pa.array([[float("nan"), float("inf"), -float("inf"), 1.5]], pa.list_(pa.float32()))
+    line = json.loads(as_json_lines(["{}"], {"v": vectors}), parse_constant=refuse)
+    assert line == {"v": [None, None, None, 1.5]}
 
 
 def test_whole_numbers_stay_so():
     vectors = pa.array([[1, -128]], pa.list_(pa.int8()))
-    assert as_json_lines([{}], {"v": vectors}) == b'{"v": [1, -128]}\n'
+    assert as_json_lines(["{}"], {"v": vectors}) == b'{"v": [1, -128]}\n'
 
 
 def test_a_column_that_is_there_already_is_refused():
     with pytest.raises(InputError, match="the input has a column 'text' already"):
         as_parquet(pa.table({"text": ["a"]}), {"text": pa.array(["b"])})
     with pytest.raises(InputError, match="the input has a column 'text' already"):
-        as_json_lines([{"text": "a"}], {"text": pa.array(["b"])})
+        as_file(StringRows({"text": ["a"]}, ["a"], {}, [0], ""), {"text": pa.array(["b"])}, "jsonl")

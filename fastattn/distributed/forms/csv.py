@@ -67,6 +67,7 @@ def read(block: "Block", column: str) -> Rows:
     """The records of the block; blank lines are no rows."""
     digest = hashlib.sha256()
     faults: dict[int, str] = {}
+    places: list[int] = []
     with open_input(block.url) as stream:
         names, _ = _header(stream, block.url, block.stop)
         digest.update("\0".join(names).encode("utf-8"))
@@ -75,6 +76,7 @@ def read(block: "Block", column: str) -> Rows:
         for begin, fields, fault in _records(lines, block.url):
             if not fields and not fault:
                 continue
+            places.append(begin)
             values, reason = _decoded(fields)
             reason = fault or _wrong_count(values, names) or reason
             if reason:
@@ -82,11 +84,12 @@ def read(block: "Block", column: str) -> Rows:
             rows.append((values + [None] * len(names))[: len(names)])
     columns = dict(zip(names, map(list, zip(*rows)) if rows else ([] for _ in names)))
     texts = [None if row in faults else text for row, text in enumerate(columns.get(column, []))]
-    return StringRows(columns, texts, faults, digest.hexdigest())
+    return StringRows(columns, texts, faults, places, digest.hexdigest())
 
 
 def _wrong_count(values: list[str | None], names: list[str]) -> str:
-    return "" if len(values) == len(names) else f"{len(values)} fields, where the header has {len(names)}"
+    count = len(values)
+    return "" if count == len(names) else f"{count} field{'s'[: count != 1]}, where the header has {len(names)}"
 
 
 def _decoded(fields: list[str]) -> tuple[list[str | None], str]:

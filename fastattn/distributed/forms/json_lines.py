@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from fastattn.distributed.rows import Rows, checked
 from fastattn.distributed.storage import InputFile, open_input, public
 from fastattn.errors import InputError, described
 from fastattn.files import text_of
-from fastattn.printable import first_of
+from fastattn.printable import first_of, json_escaped
 
 if TYPE_CHECKING:
     import pyarrow
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 WHOLE = "json"  # the column of a table that has the objects
 _LOOKED_AT = 100  # lines, for the column
+_STRING_OR_WORD = re.compile(r'"(?:[^"\\]+|\\.)*"|-?Infinity|NaN')
 
 
 def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
@@ -55,6 +57,7 @@ def read(block: "Block", column: str) -> Rows:
     wholes: list[str | None] = []
     texts: list[str | None] = []
     faults: dict[int, str] = {}
+    places: list[int] = []
     digest = hashlib.sha256()
     with lines_of(block, digest) as lines:
         for line in lines:
@@ -65,16 +68,14 @@ def read(block: "Block", column: str) -> Rows:
             try:
                 given = _line(line, lines)
                 made, whole = _object(given, lines), given
-                made, is_unicode = _without_surrogates(line, made)
-                if not is_unicode:
-                    raise InputError(f"{lines.place()}: half of a surrogate pair, so this is not text")
                 text = _text(made.get(column), column, lines)
             except InputError as error:
                 faults[len(texts)] = str(error)
             objects.append(made)
             wholes.append(whole)
             texts.append(text)
-    return _Objects(objects, wholes, column, texts, faults, digest.hexdigest())
+            places.append(lines.position)
+    return _Objects(objects, wholes, column, texts, faults, places, digest.hexdigest())
 
 
 def _line(line: bytes, lines: Lines) -> str:
@@ -96,31 +97,20 @@ def _object(text: str, lines: Lines) -> dict[str, Any]:
     return made
 
 
-def _without_surrogates(line: bytes, made: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    r"""An object, None for the values that are no Unicode, and whether there are none of them.
-
-    JSON can write half of a surrogate pair, as ``\ud83d``, which no other form can hold.
-    """
-    if rb"\u" not in line or _is_unicode(made):
-        return made, True
-    return {name: value if _is_unicode(value) else None for name, value in made.items() if _is_unicode(name)}, False
-
-
-def _is_unicode(value: Any) -> bool:
-    try:
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _text(value: Any, column: str, lines: Lines) -> str | None:
     """The column's value; InputError where it is neither a text nor null."""
     if value is None:
         return None
     if not isinstance(value, str):
         raise InputError(f"{lines.place()}: the field {column!r} should be a string, and is {described(value)}")
+    if not _is_unicode(value):
+        raise InputError(f"{lines.place()}: half of a surrogate pair, so this is not text")
     return checked(value, lines.place())
+
+
+def _is_unicode(text: str) -> bool:
+    r"""Whether a text has no half of a surrogate pair, which JSON can write, as ``\ud83d``."""
+    return text.isascii() or re.search("[\ud800-\udfff]", text) is None
 
 
 class _Objects(Rows):
@@ -136,9 +126,10 @@ class _Objects(Rows):
         column: str,
         texts: list[str | None],
         faults: dict[int, str],
+        places: list[int],
         digest: str,
     ):
-        super().__init__(texts, faults, digest)
+        super().__init__(texts, faults, places, digest)
         self._objects, self._wholes, self._column = objects, wholes, column
 
     def table(self) -> "pyarrow.Table":
@@ -151,9 +142,20 @@ class _Objects(Rows):
             raise InputError(f"the column {WHOLE!r} of Parquet has the whole lines of JSON; use --format jsonl")
         pa = import_pyarrow()
         values = [made.get(self._column) for made in self._objects]
-        texts = [value if isinstance(value, str) else None for value in values]
+        texts = [value if isinstance(value, str) and _is_unicode(value) else None for value in values]
         return pa.table({self._column: pa.array(texts, pa.string()), WHOLE: pa.array(self._wholes, pa.string())})
 
     def records(self) -> list[dict[str, Any]]:
         """The objects with their own fields; an empty one for a line that is none."""
         return self._objects
+
+    def objects(self) -> list[str]:
+        """The lines as they came: numbers of any size, names that come twice, halves of surrogate pairs as escapes."""
+        return ["{}" if whole is None else _carried(whole) for whole in self._wholes]
+
+
+def _carried(whole: str) -> str:
+    """An object's JSON on a line by itself, with null for the numbers that Python's parser takes and JSON has not."""
+    if "NaN" in whole or "Infinity" in whole:
+        whole = _STRING_OR_WORD.sub(lambda found: found[0] if found[0].startswith('"') else "null", whole)
+    return json_escaped(whole.strip().replace("\t", " ").replace("\r", " "))

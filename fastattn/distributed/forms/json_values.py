@@ -27,7 +27,7 @@ def json_values(column: "pyarrow.ChunkedArray", name: str, url: str) -> list[Any
         if types.is_timestamp(kind) or types.is_time(kind):  # Python's own know no nanoseconds
             return [value and value.replace(" ", "T") for value in column.cast(pa.string()).to_pylist()]
         return [_json_value(value) for value in column.to_pylist()]
-    except (pa.ArrowException, ValueError, TypeError) as error:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(
             f"{url}: the column {name!r} of type {kind} has no form in JSON ({reason}); use --format parquet"

@@ -12,6 +12,7 @@ from fastattn.errors import FastattnError
 if TYPE_CHECKING:
     from fastattn.distributed.blocks import Block
 
+_MOST_COUNTED = 1 << 30  # bytes, which take a second on a disk
 _BUFFER = 1 << 18  # bytes that are read at once: an object store answers each request in some 20 ms
 
 
@@ -80,6 +81,18 @@ def lines_of(block: "Block", digest: Any) -> Iterator[Lines]:
     """The lines of a block, each of which goes into ``digest``."""
     with open_input(block.url) as file:
         yield Lines(file, block.url, block.start, block.stop, digest)
+
+
+def line_number(url: str, position: int) -> int | None:
+    """The number, from 1, of the line that begins at a byte; None where that would take long to find."""
+    if position > _MOST_COUNTED:
+        return None
+    count = 1
+    with open_input(url) as file:
+        while position > 0 and (part := file.read(min(position, _BUFFER))):
+            count += part.count(b"\n")
+            position -= len(part)
+    return count
 
 
 class _Borrowed(io.RawIOBase):

@@ -141,7 +141,7 @@ def read(block: "Block", column: str) -> Rows:
         field = table.schema.field(column).with_nullable(True)
         table = table.set_column(table.schema.get_field_index(column), field, import_pyarrow().array(texts, field.type))
     texts = [None if row in faults else text for row, text in enumerate(texts)]
-    return _Table(table, name, texts, faults, digest)
+    return _Table(table, name, texts, faults, range(block.start, block.stop), digest)
 
 
 def _batches(opened: Any, block: "Block") -> "Iterator[pyarrow.RecordBatch]":
@@ -195,8 +195,16 @@ class _Hashing(io.RawIOBase):
 class _Table(Rows):
     """A table as it was read."""
 
-    def __init__(self, table: "pyarrow.Table", url: str, texts: list[str | None], faults: dict[int, str], digest: str):
-        super().__init__(texts, faults, digest)
+    def __init__(
+        self,
+        table: "pyarrow.Table",
+        url: str,
+        texts: list[str | None],
+        faults: dict[int, str],
+        places: range,
+        digest: str,
+    ):
+        super().__init__(texts, faults, places, digest)
         self._table, self._url = table, url
 
     def table(self) -> "pyarrow.Table":

@@ -26,13 +26,15 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
 def read(block: "Block", column: str) -> Rows:
     """The lines that begin in the block."""
     texts: list[str | None] = []
+    places: list[int] = []
     faults: dict[int, str] = {}
     digest = hashlib.sha256()
     with lines_of(block, digest) as lines:
         for line in lines:
+            places.append(lines.position)
             try:
                 texts.append(text_of(line, lines.place(), first=lines.position == 0))
             except InputError as error:
                 faults[len(texts)] = str(error)
                 texts.append(None)
-    return StringRows({column: texts}, texts, faults, digest.hexdigest())
+    return StringRows({column: texts}, texts, faults, places, digest.hexdigest())

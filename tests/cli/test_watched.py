@@ -1,0 +1,94 @@
+"""A job whose process is ended from outside: what it began ends with it, and a line says what became of it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests import ROOT
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart by /proc")
+
+JOB = """
+import os, subprocess, sys, time
+from fastattn.cli.interrupt import exit_on_signals, last_words
+from fastattn.cli.watched import watched
+
+def begin():
+    # As Ray's agents: in a session of its own, with a child whose environment is another.
+    code = "import subprocess, sys, time\\n"
+    code += "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], env={})\\n"
+    code += "print(child.pid, flush=True); time.sleep(600)"
+    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, **options)
+    return process.pid, int(process.stdout.readline())
+
+exit_on_signals()
+before = begin()
+with watched("it was ended"), last_words(lambda: "3 of 9"):
+    within = begin()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # as a job keeps Ray's messages away
+    print(*before, *within, flush=True)
+    time.sleep(float(sys.argv[1]))
+print("after", flush=True)
+time.sleep(600)
+"""
+
+
+def is_alive(number):
+    try:
+        with open(f"/proc/{number}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def job():
+    """A function that begins the job: (its process, two from before it, two that it began)."""
+    begun = []
+
+    def begin(seconds):
+        command = [sys.executable, "-c", JOB, str(seconds)]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        numbers = list(map(int, process.stdout.readline().split()))
+        begun.append((process, numbers))
+        return process, numbers[:2], numbers[2:]
+
+    yield begin
+    for process, numbers in begun:
+        process.kill()
+        process.communicate()
+        for number in numbers:
+            if is_alive(number):
+                os.kill(number, signal.SIGKILL)
+
+
+def await_end(numbers):
+    deadline = time.monotonic() + 60
+    while any(map(is_alive, numbers)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("name, said", [("SIGINT", "3 of 9\n"), ("SIGTERM", "3 of 9\n"), ("SIGKILL", "it was ended\n")])
+def test_an_end_from_outside_ends_what_was_begun_and_says_so(job, name, said):
+    process, before, within = job(600)
+    assert all(map(is_alive, before + within))
+    process.send_signal(getattr(signal, name))
+    _, stderr = process.communicate(timeout=60)
+    await_end(within)
+    assert all(map(is_alive, before))
+    number = getattr(signal, name)
+    assert (process.returncode, stderr) == (-number if name == "SIGKILL" else 128 + number, said)
+
+
+def test_a_good_end_ends_what_was_begun_and_says_nothing(job):
+    process, before, within = job(0)
+    assert process.stdout.readline() == "after\n"
+    assert all(map(is_alive, before)) and not any(map(is_alive, within))
+    process.kill()
+    assert process.communicate(timeout=60)[1] == ""

@@ -1,0 +1,163 @@
+"""Each option of ``fastattn batch`` comes to the job: none is without a case here, whenever it was added."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyarrow", reason="jobs over files need the extra fastattn[ray]")
+
+from click.testing import CliRunner
+
+from fastattn.checkpoint import Checkpoint
+from fastattn.cli import batch as command
+from fastattn.cli.entry import commands
+from fastattn.distributed import batch, estimate
+from fastattn.distributed.batch import Summary
+from fastattn.weights.native import convert
+from tests.test_encoder import SPEC, TENSORS, TEXT
+
+# Of a parameter by its name: the arguments, and what the job has of them, by the name of a field or an option.
+JOB = {
+    "model": (["-m", "MODEL"], {"model": "MODEL", "path": Path("MODEL")}),
+    "inputs": (["a.csv", "b.csv"], {"inputs": ("in.txt", "a.csv", "b.csv")}),
+    "out": (["--out", "there"], {"out": "there"}),
+    "column": (["--column", "body"], {"column": "body"}),
+    "output": (["--output-column", "x"], {"output": "x"}),
+    "form": (["--format", "jsonl"], {"form": "jsonl"}),
+    "input_form": (["--input-format", "csv"], {"input_form": "csv"}),
+    "size": (["--block-size", "3K"], {"size": 3072}),
+    "dry_run": (["--dry-run"], {"said": "7 rows"}),
+    "price": (["--dry-run", "--price", "0.5"], {"said": "at 0.5 for a core-hour"}),
+    "address": (["--address", "there:1"], {"address": "there:1"}),
+    "actors": (["--actors", "3"], {"actors": 3}),
+    "cores": (["--cores", "2"], {"cores": 2}),
+    "reach": (["--model-by", "name"], {"reach": "name"}),
+    "precision": (["--precision", "bfloat16"], {"precision": "bfloat16"}),
+}
+TRANSLATE = JOB | {
+    "source": (["--from", "zh"], {"model": "zh-en"}),
+    "target": (["--from", "pt", "--to", "en"], {"model": "pt-en"}),
+    "num_hypotheses": (["-n", "3"], {"num_hypotheses": 3}),
+    "scores": (["--scores"], {"return_scores": True}),
+    "split": (["--split", "never"], {"split": "never"}),
+    "beam_size": (["-b", "3"], {"beam_size": 3}),
+    "patience": (["--patience", "1.5"], {"patience": 1.5}),
+    "length_penalty": (["--length-penalty", "0.5"], {"length_penalty": 0.5}),
+    "word_penalty": (["--word-penalty", "0.25"], {"word_penalty": 0.25}),
+    "coverage_penalty": (["--coverage-penalty", "0.2"], {"coverage_penalty": 0.2}),
+    "repetition_penalty": (["--repetition-penalty", "1.2"], {"repetition_penalty": 1.2}),
+    "no_repeat_ngram_size": (["--no-repeat-ngram", "4"], {"no_repeat_ngram_size": 4}),
+    "min_decoding_length": (["--min-length", "2"], {"min_decoding_length": 2}),
+    "max_decoding_length": (["--max-length", "9"], {"max_decoding_length": 9}),
+    "max_length_factor": (["--max-length-factor", "1.5"], {"max_length_factor": 1.5}),
+    "timeout": (["--timeout", "7"], {"timeout": 7.0}),
+    "target_prefix": (["--target-prefix", "Olá"], {"target_prefix": "Olá"}),
+    "prefix_bias_beta": (["--prefix-bias", "0.7"], {"prefix_bias_beta": 0.7}),
+    "return_alternatives": (["--alternatives"], {"return_alternatives": True}),
+    "min_alternative_expansion_prob": (["--min-alternative-prob", "0.1"], {"min_alternative_expansion_prob": 0.1}),
+    "shortlist": (["--no-shortlist"], {"shortlist": False}),
+    "disable_unk": (["--disable-unk"], {"disable_unk": True}),
+    "replace_unknowns": (["--replace-unknowns"], {"replace_unknowns": True}),
+    "suppress_sequences": (["--suppress", "a", "--suppress", "b c"], {"suppress_sequences": ["a", "b c"]}),
+    "sampling_topk": (["--sampling-topk", "5"], {"sampling_topk": 5}),
+    "sampling_topp": (["--sampling-topp", "0.5"], {"sampling_topp": 0.5}),
+    "sampling_temperature": (["--sampling-temperature", "0.8"], {"sampling_temperature": 0.8}),
+    "seed": (["--seed", "11"], {"seed": 11}),
+}
+ENCODE = JOB | {
+    "normalize": (["--no-normalize"], {"normalize_embeddings": False}),
+    "pooling": (["--pooling", "cls,max"], {"pooling": ["cls", "max"]}),
+    "truncate_dim": (["--truncate-dim", "3"], {"truncate_dim": 3}),
+    "prompt": (["--prompt", "so: "], {"prompt": "so: "}),
+    "prompt_name": (["--prompt-name", "query"], {"prompt_name": "query"}),
+    "task": (["--task", "document"], {"task": "document"}),
+    "long": (["--long", "error"], {"long": "error"}),
+    "output_dtype": (["--output-dtype", "binary"], {"output_dtype": "binary"}),
+    "calibration": (["--output-dtype", "int8", "--calibration", "CALIBRATION"], {"ranges": [[-2.0] * 48, [3.0] * 48]}),
+}
+CASES = {"translate": TRANSLATE, "encode": ENCODE}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_each_option_has_a_case(kind):
+    assert {parameter.name for parameter in command.batch.commands[kind].params} == set(CASES[kind])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("encoder")
+    convert.write(path, Checkpoint(SPEC, TENSORS, TEXT), "float32")
+    return path
+
+
+@pytest.fixture
+def asked(monkeypatch, model, tmp_path):
+    """A function that gives a command arguments: all that its job was asked for."""
+    seen = {}
+
+    class Asked:
+        def __init__(self, request):
+            self.request, self.blocks = request, []
+            seen.update(vars(request) | request.options)
+
+        def run(self, where, told):
+            seen.update(vars(where))
+            return Summary()
+
+    def estimated(made, where):
+        seen.update(vars(where))
+        return estimate.Estimate(blocks=1, rows=7, rate=5.0, actors=1, cores=1, seconds=1.0)
+
+    calibration = tmp_path / "some.npy"
+    np.save(calibration, np.array([[-2.0] * 48, [3.0] * 48], np.float32))
+    monkeypatch.setattr(batch, "Batch", Asked)
+    monkeypatch.setattr(estimate, "estimate", estimated)
+    monkeypatch.setattr(command, "located_name", lambda name, progress: str(model))
+
+    def ask(kind, arguments):
+        given = {"MODEL": model, "CALIBRATION": calibration}
+        arguments = [str(given.get(argument, argument)) for argument in arguments]
+        if "-m" not in arguments and kind == "encode":
+            arguments += ["-m", str(model)]
+        result = CliRunner().invoke(commands, ["batch", kind, "in.txt", "--out", "out", *arguments])
+        assert result.exit_code == 0, result.output
+        return seen | {"said": result.stdout}
+
+    return ask
+
+
+@pytest.mark.parametrize("kind, name", [(kind, name) for kind, cases in CASES.items() for name in cases])
+def test_an_option_comes_to_the_job(kind, name, asked, model):
+    arguments, expected = CASES[kind][name]
+    found = asked(kind, arguments)
+    for field, value in expected.items():
+        value = {"MODEL": str(model), Path("MODEL"): model}.get(value, value) if field in ("model", "path") else value
+        assert value in found["said"] if field == "said" else found[field] == value
+        assert field == "said" or type(found[field]) is type(value) or isinstance(value, Path)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--price", "1"], ["--dry-run", "--price", "nan"], ["--dry-run", "--price", "inf"]], ids=str
+)
+def test_a_price_is_a_number_that_goes_with_a_dry_run(arguments):
+    result = CliRunner().invoke(commands, ["batch", "encode", "in.txt", "--out", "out", "-m", "no-model", *arguments])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("fastattn: --price goes with --dry-run, and is a number (see ")
+
+
+@pytest.mark.parametrize("name", ["--column", "--output-column"])
+def test_a_column_s_name_is_text(name):
+    result = CliRunner().invoke(
+        commands, ["batch", "encode", "in.txt", "--out", "out", "-m", "no-model", name, "\udcff"]
+    )
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"fastattn: Invalid value for '{name}': expected UTF-8 (see ")
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_what_is_not_said_is_left_to_the_model(kind, asked):
+    found = asked(kind, [])
+    assert found["options"] == {}
+    assert (found["precision"], found["form"], found["column"], found["size"]) == ("auto", "parquet", "text", None)
+    assert [found[name] for name in ("address", "actors", "cores", "reach")] == [None] * 4
