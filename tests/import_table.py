@@ -95,6 +95,7 @@ TABLE = {
     "lazy": set(),
     "records": set(),
     "worker_threads": set(),
+    "closing": set(),
     "scheduling": set(),
     "caller_warnings": set(),
     "environment": set(),
