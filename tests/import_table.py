@@ -96,6 +96,7 @@ TABLE = {
     "lazy": set(),
     "records": set(),
     "worker_threads": set(),
+    "closing": set(),
     "scheduling": set(),
     "caller_warnings": set(),
     "option_names": {"errors"},

@@ -4,6 +4,7 @@ import inspect
 import io
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,31 @@ from tests.test_encoder import _encoder, _many_texts
 @pytest.fixture(scope="module")
 def encoder() -> Encoder:
     return _encoder()
+
+
+def test_a_callback_may_wait_for_other_vectors(encoder: Encoder) -> None:
+    found: list[np.ndarray] = []
+    called_back = threading.Event()
+    future = encoder.submit(["the cat"] * 40)
+    future.add_done_callback(lambda _: found.append(encoder.submit("the mat").result()))
+    future.add_done_callback(lambda _: found.append(encoder.encode("the mat")))
+    future.add_done_callback(lambda _: called_back.set())
+    assert called_back.wait(60)
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_to_submit_reads_no_text(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is done by the thread that computes."""
+    threads: list[int] = []
+    encode = encoder._tokenizer.encode
+
+    def noted(*arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        return encode(*arguments)
+
+    monkeypatch.setattr(encoder._tokenizer, "encode", noted)
+    assert len(encoder.submit(["the cat"] * 40).result(60)) == 40
+    assert threads and threading.get_ident() not in threads
 
 
 class Interrupt(BaseException):
@@ -167,6 +193,7 @@ def test_what_users_of_sentence_transformers_pass_by_habit_changes_nothing(encod
 
 UNUSED = """
 import sys
+import threading
 from fastattn.encoder import Encoder
 from fastattn.errors import CheckpointError
 for path in sys.argv[1:]:
