@@ -1,5 +1,7 @@
 """An architecture is added as docs/architecture.md says: here one that the engine has not, a decoder on its own."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -156,7 +158,9 @@ def test_a_kind_needs_its_stacks(kind, missing):
 
 def test_specs_that_cannot_be():
     crossing = random_checkpoint().spec.decoder
+    counted = replace(SPEC, positions=replace(SPEC.positions, padding=1))
     for stacks, message in (
+        ({"decoder": counted}, "an id that does not count among the positions is an encoder's"),
         ({}, "neither an encoder nor a decoder"),
         ({"decoder": crossing}, "cross-attention needs an encoder"),
     ):

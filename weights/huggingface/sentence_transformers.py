@@ -279,8 +279,12 @@ def _read_dense(folder: Folder, prefix: str, text: EncoderText, width: int) -> t
 
 def _with_layer(text: EncoderText, weight: np.ndarray, bias: np.ndarray | None, kind: str) -> EncoderText:
     """``text`` with one more layer, before which a Normalize is one too."""
-    unit = ((np.empty(0, np.float32), None, UNIT_LENGTH),) if text.normalize else ()
-    return dataclasses.replace(text, dense=(*text.dense, *unit, (weight, bias, kind)), normalize=False)
+    dense = text.dense
+    if (
+        text.normalize and text.multi_vector is None
+    ):  # vectors of tokens are normalized last, wherever their files say it
+        dense, text = (*dense, (np.empty(0, np.float32), None, UNIT_LENGTH)), dataclasses.replace(text, normalize=False)
+    return dataclasses.replace(text, dense=(*dense, (weight, bias, kind)))
 
 
 def _read_layer_norm(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:

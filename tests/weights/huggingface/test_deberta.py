@@ -112,7 +112,7 @@ def test_its_own_folder_gives_the_same_bits(tmp_path: Path, changes: dict[str, A
         ({"pos_att_type": []}, "pos_att_type should be 'c2p', 'p2c' or both with relative_attention"),
         ({"conv_kernel_size": 4}, "as many rows before as after, which a width of 4 is not"),
         ({"conv_kernel_size": 3, "conv_groups": 2}, "not supported: conv_groups 2"),
-        ({"conv_kernel_size": 3, "conv_act": "mish"}, "conv_act should be one of"),
+        ({"conv_kernel_size": 3, "conv_act": "prelu"}, "conv_act should be one of"),
         ({"attention_head_size": 7}, "not supported: attention_head_size 7"),
         ({"position_buckets": 1}, "at least 2 buckets"),
         ({"position_buckets": 400}, "half of them below it, got distance 160 and 400 buckets"),

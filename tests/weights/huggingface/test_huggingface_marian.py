@@ -181,7 +181,10 @@ def test_each_part_of_a_long_text_says_its_language(tmp_path: Path, monkeypatch:
     ("changes", "fault"),
     [
         ({"normalize_before": True, "static_position_embeddings": False}, "normalize_before true; static_position_emb"),
-        ({"normalize_embedding": True, "activation_function": "mish"}, "normalize_embedding true; activation_function"),
+        (
+            {"normalize_embedding": True, "activation_function": "prelu"},
+            "normalize_embedding true; activation_function",
+        ),
         ({"add_final_layer_norm": True, "is_decoder": True}, "is_decoder true; add_final_layer_norm true"),
         ({"architectures": ["MarianForCausalLM"]}, r"architectures \['MarianForCausalLM'\] .known: MarianMTModel"),
         ({"quantization_config": {"bits": 4}}, "not supported: quantization_config"),
