@@ -102,7 +102,7 @@ def test_narrower_vectors_are_compared_with_the_first_numbers(encoder, vectors):
     assert succeed("search", "-m", "any", "-i", "v.npy", "a cat") == table(found, 4)
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".NPY", ".jsonl", ".json", ".ndjson", ".csv"])
+@pytest.mark.parametrize("suffix", [".NPY", ".jsonl", ".JSON", ".ndjson", ".csv"])
 @pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "binary", "ubinary"])
 def test_what_encode_writes_is_searched(encoder, vectors, suffix, dtype):
     np.save("floats.npy", vectors)
