@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fastattn.cli.arrays import FORMATS
 from fastattn.cli.lengths import Lengths
 from fastattn.cli.lines import Line, Lines, open_lines
 from fastattn.cli.loading import loading
@@ -158,9 +159,9 @@ def _form_of(path: str | None) -> str:
     if path is None or path == "-":
         return "jsonl"
     suffix = PurePath(path).suffix.lower()
-    if suffix not in _SUFFIXES:
+    if suffix not in FORMATS:
         raise InputError(f"{path}: cannot tell the format from {suffix or 'no suffix'!r}; give --format")
-    return _SUFFIXES[suffix]
+    return FORMATS[suffix]
 
 
 def _write_jsonl(output: Output, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
@@ -220,4 +221,3 @@ def _stored(array: "np.ndarray") -> "np.dtype":
 
 
 _WRITERS = {"npy": _write_npy, "jsonl": _write_jsonl, "csv": _write_csv}
-_SUFFIXES = {".npy": "npy", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv"}

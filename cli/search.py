@@ -42,14 +42,16 @@ there may be several queries, each is on a line of its own before its rows.
   {"query": ..., "results": [{"score": ..., "row": ..., "text": ...}, ...]}
 
 \b
-FILE.npy has vectors as `fastattn encode` writes them: float32; packed bits
-(ubinary and binary), which are compared by how many differ; or, with
---calibration, int8 or uint8. It is mapped, not loaded. Vectors narrower than
-the model's are compared with the first numbers of a query's (Matryoshka).
+FILE has vectors as `fastattn encode` writes them, or any .npy of float32 or
+float16; packed bits (ubinary and binary), which are compared by how many
+differ; or, with --calibration, int8 or uint8. A .npy is mapped, not loaded;
+.jsonl and .csv are read whole. A vector of nan, of a line that failed, is not
+found. Vectors narrower than the model's are compared with the first numbers of
+a query's (Matryoshka).
 """
 )
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
-@click.option("-i", "--input", "vectors_path", required=True, metavar="FILE.npy", help="The vectors to search.")
+@click.option("-i", "--input", "vectors_path", required=True, metavar="FILE", help="The vectors to search.")
 @click.option("--texts", "texts_path", metavar="FILE", help="Show the lines of FILE, one for each vector.")
 @model_option
 @click.option("-k", "--top-k", type=click.IntRange(min=1), default=10, help="How many rows to find (default: 10).")
@@ -61,7 +63,7 @@ the model's are compared with the first numbers of a query's (Matryoshka).
 )
 @click.option(
     "--calibration",
-    metavar="FILE.npy",
+    metavar="FILE",
     help="For int8 and uint8 numbers: the float vectors that they were calibrated with.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write JSON lines.")
@@ -87,8 +89,8 @@ def search(
     with open_output(None) as output, Progress() as progress:
         with loading():
             corpus_ND = _opened(vectors_path)
-            if corpus_ND.dtype == "float32" and calibration is not None:
-                raise click.UsageError(f"--calibration is for int8 and uint8; {vectors_path} has float32")
+            if corpus_ND.dtype.kind == "f" and calibration is not None:
+                raise click.UsageError(f"--calibration is for int8 and uint8; {vectors_path} has {corpus_ND.dtype}")
             texts = None if texts_path is None else _texts(texts_path, len(corpus_ND), vectors_path)
             path = located_encoder(model, progress)
             Compiling(progress)
@@ -114,8 +116,10 @@ def search(
 
 def _opened(path: str) -> "np.ndarray":
     array = open_array(path)
-    if array.ndim != 2 or array.dtype not in ("float32", "int8", "uint8"):
-        raise InputError(f"{path}: vectors of float32, int8 or uint8 are expected, got {array.dtype} {array.shape}")
+    if array.ndim != 2 or array.dtype not in ("float32", "float16", "int8", "uint8"):
+        raise InputError(
+            f"{path}: vectors of float32, float16, int8 or uint8 are expected, got {array.dtype} {array.shape}"
+        )
     return array
 
 
@@ -136,7 +140,7 @@ def _query_options(encoder: "Encoder", corpus_ND: "np.ndarray", path: str, sampl
     from fastattn.quantized_vectors import calibrated_ranges
 
     width, dtype, most = corpus_ND.shape[1], str(corpus_ND.dtype), encoder.dimension
-    bits = dtype != "float32" and sample is None
+    bits = corpus_ND.dtype.kind != "f" and sample is None
     widest = -(-most // 8) if bits else most
     if not 0 < width <= widest:
         form = " as packed bits; --calibration is for other bytes" if bits else ""

@@ -53,7 +53,7 @@ vector_options = with_options(
     click.option(
         "--calibration",
         metavar="FILE",
-        help="A .npy file of float vectors, whose ranges int8 and uint8 numbers divide.",
+        help="A file of float vectors, whose ranges int8 and uint8 numbers divide.",
     ),
 )
 

@@ -14,6 +14,7 @@ from fastattn.similarity import unit_length
 SCORE_FUNCTIONS = ("cosine", "dot", "hamming")
 DTYPES = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.int8), np.dtype(np.uint8))
 MOST_NUMBERS = 1 << 15  # of a vector of integers: sums of more products may exceed int32
+OPTIONS = ("top_k", "score_function", "threads")
 _LEFT_OUT = "left out: the corpus is read where it lies, and scores are not stored"
 # What sentence-transformers, torch and faiss call the options.
 OTHER_NAMES = {"corpus_chunk_size": _LEFT_OUT, "query_chunk_size": _LEFT_OUT, "device": _LEFT_OUT, "k": "top_k"}
@@ -55,8 +56,7 @@ def semantic_search(
     and the number of threads. Products of integers are added exactly. InputError for arguments that do not fit.
     """
     if unknown:
-        known = ("top_k", "score_function", "threads")
-        raise TypeError(unknown_option("semantic_search", next(iter(unknown)), known, OTHER_NAMES))
+        raise TypeError(unknown_option("semantic_search", next(iter(unknown)), OPTIONS, OTHER_NAMES))
     if score_function not in SCORE_FUNCTIONS:
         known = ", ".join(SCORE_FUNCTIONS)
         raise InputError(f"unknown score_function {described(score_function)}; known: {known}")

@@ -1,11 +1,13 @@
 """``fastattn search``: what it prints for float32 and packed bits, and one line for files that do not fit."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fastattn import quantize_vectors, semantic_search
+from fastattn.cli.arrays import open_array
 from fastattn.quantized_vectors import calibrated_ranges
 from tests.cli.test_cli import fail, run, succeed
 from tests.cli.test_cli_encode import shell_examples
@@ -100,6 +102,70 @@ def test_narrower_vectors_are_compared_with_the_first_numbers(encoder, vectors):
     assert succeed("search", "-m", "any", "-i", "v.npy", "a cat") == table(found, 4)
 
 
+@pytest.mark.parametrize("suffix", [".NPY", ".jsonl", ".JSON", ".ndjson", ".csv"])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "binary", "ubinary"])
+def test_what_encode_writes_is_searched(encoder, vectors, suffix, dtype):
+    np.save("floats.npy", vectors)
+    ranges = ("--calibration", "floats.npy") if dtype in ("int8", "uint8") else ()
+    for name in ("v.npy", f"w{suffix}"):
+        succeed("encode", "-m", "any", "-i", "t.txt", "-o", name, "--output-dtype", dtype, *ranges)
+    np.testing.assert_array_equal(open_array(f"w{suffix}"), np.load("v.npy"))
+    assert open_array(f"w{suffix}").dtype == np.load("v.npy").dtype
+    found = [succeed("search", "-m", "any", "-i", name, *ranges, "a cat") for name in ("v.npy", f"w{suffix}")]
+    assert found[0] == found[1] != ""
+
+
+@pytest.mark.parametrize("name", ["v.npy", "v.jsonl", "v.csv"])
+def test_a_line_that_failed_is_not_found(encoder, name):
+    Path("b.txt").write_bytes(b"the cat sat\n\xff\na dog\n")
+    run("encode", "-m", "any", "-i", "b.txt", "-o", name, "--on-error", "mark")
+    assert np.isnan(open_array(name)).all(axis=1).tolist() == [False, True, False]
+    rows = [line.split("\t")[1:] for line in succeed("search", "-m", "any", "-i", name, "a cat").splitlines()]
+    assert sorted(row for _, row in rows) == ["0", "2"]
+
+
+def test_vectors_of_float16(encoder, vectors):
+    np.save("v.npy", vectors.astype(np.float16))
+    query = encoder.encode("a cat", prompt_name="query")
+    found = semantic_search(query, vectors.astype(np.float16))
+    assert succeed("search", "-m", "any", "-i", "v.npy", "a cat") == table(found, 4)
+
+
+def test_options_arrive(encoder, monkeypatch):
+    asked = []
+    search = lambda *_, **options: asked.append(options) or semantic_search(*_, **options)  # noqa: E731
+    monkeypatch.setattr("fastattn.encoder.Encoder", lambda name, **options: asked.append(options) or encoder)
+    monkeypatch.setattr("fastattn.vector_search.semantic_search", search)
+    for options in ((), ("--precision", "int8"), ("-t", 1)):
+        succeed("search", "-m", "any", "-i", "v.npy", *options, "a cat")
+    assert asked == [{}, {"threads": None}, {"precision": "int8"}, {"threads": None}, {"threads": 1}, {"threads": 1}]
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("v.jsonl", '{"text": "a"}\n', """v.jsonl, line 1: {"embedding": [numbers]} expected, got '{"text": "a"}'"""),
+        ("v.jsonl", "[1.5]\n", "v.jsonl, line 1: {"),
+        ("v.jsonl", '{"embedding": [true]}\n', "v.jsonl, line 1: {"),
+        ("v.jsonl", '{"embedding": []}\n', "v.jsonl, line 1: {"),
+        ("v.csv", "1.5,2.5\n1.5,a\n", "v.csv, line 2: numbers between commas expected, got '1.5,a'"),
+        ("v.csv", "1.5,2.5\n1.5\n", "v.csv: rows of one width are expected, got 1 and 2 numbers"),
+        ("v.csv", "1,2\n", "v.csv: cannot tell int8 from uint8 where all numbers are 0 to 127; write .npy"),
+        ("v.csv", "-1,200\n", "v.csv: whole numbers of int8 or uint8 are expected, got -1 to 200"),
+        ("v.csv", "1" * 30 + "\n", "v.csv, line 1: numbers between commas expected"),
+    ],
+)
+def test_lines_that_are_no_vectors_are_told(encoder, name, content, message):
+    Path(name).write_text(content)
+    assert fail(2, "search", "-m", "any", "-i", name, "a").startswith(message)
+
+
+@pytest.mark.parametrize("name", ["v.jsonl", "v.csv"])
+def test_no_lines_give_no_rows(encoder, name):
+    Path(name).write_text("")
+    assert succeed("search", "-m", "any", "-i", name, "a cat") == ""
+
+
 def test_no_vectors_give_no_rows(encoder, vectors):
     np.save("v.npy", vectors[:0])
     assert succeed("search", "-m", "any", "-i", "v.npy", "a cat") == ""
@@ -116,7 +182,7 @@ def test_files_that_do_not_fit_are_told(encoder, vectors, tmp_path):
     for array in (vectors.astype(np.float64), vectors[0], vectors.astype(">f4")):
         np.save("bad.npy", array)
         assert fail(2, *common, "bad.npy", "a").startswith(
-            "bad.npy: vectors of float32, int8 or uint8 are expected, got"
+            "bad.npy: vectors of float32, float16, int8 or uint8 are expected, got"
         )
     (tmp_path / "cut.npy").write_bytes((tmp_path / "v.npy").read_bytes()[:-1])
     assert fail(2, *common, "cut.npy", "a") == "cut.npy: a .npy file with an array of numbers is expected"

@@ -190,3 +190,12 @@ def test_what_does_not_fit():
     bad(lambda: heterogeneous_attention(features, weight, none, [], *arrays), "vectors: expected one for each")
     twice, capped = Neighbours([0, 2, *[2] * 33], [4, 4]), ScaledDot(softcap=1.0)
     bad(lambda: attend(query, query, query, score=capped, seen=twice), "indices: expected each neighbour once")
+
+
+def test_semantic_scores_of_any_size():
+    """exp overflows from 709 on: only differences to the greatest score are its arguments."""
+    features, weight, bias = normal(1, 3, 5, 4), normal(2, 6, 4), normal(3, 6)
+    vector = np.sign(normal(4, 6)) * np.float32(5000)
+    _, weights = semantic_attention(features, weight, bias, vector)
+    assert np.isfinite(weights).all()
+    check(weights, lambda *given: graph.semantic_attention(*given)[1], features, weight, bias, vector)

@@ -215,3 +215,13 @@ def test_windows_on_any_threads_and_in_any_company():
     out = attend(*arrays, seen=given, threads=1)
     np.testing.assert_array_equal(attend(*arrays, seen=given, threads=2), out)
     np.testing.assert_array_equal(attend(*(x[1:2] for x in arrays), seen=given), out[1:2])
+
+
+def test_the_narrower_side_of_two_windows_counts():
+    """Four keys are two before a place and one behind it."""
+    x = np.ones((1, 9, 1, 4), np.float32)
+    for both in [(Restricted(4), LocalMonotonic(5)), (LocalMonotonic(5), Restricted(4))]:
+        _, weights = attend(x, x, x, seen=both, return_weights=True)
+        assert (weights[0, 0, 4] > 0).nonzero()[0].tolist() == [2, 3, 4, 5]
+    _, weights = attend(x, x, x, seen=(Restricted(8), LocalMonotonic(1)), return_weights=True)
+    assert (weights[0, 0, 4] > 0).nonzero()[0].tolist() == [3, 4, 5]
