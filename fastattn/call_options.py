@@ -45,7 +45,7 @@ class CallOptions:
         if unknown:
             raise InputError(f"unknown option {unknown[0]!r}; known: {', '.join(known)}")
         sequences = options.get("suppress_sequences") or ()
-        if isinstance(sequences, str) or not isinstance(sequences, Iterable):
+        if isinstance(sequences, str | bytes | Mapping) or not isinstance(sequences, Iterable):
             raise InputError(f"suppress_sequences should be a list of what to suppress, got {sequences!r}")
         chosen: dict[str, Any] = {}
         if "suppress_sequences" in options:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fastattn.checkpoint import Checkpoint
 from fastattn.encode_options import EncodeOptions
-from fastattn.errors import InputError, check_bool, check_count, check_text, check_texts
+from fastattn.errors import InputError, check_bool, check_count, check_several, check_text, check_texts
 from fastattn.long_text import TextTooLongError
 from fastattn.processes.choice import Sharing, begin_crew
 from fastattn.progress import Progress
@@ -241,8 +241,7 @@ class Encoder(TextModel):
             output_dtype=output_dtype,
             ranges=ranges,
         )
-        if isinstance(texts, str) or not isinstance(texts, Iterable):
-            raise InputError(f"texts must be an iterable of str, got {type(texts).__name__}")
+        check_several("texts", texts, "an iterable of str")
         if output_dtype in ("int8", "uint8") and ranges is None:
             raise InputError(f"{output_dtype} needs ranges: vectors are yielded before those of all texts are known")
         if self._crew is not None:

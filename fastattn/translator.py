@@ -14,12 +14,11 @@ from fastattn.arguments import (
     check_file_options,
     check_stream,
     prefix_of_each,
-    text_list,
     token_prefixes,
     with_prefixes,
 )
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.errors import InputError, check_bool
+from fastattn.errors import InputError, check_bool, check_several, check_texts
 from fastattn.files import open_text, write_translations
 from fastattn.loaded_translator import LoadedTranslator
 from fastattn.pipeline import without_errors
@@ -176,7 +175,7 @@ class Translator(LoadedTranslator):
         decoding = self._options.of_texts(options)
         split = self._options.split(split)
         check_details(decoding, details)
-        listed = [texts] if isinstance(texts, str) else text_list("texts", texts)
+        listed = [texts] if isinstance(texts, str) else check_texts("texts", texts)
         prefixes = prefix_of_each(target_prefix, listed)
         if crew := self._crew_for(len(listed), decoding):
             for text, prefix in zip(listed, prefixes):
@@ -243,11 +242,7 @@ class Translator(LoadedTranslator):
         decoding = self._options.of_texts(options)
         split = self._options.split(split)
         check_details(decoding, details)
-        if isinstance(texts, str):
-            raise InputError("texts should be an iterable of str, got one str")
-        if not isinstance(texts, Iterable):
-            raise InputError(f"texts should be an iterable of str, got {type(texts).__name__}")
-        pairs = with_prefixes(texts, target_prefix)
+        pairs = with_prefixes(check_several("texts", texts, "an iterable of str"), target_prefix)
         crew = self._crew if decoding.callback is None else None
         if crew is None:
             return self._pipeline.translate_windows(pairs, split, decoding, details, return_exceptions)
@@ -338,8 +333,8 @@ class Translator(LoadedTranslator):
         """
         if isinstance(source, str) != isinstance(target, str):
             raise InputError("score should be given two texts, or two lists of texts")
-        sources = [source] if isinstance(source, str) else text_list("source", source)
-        targets = [target] if isinstance(target, str) else text_list("target", target)
+        sources = [source] if isinstance(source, str) else check_texts("source", source)
+        targets = [target] if isinstance(target, str) else check_texts("target", target)
         scores = self.score_tokens(
             [self._tokenizer.source_tokens(text) for text in sources],
             [self._tokenizer.target_tokens(text) for text in targets],
