@@ -14,6 +14,7 @@ ANYBODY = {
     "worker_threads",
     "printable",
     "caller_warnings",
+    "option_names",
     "records",
     "_version",
 }
@@ -96,6 +97,7 @@ TABLE = {
     "worker_threads": set(),
     "scheduling": set(),
     "caller_warnings": set(),
+    "option_names": {"errors"},
     "environment": set(),
     "progress": set(),
     "simd": set(),
