@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import InputError, check_bool, check_count, check_known, check_several, check_texts, described
+from fastattn.option_names import TEXTS, explains_options
 from fastattn.progress import Progress
 from fastattn.prompts import find_prompt
 from fastattn.text_head import HeadedModel, activated
@@ -33,6 +34,7 @@ class CrossEncoder(HeadedModel):
         """How many numbers a pair gets; one: a score."""
         return self._head.spec.outputs
 
+    @explains_options(TEXTS)
     def predict(
         self,
         pairs: Iterable[Sequence[str]] | Sequence[str],

@@ -14,6 +14,7 @@ from fastattn.errors import CheckpointError, check_count
 from fastattn.kept_checkpoint import load
 from fastattn.loaded_model import Loading, load_model
 from fastattn.ops import Ops
+from fastattn.option_names import MODEL, explains_options
 from fastattn.pipeline import Pipeline
 from fastattn.processes.choice import Sharing, begin_crew
 from fastattn.text.sentencepiece import SentencePiece, begin_models
@@ -32,6 +33,7 @@ class LoadedTranslator:
 
     _crew: "TranslatingCrew | None" = None
 
+    @explains_options(MODEL)
     def __init__(
         self,
         path: str | os.PathLike,

@@ -12,6 +12,7 @@ from fastattn.loaded_encoder import LoadedEncoder, encoder_parts
 from fastattn.loaded_model import Loading
 from fastattn.models.head import Head
 from fastattn.ops import Ops
+from fastattn.option_names import MODEL, explains_options
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan
 from fastattn.spec import StackSpec
@@ -24,6 +25,7 @@ Model = TypeVar("Model", bound="TextModel")
 class TextModel:
     """An encoder that is loaded, for a class that makes something of its hidden states."""
 
+    @explains_options(MODEL)
     def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):
         load(
             catalog.resolve(path),
