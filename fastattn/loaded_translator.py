@@ -12,7 +12,7 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.service import DecodingService
 from fastattn.errors import CheckpointError, check_count
 from fastattn.kept_checkpoint import load
-from fastattn.loaded_model import Loading, load_model
+from fastattn.loaded_model import Loading, load_model, refuse_pickling
 from fastattn.ops import Ops
 from fastattn.option_names import MODEL, explains_options
 from fastattn.pipeline import Pipeline
@@ -32,6 +32,7 @@ class LoadedTranslator:
     """The part of ``Translator`` that loads: see there."""
 
     _crew: "TranslatingCrew | None" = None
+    __reduce_ex__ = refuse_pickling
 
     @explains_options(MODEL)
     def __init__(

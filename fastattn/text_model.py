@@ -9,7 +9,7 @@ from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError, check_bool, check_texts
 from fastattn.kept_checkpoint import load
 from fastattn.loaded_encoder import LoadedEncoder, encoder_parts
-from fastattn.loaded_model import Loading
+from fastattn.loaded_model import Loading, refuse_pickling
 from fastattn.models.head import Head
 from fastattn.ops import Ops
 from fastattn.option_names import MODEL, explains_options
@@ -24,6 +24,8 @@ Model = TypeVar("Model", bound="TextModel")
 
 class TextModel:
     """An encoder that is loaded, for a class that makes something of its hidden states."""
+
+    __reduce_ex__ = refuse_pickling
 
     @explains_options(MODEL)
     def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):

@@ -148,6 +148,55 @@ class Translator(LoadedTranslator):
         scheduler, make_plan = self._planned(texts, target_prefix, split, details, options, submitted=True)
         return scheduler.submit(make_plan, caller)
 
+    @overload
+    async def translate_async(
+        self,
+        texts: str,
+        *,
+        target_prefix: Prefixes = ...,
+        split: str | None = ...,
+        details: Literal[False] = ...,
+        caller: Hashable = ...,
+        **options: Any,
+    ) -> str: ...
+    @overload
+    async def translate_async(
+        self,
+        texts: str,
+        *,
+        target_prefix: Prefixes = ...,
+        split: str | None = ...,
+        details: Literal[True],
+        caller: Hashable = ...,
+        **options: Any,
+    ) -> Translation: ...
+    @overload
+    async def translate_async(
+        self,
+        texts: Iterable[str],
+        *,
+        target_prefix: Prefixes = ...,
+        split: str | None = ...,
+        details: Literal[False] = ...,
+        caller: Hashable = ...,
+        **options: Any,
+    ) -> list[str]: ...
+    @overload
+    async def translate_async(
+        self,
+        texts: Iterable[str],
+        *,
+        target_prefix: Prefixes = ...,
+        split: str | None = ...,
+        details: Literal[True],
+        caller: Hashable = ...,
+        **options: Any,
+    ) -> list[Translation]: ...
+    @overload
+    async def translate_async(
+        self, texts: str | Iterable[str], *, details: bool, caller: Hashable = ..., **options: Any
+    ) -> Any: ...
+
     async def translate_async(
         self,
         texts: str | Iterable[str],

@@ -1,7 +1,9 @@
 """What is no list of texts is refused in one line, wherever texts are taken: a dict would give its keys."""
 
 import asyncio
+import copy
 import inspect
+import pickle
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -139,3 +141,10 @@ def test_single_tokens_that_end_are_a_list_in_any_order_but_no_bytes(made):
     for option in ({"end_token": b"</s>"}, {"end_token": {"</s>": 2}}, {"suppress_sequences": {"a": 1}}):
         with pytest.raises(InputError, match=f"{next(iter(option))} should be"):
             made.Translator.translate("a", **option)
+
+
+@pytest.mark.parametrize("kind", sorted({name.partition(".")[0] for name in CALLS}))
+def test_what_is_pickled_says_what_to_do_instead(made, kind):
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match=f"^this {kind} cannot be pickled or copied: give the other process its path"):
+            attempt(getattr(made, kind))
