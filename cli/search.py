@@ -83,7 +83,7 @@ def search(
 
     -m names the model that made the vectors. The default is minilm, for English.
     """
-    lines = open_lines(queries, None)
+    lines = open_lines(queries, None, from_file="<")
     with open_output(None) as output, Progress() as progress:
         with loading():
             corpus_ND = _opened(vectors_path)

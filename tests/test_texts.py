@@ -146,5 +146,7 @@ def test_single_tokens_that_end_are_a_list_in_any_order_but_no_bytes(made):
 @pytest.mark.parametrize("kind", sorted({name.partition(".")[0] for name in CALLS}))
 def test_what_is_pickled_says_what_to_do_instead(made, kind):
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(TypeError, match=f"^this {kind} cannot be pickled or copied: give the other process its path"):
+        with pytest.raises(
+            TypeError, match=f"^this {kind} cannot be pickled or copied: give the other process its path"
+        ):
             attempt(getattr(made, kind))

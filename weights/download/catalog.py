@@ -184,23 +184,24 @@ def checkpoints_folder() -> Path:
 def lookup(name: str) -> Entry:
     """The catalog's entry of that name; CheckpointError lists the known names."""
     if name not in CATALOG:
-        raise CheckpointError(f"no {name!r} in the catalog; there are: {', '.join(CATALOG)}")
+        raise CheckpointError(f"no {name!r} in the catalog; there are: {', '.join(CATALOG)}{_what_was_meant(name)}")
     return CATALOG[name]
 
 
 def translation_between(source: str | None, target: str | None) -> Entry:
-    """The model that translates from ``source`` to ``target``, codes such as "en".
+    """The model that translates from ``source`` to ``target``, codes such as "en", in upper case too.
 
     None for one of them: any, if only one model has the other; for both: DEFAULT_TRANSLATION. InputError lists the
     known pairs, and a name to try on the hub.
     """
     if source is None and target is None:
         return CATALOG[DEFAULT_TRANSLATION]
+    wanted = " ".join(f"{word} {code}" for word, code in (("from", source), ("to", target)) if code is not None)
+    source, target = (None if code is None else code.lower() for code in (source, target))
     pairs = [(entry.languages, entry) for entry in CATALOG.values() if entry.languages]
     found = [entry for (first, second), entry in pairs if source in (None, first) and target in (None, second)]
     if len(found) == 1:
         return found[0]
-    wanted = " ".join(f"{word} {code}" for word, code in (("from", source), ("to", target)) if code is not None)
     there = ", ".join(f"from {first} to {second} ({entry.name})" for (first, second), entry in pairs)
     if found:
         raise InputError(f"several models translate {wanted}; there are: {there}")
