@@ -18,12 +18,13 @@ from fastattn.cli.options import (
     name_between,
     precision_option,
 )
-from fastattn.cli.printing import counted, say
+from fastattn.cli.printing import say
 from fastattn.cli.progress import Progress, duration
 from fastattn.cli.search_options import as_typed, search_options, split_option
 from fastattn.cli.vector_options import calibration_vectors, chosen_vectors, vector_options
 from fastattn.cli.watched import watched
 from fastattn.errors import FastattnError, InputError, LineError
+from fastattn.printable import counted
 
 if TYPE_CHECKING:
     from fastattn.distributed.batch import Batch, Summary
@@ -262,7 +263,8 @@ def _report(made: "Batch", summary: "Summary") -> None:
     if summary.null:
         text += f"; {summary.null:,} had no text"
     if summary.cut:
-        text += f"; {summary.cut:,} were longer than the model takes, and cut (--long mean cuts nothing)"
+        verb = "was" if summary.cut == 1 else "were"
+        text += f"; {summary.cut:,} {verb} longer than the model takes, and cut (--long mean cuts nothing)"
     say(f"fastattn: {text}", err=True)
     if summary.failed:
         number, why = min(summary.failed.items())

@@ -17,7 +17,7 @@ from fastattn._version import VERSION
 from fastattn.cli.command import Group
 from fastattn.cli.printing import say, say_traceback
 from fastattn.errors import FastattnError
-from fastattn.option_names import MODEL, SEARCH, TEXTS, what_was_meant
+from fastattn.option_names import MODEL, SEARCH, TEXTS
 
 # Each is in a file of its name, which is imported when it is asked for: together they take 15 ms.
 COMMANDS = (
@@ -51,13 +51,6 @@ class Commands(Group):
             return None
         command: click.Command = getattr(import_module(f"fastattn.cli.{cmd_name}"), cmd_name)
         return command
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """As click's, but for a name that is misspelt."""
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            raise click.UsageError(f"no command {name!r}{what_was_meant(name, COMMANDS)}", ctx)
-        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """A reader that closed the pipe (``| head``) is not reported as an error."""

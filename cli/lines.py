@@ -11,9 +11,10 @@ from typing import BinaryIO
 import click
 
 from fastattn import files
-from fastattn.cli.printing import counted, say
+from fastattn.cli.printing import say
 from fastattn.errors import FastattnError, InputError, LineError
 from fastattn.files import as_text, open_bytes, raw_lines
+from fastattn.printable import counted
 from fastattn.records import dataclass
 
 
