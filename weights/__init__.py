@@ -46,7 +46,7 @@ def read(path: str | Path) -> Checkpoint:
             check_tensors(checkpoint.spec, checkpoint.tensors, str(path))
             _check_sharing(checkpoint, path)
             return checkpoint
-        raise CheckpointError(_explain(path) + _what_is_hidden(path))
+        raise CheckpointError(_explain(path))
     except OSError as error:
         check_memory(error, path)
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
@@ -76,14 +76,6 @@ def _check_sharing(checkpoint: Checkpoint, path: Path) -> None:
     total = sum(math.prod(tensor.shape) for tensor in checkpoint.tensors.values())
     if total > max(SMALLEST_SUSPECT, MOST_SHARING * size):
         raise CheckpointError(f"{path}: its tensors have {total} numbers, more than {MOST_SHARING} for each byte there")
-
-
-def _what_is_hidden(path: Path) -> str:
-    """A hint where the path has a name of the catalog, which was meant."""
-    from fastattn.weights.download.catalog import CATALOG
-
-    name = str(path)
-    return f"; it hides the catalog's {name} here: rename it, or start in another folder" if name in CATALOG else ""
 
 
 def _explain(path: Path) -> str:

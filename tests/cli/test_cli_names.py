@@ -34,13 +34,17 @@ def test_names_of_the_catalog():
         assert fail(3, *arguments).endswith("; did you mean minilm?")
 
 
+@pytest.mark.filterwarnings("default")
 def test_a_folder_that_hides_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkdir("zh-en")
-    hint = "; it hides the catalog's zh-en here: rename it, or start in another folder"
-    assert fail(3, "translate", "-m", "zh-en", "a").endswith(hint)
-    with pytest.raises(CheckpointError, match=hint):
+    hint = "zh-en here hides the catalog's zh-en and is read instead; ./zh-en does so without a warning"
+    result = run("translate", "-m", "zh-en", "a")
+    told, failed = result.stderr.splitlines()
+    assert result.exit_code == 3 and told == f"fastattn: {hint}" and "not a checkpoint of a known format" in failed
+    with pytest.warns(UserWarning, match=hint), pytest.raises(CheckpointError):
         Translator("zh-en")
+    assert "not a checkpoint" in fail(3, "translate", "-m", "./zh-en", "a")
 
 
 def test_languages_in_upper_case(monkeypatch):

@@ -10,6 +10,7 @@ import re
 from pathlib import Path, PurePosixPath
 
 from fastattn.cache_folder import cache_root
+from fastattn.caller_warnings import warn
 from fastattn.errors import CheckpointError, InputError
 from fastattn.records import dataclass
 
@@ -230,13 +231,15 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
     """The folder or file of a checkpoint: an existing path is returned, a catalog name is pulled if absent, and
     OWNER/NAME is fetched from the Hugging Face hub.
 
-    Raises InputError for anything but a str or a path, CheckpointError if it is none of these, DownloadError if the
-    pull fails.
+    Warns of a str that names both. Raises InputError for anything but a str or a path, CheckpointError if it is none of
+    these, DownloadError if the pull fails.
     """
     if not isinstance(name_or_path, str | os.PathLike):
         raise InputError(f"a checkpoint's path or name should be a str or a path, got {type(name_or_path).__name__}")
     name = os.fspath(name_or_path)
     if name and os.path.exists(name):
+        if name_or_path in CATALOG:
+            warn(f"{name} here hides the catalog's {name} and is read instead; ./{name} does so without a warning")
         return Path(name)
     if name not in CATALOG:
         from fastattn.weights.download import hub  # whose files it reads as several exporters do, which takes 11 ms
