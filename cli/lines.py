@@ -112,9 +112,9 @@ def open_lines(texts: tuple[str, ...], path: str | None, on_error: str = "stop",
     if texts and path is not None:
         raise click.UsageError("give texts or --input, not both")
     if texts:
-        if file := next(filter(os.path.isfile, texts), None):
+        if name := next(filter(os.path.isfile, texts), None):
             say(
-                f"fastattn: {file} is the text, and not the file of that name; {from_file} {file} is for its lines",
+                f"fastattn: {name} is the text, and not the file of that name; {from_file} {name} is for its lines",
                 True,
             )
         encoded = [line + b"\n" for text in texts for line in os.fsencode(text).split(b"\n")]
