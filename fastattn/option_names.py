@@ -82,12 +82,6 @@ TEXTS = (
     }
 )
 QUANTIZE = {"precision": "output_dtype", "embeddings": "vectors", "calibration_embeddings": "calibration"}
-VECTORS = {
-    "query_embeddings": "query",
-    "corpus_embeddings": "corpus",
-    "query_chunk_size": "left out: no scores are stored",
-    "corpus_chunk_size": "left out: no scores are stored",
-}
 
 
 class UnknownOptionError(InputError, TypeError):

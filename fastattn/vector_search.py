@@ -7,7 +7,6 @@ import numpy as np
 
 from fastattn.errors import InputError, check_count, described
 from fastattn.operations.search import search
-from fastattn.option_names import VECTORS, explains_options
 from fastattn.runtime.threads import use_threads
 from fastattn.similarity import unit_length
 
@@ -28,7 +27,6 @@ class SearchResult(NamedTuple):
     ids: np.ndarray
 
 
-@explains_options(VECTORS)
 def semantic_search(
     query: Any, corpus: np.ndarray, top_k: int = 10, score_function: str = "cosine", *, threads: int | None = None
 ) -> SearchResult:

@@ -77,5 +77,3 @@ def test_of_vectors(made: SimpleNamespace) -> None:  # noqa: F811
         made.TokenClassifier.classify("a", aggregation_strategy="simple")
     with pytest.raises(TypeError, match=r"quantize_vectors\(\) .*'precision'; here it is output_dtype"):
         fastattn.quantize_vectors(np.ones((2, 8)), precision="int8")
-    with pytest.raises(TypeError, match=r"semantic_search\(\) .*'corpus_chunk_size'; here it is left out"):
-        fastattn.semantic_search(np.ones(8), np.ones((2, 8)), corpus_chunk_size=10)

@@ -98,7 +98,7 @@ def test_tabs_separate_a_tsv(tmp_path):
     [
         (b"\xff,b", "not UTF-8 (byte 0xff); convert", [None, "b"]),
         (b"a\0,b", "a NUL byte", None),  # Python 3.10 reads no line with one
-        (b"a", "1 field, where the header has 2", ["a", None]),
+        (b"a", "1 fields, where the header has 2", ["a", None]),
         (b"a,b,c", "3 fields, where the header has 2", ["a", "b"]),
         (b"a\rb,c", "not CSV (new-line character seen in unquoted field)", [None, None]),
     ],

@@ -16,7 +16,7 @@ from fastattn.distributed.forms.lines import Lines
 from fastattn.distributed.rows import Rows, StringRows
 from fastattn.distributed.storage import InputFile, open_input, public
 from fastattn.errors import InputError
-from fastattn.printable import counted, first_of, printable
+from fastattn.printable import first_of, printable
 
 if TYPE_CHECKING:
     from fastattn.distributed.blocks import Block
@@ -86,7 +86,7 @@ def read(block: "Block", column: str) -> Rows:
 
 
 def _wrong_count(values: list[str | None], names: list[str]) -> str:
-    return "" if len(values) == len(names) else f"{counted(len(values), 'field')}, where the header has {len(names)}"
+    return "" if len(values) == len(names) else f"{len(values)} fields, where the header has {len(names)}"
 
 
 def _decoded(fields: list[str]) -> tuple[list[str | None], str]:
