@@ -32,7 +32,6 @@ assert_type(translator.translate(["a", "b"], target_prefix=["c", None]), list[st
 assert_type(translator.translate(("a",), details=False), list[str])
 assert_type(translator.translate(iter(["a"]), details=True), list[Translation])
 translator.translate("a", details=flag)
-translator.translate_async("a", details=flag)
 
 
 async def translations() -> None:
@@ -40,6 +39,7 @@ async def translations() -> None:
     assert_type(await translator.translate_async("a", details=True), Translation)
     assert_type(await translator.translate_async(["a"]), list[str])
     assert_type(await translator.translate_async(["a"], details=True, target_prefix=["b"]), list[Translation])
+    await translator.translate_async("a", details=flag)
     (await translator.translate_async("a")).text  # wrong
     await translator.translate_async(3)  # wrong
 
