@@ -20,12 +20,13 @@ from fastattn.cli.options import (
     name_between,
     precision_option,
 )
-from fastattn.cli.printing import counted, say
+from fastattn.cli.printing import say
 from fastattn.cli.progress import Progress, duration
 from fastattn.cli.search_options import as_typed, search_options, split_option
 from fastattn.cli.vector_options import calibration_vectors, chosen_vectors, vector_options
 from fastattn.cli.watched import watched
 from fastattn.errors import FastattnError, InputError, LineError
+from fastattn.printable import counted
 
 if TYPE_CHECKING:
     from fastattn.distributed.batch import Batch, Summary

@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 import click
 
+from fastattn.option_names import what_was_meant
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -48,6 +50,13 @@ class Group(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands' names."""
         return list(self.commands)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """As click's, but for a name that is misspelt."""
+        name, known = args[0], self.list_commands(ctx)
+        if name not in known and not name.startswith("-"):
+            raise click.UsageError(f"no command {name!r}{what_was_meant(name, known)}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Each command's summary, which click itself would end in "..." where it is longer than a line."""

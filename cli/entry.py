@@ -17,6 +17,7 @@ from fastattn._version import VERSION
 from fastattn.cli.command import Group
 from fastattn.cli.printing import say, say_traceback
 from fastattn.errors import FastattnError
+from fastattn.option_names import MODEL, SEARCH, TEXTS
 
 # Each is in a file of its name, which is imported when it is asked for: together they take 15 ms.
 COMMANDS = (
@@ -82,7 +83,8 @@ def _explain(error: BaseException) -> tuple[str | None, int]:
         return str(error), error.exit_code
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "fastattn"
-        return f"{_one_line(error.format_message())} (see {command} --help)", error.exit_code
+        message = (isinstance(error, click.NoSuchOption) and _name_here(error)) or _one_line(error.format_message())
+        return f"{message} (see {command} --help)", error.exit_code
     if isinstance(error, click.ClickException):
         return _one_line(error.format_message()), error.exit_code
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
@@ -93,6 +95,14 @@ def _explain(error: BaseException) -> tuple[str | None, int]:
     if isinstance(error, MemoryError) or _is_for_want_of_memory(error):
         return "not enough memory" + (f": {_one_line(str(error))[:200]}" if str(error) else ""), 1
     return None, 1
+
+
+def _name_here(error: click.NoSuchOption) -> str:
+    """The message for an option that another program has, "" for one that is merely unknown."""
+    foreign = (MODEL | SEARCH | TEXTS).get(error.option_name.lstrip("-").replace("-", "_"), "")
+    there = {} if error.ctx is None else {option.name: option.opts[-1] for option in error.ctx.command.params}
+    here = re.sub(r"^\w+", lambda found: there.get(found[0], found[0]), foreign)
+    return f"no option {error.option_name}; here it is {here}" if foreign else ""
 
 
 def _is_for_want_of_memory(error: BaseException) -> bool:

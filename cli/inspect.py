@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from fastattn._version import VERSION
-from fastattn.cli.printing import counted, say
+from fastattn.cli.printing import say
+from fastattn.printable import counted
 
 if TYPE_CHECKING:
     from fastattn.checkpoint import Checkpoint
@@ -102,18 +103,19 @@ _RECURRENCES = {"ssru": "SSRU in place of self-attention", "average-attention": 
 
 def _describe_stack(stack: "StackSpec") -> str:
     attention, inner = stack.attention, stack.feed_forward
-    heads = f"{attention.heads} heads of {attention.head_width}"
+    heads = f"{counted(attention.heads, 'head')} of {attention.head_width}"
     if attention.key_heads != attention.heads:
-        heads += f" on {attention.key_heads} key heads"
+        heads += f" on {counted(attention.key_heads, 'key head')}"
     positions = f"{stack.positions.kind} positions"
     if stack.positions.limit:
         positions += f" (at most {stack.positions.limit:,})"
     local = []
     if stack.local is not None:
-        local.append(f"{len(stack.local.layers)} layers local ({stack.local.before} before, {stack.local.after} after)")
+        layers = counted(len(stack.local.layers), "layer")
+        local.append(f"{layers} local ({stack.local.before} before, {stack.local.after} after)")
     return ", ".join(
         [
-            f"{stack.layers} layers",
+            counted(stack.layers, "layer"),
             f"width {stack.width}",
             *([] if stack.recurrence is None else [_RECURRENCES[stack.recurrence.kind]]),
             heads,
@@ -122,7 +124,7 @@ def _describe_stack(stack: "StackSpec") -> str:
             positions,
             *local,
             *(["causal"] if stack.causal else []),
-            *([] if stack.convolution is None else [f"convolution of {stack.convolution.width} rows"]),
+            *([] if stack.convolution is None else [f"convolution of {counted(stack.convolution.width, 'row')}"]),
         ]
     )
 

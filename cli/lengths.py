@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fastattn.cli.printing import counted
+from fastattn.printable import counted
 from fastattn.token_limit import TokenLimit
 
 if TYPE_CHECKING:

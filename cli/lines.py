@@ -11,9 +11,10 @@ from typing import BinaryIO
 import click
 
 from fastattn import files
-from fastattn.cli.printing import counted
+from fastattn.cli.printing import say
 from fastattn.errors import FastattnError, InputError, LineError
 from fastattn.files import as_text, open_bytes, raw_lines
+from fastattn.printable import counted
 from fastattn.records import dataclass
 
 
@@ -103,11 +104,19 @@ class Lines:
             raise LineError(f"{count} {verb} not {done}, the first: {self._first}")
 
 
-def open_lines(texts: tuple[str, ...], path: str | None, on_error: str = "stop") -> Lines:
-    """The texts given as arguments, else the lines of ``path``, else (None or "-") those of standard input."""
+def open_lines(texts: tuple[str, ...], path: str | None, on_error: str = "stop", from_file: str = "-i") -> Lines:
+    """The texts given as arguments, else the lines of ``path``, else (None or "-") those of standard input.
+
+    from_file  what the command line has before a file whose lines are meant
+    """
     if texts and path is not None:
         raise click.UsageError("give texts or --input, not both")
     if texts:
+        if name := next(filter(os.path.isfile, texts), None):
+            say(
+                f"fastattn: {name} is the text, and not the file of that name; {from_file} {name} is for its lines",
+                True,
+            )
         encoded = [line + b"\n" for text in texts for line in os.fsencode(text).split(b"\n")]
         return Lines(encoded, "argument", sum(map(len, encoded)), on_error)
     if path is not None and path != "-":

@@ -10,11 +10,6 @@ def say(text: str = "", err: bool = False) -> None:
     click.echo(printable(text), err=err)
 
 
-def counted(number: int, what: str) -> str:
-    """``1 line``, ``2,345 lines``."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
-
-
 def say_traceback(error: BaseException) -> None:
     """Print an error's traceback, and those of its causes, on stderr."""
     import traceback  # slow to import, and rarely needed

@@ -3,7 +3,8 @@
 import math
 from typing import TYPE_CHECKING
 
-from fastattn.cli.printing import counted, say
+from fastattn.cli.printing import say
+from fastattn.printable import counted
 from fastattn.progress import Progress
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class Compiling:
 
     def remark(self) -> str:
         """For a line of timings: how many kernels were compiled meanwhile."""
-        return f"; {self.kernels} kernels were compiled meanwhile" if self.kernels else ""
+        verb = "was" if self.kernels == 1 else "were"
+        return f"; {counted(self.kernels, 'kernel')} {verb} compiled meanwhile" if self.kernels else ""
 
 
 def rate(lines: "Lines", seconds: float) -> str:

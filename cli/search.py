@@ -17,6 +17,7 @@ from fastattn.cli.output import Output, open_output
 from fastattn.cli.progress import Compiling, Progress
 from fastattn.errors import InputError
 from fastattn.files import as_text, open_bytes, raw_lines
+from fastattn.printable import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,7 +86,7 @@ def search(
 
     -m names the model that made the vectors. The default is minilm, for English.
     """
-    lines = open_lines(queries, None)
+    lines = open_lines(queries, None, from_file="<")
     with open_output(None) as output, Progress() as progress:
         with loading():
             corpus_ND = _opened(vectors_path)
@@ -128,7 +129,8 @@ def _texts(path: str, rows: int, vectors_path: str) -> Callable[[int], str]:
     with open_bytes(path) as file:
         lines = list(raw_lines(file, path))
     if len(lines) != rows:
-        raise InputError(f"{path} has {len(lines):,} lines, {vectors_path} {rows:,} vectors: expected a line for each")
+        found = f"{path} has {counted(len(lines), 'line')}, {vectors_path} {counted(rows, 'vector')}"
+        raise InputError(f"{found}: expected a line for each")
     return lambda row: as_text(lines[row], row + 1, path)
 
 

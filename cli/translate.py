@@ -39,7 +39,7 @@ Examples:
   fastattn translate "Hello world"
   fastattn translate --from pt --to en < portuguese.txt
   fastattn translate -m zh-en "我们明天去北京开会。"
-  fastattn translate -m zh-en -i chinese.txt -o english.txt -v
+  fastattn translate -m zh-en -i chinese.txt -o translated.txt -v
   zcat big.gz | fastattn translate -m zh-en --beam-size 1 | head
   fastattn translate -m zh-en --beam-size 5 -n 5 --scores "你好"
   fastattn translate -m zh-en -b 1 --sampling-topk 10 --seed 7 -n 3 "你好"

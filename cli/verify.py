@@ -13,6 +13,7 @@ from fastattn.cli.loading import loading
 from fastattn.cli.options import TEXT, located, precision_option
 from fastattn.cli.printing import say
 from fastattn.cli.progress import Compiling, Progress
+from fastattn.printable import counted
 
 if TYPE_CHECKING:
     from fastattn.checkpoint import Checkpoint
@@ -83,6 +84,8 @@ def verify(
 
     Without TEXT a plain sentence, one beyond ASCII, and for encoders a long one and special tokens are compared.
     """
+    if bound is not None and not math.isfinite(bound):
+        raise click.UsageError(f"--bound should be a finite number, got {bound}")
     from fastattn.weights import read
     from fastattn.weights.download import catalog
 
@@ -96,7 +99,7 @@ def verify(
             checkpoint = read(path)
             verification = Verification(path, checkpoint, precision or "auto", bound)
         chosen = texts or _default_texts(checkpoint)
-        progress.show(f"comparing {len(chosen)} texts")
+        progress.show(f"comparing {counted(len(chosen), 'text')}")
         comparisons = verification.compare(chosen)
     facts = _machine_facts(), _model_facts(model, checkpoint, verification)
     if as_json:

@@ -8,6 +8,7 @@ import click
 
 from fastattn.cli.progress import Compiling, Progress
 from fastattn.errors import FastattnError
+from fastattn.printable import counted
 
 if TYPE_CHECKING:
     from fastattn.checkpoint import Checkpoint
@@ -87,7 +88,11 @@ def warmup() -> None:
     if cache_fault():
         raise FastattnError("no kernel was kept: the next run will compile again")
     seconds = time.monotonic() - start
-    click.echo(f"{compiling.kernels} kernels compiled in {seconds:.1f} s" if compiling.kernels else "all was compiled")
+    click.echo(
+        f"{counted(compiling.kernels, 'kernel')} compiled in {seconds:.1f} s"
+        if compiling.kernels
+        else "all was compiled"
+    )
 
 
 def _search() -> None:

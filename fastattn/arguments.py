@@ -6,27 +6,16 @@ from numbers import Integral
 from typing import Any
 
 from fastattn.decoding.options import DecodingOptions
-from fastattn.errors import InputError, check_bool
+from fastattn.errors import InputError, check_bool, check_several
 
 Prefixes = str | Iterable[str | None] | None  # one for all texts, or one each
 
 
-def text_list(name: str, values: Any) -> list[Any]:
-    """``values`` as a list; InputError unless it is iterable."""
-    if not isinstance(values, Iterable):
-        raise InputError(f"{name} should be a str or an iterable of them, got {type(values).__name__}")
-    return list(values)
-
-
 def token_lists(name: str, values: Any) -> list[list[str]]:
     """``values`` as a list of lists of tokens; InputError for anything else."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InputError(f"{name} should be a list of lists of tokens, got {type(values).__name__}")
     lists: list[list[str]] = []
-    for tokens in values:
-        if isinstance(tokens, str) or not isinstance(tokens, Iterable):
-            raise InputError(f"{name} should hold lists of tokens, number {len(lists)} is {type(tokens).__name__}")
-        lists.append(list(tokens))
+    for tokens in check_several(name, values, "a list of lists of tokens"):
+        lists.append(list(check_several(f"{name}[{len(lists)}]", tokens, "a list of tokens")))
         wrong = next((token for token in lists[-1] if not isinstance(token, str)), None)
         if wrong is not None:
             raise InputError(f"{name} should hold tokens as str, list {len(lists) - 1} holds {type(wrong).__name__}")
@@ -37,9 +26,8 @@ def token_prefixes(target_prefix: Any, sources: int) -> list[list[str]]:
     """The target prefix of each source, [] for None; InputError unless there is one for each source."""
     if target_prefix is None:
         return [[] for _ in range(sources)]
-    if isinstance(target_prefix, Iterable) and not isinstance(target_prefix, str):
-        target_prefix = [[] if prefix is None else prefix for prefix in target_prefix]
-    prefixes = token_lists("target_prefix", target_prefix)
+    listed = check_several("target_prefix", target_prefix, "a list of lists of tokens")
+    prefixes = token_lists("target_prefix", [[] if prefix is None else prefix for prefix in listed])
     if len(prefixes) != sources:
         raise InputError(f"target_prefix should hold one prefix for each source: {sources}, not {len(prefixes)}")
     return prefixes
@@ -50,7 +38,7 @@ def end_ids(end_token: Any, known_ids: Callable[[Sequence[str]], list[int]], voc
     if end_token is None:
         return []
     listed = [end_token] if isinstance(end_token, str | Integral) else end_token
-    if not isinstance(listed, Iterable):
+    if not isinstance(listed, Iterable) or isinstance(listed, bytes | Mapping):
         raise InputError(f"end_token should be a token, an id, or a list of them, got {end_token!r}")
     ids: list[int] = []
     for token in listed:
@@ -96,7 +84,7 @@ def prefix_of_each(target_prefix: Prefixes, texts: Sequence[str]) -> Sequence[st
     """One prefix for each text."""
     if target_prefix is None or isinstance(target_prefix, str):
         return [target_prefix] * len(texts)
-    prefixes = text_list("target_prefix", target_prefix)
+    prefixes = list(check_several("target_prefix", target_prefix))
     if len(prefixes) != len(texts):
         raise InputError(f"target_prefix should be one str, or one for each text: {len(texts)}, not {len(prefixes)}")
     return prefixes
@@ -106,9 +94,7 @@ def with_prefixes(texts: Iterable[str], target_prefix: Prefixes) -> Iterator[tup
     """(text, prefix) pairs; the iterator raises InputError if texts and prefixes differ in number."""
     if target_prefix is None or isinstance(target_prefix, str):
         return ((text, target_prefix) for text in texts)
-    if not isinstance(target_prefix, Iterable):
-        raise InputError(f"target_prefix should be a str or an iterable of them, got {type(target_prefix).__name__}")
-    return _paired(texts, target_prefix)
+    return _paired(texts, check_several("target_prefix", target_prefix))
 
 
 def _paired(texts: Iterable[str], prefixes: Iterable[str | None]) -> Iterator[tuple[str, str | None]]:

@@ -7,6 +7,7 @@ from fastattn.arguments import end_ids
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.resolve import checkpoint_settings, resolve_options
 from fastattn.errors import InputError
+from fastattn.option_names import SEARCH, UnknownOptionError, what_was_meant
 from fastattn.text.translation import SPLITS, TranslationTokenizer
 
 
@@ -43,9 +44,10 @@ class CallOptions:
         known = DecodingOptions.__dataclass_fields__
         unknown = [name for name in options if name not in known]
         if unknown:
-            raise InputError(f"unknown option {unknown[0]!r}; known: {', '.join(known)}")
+            meant = what_was_meant(unknown[0], (*known, "details", "split", "target_prefix"), SEARCH)
+            raise UnknownOptionError(f"unknown option {unknown[0]!r}" + (meant or f"; known: {', '.join(known)}"))
         sequences = options.get("suppress_sequences") or ()
-        if isinstance(sequences, str) or not isinstance(sequences, Iterable):
+        if isinstance(sequences, str | bytes | Mapping) or not isinstance(sequences, Iterable):
             raise InputError(f"suppress_sequences should be a list of what to suppress, got {sequences!r}")
         chosen: dict[str, Any] = {}
         if "suppress_sequences" in options:

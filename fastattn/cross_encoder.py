@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.errors import InputError, check_bool, check_count, check_known, check_texts, described
+from fastattn.errors import InputError, check_bool, check_count, check_known, check_several, check_texts, described
+from fastattn.option_names import TEXTS, explains_options
 from fastattn.progress import Progress
 from fastattn.prompts import find_prompt
 from fastattn.text_head import HeadedModel, activated
@@ -33,6 +34,7 @@ class CrossEncoder(HeadedModel):
         """How many numbers a pair gets; one: a score."""
         return self._head.spec.outputs
 
+    @explains_options(TEXTS)
     def predict(
         self,
         pairs: Iterable[Sequence[str]] | Sequence[str],
@@ -101,9 +103,7 @@ class CrossEncoder(HeadedModel):
         with_texts = check_bool("return_documents", return_documents)
         if not isinstance(query, str):
             raise InputError(f"query must be a str, got {type(query).__name__}")
-        if isinstance(documents, str):
-            raise InputError("documents must be several str, got one")
-        texts = check_texts("documents", documents)
+        texts = check_texts("documents", check_several("documents", documents, "several str"))
         scores = self.predict([(query, text) for text in texts], **how).tolist()
         best = sorted(range(len(texts)), key=lambda i: (math.isnan(scores[i]), -scores[i]))[:top_k]
         ranked: list[dict[str, Any]] = [{"corpus_id": i, "score": scores[i]} for i in best]
@@ -115,10 +115,8 @@ class CrossEncoder(HeadedModel):
 
 def _checked_pairs(pairs: Iterable[Sequence[str]] | Sequence[str]) -> tuple[list[tuple[str, str]], bool]:
     """(the pairs, whether it is a single one)."""
-    single_value = isinstance(pairs, np.ndarray) and not pairs.ndim  # an Iterable by its class
-    if isinstance(pairs, str) or not isinstance(pairs, Iterable) or single_value:
-        raise InputError(f"pairs must be a pair of str or several, got {type(pairs).__name__}")
-    listed: list[Any] = list(pairs)
+    rows = list(pairs) if isinstance(pairs, np.ndarray) and pairs.ndim == 2 else pairs
+    listed: list[Any] = list(check_several("pairs", rows, "a pair of str or several"))
     single = bool(listed) and isinstance(listed[0], str)
     if single:
         listed = [listed]

@@ -11,8 +11,9 @@ import numpy as np
 
 from fastattn.checkpoint import Checkpoint
 from fastattn.encode_options import EncodeOptions
-from fastattn.errors import InputError, check_bool, check_count, check_text, check_texts
+from fastattn.errors import InputError, check_bool, check_count, check_several, check_text, check_texts
 from fastattn.long_text import TextTooLongError
+from fastattn.option_names import MODEL, TEXTS, explains_options
 from fastattn.processes.choice import Sharing, begin_crew
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan, awaited
@@ -53,6 +54,7 @@ class Encoder(TextModel):
 
     _crew: "EncodingCrew | None" = None
 
+    @explains_options(MODEL)
     def __init__(
         self,
         path: str | os.PathLike,
@@ -95,6 +97,7 @@ class Encoder(TextModel):
         stack = self._encoder.spec
         return stack.layers * stack.width * (2 * stack.feed_forward.inner_width + 4 * stack.attention.query_width)
 
+    @explains_options(TEXTS)
     def encode(
         self,
         texts: str | Iterable[str],
@@ -166,6 +169,7 @@ class Encoder(TextModel):
         """``encode`` with ``task="document"``: texts that are searched for."""
         return self.encode(texts, task="document", **how)
 
+    @explains_options(TEXTS)
     def submit(
         self,
         texts: str | Iterable[str],
@@ -212,6 +216,7 @@ class Encoder(TextModel):
         """``encode`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
         return await awaited(partial(self.submit, texts, **how), caller)
 
+    @explains_options(TEXTS)
     def encode_iter(
         self,
         texts: Iterable[str],
@@ -242,14 +247,14 @@ class Encoder(TextModel):
             output_dtype=output_dtype,
             ranges=ranges,
         )
-        if isinstance(texts, str) or not isinstance(texts, Iterable):
-            raise InputError(f"texts must be an iterable of str, got {type(texts).__name__}")
+        check_several("texts", texts, "an iterable of str")
         if output_dtype in ("int8", "uint8") and ranges is None:
             raise InputError(f"{output_dtype} needs ranges: vectors are yielded before those of all texts are known")
         if self._crew is not None:
             return self._encode_shared(self._crew, texts, options)
         return self._encode_windows(enumerate(texts), options)
 
+    @explains_options(TEXTS)
     def count_tokens(
         self,
         texts: str | Iterable[str],

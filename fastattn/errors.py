@@ -1,7 +1,7 @@
 """The errors that fastattn raises on purpose; each message is one line that a user can act on."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fastattn.printable import printable
@@ -105,19 +105,38 @@ def check_bool(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def check_several(name: str, values: Any, wanted: str = "a str or several") -> Iterable[Any]:
+    """``values``; InputError unless it is an iterable whose items are what is meant, in an order.
+
+    A dict and a table would give their names, bytes numbers, a set any order; a single str is the caller's to take.
+    """
+    axes = getattr(values, "ndim", 1)
+    hint = next((hint for kinds, hint in _NOT_SEVERAL if isinstance(values, kinds)), "")
+    hint = hint or ("; give one column of it" if axes > 1 else "")
+    if hint or not axes or isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"{name} must be {wanted}, got {type(values).__name__}{hint}")
+    return values
+
+
+_NOT_SEVERAL: tuple[tuple[Any, str], ...] = (
+    (Mapping, "; give its values()"),
+    ((set, frozenset), ", which has no order; give a list"),
+    ((bytes, bytearray, memoryview), "; decode() makes a str"),
+)
+
+
 def check_texts(name: str, texts: Any) -> list[str]:
     """The texts of an iterable; InputError for anything else, and for one that is not a str."""
-    try:
-        listed = list(texts)
-    except TypeError:
-        raise InputError(f"{name} must be a str or several, got {type(texts).__name__}") from None
-    return [check_text(name, text, number) for number, text in enumerate(listed)]
+    return [check_text(name, text, number) for number, text in enumerate(check_several(name, texts))]
 
 
-def check_text(name: str, text: Any, number: int) -> str:
+def check_text(name: str, text: Any, number: int | None = None) -> str:
     """``text``, the one of that number; InputError unless it is a str."""
     if not isinstance(text, str):
-        raise InputError(f"{name} must be str, number {number} is {type(text).__name__}")
+        found = f"a str, got {type(text).__name__}"
+        if number is not None:
+            found = f"str, number {number} is {type(text).__name__}"
+        raise InputError(f"{name} must be {found}{'; decode() makes a str' if isinstance(text, bytes) else ''}")
     return text
 
 

@@ -96,7 +96,7 @@ def open_folder(path: str) -> Iterator[str]:
     Raises InputError where ``path`` is there already, but for an empty folder, or its own folder is not; FastattnError
     where it cannot be made.
     """
-    target = _target(path)
+    target = _target(checked_path(path))
     empty = os.path.isdir(target) and not os.listdir(target)
     if os.path.lexists(target) and (not empty or os.path.samefile(target, os.curdir)):
         raise InputError(f"{path} exists already; name a folder that does not")
@@ -175,6 +175,8 @@ def checked_path(path: str | os.PathLike[str]) -> str:
     """The path as a str; InputError for anything else."""
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"a file's path should be a str or a path, got {type(path).__name__}")
+    if not os.fspath(path):
+        raise InputError("a file's path should not be empty")
     return os.fsdecode(path)
 
 

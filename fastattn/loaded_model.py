@@ -44,6 +44,14 @@ class Loading:
     packed: Path | None = None
 
 
+def refuse_pickling(model: Any, protocol: Any = None) -> Any:
+    """In the place of ``__reduce_ex__`` in a class whose objects have threads and mapped weights."""
+    raise TypeError(
+        f"this {type(model).__name__} cannot be pickled or copied: give the other process its path, to make one of its "
+        "own there; they map the same weights"
+    )
+
+
 def load_model(
     checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, loading: Loading | None
 ) -> LoadedModel:

@@ -13,8 +13,9 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.service import DecodingService
 from fastattn.errors import CheckpointError, check_count
 from fastattn.kept_checkpoint import load
-from fastattn.loaded_model import Loading, load_model
+from fastattn.loaded_model import Loading, load_model, refuse_pickling
 from fastattn.ops import Ops
+from fastattn.option_names import MODEL, explains_options
 from fastattn.pipeline import Pipeline
 from fastattn.processes.choice import Sharing, begin_crew
 from fastattn.text.sentencepiece import SentencePiece, begin_models
@@ -32,7 +33,9 @@ class LoadedTranslator(Closable):
     """The part of ``Translator`` that loads: see there."""
 
     _crew: "TranslatingCrew | None" = None
+    __reduce_ex__ = refuse_pickling
 
+    @explains_options(MODEL)
     def __init__(
         self,
         path: str | os.PathLike,

@@ -9,6 +9,7 @@ import numpy as np
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError, InputError, check_count
 from fastattn.loaded_encoder import plan_each
+from fastattn.option_names import TEXTS, explains_options
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan
 from fastattn.spec import StackSpec
@@ -39,6 +40,7 @@ class MaskedLanguageModel(TextModel):
         """What a text has where a token is to be predicted."""
         return self._encoder.text.mask_token
 
+    @explains_options(TEXTS)
     def fill(self, texts: str | Iterable[str], *, top_k: int = 5, show_progress_bar: bool | None = None) -> list[Any]:
         """The ``top_k`` most probable tokens for the mask of each text, best first; one such list for a str.
 

@@ -9,6 +9,7 @@ import numpy as np
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError, InputError, described
 from fastattn.loaded_encoder import plan_each
+from fastattn.option_names import TEXTS, explains_options
 from fastattn.progress import Progress
 from fastattn.prompts import find_prompt
 from fastattn.scheduling.request import Plan
@@ -84,6 +85,7 @@ class MultiVectorEncoder(TextModel):
         """The vectors of documents, without those of tokens that are skipped; otherwise as ``encode_query``."""
         return self.encode(texts, task="document", **how)
 
+    @explains_options(TEXTS)
     def encode(
         self,
         texts: str | Iterable[str],

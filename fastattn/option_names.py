@@ -1,11 +1,104 @@
 """What to say of an option that a function does not have: its name here, or the nearest one that there is."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from types import MappingProxyType
+from typing import ParamSpec, TypeVar
 
-from fastattn.errors import described
+from fastattn.errors import InputError, described
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 NONE: Mapping[str, str] = MappingProxyType({})
+_NO_DEVICE = dict.fromkeys(("device", "device_index"), "left out: the CPU is the only device")
+_NO_BATCHES = dict.fromkeys(
+    ("max_batch_size", "batch_type", "chunk_size", "max_queued_batches"), "left out: batches are made for you"
+)
+# What CTranslate2, sentence-transformers and transformers call the options of a model's class, of a search, and of
+# calls with texts: what to write here.
+MODEL = _NO_DEVICE | {
+    "compute_type": "precision",
+    "torch_dtype": "precision",
+    "dtype": "precision",
+    "inter_threads": "threads, the total; processes shares the work among processes",
+    "intra_threads": "threads, the total",
+    "max_queued_batches": "left out: nothing waits in a queue of batches",
+    "model_path": "path",
+    "model_name_or_path": "path",
+    "model": "path",
+    "backend": "left out: there is one",
+    "trust_remote_code": "left out: nothing in a checkpoint is run",
+    "token": "the environment's HF_TOKEN",
+    "cache_folder": "the environment's FASTATTN_CACHE, and HF_HOME for models of the hub",
+    "local_files_only": "the environment's FASTATTN_OFFLINE=1",
+    "prompts": "prompt, of each call",
+    "default_prompt_name": "prompt_name, of each call",
+    "truncate_dim": "truncate_dim of each call",
+    "activation_fn": "activation_fn of each call",
+}
+SEARCH = (
+    _NO_DEVICE
+    | _NO_BATCHES
+    | {
+        "batch_size": "left out: batches are made for you",
+        "asynchronous": "submit, or translate_async",
+        "num_beams": "beam_size",
+        "beam": "beam_size",
+        "num_return_sequences": "num_hypotheses",
+        "n_best": "num_hypotheses",
+        "max_new_tokens": "max_decoding_length",
+        "max_length": "max_decoding_length",
+        "min_new_tokens": "min_decoding_length",
+        "min_length": "min_decoding_length",
+        "do_sample": "sampling_topk=0, or from how many tokens to sample",
+        "top_k": "sampling_topk",
+        "top_p": "sampling_topp",
+        "temperature": "sampling_temperature",
+        "use_vmap": "shortlist",
+        "output_scores": "return_scores, with details=True",
+        "output_attentions": "return_attention, with details=True",
+    }
+)
+TEXTS = (
+    _NO_DEVICE
+    | _NO_BATCHES
+    | {
+        "sentences": "texts",
+        "inputs": "texts",
+        "normalize": "normalize_embeddings",
+        "precision": "output_dtype; the computation's precision is an option of the class",
+        "dimensions": "truncate_dim",
+        "truncate": "long",
+        "truncation": "long",
+        "max_length": "left out: the checkpoint's own",
+        "convert_to_tensor": "left out: vectors are NumPy arrays",
+        "output_value": "left out: a vector of each text is all there is",
+        "pool": "processes, an option of the class",
+        "show_progress": "show_progress_bar",
+        "aggregation_strategy": "aggregation",
+        "return_all_scores": "top_k=None",
+        "activation_fct": "activation_fn",
+    }
+)
+QUANTIZE = {"precision": "output_dtype", "embeddings": "vectors", "calibration_embeddings": "calibration"}
+
+
+class UnknownOptionError(InputError, TypeError):
+    """A keyword argument that a function does not have."""
+
+
+def what_was_meant(name: str, known: Iterable[str], foreign: Mapping[str, str] = NONE) -> str:
+    """What to add to the message about an unknown name, or "".
+
+    foreign   by other libraries' names, what to write here, such as {"is_causal": "causal=True"}
+    """
+    if name in foreign:
+        return f"; here it is {foreign[name]}"
+    import difflib  # only here: it takes half a millisecond
+
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def unknown_option(function: str, name: str, known: Iterable[str], foreign: Mapping[str, str] = NONE) -> str:
@@ -13,12 +106,25 @@ def unknown_option(function: str, name: str, known: Iterable[str], foreign: Mapp
 
     function  as the caller wrote it, without parentheses
     known     the names of its options
-    foreign   by other libraries' names, what to write here, such as {"is_causal": "causal=True"}
     """
-    message = f"{function}() got an unexpected keyword argument {described(name)}"
-    if name in foreign:
-        return f"{message}; here it is {foreign[name]}"
-    import difflib  # only here: it takes half a millisecond
+    return f"{function}() got an unexpected keyword argument {described(name)}{what_was_meant(name, known, foreign)}"
 
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"{message}; did you mean {close[0]}?" if close else message
+
+def explains_options(foreign: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator of functions without ``**``: a keyword argument that is unknown raises UnknownOptionError."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        code = function.__code__  # type: ignore[attr-defined]  # of a function in Python
+        known = [name for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if name != "self"]
+
+        @wraps(function)
+        def checked(*arguments: P.args, **options: P.kwargs) -> R:
+            for name in options:
+                if name not in known:
+                    called = type(arguments[0]).__name__ if function.__name__ == "__init__" else function.__name__
+                    raise UnknownOptionError(unknown_option(called, name, known, foreign))
+            return function(*arguments, **options)
+
+        return checked
+
+    return decorate

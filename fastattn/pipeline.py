@@ -15,7 +15,7 @@ from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.plans import score_plan, search_plan
 from fastattn.decoding.service import DecodingService
 from fastattn.decoding.timeout import late_search
-from fastattn.errors import FastattnError, InputError
+from fastattn.errors import FastattnError, InputError, check_text
 from fastattn.presentation import Presentation
 from fastattn.results import Score
 from fastattn.scheduling.request import Plan, Request
@@ -52,8 +52,7 @@ class Pipeline:
             raise InputError(
                 "this model's targets begin with a token of the caller's choice; use translate_tokens and target_prefix"
             )
-        if not isinstance(text, str):
-            raise InputError(f"a text was expected, not {type(text).__name__}")
+        check_text("a text", text)
         if prefix is not None and not isinstance(prefix, str):
             raise InputError(f"a target prefix should be a str or None, not {type(prefix).__name__}")
 

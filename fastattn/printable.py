@@ -21,6 +21,11 @@ def printable(text: str) -> str:
     return visible(without_secrets(text))
 
 
+def counted(number: int, what: str) -> str:
+    """``1 line``, ``2,345 lines``."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def first_of(texts: list[str], kind: str) -> list[str]:
     """The first 20 texts, cut at 300 characters each, and how many more of the kind there are."""
     first = [text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..." for text in texts[:_MOST]]

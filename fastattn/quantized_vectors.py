@@ -9,6 +9,7 @@ import numpy as np
 
 from fastattn.caller_warnings import warn
 from fastattn.errors import InputError, check_known
+from fastattn.option_names import QUANTIZE, explains_options
 
 # By the name that hosted embedding services have for this choice: sentence-transformers' own, precision, is that of the
 # matrix products here, and an output is the command line's file.
@@ -20,6 +21,7 @@ BLOCK = 1 << 16
 ENOUGH = 100
 
 
+@explains_options(QUANTIZE)
 def quantize_vectors(
     vectors: np.ndarray, output_dtype: str, ranges: np.ndarray | None = None, calibration: np.ndarray | None = None
 ) -> np.ndarray:

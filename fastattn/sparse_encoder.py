@@ -9,6 +9,7 @@ import numpy as np
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import InputError, check_count, described
 from fastattn.loaded_encoder import plan_each
+from fastattn.option_names import TEXTS, explains_options
 from fastattn.progress import Progress
 from fastattn.prompts import find_prompt
 from fastattn.scheduling.request import Plan
@@ -46,6 +47,7 @@ class SparseEncoder(TextModel):
         """The width of a vector: the size of the vocabulary."""
         return self._head.spec.outputs
 
+    @explains_options(TEXTS)
     def encode(
         self,
         texts: str | Iterable[str],

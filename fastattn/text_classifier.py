@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import check_count
+from fastattn.option_names import TEXTS, explains_options
 from fastattn.text_head import HeadedModel, activated
 
 
@@ -23,6 +24,7 @@ class TextClassifier(HeadedModel):
         """The labels, in the order of the checkpoint."""
         return self._encoder.text.labels
 
+    @explains_options(TEXTS)
     def classify(
         self, texts: str | Iterable[str], *, top_k: int | None = None, show_progress_bar: bool | None = None
     ) -> list[Any]:

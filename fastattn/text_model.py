@@ -10,9 +10,10 @@ from fastattn.closing import Closable
 from fastattn.errors import CheckpointError, check_bool, check_texts
 from fastattn.kept_checkpoint import load
 from fastattn.loaded_encoder import LoadedEncoder, encoder_parts
-from fastattn.loaded_model import Loading
+from fastattn.loaded_model import Loading, refuse_pickling
 from fastattn.models.head import Head
 from fastattn.ops import Ops
+from fastattn.option_names import MODEL, explains_options
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan
 from fastattn.spec import StackSpec
@@ -25,6 +26,9 @@ Model = TypeVar("Model", bound="TextModel")
 class TextModel(Closable):
     """An encoder that is loaded, for a class that makes something of its hidden states."""
 
+    __reduce_ex__ = refuse_pickling
+
+    @explains_options(MODEL)
     def __init__(self, path: str | os.PathLike, precision: str = "auto", threads: int | None = None):
         load(
             catalog.resolve(path),

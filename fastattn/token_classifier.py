@@ -10,6 +10,7 @@ from fastattn.checkpoint import Checkpoint
 from fastattn.entities import AGGREGATIONS, Token, find_entities
 from fastattn.errors import CheckpointError, InputError, described
 from fastattn.loaded_encoder import plan_each
+from fastattn.option_names import TEXTS, explains_options
 from fastattn.progress import Progress
 from fastattn.scheduling.request import Plan
 from fastattn.spec import StackSpec
@@ -44,6 +45,7 @@ class TokenClassifier(TextModel):
         """The labels, in the order of the checkpoint."""
         return self._encoder.text.labels
 
+    @explains_options(TEXTS)
     def classify(
         self,
         texts: str | Iterable[str],

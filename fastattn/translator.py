@@ -14,12 +14,11 @@ from fastattn.arguments import (
     check_file_options,
     check_stream,
     prefix_of_each,
-    text_list,
     token_prefixes,
     with_prefixes,
 )
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.errors import InputError, check_bool
+from fastattn.errors import InputError, check_bool, check_several, check_texts
 from fastattn.files import open_text, write_translations
 from fastattn.loaded_translator import LoadedTranslator
 from fastattn.pipeline import without_errors
@@ -151,6 +150,55 @@ class Translator(LoadedTranslator):
         scheduler, make_plan = self._planned(texts, target_prefix, split, details, options, submitted=True)
         return scheduler.submit(make_plan, caller)
 
+    @overload
+    async def translate_async(
+        self,
+        texts: str,
+        *,
+        target_prefix: Prefixes = ...,
+        split: str | None = ...,
+        details: Literal[False] = ...,
+        caller: Hashable = ...,
+        **options: Any,
+    ) -> str: ...
+    @overload
+    async def translate_async(
+        self,
+        texts: str,
+        *,
+        target_prefix: Prefixes = ...,
+        split: str | None = ...,
+        details: Literal[True],
+        caller: Hashable = ...,
+        **options: Any,
+    ) -> Translation: ...
+    @overload
+    async def translate_async(
+        self,
+        texts: Iterable[str],
+        *,
+        target_prefix: Prefixes = ...,
+        split: str | None = ...,
+        details: Literal[False] = ...,
+        caller: Hashable = ...,
+        **options: Any,
+    ) -> list[str]: ...
+    @overload
+    async def translate_async(
+        self,
+        texts: Iterable[str],
+        *,
+        target_prefix: Prefixes = ...,
+        split: str | None = ...,
+        details: Literal[True],
+        caller: Hashable = ...,
+        **options: Any,
+    ) -> list[Translation]: ...
+    @overload
+    async def translate_async(
+        self, texts: str | Iterable[str], *, details: bool, caller: Hashable = ..., **options: Any
+    ) -> Any: ...
+
     async def translate_async(
         self,
         texts: str | Iterable[str],
@@ -181,7 +229,7 @@ class Translator(LoadedTranslator):
         decoding = self._options.of_texts(options)
         split = self._options.split(split)
         check_details(decoding, details)
-        listed = [texts] if isinstance(texts, str) else text_list("texts", texts)
+        listed = [texts] if isinstance(texts, str) else check_texts("texts", texts)
         prefixes = prefix_of_each(target_prefix, listed)
         if crew := self._crew_for(len(listed), decoding):
             self._pipeline.check_texts(listed, prefixes)
@@ -251,11 +299,7 @@ class Translator(LoadedTranslator):
         decoding = self._options.of_texts(options)
         split = self._options.split(split)
         check_details(decoding, details)
-        if isinstance(texts, str):
-            raise InputError("texts should be an iterable of str, got one str")
-        if not isinstance(texts, Iterable):
-            raise InputError(f"texts should be an iterable of str, got {type(texts).__name__}")
-        pairs = with_prefixes(texts, target_prefix)
+        pairs = with_prefixes(check_several("texts", texts, "an iterable of str"), target_prefix)
         crew = self._crew if decoding.callback is None else None
         if crew is None:
             return self._pipeline.translate_windows(pairs, split, decoding, details, return_exceptions)
@@ -346,8 +390,8 @@ class Translator(LoadedTranslator):
         """
         if isinstance(source, str) != isinstance(target, str):
             raise InputError("score should be given two texts, or two lists of texts")
-        sources = [source] if isinstance(source, str) else text_list("source", source)
-        targets = [target] if isinstance(target, str) else text_list("target", target)
+        sources = [source] if isinstance(source, str) else check_texts("source", source)
+        targets = [target] if isinstance(target, str) else check_texts("target", target)
         scores = self.score_tokens(
             [self._tokenizer.source_tokens(text) for text in sources],
             [self._tokenizer.target_tokens(text) for text in targets],

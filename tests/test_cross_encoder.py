@@ -308,8 +308,8 @@ def test_bad_input_is_one_clear_line(folder: Path, arguments: dict[str, Any], me
     ("arguments", "message"),
     [
         ((5, ["a"]), "query must be a str, got int"),
-        (("a", "b"), "documents must be several str, got one"),
-        (("a", 5), "documents must be a str or several, got int"),
+        (("a", "b"), "documents must be several str, got str"),
+        (("a", 5), "documents must be several str, got int"),
         (("a", ["b", 5]), "documents must be str, number 1 is int"),
         (("a", ["b"], 0), "top_k must be at least 1, got 0"),
         (("a", ["b"], 1, "yes"), "return_documents"),

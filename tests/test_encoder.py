@@ -301,7 +301,7 @@ def test_a_forked_child_answers() -> None:
     [
         ({"texts": 3}, "texts must be a str or several, got int"),
         ({"texts": ["a", None]}, "number 1 is NoneType"),
-        ({"texts": b"bytes"}, "number 0 is int"),
+        ({"texts": b"bytes"}, "texts must be a str or several, got bytes"),
         ({"texts": "a", "pooling": "median"}, "unknown pooling 'median'; known: cls, max"),
         ({"texts": "a", "pooling": []}, "unknown pooling"),
         ({"texts": "a", "truncate_dim": 0}, "truncate_dim must be at least 1, got 0"),

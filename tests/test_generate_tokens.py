@@ -109,7 +109,7 @@ def test_what_the_caller_computes_in_between_has_its_own_threads():
         ({"return_alternatives": True}, "needs beam_size=1"),
         ({"callback": print}, "takes no callback"),
         ({"beam": 1}, "unknown option 'beam'"),
-        ({"target_prefix": "a b"}, "target_prefix should hold lists of tokens"),
+        ({"target_prefix": "a b"}, r"target_prefix\[0\] must be a list of tokens, got str"),
     ],
 )
 def test_what_is_refused_is_refused_at_once(options, message):

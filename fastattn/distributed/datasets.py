@@ -8,7 +8,7 @@ from fastattn.distributed.forms.json_values import is_text, strings
 from fastattn.distributed.models import ModelSource, check_reach, find_model, source_of
 from fastattn.distributed.workers import WORKERS, Worker, make_in_actor
 from fastattn.errors import InputError, check_count
-from fastattn.printable import first_of
+from fastattn.printable import counted, first_of
 
 ROWS = 2048  # of a batch: the engine makes its own batches of these, by tokens
 
@@ -135,7 +135,9 @@ class BatchWorker:
         answers = self._worker.answer(_texts(table, self._column))
         if answers.faults:
             number, why = min(answers.faults.items())
-            raise InputError(f"{len(answers.faults):,} texts failed, the first, row {number} of a batch: {why}")
+            raise InputError(
+                f"{counted(len(answers.faults), 'text')} failed, the first, row {number} of a batch: {why}"
+            )
         for name, values in answers.columns.items():
             table = table.append_column(name, values)
         return table

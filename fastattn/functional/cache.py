@@ -18,6 +18,7 @@ from fastattn.functional.arguments import Integers
 from fastattn.functional.arrays import MAX_HEAD_WIDTH, as_float32, check_floats, contiguous
 from fastattn.functional.extremes import mend_steps
 from fastattn.heads import Heads
+from fastattn.printable import counted
 from fastattn.rounding import bfloat16_bits
 from fastattn.row_pool import RowPool
 from fastattn.runtime.threads import use_threads
@@ -84,7 +85,8 @@ class KVCache:
     def __repr__(self) -> str:
         G, K, V = self._shape
         longest = int(self._lengths_B.max(initial=0))
-        return f"KVCache({len(self)} sequences of at most {longest} positions, {G} heads of {K} and {V}, {self._dtype})"
+        held = f"{counted(len(self), 'sequence')} of at most {counted(longest, 'position')}"
+        return f"KVCache({held}, {counted(G, 'head')} of {K} and {V}, {self._dtype})"
 
     @property
     def lengths(self) -> np.ndarray:

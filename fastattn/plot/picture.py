@@ -12,6 +12,7 @@ import numpy as np
 from fastattn.plot.bitmap import block_size, largest_of_blocks, png_address
 from fastattn.plot.colours import hex_colours, indices
 from fastattn.plot.labels import columns_of, cut, every, isolated
+from fastattn.printable import counted
 
 MOST_RECTANGLES = 4096  # in a picture; of more cells each panel is an image, without a tooltip for each
 EDGE = 12  # pixels, as all lengths here
@@ -197,7 +198,7 @@ def _rectangles(panel: Panel, frame: Frame) -> list[str]:
 
 def _image(panel: Panel, frame: Frame) -> str:
     rows, columns = frame.block
-    name = f"{panel.name or 'weights'}: {len(frame.rows)} rows, {len(frame.columns)} columns"
+    name = f"{panel.name or 'weights'}: {counted(len(frame.rows), 'row')}, {counted(len(frame.columns), 'column')}"
     return (
         f'<image x="{frame.left:.1f}" y="{frame.top:.1f}" width="{frame.cells_width:.1f}" '
         f'height="{frame.cells_height:.1f}" preserveAspectRatio="none" style="image-rendering:pixelated" '

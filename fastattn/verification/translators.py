@@ -9,6 +9,7 @@ import numpy as np
 from fastattn.checkpoint import Checkpoint
 from fastattn.loaded_model import Loading, load_model
 from fastattn.models.encoder_decoder import EncoderDecoder
+from fastattn.printable import counted
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.text_spec import TranslationText
 from fastattn.translator import Translator
@@ -169,7 +170,7 @@ def _compare_translations(
     ours_T, theirs_T = ours.log_probs(source, here), ours.log_probs(source, there)
     told = f"log-probability a token {ours_T.mean():.4f}"
     if list(here) == list(there):
-        return Comparison(name, remark=f"the same {len(here)} tokens; {told}", here=here, there=there)
+        return Comparison(name, remark=f"the same {counted(len(here), 'token')}; {told}", here=here, there=there)
     if beam_size > 1 and ours.lengths[1] in (len(here), len(there)):
         remark = f"not compared: no end within {ours.lengths[1]} tokens"
         return Comparison(name, remark=remark, here=here, there=there)

@@ -205,7 +205,7 @@ def test_bad_usage(model, tmp_path):
     unwritable = fail(2, "translate", "-m", model, "-o", none / "out", "▁w1")
     assert unwritable == f"cannot write {none / 'out'}: the folder {none} does not exist"
     assert "cannot tell the format" in fail(2, "encode", "-m", model, "-o", "out.txt", "▁w1")
-    assert "No such command" in fail(2, "sing")
+    assert "no command 'sing'" in fail(2, "sing")
     for command, known in (("translate", "'int8', 'intgemm', 'auto'"), ("encode", "'int8', 'auto'")):
         assert f"'float16' is not one of 'float32', 'bfloat16', {known}" in fail(
             2, command, "-m", model, "--precision", "float16", "▁w1"

@@ -188,7 +188,7 @@ def test_files_that_do_not_fit_are_told(encoder, vectors, tmp_path):
     assert fail(2, *common, "cut.npy", "a") == "cut.npy: a .npy file with an array of numbers is expected"
     assert fail(2, *common, "v.npy", "--calibration", "v.npy", "a").startswith("--calibration is for int8 and uint8;")
     (tmp_path / "t.txt").write_text("one\n")
-    assert fail(2, *common, "v.npy", "--texts", "t.txt", "a").startswith("t.txt has 1 lines, v.npy 4 vectors")
+    assert fail(2, *common, "v.npy", "--texts", "t.txt", "a").startswith("t.txt has 1 line, v.npy 4 vectors")
     assert "--input" in fail(2, "search", "a")
 
 

@@ -32,6 +32,18 @@ assert_type(translator.translate(["a", "b"], target_prefix=["c", None]), list[st
 assert_type(translator.translate(("a",), details=False), list[str])
 assert_type(translator.translate(iter(["a"]), details=True), list[Translation])
 translator.translate("a", details=flag)
+
+
+async def translations() -> None:
+    assert_type(await translator.translate_async("a", beam_size=4, caller="b"), str)
+    assert_type(await translator.translate_async("a", details=True), Translation)
+    assert_type(await translator.translate_async(["a"]), list[str])
+    assert_type(await translator.translate_async(["a"], details=True, target_prefix=["b"]), list[Translation])
+    await translator.translate_async("a", details=flag)
+    (await translator.translate_async("a")).text  # wrong
+    await translator.translate_async(3)  # wrong
+
+
 assert_type(translator.translate_iter(["a"]), Iterator[str])
 assert_type(translator.translate_iter(open("a.txt"), details=True, target_prefix=open("b.txt")), Iterator[Translation])
 assert_type(translator.score("a", "b"), Score)
@@ -42,6 +54,7 @@ assert_type(translator.generate_tokens(["a"], ["b"], sampling_topk=0), Iterator[
 assert_type(translator.translate_file("a.txt", "b.txt"), ExecutionStats)
 assert_type(translator.precision, str)
 assert_type(Encoder("minilm").precision, str)
+assert_type(Encoder("minilm").encode("a", task="query"), np.ndarray)
 assert_type(translator.default_options, DecodingOptions)
 assert_type(DecodingOptions(beam_size=3).limit(5, 0), int)
 assert_type(translator.translate("a", details=True).parts[0].log_probabilities, list[float])
@@ -63,6 +76,8 @@ translator.translate_iter(3)  # wrong
 translator.score(["a"], ["b"]).log_probs  # wrong
 translator.translate("a", details=True).upper()  # wrong
 DecodingOptions(beam=3)  # wrong
+Encoder("minilm", device="cpu")  # wrong
+Encoder("minilm").encode("a", normalise=True)  # wrong
 translator.precision = "int8"  # wrong
 """
 

@@ -10,6 +10,7 @@ import re
 from pathlib import Path, PurePosixPath
 
 from fastattn.cache_folder import cache_root
+from fastattn.caller_warnings import warn
 from fastattn.errors import CheckpointError, InputError
 from fastattn.records import dataclass
 
@@ -184,23 +185,24 @@ def checkpoints_folder() -> Path:
 def lookup(name: str) -> Entry:
     """The catalog's entry of that name; CheckpointError lists the known names."""
     if name not in CATALOG:
-        raise CheckpointError(f"no {name!r} in the catalog; there are: {', '.join(CATALOG)}")
+        raise CheckpointError(f"no {name!r} in the catalog; there are: {', '.join(CATALOG)}{_what_was_meant(name)}")
     return CATALOG[name]
 
 
 def translation_between(source: str | None, target: str | None) -> Entry:
-    """The model that translates from ``source`` to ``target``, codes such as "en".
+    """The model that translates from ``source`` to ``target``, codes such as "en", in upper case too.
 
     None for one of them: any, if only one model has the other; for both: DEFAULT_TRANSLATION. InputError lists the
     known pairs, and a name to try on the hub.
     """
     if source is None and target is None:
         return CATALOG[DEFAULT_TRANSLATION]
+    wanted = " ".join(f"{word} {code}" for word, code in (("from", source), ("to", target)) if code is not None)
+    source, target = (None if code is None else code.lower() for code in (source, target))
     pairs = [(entry.languages, entry) for entry in CATALOG.values() if entry.languages]
     found = [entry for (first, second), entry in pairs if source in (None, first) and target in (None, second)]
     if len(found) == 1:
         return found[0]
-    wanted = " ".join(f"{word} {code}" for word, code in (("from", source), ("to", target)) if code is not None)
     there = ", ".join(f"from {first} to {second} ({entry.name})" for (first, second), entry in pairs)
     if found:
         raise InputError(f"several models translate {wanted}; there are: {there}")
@@ -229,13 +231,15 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
     """The folder or file of a checkpoint: an existing path is returned, a catalog name is pulled if absent, and
     OWNER/NAME is fetched from the Hugging Face hub.
 
-    Raises InputError for anything but a str or a path, CheckpointError if it is none of these, DownloadError if the
-    pull fails.
+    Warns of a str that names both. Raises InputError for anything but a str or a path, CheckpointError if it is none of
+    these, DownloadError if the pull fails.
     """
     if not isinstance(name_or_path, str | os.PathLike):
         raise InputError(f"a checkpoint's path or name should be a str or a path, got {type(name_or_path).__name__}")
     name = os.fspath(name_or_path)
     if name and os.path.exists(name):
+        if name_or_path in CATALOG:
+            warn(f"{name} here hides the catalog's {name} and is read instead; ./{name} does so without a warning")
         return Path(name)
     if name not in CATALOG:
         from fastattn.weights.download import hub  # whose files it reads as several exporters do, which takes 11 ms

@@ -6,6 +6,7 @@ import numpy as np
 
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
+from fastattn.printable import counted
 from fastattn.spec import ModelSpec, StackSpec
 from fastattn.text_spec import EncoderText
 from fastattn.weights.containers.json_file import JsonObject, read_object
@@ -51,7 +52,8 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     # More layers than tensors are refused before their names fill memory; some share theirs.
     if spec.layers > len(own) and architecture.numbers is None:
         raise CheckpointError(
-            f"{config.where}: there should be {spec.layers} layers, but {where} has {len(own)} tensors"
+            f"{config.where}: there should be {counted(spec.layers, 'layer')}, but {where} has "
+            f"{counted(len(own), 'tensor')}"
         )
     model = ModelSpec("encoder", spec)
     numbers = None if architecture.numbers is None else {"encoder": architecture.numbers(config)}

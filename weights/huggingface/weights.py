@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from fastattn.errors import CheckpointError
+from fastattn.printable import counted
 from fastattn.weights.containers import pytorch, safetensors
 from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
@@ -74,7 +75,7 @@ def check_layers(config: JsonObject, name: str, stored: Mapping[str, StoredTenso
     """Raise CheckpointError for more layers than tensors, whose names would only fill memory."""
     layers = config.integer(name, minimum=1)
     if layers > len(stored):
-        raise CheckpointError(f"{config.where}: {name} is {layers}, but {where} has {len(stored)} tensors")
+        raise CheckpointError(f"{config.where}: {name} is {layers}, but {where} has {counted(len(stored), 'tensor')}")
 
 
 def stored_precision(stored: Mapping[str, StoredTensor]) -> str:

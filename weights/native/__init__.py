@@ -17,6 +17,7 @@ import numpy as np
 
 from fastattn.checkpoint import Checkpoint, Shortlist
 from fastattn.errors import CheckpointError
+from fastattn.printable import counted
 from fastattn.quantized import Tensor
 from fastattn.text_spec import LAYER_NORM, UNIT_LENGTH, EncoderText
 from fastattn.weights.containers.json_file import is_text, read_json, shorten
@@ -54,7 +55,9 @@ def read_folder(folder: Folder) -> Checkpoint:
     stored = read_tensors(folder, WEIGHTS)
     for stack in config.model.stacks.values():
         if stack.layers > len(stored):
-            raise CheckpointError(f"{folder.where('config.json')}: {stack.layers} layers, but {len(stored)} tensors")
+            raise CheckpointError(
+                f"{folder.where('config.json')}: {counted(stack.layers, 'layer')}, but {counted(len(stored), 'tensor')}"
+            )
     dense = _take_dense(stored, config.dense, where)
     shortlist = _take_shortlist(stored, config, where)
     tensors = _tensors(stored, config, where)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fastattn import files
 from fastattn.distributed.storage import open_input, public
 from fastattn.errors import FastattnError
+from fastattn.printable import counted
 
 if TYPE_CHECKING:
     from fastattn.distributed.blocks import Block
@@ -34,7 +35,7 @@ class Lines:
         size = file.size()
         if size < stop:
             raise FastattnError(
-                f"{self._name} has {size:,} bytes, and had at least {stop:,} when it was cut into blocks"
+                f"{self._name} has {counted(size, 'byte')}, and had at least {stop:,} when it was cut into blocks"
             )
         self.position = self.next = max(start - 1, 0)
         self._file.seek(self.next)

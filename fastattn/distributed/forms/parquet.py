@@ -12,7 +12,7 @@ from fastattn.distributed.forms.json_values import is_text, json_values, strings
 from fastattn.distributed.rows import Rows, checked
 from fastattn.distributed.storage import InputFile, naming, open_input, public
 from fastattn.errors import FastattnError, InputError
-from fastattn.printable import first_of
+from fastattn.printable import counted, first_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -150,7 +150,9 @@ def _batches(opened: Any, block: "Block") -> "Iterator[pyarrow.RecordBatch]":
     stops = list(itertools.accumulate(group.num_rows for group in groups))
     if not stops or stops[-1] < block.stop:
         count = opened.metadata.num_rows
-        raise FastattnError(f"{public(block.url)} has {count:,} rows, and had at least {block.stop:,} when it was cut")
+        raise FastattnError(
+            f"{public(block.url)} has {counted(count, 'row')}, and had at least {block.stop:,} when it was cut"
+        )
     first, last = bisect.bisect_right(stops, block.start), bisect.bisect_left(stops, block.stop)
     position = stops[first] - groups[first].num_rows  # where the batch that comes begins
     held = 0

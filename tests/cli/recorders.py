@@ -1,0 +1,123 @@
+"""Public classes that compute nothing and note with what they are called, for tests of the commands above them."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastattn.cross_encoder import CrossEncoder as RealCrossEncoder
+from fastattn.encoder import Encoder as RealEncoder
+from fastattn.errors import InputError
+from fastattn.results import Translation
+from fastattn.translator import Translator as RealTranslator
+from fastattn.vector_search import SearchResult
+from fastattn.vector_search import semantic_search as real_search
+from fastattn.verification import Verification
+from fastattn.verification.comparison import Bounds, Comparison
+from fastattn.weights.native import convert
+
+WIDTH = 16
+BAD = "bad"  # a line that cannot be translated
+
+
+class Seen(dict[str, Any]):
+    """``call.argument`` -> what arrived there, of each call the last."""
+
+    def note(self, name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        bound = inspect.signature(function).bind(*arguments, **options).arguments
+        given = bound.pop("options", {}) | bound.pop("how", {}) | bound
+        self.update({f"{name}.{key}": value for key, value in given.items() if key != "self"})
+
+
+def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """Put recorders in the places of what the commands call; what they note."""
+    seen = Seen()
+
+    class Translator:
+        def __init__(self, *given: Any, **options: Any):
+            seen.note("Translator", RealTranslator.__init__, self, *given, **options)
+
+        def translate(self, *given: Any, **options: Any) -> str:
+            return ""
+
+        def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
+            seen.note("translate_iter", RealTranslator.translate_iter, self, texts, **options)
+            return map(self._translated, texts)
+
+        def _translated(self, text: str) -> Any:
+            seen.setdefault("lines", []).append(text)
+            return InputError("refused") if text == BAD else Translation("t", ["t"], [-1.0], [])
+
+    class Encoder:
+        dimension, max_length = WIDTH, 8
+
+        def __init__(self, *given: Any, **options: Any):
+            seen.note("Encoder", RealEncoder.__init__, self, *given, **options)
+
+        def encode(self, texts: Any, **options: Any) -> np.ndarray:
+            return np.zeros((len(texts), WIDTH), options.get("output_dtype", "float32"))
+
+        def encode_iter(self, texts: Iterable[str], **options: Any) -> Iterator[np.ndarray]:
+            seen.note("encode_iter", RealEncoder.encode_iter, self, texts, **options)
+            for text in texts:
+                seen.setdefault("lines", []).append(text)
+                yield self.encode([text], **options)[0]
+
+        def encode_query(self, texts: Any, **options: Any) -> np.ndarray:
+            seen.note("encode_query", RealEncoder.encode, self, texts, **options)
+            seen.setdefault("lines", []).extend(texts)
+            return self.encode(texts)
+
+        def count_tokens(self, texts: Any, **options: Any) -> np.ndarray:
+            return np.array([len(text) for text in texts] if isinstance(texts, list) else 0)
+
+    class CrossEncoder:
+        def __init__(self, *given: Any, **options: Any):
+            seen.note("CrossEncoder", RealCrossEncoder.__init__, self, *given, **options)
+
+        def rank(self, query: str, documents: Iterable[str], *given: Any, **options: Any) -> list[dict[str, Any]]:
+            seen["lines"] = list(documents)
+            seen.note("rank", RealCrossEncoder.rank, self, query, seen["lines"], *given, **options)
+            return [{"corpus_id": 0, "score": 0.5, "text": seen["lines"][0]}]
+
+    class Verified:
+        source, precision, bounds = "nothing", "float32", Bounds(1.0, 1.0)
+
+        def __init__(self, *given: Any, **options: Any):
+            seen.note("Verification", Verification.__init__, self, *given, **options)
+
+        def compare(self, texts: tuple[str, ...]) -> list[Comparison]:
+            seen["lines"] = list(texts)
+            return [Comparison("all")]
+
+    def semantic_search(query: Any, corpus: np.ndarray, *given: Any, **options: Any) -> SearchResult:
+        seen.note("semantic_search", real_search, query, corpus, *given, **options)
+        return SearchResult(np.ones((len(query), 1), np.float32), np.zeros((len(query), 1), np.int64))
+
+    real_write = convert.write
+
+    def write(*given: Any) -> None:
+        seen.note("write", real_write, *given)
+
+    for place, stand_in in {
+        "fastattn.translator.Translator": Translator,
+        "fastattn.encoder.Encoder": Encoder,
+        "fastattn.cross_encoder.CrossEncoder": CrossEncoder,
+        "fastattn.verification.Verification": Verified,
+        "fastattn.vector_search.semantic_search": semantic_search,
+        "fastattn.weights.native.convert.write": write,
+        "fastattn.cli.pull._pull": lambda name: seen.setdefault("lines", []).append(name),
+        "fastattn.cli.pull._pull_from_hub": lambda name: seen.setdefault("lines", []).append(name),
+    }.items():
+        monkeypatch.setattr(place, stand_in)
+
+    def located_name(name: str, progress: Any) -> str:
+        Path(f"catalog {name}").mkdir(exist_ok=True)
+        return f"catalog {name}"
+
+    monkeypatch.setattr("fastattn.cli.options.located_name", located_name)
+    monkeypatch.setattr("fastattn.cli.translate.located_name", located_name)
+    return seen

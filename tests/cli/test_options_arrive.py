@@ -1,0 +1,279 @@
+"""Each option of each command arrives in the call, or the output, that it is for; a new one needs a case here."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import numpy as np
+import pytest
+
+from fastattn.cache_folder import CacheEntry
+from fastattn.cli.entry import COMMANDS, commands
+from tests.cli.recorders import BAD, WIDTH, record_all
+from tests.cli.test_cli import run
+from tests.weights.ctranslate2.writer import write_tiny
+
+ELSEWHERE = ("batch",)  # its options have tests of their own
+Expected = dict[str, Any]  # what is seen -> its value, or a function that says whether it is right
+
+
+class Case(NamedTuple):
+    """An option with its value, what is seen of it, what stands beside it, and names that it goes by beside its own."""
+
+    value: tuple[Any, ...]
+    expected: Expected
+    beside: tuple[Any, ...] = ()
+
+
+def option(value: Any, expected: Expected, *beside: Any) -> Case:
+    return Case((value,), expected, beside)
+
+
+def flag(expected: Expected, *beside: Any) -> Case:
+    return Case((), expected, beside)
+
+
+def searches(name: str, value: Any, *beside: Any) -> Case:
+    """An option of the search, as DecodingOptions has it."""
+    return option(value, {f"translate_iter.{name}": value}, *beside)
+
+
+def has(*words: str) -> Callable[[str], bool]:
+    return lambda text: all(word in text for word in words)
+
+
+def is_json(text: str) -> bool:
+    return text.startswith("{") and all(isinstance(json.loads(line), dict) for line in text.splitlines())
+
+
+def is_npy(shape: tuple[int, ...]) -> Callable[[bytes], bool]:
+    return lambda content: content.startswith(b"\x93NUMPY") and str(shape).encode() in content
+
+
+def of_models(kind: str) -> dict[str, Case]:
+    return {
+        "--model": option("tiny", {f"{kind}.path": lambda path: str(path) == "tiny"}),
+        "--precision": option("bfloat16", {f"{kind}.precision": "bfloat16"}),
+        "--threads": option(3, {f"{kind}.threads": 3}),
+    }
+
+
+# Command -> the arguments that stand before all cases, standard input, and the cases by the option's (longest) name.
+BEFORE: dict[str, tuple[Any, ...]] = {
+    "search": ("-i", "rows.npy"),
+    "rerank": ("-m", "tiny", "Who?"),
+    "verify": ("tiny",),
+    "convert": ("tiny", "out", "-p", "float32"),
+    "cache clear": ("--packed",),
+}
+CASES: dict[str, dict[str, Case]] = {
+    "translate": {
+        "TEXTS": option("a", {"lines": ["a"]}),
+        **of_models("Translator"),
+        "--from": option("zh", {"Translator.path": "catalog zh-en"}),
+        "--to": option("fr", {"stderr": has("translates to fr"), "code": 2}),
+        "--input": option("two.txt", {"lines": ["one", "two"]}),
+        "--output": option("o.txt", {"o.txt": b"t\n"}),
+        "--json": flag({"stdout": is_json, "translate_iter.return_scores": True}),
+        "--num-hypotheses": option(3, {"translate_iter.num_hypotheses": 3, "stdout": "1\tt\n"}),
+        "--scores": flag({"stdout": "-1.000000\tt\n", "translate_iter.return_scores": True}),
+        "--split": searches("split", "sentences"),
+        "--on-error": option("mark", {"stdout": has("[not translated: "), "code": 5}, "-i", "bad.txt"),
+        "--processes": option(2, {"Translator.processes": 2}),
+        "--verbose": flag({"stderr": has("1 line, ", " lines/s")}),
+        "--beam-size": searches("beam_size", 3),
+        "--patience": searches("patience", 1.5),
+        "--length-penalty": searches("length_penalty", 0.5),
+        "--word-penalty": searches("word_penalty", 0.5),
+        "--coverage-penalty": searches("coverage_penalty", 0.5),
+        "--repetition-penalty": searches("repetition_penalty", 1.5),
+        "--no-repeat-ngram": searches("no_repeat_ngram_size", 3),
+        "--min-length": searches("min_decoding_length", 3),
+        "--max-length": searches("max_decoding_length", 9),
+        "--max-length-factor": searches("max_length_factor", 2.5),
+        "--timeout": searches("timeout", 2.5),
+        "--target-prefix": searches("target_prefix", "b"),
+        "--prefix-bias": searches("prefix_bias_beta", 0.5),
+        "--alternatives": flag({"translate_iter.return_alternatives": True}),
+        "--min-alternative-prob": searches("min_alternative_expansion_prob", 0.5),
+        "--no-shortlist": flag({"translate_iter.shortlist": False}),
+        "--disable-unk": flag({"translate_iter.disable_unk": True}),
+        "--replace-unknowns": flag({"translate_iter.replace_unknowns": True}),
+        "--suppress": Case(("b", "--suppress", "c"), {"translate_iter.suppress_sequences": ["b", "c"]}),
+        "--sampling-topk": searches("sampling_topk", 3),
+        "--sampling-topp": searches("sampling_topp", 0.5),
+        "--sampling-temperature": searches("sampling_temperature", 0.5),
+        "--seed": searches("seed", 3),
+    },
+    "encode": {
+        "TEXTS": option("a", {"lines": ["a"]}),
+        **of_models("Encoder"),
+        "--input": option("two.txt", {"lines": ["one", "two"]}),
+        "--output": option("O.NPY", {"O.NPY": is_npy((1, WIDTH))}),
+        "--format": option("csv", {"stdout": ",".join(["0.0"] * WIDTH) + "\n"}),
+        "--normalize": flag({"encode_iter.normalize_embeddings": True}),
+        "--no-normalize": flag({"encode_iter.normalize_embeddings": False}),
+        "--pooling": option("cls,max", {"encode_iter.pooling": ("cls", "max")}),
+        "--truncate-dim": option(3, {"encode_iter.truncate_dim": 3}),
+        "--prompt": option("b", {"encode_iter.prompt": "b"}),
+        "--prompt-name": option("b", {"encode_iter.prompt_name": "b"}),
+        "--task": option("query", {"encode_iter.task": "query"}),
+        "--long": option("mean", {"encode_iter.long": "mean"}),
+        "--output-dtype": option("int8", {"encode_iter.output_dtype": "int8"}, "--calibration", "rows.npy"),
+        "--calibration": option(
+            "rows.npy", {"encode_iter.ranges": lambda ranges: ranges.tolist() == RANGES}, "--output-dtype", "uint8"
+        ),
+        "--on-error": option("skip", {"code": 5, "stdout": has('"embedding": null')}, "-i", "bytes.txt"),
+        "--processes": option(2, {"Encoder.processes": 2}),
+        "--verbose": flag({"stderr": has("1 line, ", " lines/s")}),
+    },
+    "search": {
+        "QUERIES": option("a", {"lines": ["a"]}),
+        **of_models("Encoder"),
+        "--input": option("three.npy", {"semantic_search.corpus": lambda rows: len(rows) == 3}),
+        "--texts": option("two.txt", {"stdout": has("\tone\n")}),
+        "--top-k": option(3, {"semantic_search.top_k": 3}),
+        "--score-function": option("dot", {"semantic_search.score_function": "dot"}),
+        "--calibration": option(
+            "rows.npy", {"encode_query.ranges": lambda ranges: ranges.tolist() == RANGES}, "-i", "integers.npy"
+        ),
+        "--json": flag({"stdout": is_json}),
+        "--threads": option(3, {"Encoder.threads": 3, "semantic_search.threads": 3}),
+    },
+    "rerank": {
+        "QUERY": Case((), {"rank.query": "Who?"}),
+        "DOCUMENTS": option("a", {"lines": ["a"]}),
+        **of_models("CrossEncoder"),
+        "--model": option("other", {"CrossEncoder.path": lambda path: str(path) == "other"}),
+        "--input": option("two.txt", {"lines": ["one", "two"]}),
+        "--top-k": option(3, {"rank.top_k": 3}),
+        "--json": flag({"stdout": is_json}),
+    },
+    "pull": {"NAMES": Case(("minilm", "some/model"), {"lines": ["minilm", "some/model"]})},
+    "inspect": {"MODEL": option("tiny", {"stdout": has("checkpoint     tiny\n")})},
+    "verify": {
+        "MODEL": Case((), {"Verification.path": Path("tiny")}),
+        "TEXTS": Case(("a", "b"), {"lines": ["a", "b"]}),
+        "--precision": option("int8", {"Verification.precision": "int8"}),
+        "--bound": option(0.5, {"Verification.bound": 0.5}),
+        "--json": flag({"stdout": is_json}),
+    },
+    "convert": {
+        "MODEL": Case((), {"stderr": has("tiny: ")}),
+        "OUT": Case((), {"stderr": has("out: "), "out": True}),
+        "--precision": option("bfloat16", {"write.precision": "bfloat16"}),
+    },
+    "warmup": {},
+    "cache": {
+        "--entries": flag({"stdout": has("0.0 MB  1970-01-", "code\n")}),
+        "--json": flag({"stdout": is_json}),
+    },
+    "cache clear": {
+        "--packed": flag({"removed": ["packed"]}),
+        "--kernels": flag({"removed": ["kernels", "packed"]}),
+        "--checkpoints": flag({"removed": ["packed", "checkpoints"]}),
+        "--all": flag({"removed": ["kernels", "packed", "checkpoints"]}),
+        "--older-than": option(36_500, {"removed": []}),
+        "--dry-run": flag({"removed": [], "stdout": has("would remove")}),
+    },
+}
+RANGES = [[0.0] * WIDTH, [2.0] * WIDTH]
+
+
+def parameters(command: click.Command, name: str) -> Iterator[tuple[str, str, list[str]]]:
+    """(command, the name of a parameter in CASES, all the ways to write it) of a command and those below it."""
+    if isinstance(command, click.Group):
+        for below in command.list_commands(click.Context(command)):
+            found = command.get_command(click.Context(command), below)
+            assert found is not None
+            yield from parameters(found, f"{name} {below}")
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            yield name, str(parameter.name).upper(), [""]
+            continue
+        for ways in filter(None, (parameter.opts, parameter.secondary_opts)):
+            yield name, max(ways, key=len), ways
+
+
+def all_parameters() -> list[tuple[str, str, list[str]]]:
+    context = click.Context(commands)
+    found = {name: commands.get_command(context, name) for name in COMMANDS if name not in ELSEWHERE}
+    return [entry for name, command in found.items() if command is not None for entry in parameters(command, name)]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "tiny").mkdir()
+    write_tiny(folder / "tiny")
+    (folder / "other").mkdir()
+    (folder / "two.txt").write_text("one\ntwo\n", encoding="utf-8")
+    (folder / "bad.txt").write_text(f"{BAD}\n", encoding="utf-8")
+    (folder / "bytes.txt").write_bytes(b"\xff\n")
+    np.save(folder / "rows.npy", np.array(RANGES, np.float32))
+    np.save(folder / "three.npy", np.zeros((3, WIDTH), np.float32))
+    np.save(folder / "integers.npy", np.zeros((3, WIDTH), np.int8))
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with links to the files."""
+    for path in files.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def see(here: Path, command: str, *arguments: Any) -> dict[str, Any]:
+    """Run a command; what its recorders noted, what it wrote, its exit code."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        seen = record_all(monkeypatch)
+        removed: list[str] = []
+        kinds = ("kernels", "packed", "checkpoints")
+        monkeypatch.setattr(
+            "fastattn.cache_folder.cache_contents",
+            lambda: ([CacheEntry(kind, here / kind / "named-int8-code", 9, 1e6, False) for kind in kinds], []),
+        )
+        monkeypatch.setattr(CacheEntry, "remove", lambda entry: removed.append(entry.kind))
+        before = set(here.iterdir())
+        result = run(*command.split(), *arguments, stdin=b"line\n")
+    written: dict[str, Any] = {}
+    for path in set(here.iterdir()) - before:
+        written[path.name] = path.read_bytes() if path.is_file() else True
+        if path.is_file():
+            path.unlink()
+        else:
+            path.rmdir()
+    outcome = {"stdout": result.stdout, "stderr": result.stderr, "code": result.exit_code, "removed": removed}
+    assert "Traceback" not in result.stderr
+    return {**seen, **written, **outcome}
+
+
+def agrees(seen: dict[str, Any], expected: Expected) -> bool:
+    missing = object()
+    return all(
+        (key in seen and bool(value(seen[key]))) if callable(value) else seen.get(key, missing) == value
+        for key, value in expected.items()
+    )
+
+
+def test_every_parameter_has_a_case():
+    assert {(command, name) for command, name, _ in all_parameters()} == {
+        (command, name) for command, cases in CASES.items() for name in cases
+    }
+    assert {*CASES} - {"cache clear"} == {*COMMANDS} - {*ELSEWHERE}
+
+
+@pytest.mark.parametrize(("command", "name", "ways"), all_parameters())
+def test_every_parameter_arrives(here: Path, command: str, name: str, ways: list[str]) -> None:
+    case, before = CASES[command][name], BEFORE.get(command, ())
+    needed = name in ("QUERY", "MODEL", "OUT") and not case.value  # which stands among those before
+    for way in ways:
+        seen = see(here, command, *before, *case.beside, *filter(None, [way]), *case.value)
+        assert agrees(seen, case.expected), {key: seen.get(key) for key in (*case.expected, "code", "stderr")}
+        assert seen["code"] == case.expected.get("code", 0), seen["stderr"]
+    if not needed and not (command, name) == ("cache clear", "--packed"):
+        assert not agrees(see(here, command, *before, *case.beside), case.expected), "also without the option"

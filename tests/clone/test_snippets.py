@@ -1,0 +1,241 @@
+"""Every command and snippet of the documents runs as it is written, in order, in a folder with the files of examples/.
+
+Left out is what SKIPPED names, with the reason; of those the arguments are still read.
+"""
+
+import ast
+import linecache
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import fastattn
+from fastattn.cli.entry import COMMANDS, commands
+from fastattn.weights.download.catalog import CATALOG
+from tests import ROOT
+from tests.classifiers import LABELS, TOKENS, write_classifier
+from tests.conftest import ENVIRONMENT
+from tests.multi_vector import write_today
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# The beginning of a command -> why it is not run here.
+SKIPPED = {
+    "pip install": "changes the environment; `make dist` tries it",
+    "make ": "sets up an environment, or runs this suite",
+    ".venv/bin/python -m pytest": "runs this suite",
+    ".venv/bin/python -m tests.": "minutes",
+    ".venv/bin/python -m bench ": "minutes; tests/bench has its parts",
+    ".venv/bin/python -m bench.assembly": "run in the slow test below",
+    ".venv/bin/python -m bench.commits": "minutes; tests/bench/test_commits.py",
+    ".venv/bin/python bench/": "minutes; tests/bench has its parts",
+    "grep -c zmm norm.s": "the slow test below reads the file",
+    "fastattn translate -m Helsinki-NLP/opus-mt-en-de": "the hub",
+    "fastattn rerank -m OWNER/NAME": "a model of the reader's; tests/cli/test_cli_rerank.py",
+    "fastattn batch": "Ray, and a corpus of the reader's; tests/distributed",
+    "fastattn verify minilm": "sentence-transformers; tests/verification",
+    "fastattn translate -m en-pt --processes 8": "a file of the reader's",
+}
+# Blocks of Python, by the document and words in them -> why they are not run here.
+SKIPPED_PYTHON = {
+    ("docs/attention.md", ""): "tests/clone/test_attention_doc.py runs them",
+    ("docs/architecture.md", "def double("): "two files, in part",
+    ("docs/architecture.md", "TABLE = {"): "a table of a made-up format",
+    ("docs/scale.md", "processes=8"): "sixteen cores",
+}
+
+
+class Block(NamedTuple):
+    """A block of a document; ``kind`` is sh or python."""
+
+    document: str
+    number: int
+    kind: str
+    text: str
+
+
+def blocks() -> list[Block]:
+    found = []
+    for path in DOCUMENTS:
+        for number, (kind, text) in enumerate(BLOCK.findall(path.read_text(encoding="utf-8"))):
+            found.append(Block(str(path.relative_to(ROOT)), number, kind or "sh", text))
+    return found
+
+
+BLOCKS = blocks()
+
+
+def lines(block: Block) -> list[str]:
+    return [line for line in block.text.replace("\\\n", " ").splitlines() if line.strip()]
+
+
+def words(line: str) -> list[str]:
+    """A command's words; operators of the shell are words of their own, comments are left out."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>&;")
+    lexer.whitespace_split = True
+    return list(lexer)
+
+
+def why_not(line: str) -> str | None:
+    return next((reason for start, reason in SKIPPED.items() if line.startswith(start)), None)
+
+
+def shell_lines() -> list[tuple[str, str]]:
+    return [(block.document, line) for block in BLOCKS if block.kind == "sh" for line in lines(block)]
+
+
+def fastattn_calls(line: str) -> Iterator[list[str]]:
+    """The arguments of each call of fastattn in a line."""
+    part: list[str] = []
+    for word in [*words(line), "|"]:
+        if re.fullmatch(r"[|<>&;]+", word):
+            if part[:1] == ["fastattn"]:
+                yield part[1:]
+            part = []
+        else:
+            part.append(word)
+
+
+def check_arguments(arguments: list[str]) -> None:
+    """Have click read them, of the command and of those below it; a command alone has only to be there."""
+    command: click.Command | None = commands
+    context = click.Context(commands)
+    while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
+        name, *arguments = arguments
+        command = command.get_command(context, name)
+        assert command is not None, name
+    if command is not None and arguments:
+        command.make_context(command.name, arguments)
+
+
+def test_every_call_in_the_documents_and_the_help_has_arguments_that_are_known() -> None:
+    seen = 0
+    told = [line for _, line in shell_lines()]
+    for path in DOCUMENTS:
+        told += re.findall(r"`(fastattn [a-z][^`\n]*)`", path.read_text(encoding="utf-8"))
+    for name in COMMANDS:
+        result = CliRunner().invoke(commands, [name, "--help"], env={"COLUMNS": "200"})
+        told += re.findall(r"^ {4}(.*fastattn .*?)(?: {2,}.*)?$", result.stdout.partition("Examples:")[2], re.MULTILINE)
+    for line in told:
+        for arguments in fastattn_calls(line):
+            if "..." not in arguments:
+                check_arguments(arguments)
+                seen += 1
+    assert seen > 80
+
+
+def test_every_skipped_line_is_there() -> None:
+    assert {why_not(line) for _, line in shell_lines()} - {None} == set(SKIPPED.values())
+    for start in SKIPPED:
+        assert any(line.startswith(start) for _, line in shell_lines()), start
+    for (document, text), reason in SKIPPED_PYTHON.items():
+        there = [block for block in BLOCKS if block.kind == "python" and block.document == document]
+        assert any(text in block.text for block in there), reason
+    assert {block.kind for block in BLOCKS} == {"sh", "python"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, pulled: Callable[[str], Path]) -> Iterator[Path]:
+    """A copy of examples/, which nothing that is written changes, with models such as a reader may have."""
+    for name in CATALOG:
+        pulled(name)
+    folder = tmp_path_factory.mktemp("reader")
+    shutil.copytree(ROOT / "examples", folder, dirs_exist_ok=True)
+    write_classifier(folder / "my-reranker")
+    write_classifier(folder / "my-classifier", LABELS)
+    write_classifier(folder / "my-tagger", TOKENS)
+    write_today(folder / "my-colbert")
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("FASTATTN_CACHE", ENVIRONMENT["FASTATTN_CACHE"])
+        monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+        yield folder
+    for path, content in before.items():
+        assert path.read_bytes() == content, f"{path.name} was written over"
+
+
+@pytest.mark.slow
+def test_a_kernels_assembly_is_read_as_told(folder: Path) -> None:
+    """As in the clone's root; the count of registers of AVX-512 depends on the CPU."""
+    told = [line for _, line in shell_lines() if "-m bench.assembly" in line]
+    assert len(told) == 2
+    for line in told:
+        command = line.replace(".venv/bin/python", sys.executable)
+        done = subprocess.run(
+            ["bash", "-c", command], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+    assert "ymm" in (folder / "norm.s").read_text(encoding="utf-8") or platform.machine() != "x86_64"
+
+
+def run_line(line: str) -> str:
+    """What a command writes to standard output: run in this process, or by a shell where it has pipes and the like."""
+    split = words(line)
+    if split[0] != "fastattn" or any(re.fullmatch(r"[|<>&;]+", word) for word in split):
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, (line, done.stderr)
+        return done.stdout
+    result = CliRunner().invoke(commands, split[1:])
+    assert result.exit_code == 0, (line, result.stderr, result.exception)
+    return result.stdout
+
+
+def test_every_command_runs(folder: Path) -> None:
+    ran = {}
+    for _, line in shell_lines():
+        if why_not(line) is None:
+            ran[line] = run_line(line)
+    assert len(ran) > 10
+    for line, output in ran.items():
+        if found := re.search(r"# (\w+, \w+!)$", line):
+            assert output == f"{found[1]}\n"
+    assert len((folder / "translated.txt").read_text(encoding="utf-8").splitlines()) == 4
+    assert len(np.load(folder / "vectors.npy")) == 4
+
+
+def run_python(block: Block, names: dict[str, Any]) -> None:
+    """Statement by statement, as if it were a file: functions of scores are compiled from their source."""
+    file = f"{block.document} block {block.number}"
+    linecache.cache[file] = len(block.text), None, block.text.splitlines(keepends=True), file
+    for statement in ast.parse(block.text).body:
+        exec(compile(ast.Module([statement], []), file, "exec"), names)  # noqa: S102  our own words
+
+
+@pytest.mark.parametrize("document", sorted({block.document for block in BLOCKS if block.kind == "python"}))
+def test_every_snippet_runs(folder: Path, document: str, capsys: pytest.CaptureFixture) -> None:
+    names: dict[str, Any] = {}
+    skipped = [text for where, text in SKIPPED_PYTHON if where == document]
+    for block in BLOCKS:
+        if block.kind == "python" and block.document == document and not any(text in block.text for text in skipped):
+            run_python(block, names)
+    if document == "README.md":
+        printed = capsys.readouterr().out.splitlines()
+        assert printed[:4] == (folder / "translated.txt").read_text(encoding="utf-8").splitlines()
+        assert names["vectors"].shape == (1, 30522) and names["scores"].shape[-1] == 1
+        assert names["reranker"].num_labels == 1 and len(names["classifier"].labels) == 3
+        assert {"attention.html", "weights.svg"} < {path.name for path in folder.iterdir()}
+
+
+def test_every_name_of_the_package_is_there() -> None:
+    """What the documents call fastattn.NAME."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
+    found = set(re.findall(r"[`(]fastattn\.([a-zA-Z_]+(?:\.[a-zA-Z_]+)*)", text))
+    assert len(found) > 20
+    for name in found:
+        there: Any = fastattn
+        for part in name.split("."):
+            there = getattr(there, part, None) or import_module(f"{there.__name__}.{part}")
