@@ -12,6 +12,7 @@ from fastattn.cross_encoder import CrossEncoder as RealCrossEncoder
 from fastattn.encoder import Encoder as RealEncoder
 from fastattn.errors import InputError
 from fastattn.results import Translation
+from fastattn.text_classifier import TextClassifier as RealTextClassifier
 from fastattn.translator import Translator as RealTranslator
 from fastattn.vector_search import SearchResult
 from fastattn.vector_search import semantic_search as real_search
@@ -83,6 +84,15 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
             seen.note("rank", RealCrossEncoder.rank, self, query, seen["lines"], *given, **options)
             return [{"corpus_id": 0, "score": 0.5, "text": seen["lines"][0]}]
 
+    class TextClassifier:
+        def __init__(self, *given: Any, **options: Any):
+            seen.note("TextClassifier", RealTextClassifier.__init__, self, *given, **options)
+
+        def classify(self, texts: list[str], *given: Any, **options: Any) -> list[list[dict[str, Any]]]:
+            seen.setdefault("lines", []).extend(texts)
+            seen.note("classify", RealTextClassifier.classify, self, texts, *given, **options)
+            return [[{"label": "l", "score": 0.5}] for _ in texts]
+
     class Verified:
         source, precision, bounds = "nothing", "float32", Bounds(1.0, 1.0)
 
@@ -106,6 +116,7 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
         "fastattn.translator.Translator": Translator,
         "fastattn.encoder.Encoder": Encoder,
         "fastattn.cross_encoder.CrossEncoder": CrossEncoder,
+        "fastattn.text_classifier.TextClassifier": TextClassifier,
         "fastattn.verification.Verification": Verified,
         "fastattn.vector_search.semantic_search": semantic_search,
         "fastattn.weights.native.convert.write": write,

@@ -12,8 +12,9 @@ from tests.cli.test_cli import fail, run
 
 WRITES = pytest.mark.skipif(os.name != "posix", reason="devices")
 TRANSLATE, ENCODE, RERANK = ("translate", "-m", "tiny"), ("encode", "-m", "bert"), ("rerank", "-m", "bert", "Who?")
+CLASSIFY = ("classify", "-m", "bert")
 SEARCH, CALIBRATED = ("search", "-m", "bert", "a", "-i"), ("encode", "-m", "bert", "a", "--output-dtype", "int8")
-READERS = (TRANSLATE, ENCODE, RERANK)
+READERS = (TRANSLATE, ENCODE, RERANK, CLASSIFY)
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +76,7 @@ def test_vectors_that_are_no_numbers():
         ("translate", "a", "-m"),
         ("encode", "a", "-m"),
         ("rerank", "a", "b", "-m"),
+        ("classify", "a", "-m"),
         ("search", "a", "-i", "nan.npy", "-m"),
         ("inspect",),
         ("verify",),
@@ -107,7 +109,9 @@ def test_places_of_a_converted_model(name, code):
     assert told.startswith((f"{name} exists already", f"cannot write {name}: ", "a file's path should not be empty"))
 
 
-@pytest.mark.parametrize("command", [(*TRANSLATE, "a"), (*ENCODE, "a"), (*RERANK, "a"), (*SEARCH, "nan.npy")])
+@pytest.mark.parametrize(
+    "command", [(*TRANSLATE, "a"), (*ENCODE, "a"), (*RERANK, "a"), (*CLASSIFY, "a"), (*SEARCH, "nan.npy")]
+)
 @pytest.mark.parametrize("value", [0, -1, "two"])
 def test_threads(command, value):
     assert fail(2, *command, "-t", value).startswith("Invalid value for '-t' / '--threads'")

@@ -45,6 +45,7 @@ SKIPPED = {
     "grep -c zmm norm.s": "the slow test below reads the file",
     "fastattn translate -m Helsinki-NLP/opus-mt-en-de": "the hub",
     "fastattn rerank -m OWNER/NAME": "a model of the reader's; tests/cli/test_cli_rerank.py",
+    "fastattn classify -m OWNER/NAME": "a model of the reader's; tests/cli has the command's own",
     "fastattn batch": "Ray, and a corpus of the reader's; tests/distributed",
     "fastattn verify minilm": "sentence-transformers; tests/verification",
     "fastattn translate -m en-pt --processes 8": "a file of the reader's",
