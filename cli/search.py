@@ -46,9 +46,9 @@ there may be several queries, each is on a line of its own before its rows.
 FILE has vectors as `fastattn encode` writes them, or any .npy of float32 or
 float16; packed bits (ubinary and binary), which are compared by how many
 differ; or, with --calibration, int8 or uint8. A .npy is mapped, not loaded;
-.jsonl and .csv are read whole. A vector of nan, of a line that failed, is not
-found. Vectors narrower than the model's are compared with the first numbers of
-a query's (Matryoshka).
+.jsonl and .csv are read whole. A vector of nan, of a line that failed, is
+never found. Vectors narrower than the model's are compared with the first
+numbers of a query's (Matryoshka).
 """
 )
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
