@@ -7,14 +7,13 @@ import numpy as np
 
 from fastattn.errors import InputError, check_count, conversion, described
 from fastattn.operations.search import search
-from fastattn.option_names import unknown_option
+from fastattn.option_names import explains_options
 from fastattn.runtime.threads import use_threads
 from fastattn.similarity import unit_length
 
 SCORE_FUNCTIONS = ("cosine", "dot", "hamming")
 DTYPES = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.int8), np.dtype(np.uint8))
 MOST_NUMBERS = 1 << 15  # of a vector of integers: sums of more products may exceed int32
-OPTIONS = ("top_k", "score_function", "threads")
 _LEFT_OUT = "left out: the corpus is read where it lies, and scores are not stored"
 # What sentence-transformers, torch and faiss call the options.
 OTHER_NAMES = {"corpus_chunk_size": _LEFT_OUT, "query_chunk_size": _LEFT_OUT, "device": _LEFT_OUT, "k": "top_k"}
@@ -33,6 +32,7 @@ class SearchResult(NamedTuple):
     ids: np.ndarray
 
 
+@explains_options(OTHER_NAMES)
 def semantic_search(
     query: Any,
     corpus: np.ndarray,
@@ -40,7 +40,6 @@ def semantic_search(
     score_function: str = "cosine",
     *,
     threads: int | None = None,
-    **unknown: Any,
 ) -> SearchResult:
     """The ``top_k`` rows of ``corpus`` that are most similar to each query: (scores, ids).
 
@@ -55,8 +54,6 @@ def semantic_search(
     columns. Equal scores are in the order of row numbers. A query's result has the same bits whatever the other queries
     and the number of threads. Products of integers are added exactly. InputError for arguments that do not fit.
     """
-    if unknown:
-        raise TypeError(unknown_option("semantic_search", next(iter(unknown)), OPTIONS, OTHER_NAMES))
     if score_function not in SCORE_FUNCTIONS:
         known = ", ".join(SCORE_FUNCTIONS)
         raise InputError(f"unknown score_function {described(score_function)}; known: {known}")
