@@ -26,8 +26,10 @@ _CLEARED = ".cleared-"
 def cache_root() -> Path:
     """FASTATTN_CACHE, else ``fastattn`` in the platform's folder for caches. It may not exist yet.
 
+    A relative FASTATTN_CACHE is made absolute in the environment when it is first looked at, so that this process after
+    a change of folder, and those that it starts, mean the same place.
     For a user without a home folder it is NOWHERE: below a file, where nothing can be made, so that nothing is kept.
-    Raises InputError where FASTATTN_CACHE begins with the home of a user who has none.
+    Raises InputError where FASTATTN_CACHE begins with the home of a user who has none, or with a folder that is gone.
     """
     chosen = os.environ.get("FASTATTN_CACHE")
     if chosen:
@@ -38,14 +40,23 @@ def cache_root() -> Path:
     elif sys.platform == "darwin":
         base = os.path.join(home, "Library", "Caches")
     else:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
-    return NOWHERE if base.startswith("~") else Path(base) / "fastattn"
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        if not os.path.isabs(base):  # which its specification has ignored
+            base = os.path.join(home, ".cache")
+    return Path(base) / "fastattn" if os.path.isabs(base) else NOWHERE
 
 
 def _chosen_root(chosen: str) -> Path:
     path = os.path.expanduser(chosen)
     if path.startswith("~"):
         raise InputError(f"FASTATTN_CACHE should be the path of a folder, is {chosen}, and no such user has a home")
+    if not os.path.isabs(path):
+        try:
+            path = os.environ["FASTATTN_CACHE"] = os.path.abspath(path)
+        except FileNotFoundError:
+            raise InputError(
+                f"FASTATTN_CACHE should be an absolute path, is {chosen}, and the current folder is gone"
+            ) from None
     return Path(path)
 
 

@@ -22,13 +22,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fastattn.atomic_files import is_trusted, make_folder, write_whole
+from fastattn.atomic_files import make_folder, open_trusted, write_whole
 from fastattn.cache_folder import A_DAY, cache_root, mark_used
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Needed
 from fastattn.loaded_model import Loading
-from fastattn.weights.folder import FileMap, map_file
+from fastattn.weights.folder import FileMap, map_file, map_opened
 
 VERSION = 1  # of the file's format
 SETTLED = 2_000_000_000  # ns; no file system's times are coarser: what is older has not changed since without a trace
@@ -134,9 +134,8 @@ def _layouts(precisions: Iterable[str]) -> dict[str, str]:
 def _find(file: Path, statuses: list[Status]) -> tuple[Checkpoint, Loading] | None:
     """What was kept of a checkpoint whose files have these statuses; None: nothing that serves."""
     try:
-        if not is_trusted(file):
-            return None
-        arrays, rest = _parts(map_file(file))
+        with open_trusted(file, 1) as opened:
+            arrays, rest = _parts(map_opened(opened, file))
         stream = io.BytesIO(rest)
         found = _Unpickler(stream, ()).load()
         if found["statuses"] != statuses or found["readers"] != _readers():
@@ -144,9 +143,11 @@ def _find(file: Path, statuses: list[Status]) -> tuple[Checkpoint, Loading] | No
         if found["layouts"] != _layouts(found["layouts"]):
             return None
         packed = Path(found["packed"][0])
-        if not is_trusted(packed) or _status(str(packed), packed.stat()) != found["packed"]:
-            return None
-        maps = [arrays, *(map_file(Path(name)) for name in found["mapped"])]
+        with open_trusted(packed, 1) as opened:
+            if _status(str(packed), os.fstat(opened.fileno())) != found["packed"]:
+                return None
+            weights = map_opened(opened, packed)
+        maps = [arrays, *(weights if name == str(packed) else map_file(Path(name)) for name in found["mapped"])]
         fields, files, tensors, layers = _Unpickler(stream, maps).load()
     except (OSError, CheckpointError, LookupError, ValueError, TypeError, AttributeError, ImportError, EOFError):
         return None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from fastattn.atomic_files import is_trusted, make_folder, sweep, write_whole
+from fastattn.atomic_files import NotTrusted, make_folder, open_trusted, sweep, write_whole
 from fastattn.cache_folder import remove_unused
 from fastattn.caller_warnings import warn
 
@@ -27,7 +27,7 @@ CLAIMED_FOR = 60  # seconds
 UNUSED_DAYS = 30  # after which another version's, or another CPU's, code goes
 MAGIC = b"fastattn machine code 2\n"
 DIGEST = 32
-
+_FOLDERS = 2  # of the cache above a file: one for these sources and this CPU, and that of all kernels
 
 _SYMBOL = re.compile(r"[\w.$]+", re.ASCII)
 
@@ -63,10 +63,11 @@ class CodeFolder:
         """
         file = self.path / _file_name(label, key)
         try:
-            if not (is_trusted(file) and is_trusted(self.path)):
-                self._tell(f"compiled kernels in {self.path} are not used: others may have written them")
-                return None
-            data = file.read_bytes()
+            with open_trusted(file, _FOLDERS) as stream:
+                data = stream.readall()
+        except NotTrusted:
+            self._tell(f"compiled kernels in {self.path} are not used: others may have written them")
+            return None
         except OSError:
             return None
         start = len(MAGIC) + DIGEST

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import llvmlite
 
-from fastattn.atomic_files import is_trusted, make_folder, write_whole
+from fastattn.atomic_files import make_folder, open_trusted, write_whole
 from fastattn.cache_folder import cache_root
 from fastattn.simd.target import compiled_features, compiled_name
 
@@ -58,8 +58,9 @@ def sources_digest(package: Path) -> str:
     stamp = hashlib.sha256("\n".join(sorted(_stamps(os.fspath(package)))).encode()).hexdigest()
     memory = cache_root() / f"sources-{hashlib.sha256(os.fsencode(package)).hexdigest()[:24]}"
     with contextlib.suppress(OSError, ValueError):
-        known, digest = memory.read_text(encoding="ascii").split()
-        if known == stamp and is_trusted(memory):
+        with open_trusted(memory, 1) as stream:
+            known, digest = stream.readall().decode("ascii").split()
+        if known == stamp:
             return digest
     total = hashlib.sha256()
     for name, contents in kernel_sources(package).items():
