@@ -3,7 +3,8 @@
 That is the checkpoint as an exporter read it, and what its model asked of the tensors: packed layers, norms, tables. An
 array that lies in a mapped file, one of the checkpoint's or that of the packed weights, is kept as its place there; the
 others are in the kept file itself. It serves as long as these files, and the modules that read them, have the sizes and
-times that they had; nothing else of them is looked at, and where one has changed, everything is read anew.
+times that they had, those that nobody can set among them; nothing else of them is looked at, and where one has changed,
+everything is read anew.
 
 A kept file is trusted as packed weights are: nobody else may have written it, and it has a digest. One that is damaged
 or of another version is passed over. en-pt is read in 120 ms, and found again in 5.
@@ -22,8 +23,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+import fastattn
 from fastattn.atomic_files import make_folder, open_trusted, write_whole
-from fastattn.cache_folder import A_DAY, cache_root, mark_used
+from fastattn.cache_folder import A_DAY, cache_root, mark_used, remove_unused
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Needed
@@ -62,7 +64,7 @@ def load(path: Path, precision: str, use: str, build: Callable[[Checkpoint, Load
             if path.parent == cache_root() / "checkpoints":
                 mark_used(path)
             return
-    settled = time.time_ns() - max((time for status in statuses for time in status[2:4]), default=0) > SETTLED
+    settled = _are_older(statuses, time.time_ns())
     checkpoint, loading = _read(path), Loading()
     build(checkpoint, loading)
     if settled and statuses == _statuses(path) and (not path.is_dir() or _knows(statuses, checkpoint.files)):
@@ -106,8 +108,12 @@ def _status(name: str, status: os.stat_result) -> Status:
     return name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def _readers() -> list[tuple[str, int, int]]:
-    """The modules on which it depends what is read, with their sizes and times."""
+def _are_older(statuses: list[Status], moment: int) -> bool:
+    return moment - max((time for status in statuses for time in status[2:4]), default=0) > SETTLED
+
+
+def _readers() -> list[Status]:
+    """The modules on which it depends what is read."""
     from fastattn import weights
 
     package = os.path.dirname(__file__)
@@ -118,7 +124,7 @@ def _readers() -> list[tuple[str, int, int]]:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
-                    found.append((entry.path, entry.stat().st_size, entry.stat().st_mtime_ns))
+                    found.append(_status(entry.path, entry.stat()))
                 elif folder not in flat and entry.is_dir():
                     folders.append(entry.path)
     return sorted(found)
@@ -158,8 +164,12 @@ def _find(file: Path, statuses: list[Status]) -> tuple[Checkpoint, Loading] | No
 
 
 def _keep(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[Status]) -> None:
-    """Write what ``_find`` finds, unless it would take more room than the checkpoint's files. Raises OSError."""
-    if loading.packed is None:
+    """Write what ``_find`` finds, unless it would take more room than the checkpoint's files. Raises OSError.
+
+    Nor is it kept where a module that reads was changed since it, perhaps, was imported.
+    """
+    readers = _readers()
+    if loading.packed is None or not _are_older(readers, fastattn._imported_at):
         return
     arrays = _Arrays([loading.packed, *checkpoint.files])
     fields = {name: getattr(checkpoint, name) for name in _FIELDS}
@@ -169,7 +179,7 @@ def _keep(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[S
         return
     conditions = {
         "statuses": statuses,
-        "readers": _readers(),
+        "readers": readers,
         "layouts": _layouts(precision for _, precision in needed.layers),
         "packed": _status(str(loading.packed), loading.packed.stat()),
         "mapped": [str(path) for path in arrays.paths],
@@ -185,6 +195,7 @@ def _keep(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[S
 
     make_folder(file.parent)
     write_whole(file, write)
+    remove_unused("packed", file)
 
 
 def _parts(data: memoryview) -> tuple[memoryview, memoryview]:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 
 from fastattn.atomic_files import NotTrusted, make_folder, open_trusted, sweep, write_whole
-from fastattn.cache_folder import A_DAY, cache_root, mark_used
+from fastattn.cache_folder import A_DAY, cache_root, mark_used, remove_unused
 from fastattn.caller_warnings import warn
 from fastattn.cpus import default_threads
 from fastattn.errors import CheckpointError
@@ -132,6 +132,7 @@ class PackedFile:
         with contextlib.suppress(OSError):
             make_folder(self.path.parent)
             write_whole(self.path, write)
+            remove_unused("packed", self.path)
         self._made = {}
 
 

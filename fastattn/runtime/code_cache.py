@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from fastattn.atomic_files import NotTrusted, make_folder, open_trusted, sweep, write_whole
+from fastattn.atomic_files import PART, NotTrusted, make_folder, open_trusted, sweep, write_whole
 from fastattn.cache_folder import remove_unused
 from fastattn.caller_warnings import warn
 
@@ -24,7 +24,6 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 CLAIMED_FOR = 60  # seconds
-UNUSED_DAYS = 30  # after which another version's, or another CPU's, code goes
 MAGIC = b"fastattn machine code 2\n"
 DIGEST = 32
 _FOLDERS = 2  # of the cache above a file: one for these sources and this CPU, and that of all kernels
@@ -93,7 +92,7 @@ class CodeFolder:
         write_whole(self.path / _file_name(label, key), write)
         if not self._swept:
             self._swept = True
-            remove_unused("kernels", UNUSED_DAYS, self.path)
+            remove_unused("kernels", self.path)  # another version's, or another CPU's
 
     @contextlib.contextmanager
     def claimed(self, label: str, key: str) -> Iterator[None]:
@@ -104,7 +103,7 @@ class CodeFolder:
         if fcntl is None:
             yield
             return
-        path = self.path / f"{_file_name(label, key)}.claim"
+        path = self.path / f"{_file_name(label, key)}.claim{PART}"  # what a killed process leaves is swept
         try:
             make_folder(self.path)
             stream = open(path, "ab")

@@ -17,7 +17,7 @@ from pathlib import Path
 import llvmlite
 
 from fastattn.atomic_files import make_folder, open_trusted, write_whole
-from fastattn.cache_folder import cache_root
+from fastattn.cache_folder import A_DAY, cache_root, mark_used
 from fastattn.simd.target import compiled_features, compiled_name
 
 _IMPORT = re.compile(rb"^[ \t]*(?:from|import) +fastattn(?:\.([\w.]+)| +import +([\w, ]+))", re.MULTILINE)
@@ -56,11 +56,12 @@ def sources_digest(package: Path) -> str:
     of them takes every start 15 ms, looking at them 1.
     """
     stamp = hashlib.sha256("\n".join(sorted(_stamps(os.fspath(package)))).encode()).hexdigest()
-    memory = cache_root() / f"sources-{hashlib.sha256(os.fsencode(package)).hexdigest()[:24]}"
+    memory = cache_root() / "kernels" / f"{hashlib.sha256(os.fsencode(package)).hexdigest()[:24]}.sources"
     with contextlib.suppress(OSError, ValueError):
         with open_trusted(memory, 1) as stream:
             known, digest = stream.readall().decode("ascii").split()
         if known == stamp:
+            mark_used(memory, A_DAY)
             return digest
     total = hashlib.sha256()
     for name, contents in kernel_sources(package).items():
