@@ -1,4 +1,5 @@
-"""The cache folder: compiled kernels, packed weights and pulled checkpoints, all of which can be made or fetched again.
+"""The cache folder: compiled kernels, packed weights and pulled checkpoints, all of which can be made or fetched again;
+beside kernels a digest of their sources, beside packed weights what loading has found out.
 
 An entry is known by its place, its name and its type; anything else in the folder is left alone, and so is what a link
 leads to.

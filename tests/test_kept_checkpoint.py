@@ -238,6 +238,15 @@ def test_the_packed_weights_count_too(folder: Path, reads: list[Path], cache: Pa
     assert vectors(folder) == expected and len(reads) >= 3
 
 
+def test_what_nobody_used_for_thirty_days_goes_when_something_is_kept(folder: Path, cache: Path) -> None:
+    vectors(folder)
+    old = cache / "packed" / f"{'a' * 40}-1.kept"
+    old.write_bytes(b"")
+    os.utime(old, (0, 0))
+    vectors(folder)
+    assert kept_file(cache) != old
+
+
 class Harmful:
     """Its pickle calls a function."""
 
