@@ -1,4 +1,4 @@
-"""The suite leaves a user's cache as it found it, but for kernels and pulled checkpoints; sessions have each their own."""
+"""The suite leaves a user's cache as it found it, but for kernels and pulled checkpoints; each session has its own."""
 
 import os
 from collections.abc import Callable
