@@ -134,8 +134,7 @@ TABLE = {
     "call_options": {"arguments", "decoding", "text"},
     "encoding": {"models", "scheduling"},
     "loaded_model": {"balance", "checkpoint", "layers", "models", "operations", "ops", "packed_file", "precision"},
-    # "": when the package was imported
-    "kept_checkpoint": {"", "checkpoint", "layers", "loaded_model", "operations", "weights"},
+    "kept_checkpoint": {"checkpoint", "layers", "loaded_model", "operations", "weights"},
     "vector_head": {"ops", "similarity", "spec", "text_spec"},
     "loaded_encoder": {
         "checkpoint",
