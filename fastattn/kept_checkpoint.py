@@ -16,6 +16,7 @@ import io
 import os
 import pickle
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,7 +24,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-import fastattn
 from fastattn.atomic_files import make_folder, open_trusted, write_whole
 from fastattn.cache_folder import A_DAY, cache_root, mark_used, remove_unused
 from fastattn.checkpoint import Checkpoint
@@ -169,7 +169,7 @@ def _keep(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[S
     Nor is it kept where a module that reads was changed since it, perhaps, was imported.
     """
     readers = _readers()
-    if loading.packed is None or not _are_older(readers, fastattn._imported_at):
+    if loading.packed is None or not _are_older(readers, sys.modules["fastattn"]._imported_at):
         return
     arrays = _Arrays([loading.packed, *checkpoint.files])
     fields = {name: getattr(checkpoint, name) for name in _FIELDS}

@@ -111,7 +111,7 @@ TABLE = {
     "ops": {"quantized", "edits", "heads", "position_bias", "step_rows"},
     "tensors": {"spec", "quantized"},
     "rounding": {"quantized"},
-    "runtime": {"", "simd", "environment"},  # "": when the package was imported
+    "runtime": {"simd", "environment"},
     # spec for the activations' names
     "kernels": {"simd", "runtime", "functions", "spec", "step_rows"},
     # of kernels and functions no more than constants: test_numba_is_imported_by_no_more_than_a_call_of_a_kernel
@@ -134,7 +134,7 @@ TABLE = {
     "call_options": {"arguments", "decoding", "text"},
     "encoding": {"models", "scheduling"},
     "loaded_model": {"balance", "checkpoint", "layers", "models", "operations", "ops", "packed_file", "precision"},
-    "kept_checkpoint": {"", "checkpoint", "layers", "loaded_model", "operations", "weights"},
+    "kept_checkpoint": {"checkpoint", "layers", "loaded_model", "operations", "weights"},
     "vector_head": {"ops", "similarity", "spec", "text_spec"},
     "loaded_encoder": {
         "checkpoint",
