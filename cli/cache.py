@@ -31,9 +31,10 @@ Examples:
   fastattn cache clear --all --dry-run        only say what would go
 
 \b
-kernels      compiled for a CPU, Numba and fastattn version; made again when
-             needed
-packed       weights in the kernels' layout; made again when needed
+kernels      compiled for a CPU, Numba and fastattn version, and a digest of
+             their sources; made again when needed
+packed       weights in the kernels' layout, and what loading them has found
+             out; made again when needed
 checkpoints  models pulled by name; downloaded again when needed
 Models of the Hugging Face hub are in huggingface_hub's cache. FASTATTN_CACHE
 sets this folder.
@@ -141,7 +142,7 @@ def _describe(entry: "CacheEntry") -> str:
     if entry.half_made:
         return f"{entry.path.name}, half made"
     model = _model(entry)
-    if entry.kind != "packed":
+    if entry.kind != "packed" or entry.path.suffix == ".kept":
         return model or entry.path.name
     precision = entry.path.name.split("-")[1] + "-intgemm" * ("-intgemm-" in entry.path.name)
     return f"{model or entry.path.name[:8]}, {precision}"

@@ -5,6 +5,8 @@ only where nobody else may have written it.
 """
 
 import contextlib
+import errno
+import io
 import os
 import stat
 import sys
@@ -32,13 +34,44 @@ def make_folder(path: Path) -> None:
             path.chmod(0o755)
 
 
-def is_trusted(path: Path) -> bool:
-    """Whether a file or folder is this user's or root's, no link, and nobody else may write to it. Raises OSError."""
-    status = path.lstat()
-    if not hasattr(os, "geteuid"):  # Windows, where the user's folders are the user's
-        return True
-    plain = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-    return plain and status.st_uid in (0, os.geteuid()) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+class NotTrusted(OSError):
+    """Others may have written a file of the cache folder, or have put it there."""
+
+
+def open_trusted(path: str | Path, folders: int) -> io.FileIO:
+    """Open a file of the cache folder, which is this user's or root's, and no link; nobody else may write to it.
+
+    folders  as many above it are to be so too; the uppermost may be a link
+    What is looked at is what was opened, and what lies in a folder is opened from there: whoever may write further up
+    can exchange names, but not what is read. Raises NotTrusted, and OSError where there is no such file.
+    """
+    if os.open not in os.supports_dir_fd:  # Windows, where the user's folders are the user's
+        return io.FileIO(os.fspath(path))
+    parts = os.fspath(path).rsplit(os.sep, folders)
+    above = _open_checked(parts[0], None, stat.S_ISDIR)
+    for name in parts[1:]:
+        try:
+            inside = _open_checked(name, above, stat.S_ISREG if name is parts[-1] else stat.S_ISDIR)
+        finally:
+            os.close(above)
+        above = inside
+    return io.FileIO(above)
+
+
+def _open_checked(name: str, folder: int | None, is_expected: Callable[[int], bool]) -> int:
+    flags = os.O_RDONLY | os.O_NONBLOCK | (0 if folder is None else os.O_NOFOLLOW)  # of a FIFO, wait for no writer
+    try:
+        descriptor = os.open(name, flags, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise NotTrusted(error.errno, "a link", name) from None
+        raise
+    status = os.fstat(descriptor)
+    theirs = status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if theirs or not is_expected(status.st_mode):
+        os.close(descriptor)
+        raise NotTrusted(errno.EPERM, "others may have written it", name)
+    return descriptor
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:

@@ -1,4 +1,5 @@
-"""The cache folder: compiled kernels, packed weights and pulled checkpoints, all of which can be made or fetched again.
+"""The cache folder: compiled kernels, packed weights and pulled checkpoints, all of which can be made or fetched again;
+beside kernels a digest of their sources, beside packed weights what loading has found out.
 
 An entry is known by its place, its name and its type; anything else in the folder is left alone, and so is what a link
 leads to.
@@ -18,6 +19,7 @@ from fastattn.records import dataclass
 
 NOWHERE = Path(os.devnull) / "fastattn"
 A_DAY = 86_400  # seconds
+UNUSED_DAYS = 30  # after which what can be made again goes, when something else of its kind is made
 KINDS = ("kernels", "packed", "checkpoints")
 _HALF_MADE_FOR = 3600  # seconds without a change after which nobody is still at work on it
 _CLEARED = ".cleared-"
@@ -26,8 +28,10 @@ _CLEARED = ".cleared-"
 def cache_root() -> Path:
     """FASTATTN_CACHE, else ``fastattn`` in the platform's folder for caches. It may not exist yet.
 
+    A relative FASTATTN_CACHE is made absolute in the environment when it is first looked at, so that this process after
+    a change of folder, and those that it starts, mean the same place.
     For a user without a home folder it is NOWHERE: below a file, where nothing can be made, so that nothing is kept.
-    Raises InputError where FASTATTN_CACHE begins with the home of a user who has none.
+    Raises InputError where FASTATTN_CACHE begins with the home of a user who has none, or with a folder that is gone.
     """
     chosen = os.environ.get("FASTATTN_CACHE")
     if chosen:
@@ -38,14 +42,23 @@ def cache_root() -> Path:
     elif sys.platform == "darwin":
         base = os.path.join(home, "Library", "Caches")
     else:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
-    return NOWHERE if base.startswith("~") else Path(base) / "fastattn"
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        if not os.path.isabs(base):  # which its specification has ignored
+            base = os.path.join(home, ".cache")
+    return Path(base) / "fastattn" if os.path.isabs(base) else NOWHERE
 
 
 def _chosen_root(chosen: str) -> Path:
     path = os.path.expanduser(chosen)
     if path.startswith("~"):
         raise InputError(f"FASTATTN_CACHE should be the path of a folder, is {chosen}, and no such user has a home")
+    if not os.path.isabs(path):
+        try:
+            path = os.environ["FASTATTN_CACHE"] = os.path.abspath(path)
+        except FileNotFoundError:
+            raise InputError(
+                f"FASTATTN_CACHE should be an absolute path, is {chosen}, and the current folder is gone"
+            ) from None
     return Path(path)
 
 
@@ -61,7 +74,8 @@ def mark_used(path: Path, every: float = 0) -> None:
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """An entry of the cache folder: a machine's compiled kernels, a file of packed weights, a pulled checkpoint.
+    """An entry of the cache folder: a machine's compiled kernels or the digest of their sources, a file of packed
+    weights or of what loading them has found out, a pulled checkpoint.
 
     size       bytes of its files.
     last_used  seconds since 1970: when it was made, or last loaded if ``mark_used`` could note it; of a half-made one,
@@ -96,17 +110,17 @@ class CacheEntry:
             shutil.rmtree(cleared)
 
 
-# Kind -> names of what is whole and of what is half made; checkpoints and kernels are folders, packed weights files.
+# Kind -> names of what is whole and of what is half made; a folder's ends in a slash.
 # Compiled when they are used: few processes look into the folder.
 _WHOLE = {
-    "kernels": r"[0-9a-f]{24}",
+    "kernels": r"[0-9a-f]{24}(/|\.sources)",
     "packed": r"[0-9a-f]{40}-\S+\.(safetensors|kept)",
-    "checkpoints": r"[\w.-]+-[0-9a-f]{8}",
+    "checkpoints": r"[\w.-]+-[0-9a-f]{8}/",
 }
 _HALF = {
-    "kernels": rf"\{_CLEARED}[0-9a-f]{{8}}",
+    "kernels": rf"\{_CLEARED}[0-9a-f]{{8}}/|[0-9a-f]{{24}}\.[0-9a-f]{{8}}\.part",
     "packed": r"[0-9a-f]{40}-\S+\.[0-9a-f]{8}\.part",
-    "checkpoints": rf"\.pull-[^~]+~.+|\{_CLEARED}[0-9a-f]{{8}}",
+    "checkpoints": rf"(\.pull-[^~]+~.+|\{_CLEARED}[0-9a-f]{{8}})/",
 }
 _LOCK = ".lock-"  # of a pull: empty, and never deleted, since a process may be waiting for it
 
@@ -127,20 +141,20 @@ def cache_contents() -> tuple[list[CacheEntry], list[Path]]:
     return sorted(entries, key=lambda entry: (KINDS.index(entry.kind), entry.path.name)), sorted(others)
 
 
-def remove_unused(kind: str, days: float, current: Path) -> None:
-    """Delete the entries of a kind that were not used for ``days``, but never ``current``; failures are ignored.
+def remove_unused(kind: str, current: Path) -> None:
+    """Delete the entries of a kind that were not used for UNUSED_DAYS, but never ``current``; failures are ignored.
 
     Reading a file of theirs is use too, where the file system notes it: a user who may not mark an entry can do that.
     """
-    folder, oldest = cache_root() / kind, time.time() - days * 86_400
+    folder, oldest = cache_root() / kind, time.time() - UNUSED_DAYS * A_DAY
     with contextlib.suppress(OSError):
         for found in [] if folder.is_symlink() else _listed(folder):
             entry = _entry(kind, found)
             if entry is None or entry.path == current:
                 continue
-            read = max((status.st_atime for status in _stats(found)), default=0.0)
-            if max(entry.last_used, read) < oldest:
-                with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):
+                read = max((status.st_atime for status in _stats(found)), default=0.0)
+                if max(entry.last_used, read) < oldest:
                     entry.remove()
 
 
@@ -153,15 +167,17 @@ def _listed(folder: "Path | os.DirEntry[str]") -> "list[os.DirEntry[str]]":
 
 
 def _entry(kind: str, found: "os.DirEntry[str]") -> CacheEntry | None:
-    half_made = bool(re.fullmatch(_HALF[kind], found.name))
-    is_expected_type = found.is_file if kind == "packed" else found.is_dir
-    if not (half_made or re.fullmatch(_WHOLE[kind], found.name)) or not is_expected_type(follow_symlinks=False):
+    is_folder = found.is_dir(follow_symlinks=False)
+    name = found.name + "/" * is_folder
+    half_made = bool(re.fullmatch(_HALF[kind], name))
+    is_plain = is_folder or found.is_file(follow_symlinks=False)
+    if not is_plain or not (half_made or re.fullmatch(_WHOLE[kind], name)):
         return None
     if kind == "checkpoints" and not half_made and not os.path.isfile(os.path.join(found, "SOURCE.txt")):
         return None  # a folder that somebody put there: a pull leaves that file in its own
     try:
         status = found.stat(follow_symlinks=False)
-        inside = list(_stats(found)) if kind != "packed" else [status]
+        inside = list(_stats(found))
     except FileNotFoundError:
         return None
     last_used = max(entry.st_mtime for entry in [status, *inside]) if half_made else status.st_mtime
@@ -169,9 +185,12 @@ def _entry(kind: str, found: "os.DirEntry[str]") -> CacheEntry | None:
     return CacheEntry(kind, Path(found), size, last_used, half_made)
 
 
-def _stats(folder: "os.DirEntry[str]") -> Iterator[os.stat_result]:
-    """The status of everything below a folder; links are not followed."""
-    for found in _listed(folder):
-        yield found.stat(follow_symlinks=False)
+def _stats(entry: "os.DirEntry[str]") -> Iterator[os.stat_result]:
+    """The status of a file, or of everything below a folder; links are not followed."""
+    if not entry.is_dir(follow_symlinks=False):
+        yield entry.stat(follow_symlinks=False)
+        return
+    for found in _listed(entry):
         if found.is_dir(follow_symlinks=False):
-            yield from _stats(found)
+            yield found.stat(follow_symlinks=False)
+        yield from _stats(found)

@@ -3,7 +3,8 @@
 That is the checkpoint as an exporter read it, and what its model asked of the tensors: packed layers, norms, tables. An
 array that lies in a mapped file, one of the checkpoint's or that of the packed weights, is kept as its place there; the
 others are in the kept file itself. It serves as long as these files, and the modules that read them, have the sizes and
-times that they had; nothing else of them is looked at, and where one has changed, everything is read anew.
+times that they had, those that nobody can set among them; nothing else of them is looked at, and where one has changed,
+everything is read anew.
 
 A kept file is trusted as packed weights are: nobody else may have written it, and it has a digest. One that is damaged
 or of another version is passed over. en-pt is read in 120 ms, and found again in 5.
@@ -15,6 +16,7 @@ import io
 import os
 import pickle
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,13 +24,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fastattn.atomic_files import is_trusted, make_folder, write_whole
-from fastattn.cache_folder import A_DAY, cache_root, mark_used
+from fastattn.atomic_files import make_folder, open_trusted, write_whole
+from fastattn.cache_folder import A_DAY, cache_root, mark_used, remove_unused
 from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Needed
 from fastattn.loaded_model import Loading
-from fastattn.weights.folder import FileMap, map_file
+from fastattn.weights.folder import FileMap, map_file, map_opened
 
 VERSION = 1  # of the file's format
 SETTLED = 2_000_000_000  # ns; no file system's times are coarser: what is older has not changed since without a trace
@@ -62,7 +64,7 @@ def load(path: Path, precision: str, use: str, build: Callable[[Checkpoint, Load
             if path.parent == cache_root() / "checkpoints":
                 mark_used(path)
             return
-    settled = time.time_ns() - max((time for status in statuses for time in status[2:4]), default=0) > SETTLED
+    settled = _are_older(statuses, time.time_ns())
     checkpoint, loading = _read(path), Loading()
     build(checkpoint, loading)
     if settled and statuses == _statuses(path) and (not path.is_dir() or _knows(statuses, checkpoint.files)):
@@ -106,8 +108,12 @@ def _status(name: str, status: os.stat_result) -> Status:
     return name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def _readers() -> list[tuple[str, int, int]]:
-    """The modules on which it depends what is read, with their sizes and times."""
+def _are_older(statuses: list[Status], moment: int) -> bool:
+    return moment - max((time for status in statuses for time in status[2:4]), default=0) > SETTLED
+
+
+def _readers() -> list[Status]:
+    """The modules on which it depends what is read."""
     from fastattn import weights
 
     package = os.path.dirname(__file__)
@@ -118,7 +124,7 @@ def _readers() -> list[tuple[str, int, int]]:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
-                    found.append((entry.path, entry.stat().st_size, entry.stat().st_mtime_ns))
+                    found.append(_status(entry.path, entry.stat()))
                 elif folder not in flat and entry.is_dir():
                     folders.append(entry.path)
     return sorted(found)
@@ -134,9 +140,8 @@ def _layouts(precisions: Iterable[str]) -> dict[str, str]:
 def _find(file: Path, statuses: list[Status]) -> tuple[Checkpoint, Loading] | None:
     """What was kept of a checkpoint whose files have these statuses; None: nothing that serves."""
     try:
-        if not is_trusted(file):
-            return None
-        arrays, rest = _parts(map_file(file))
+        with open_trusted(file, 1) as opened:
+            arrays, rest = _parts(map_opened(opened, file))
         stream = io.BytesIO(rest)
         found = _Unpickler(stream, ()).load()
         if found["statuses"] != statuses or found["readers"] != _readers():
@@ -144,9 +149,11 @@ def _find(file: Path, statuses: list[Status]) -> tuple[Checkpoint, Loading] | No
         if found["layouts"] != _layouts(found["layouts"]):
             return None
         packed = Path(found["packed"][0])
-        if not is_trusted(packed) or _status(str(packed), packed.stat()) != found["packed"]:
-            return None
-        maps = [arrays, *(map_file(Path(name)) for name in found["mapped"])]
+        with open_trusted(packed, 1) as opened:
+            if _status(str(packed), os.fstat(opened.fileno())) != found["packed"]:
+                return None
+            weights = map_opened(opened, packed)
+        maps = [arrays, *(weights if name == str(packed) else map_file(Path(name)) for name in found["mapped"])]
         fields, files, tensors, layers = _Unpickler(stream, maps).load()
     except (OSError, CheckpointError, LookupError, ValueError, TypeError, AttributeError, ImportError, EOFError):
         return None
@@ -157,8 +164,12 @@ def _find(file: Path, statuses: list[Status]) -> tuple[Checkpoint, Loading] | No
 
 
 def _keep(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[Status]) -> None:
-    """Write what ``_find`` finds, unless it would take more room than the checkpoint's files. Raises OSError."""
-    if loading.packed is None:
+    """Write what ``_find`` finds, unless it would take more room than the checkpoint's files. Raises OSError.
+
+    Nor is it kept where a module that reads was changed since it, perhaps, was imported.
+    """
+    readers = _readers()
+    if loading.packed is None or not _are_older(readers, sys.modules["fastattn"]._imported_at):
         return
     arrays = _Arrays([loading.packed, *checkpoint.files])
     fields = {name: getattr(checkpoint, name) for name in _FIELDS}
@@ -168,7 +179,7 @@ def _keep(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[S
         return
     conditions = {
         "statuses": statuses,
-        "readers": _readers(),
+        "readers": readers,
         "layouts": _layouts(precision for _, precision in needed.layers),
         "packed": _status(str(loading.packed), loading.packed.stat()),
         "mapped": [str(path) for path in arrays.paths],
@@ -184,6 +195,7 @@ def _keep(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[S
 
     make_folder(file.parent)
     write_whole(file, write)
+    remove_unused("packed", file)
 
 
 def _parts(data: memoryview) -> tuple[memoryview, memoryview]:

@@ -16,7 +16,7 @@ from fastattn.scheduling.request import Plan
 from fastattn.similarity import unit_length
 from fastattn.spec import StackSpec
 from fastattn.text_model import TextModel
-from fastattn.text_spec import EncoderText, MultiVectorText
+from fastattn.text_spec import MOST_FILLED, EncoderText, MultiVectorText
 from fastattn.vector_head import DenseLayers, check_dense
 
 # Rows of documents that are scored at once: as many as are copied to lie end to end.
@@ -53,6 +53,8 @@ class MultiVectorEncoder(TextModel):
         self._filling = tokenizer.index(settings.expansion_token) if settings.expansion else None
         if settings.expansion and self._filling is None:
             raise CheckpointError(f"the tokenizer has no {described(settings.expansion_token)}, which fills queries up")
+        if settings.expansion > MOST_FILLED:
+            raise CheckpointError(f"queries should be filled up to at most {MOST_FILLED} ids, not {settings.expansion}")
         limit = encoder.spec.positions.limit
         special = tokenizer.max_length - tokenizer.room
         for name, length in (("query_length", self.query_length), ("document_length", self.document_length)):

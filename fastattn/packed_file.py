@@ -10,19 +10,20 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from fastattn.atomic_files import is_trusted, make_folder, sweep, write_whole
-from fastattn.cache_folder import A_DAY, cache_root, mark_used
+from fastattn.atomic_files import NotTrusted, make_folder, open_trusted, sweep, write_whole
+from fastattn.cache_folder import A_DAY, cache_root, mark_used, remove_unused
 from fastattn.caller_warnings import warn
 from fastattn.cpus import default_threads
 from fastattn.errors import CheckpointError
 from fastattn.operations.packing import PackedLinear, packed_layout, packed_shapes
 from fastattn.weights.containers.safetensors import NewTensor, StoredTensor, parse, write_tensors
-from fastattn.weights.folder import map_file
+from fastattn.weights.folder import map_opened
 from fastattn.worker_threads import map_in_threads
 
 VERSION = 6  # of the file format; increased when the contents change
@@ -38,25 +39,28 @@ def content_hash(files: Sequence[Path]) -> str:
     They are read, not mapped, so that the hashed bytes do not count as this process's memory.
     """
     sizes = [file.stat().st_size for file in files]
-    return _digest(files, sizes, lambda block: block).hex()
+    return _digest([partial(FileIO, file) for file in files], sizes, lambda block: block).hex()
 
 
-def _digest(files: Sequence[Path], sizes: list[int], hashed: Callable[[memoryview], bytes | memoryview]) -> bytes:
+def _digest(
+    files: Sequence[Callable[[], FileIO]], sizes: list[int], hashed: Callable[[memoryview], bytes | memoryview]
+) -> bytes:
     """SHA-256 over the sizes, and the SHA-256 of every piece of the first ``sizes`` bytes of the files.
 
+    files   each opens one
     hashed  block -> the bytes to hash
     """
 
-    def hash_piece(piece: tuple[Path, int, int]) -> bytes:
-        file, at, size = piece
+    def hash_piece(piece: tuple[Callable[[], FileIO], int, int]) -> bytes:
+        opened, at, size = piece
         digest, room = hashlib.sha256(), memoryview(bytearray(_BLOCK))
-        with file.open("rb", buffering=0) as stream:
+        with opened() as stream:
             stream.seek(at)
             for start in range(at, min(at + _PIECE, size), _BLOCK):
                 digest.update(hashed(room[: stream.readinto(room[: size - start])]))
         return digest.digest()
 
-    pieces = [(file, at, size) for file, size in zip(files, sizes) for at in range(0, size, _PIECE)]
+    pieces = [(opened, at, size) for opened, size in zip(files, sizes) for at in range(0, size, _PIECE)]
     digests = map_in_threads(hash_piece, pieces, default_threads())
     return hashlib.sha256(repr(sizes).encode() + b"".join(digests)).digest()
 
@@ -123,25 +127,26 @@ class PackedFile:
             write_tensors(stream, tensors, metadata=self._origin)
             stream.flush()
             stream.seek(-_DIGEST_BYTES, os.SEEK_END)
-            stream.write(_file_digest(Path(stream.name)))
+            stream.write(_file_digest(partial(FileIO, stream.name), stream.tell()))
 
         with contextlib.suppress(OSError):
             make_folder(self.path.parent)
             write_whole(self.path, write)
+            remove_unused("packed", self.path)
         self._made = {}
 
 
 def _load(path: Path) -> dict[str, StoredTensor]:
-    """The arrays of a file, {} if there is none; CheckpointError for one that is not trusted or damaged."""
-    if not path.exists():
-        return {}
-    if not is_trusted(path):
-        raise CheckpointError(f"packed weights in the cache, {path}, may have been written by others")
+    """The arrays of a file; CheckpointError for one that is not trusted or damaged, OSError where there is none."""
+    opened = partial(open_trusted, path, 1)
     try:
-        data = map_file(path)
-        whole = data[-_DIGEST_BYTES:] == _file_digest(path)
+        with opened() as stream:
+            data = map_opened(stream, path)
+        whole = data[-_DIGEST_BYTES:] == _file_digest(opened, max(len(data) - _DIGEST_BYTES, 0))
         stored = parse(data, str(path))
         del stored[_DIGEST]
+    except NotTrusted:
+        raise CheckpointError(f"packed weights in the cache, {path}, may have been written by others") from None
     except (CheckpointError, KeyError):
         whole = False
     if not whole:
@@ -149,6 +154,6 @@ def _load(path: Path) -> dict[str, StoredTensor]:
     return stored
 
 
-def _file_digest(path: Path) -> bytes:
-    """The digest of a file without its last array, which holds it."""
-    return _digest([path], [max(path.stat().st_size - _DIGEST_BYTES, 0)], _sums)
+def _file_digest(opened: Callable[[], FileIO], size: int) -> bytes:
+    """The digest of a file's first ``size`` bytes: all but its last array, which holds it."""
+    return _digest([opened], [size], _sums)

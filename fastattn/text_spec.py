@@ -91,6 +91,9 @@ class SparseText:
     most: int | None = None
 
 
+MOST_FILLED = 1 << 15  # ids of a query: it is filled up before it is looked at
+
+
 @dataclass(frozen=True)
 class MultiVectorText:
     """What makes a vector of each token of a text (ColBERT, Khattab and Zaharia 2020), beside the dense layers.

@@ -1,7 +1,9 @@
 """What several tests share: real checkpoints, through the product's own pull."""
 
+import contextlib
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
@@ -9,9 +11,9 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fastattn.atomic_files import make_folder
 from fastattn.cache_folder import cache_root
 from fastattn.errors import DownloadError
-from tests.left_in_cache import none_added
 
 # As it was when the session began: tests that move the cache or reconfigure pip change nothing for real checkpoints,
 # whose cache survives between runs.
@@ -30,17 +32,33 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cache_without_the_tests_models() -> Iterator[None]:
-    """Of two sessions that share a cache, who started them sees to it."""
-    if "FASTATTN_TESTS_SHARE_A_CACHE" in os.environ:
-        yield
-    else:
-        with none_added(Path(ENVIRONMENT["FASTATTN_CACHE"])):
-            yield
+def session_cache() -> Iterator[Path]:
+    """A cache whose kernels and pulled checkpoints are the user's: packed weights, most of them of random models, and
+    models that are shipped to a host go at the end, and a session beside this one has its own.
+    """
+    theirs = Path(ENVIRONMENT["FASTATTN_CACHE"])
+    if os.name == "nt":  # where few may make links
+        yield theirs
+        return
+    with contextlib.suppress(OSError):
+        make_folder(theirs / "kernels")
+    with tempfile.TemporaryDirectory(prefix="fastattn-tests-", ignore_cleanup_errors=True) as folder:
+        own = Path(folder)
+        (own / "kernels").symlink_to(theirs / "kernels")
+        (own / "checkpoints").mkdir()
+        for checkpoint in theirs.glob("checkpoints/*/"):
+            _link(checkpoint, own)
+        with mock.patch.dict(os.environ, {"FASTATTN_CACHE": folder}):
+            yield own
+
+
+def _link(checkpoint: Path, cache: Path) -> None:
+    with contextlib.suppress(FileExistsError):
+        (cache / "checkpoints" / checkpoint.name).symlink_to(checkpoint)
 
 
 @pytest.fixture(scope="session")
-def pulled() -> Callable[[str], Path]:
+def pulled(session_cache: Path) -> Callable[[str], Path]:
     """A function from a catalog name to the pulled folder; the test that asks is skipped where it cannot be fetched."""
     from fastattn.weights.download.pull import pull  # tests of single rooms need no loaders
 
@@ -50,7 +68,8 @@ def pulled() -> Callable[[str], Path]:
         if name not in known:
             with mock.patch.dict(os.environ, ENVIRONMENT, clear=True):
                 try:
-                    known[name] = pull(name)
+                    known[name] = checkpoint = pull(name)
+                    _link(checkpoint, session_cache)
                 except DownloadError as error:
                     if "SHA-256" in str(error) or "unpack" in str(error):
                         raise  # a wrong file is a failure, not a missing network

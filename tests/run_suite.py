@@ -6,17 +6,12 @@ The second one's report is printed when the first has ended. The exit status is 
 an interrupt ends both.
 """
 
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
-sys.path.insert(0, str(TESTS.parent))
-
-from fastattn.cache_folder import cache_root  # noqa: E402
-from tests.left_in_cache import none_added  # noqa: E402
 
 # About half of the time: what starts processes and interrupts them, and what reads checkpoints.
 FIRST = ("runtime", "scheduling", "cli", "weights", "text", "reference", "simd")
@@ -31,12 +26,11 @@ def parts(folder: str) -> tuple[list[str], list[str]]:
 
 def main() -> int:
     command = [sys.executable, "-m", "pytest", *(["-rs"] if sys.argv[1:] else [])]
-    environment = {**os.environ, "FASTATTN_TESTS_SHARE_A_CACHE": "1"}
     first, second = parts(*sys.argv[1:] or [""])
-    with none_added(cache_root()), tempfile.TemporaryFile() as report:
-        beside = subprocess.Popen([*command, *second], env=environment, stdout=report, stderr=report)
+    with tempfile.TemporaryFile() as report:
+        beside = subprocess.Popen([*command, *second], stdout=report, stderr=report)
         try:
-            status = subprocess.call([*command, *first], env=environment)
+            status = subprocess.call([*command, *first])
             status = beside.wait() or status
         finally:
             if beside.poll() is None:

@@ -1,10 +1,10 @@
 """Checkpoints as they were read, kept in the cache: found again as long as nothing has changed."""
 
-import hashlib
 import json
 import os
 import pickle
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fastattn
 from fastattn import kept_checkpoint, weights
 from fastattn.cross_encoder import CrossEncoder
 from fastattn.encoder import Encoder
@@ -171,11 +172,37 @@ def test_a_folder_whose_files_lie_deeper_is_not_kept(folder: Path, reads: list[P
     assert len(reads) == 3 and not list((cache / "packed").glob("*.kept"))
 
 
-def test_other_readers_read_again(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the package, as if this process had just imported it."""
+    package = tmp_path / "fastattn"
+    shutil.copytree(Path(fastattn.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(kept_checkpoint, "__file__", str(package / "kept_checkpoint.py"))
+    monkeypatch.setattr(fastattn, "_imported_at", time.time_ns())
+    return package
+
+
+@pytest.mark.parametrize("module", ["tensors.py", "text/huggingface.py", "models/stack.py"])
+def test_other_readers_of_the_same_size_and_time_read_again(
+    readers: Path, folder: Path, reads: list[Path], module: str
+) -> None:
     load_twice(folder, reads)
-    monkeypatch.setattr(kept_checkpoint, "_readers", lambda: [("weights/__init__.py", 1, 2)])
+    vectors(folder)
+    assert len(reads) == 2
+    file = readers / module
+    times = file.stat()
+    file.write_bytes(file.read_bytes().replace(b"def ", b"Def ", 1))
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     vectors(folder)
     assert len(reads) == 3
+
+
+def test_what_other_readers_may_have_read_is_not_kept(readers: Path, folder: Path, reads: list[Path]) -> None:
+    """An upgrade under a running process, of which some modules are imported and some will be."""
+    os.utime(readers / "tensors.py", ns=(fastattn._imported_at + 2_000_000_000,) * 2)
+    for count in range(1, 4):
+        vectors(folder)
+        assert len(reads) == count
 
 
 @pytest.mark.parametrize("damage", ["shorter", "longer", "empty", "noise", "a byte", "shared", "a folder"])
@@ -211,6 +238,15 @@ def test_the_packed_weights_count_too(folder: Path, reads: list[Path], cache: Pa
     assert vectors(folder) == expected and len(reads) >= 3
 
 
+def test_what_nobody_used_for_thirty_days_goes_when_something_is_kept(folder: Path, cache: Path) -> None:
+    vectors(folder)
+    old = cache / "packed" / f"{'a' * 40}-1.kept"
+    old.write_bytes(b"")
+    os.utime(old, (0, 0))
+    vectors(folder)
+    assert kept_file(cache) != old
+
+
 class Harmful:
     """Its pickle calls a function."""
 
@@ -243,11 +279,33 @@ def test_a_model_that_asks_for_more_reads_it(folder: Path, reads: list[Path], mo
     assert vectors(folder) == expected and len(reads) == 3
 
 
-def test_the_digest_is_of_every_byte() -> None:
-    data = bytearray(np.random.default_rng(0).bytes(70_000))
-    digest = kept_checkpoint._digest(memoryview(data))
-    assert len(digest) == hashlib.sha256().digest_size
-    for place in (0, 32_767, 32_768, 65_536, 69_999):
-        data[place] ^= 0x80
-        assert kept_checkpoint._digest(memoryview(data)) != digest
-        data[place] ^= 0x80
+@pytest.mark.parametrize("place", [0, 0.01, 0.2, 0.4, 0.6, 0.8, 0.99, 1])
+def test_a_byte_anywhere_is_seen(folder: Path, reads: list[Path], cache: Path, place: float) -> None:
+    expected = load_twice(folder, reads)
+    file = kept_file(cache)
+    data = bytearray(file.read_bytes())
+    data[int(place * (len(data) - 1))] ^= 0x80
+    file.write_bytes(data)
+    assert vectors(folder) == expected and len(reads) == 3
+
+
+def test_another_layout_of_packed_weights(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another CPU that has the same cache folder."""
+    expected = load_twice(folder, reads)
+    monkeypatch.setattr("fastattn.operations.packing.packed_layout", lambda precision: f"{precision}-another")
+    assert vectors(folder) == expected and len(reads) == 3
+
+
+def test_what_is_loaded_is_marked_as_used(
+    folder: Path, reads: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a day: the kept file and that of the packed weights, which is then looked at whole again."""
+    expected = load_twice(folder, reads)
+    files = sorted((cache / "packed").iterdir())
+    before = [path.stat().st_mtime_ns for path in files]
+    assert vectors(folder) == expected and [path.stat().st_mtime_ns for path in files] == before
+    later = time.time() + 2 * 86_400
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert vectors(folder) == expected and len(reads) == 2
+    assert all(path.stat().st_mtime_ns > time for path, time in zip(files, before, strict=True)) and len(files) == 2
+    assert vectors(folder) == expected and len(reads) == 3

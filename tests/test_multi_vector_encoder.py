@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from fastattn import multi_vector_encoder, operations, reference
 from fastattn.encoder import Encoder
 from fastattn.errors import CheckpointError, InputError
 from fastattn.multi_vector_encoder import MultiVectorEncoder
+from fastattn.text_spec import MOST_FILLED
 from fastattn.weights import read
 from fastattn.weights.native import convert
 from tests.classifiers import LABELS, some_texts, write_classifier
@@ -182,6 +184,18 @@ def test_other_checkpoints_are_refused(tmp_path: Path) -> None:
 def test_bad_files_are_one_clear_line(write: Callable[[Path], Path], message: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=message):
         load(write(tmp_path))
+
+
+def test_a_model_without_a_limit_of_positions_has_one_of_what_fills_queries(tmp_path: Path) -> None:
+    """They are filled before anything else looks at them."""
+    checkpoint = read(write_today(tmp_path))
+    stack, text = checkpoint.spec.encoder, checkpoint.text
+    spec = replace(checkpoint.spec, encoder=replace(stack, positions=replace(stack.positions, limit=0)))
+    for length in (MOST_FILLED + 1, 10**13):
+        settings = replace(text.multi_vector, expansion=length)
+        changed = replace(checkpoint, spec=spec, text=replace(text, multi_vector=settings))
+        with pytest.raises(CheckpointError, match=f"^queries should be filled up to at most 32768 ids, not {length}$"):
+            MultiVectorEncoder.from_checkpoint(changed)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from contextlib import nullcontext
 
 import numpy as np
@@ -102,6 +103,30 @@ def test_a_file_that_others_may_write_is_not_believed(source):
     second.save()
     assert first.path.stat().st_mode & 0o022 == 0
     PackedFile([source], "int8").linear("a", (70, 33), lambda: pytest.fail("not written again"))
+
+
+def test_what_nobody_used_for_thirty_days_goes_when_something_is_packed(source):
+    def aged(name, days, read=0):
+        path = cache_root() / "packed" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+        os.utime(path, (time.time() - (read or days) * 86_400, time.time() - days * 86_400))
+        return path
+
+    old = [aged("a" * 40 + "-int8-6.safetensors", 31), aged("b" * 40 + "-1.kept", 31)]
+    stay = [
+        aged("c" * 40 + "-int8-6.safetensors", 29),
+        aged("d" * 40 + "-int8-6.safetensors", 31, read=1),  # by who may not mark it
+        aged("mine.safetensors", 31),
+    ]
+    for path in old:
+        (path.parent / f"{'e' * 40}-{path.name[41:]}").symlink_to(path)
+    links = [path for path in old[0].parent.iterdir() if path.is_symlink()]
+    first = PackedFile([source], "int8")
+    first.linear("a", (70, 33), layer("int8"))
+    assert all(path.exists() for path in old)  # a load that packs nothing looks at nothing
+    first.save()
+    assert sorted(first.path.parent.iterdir()) == sorted([first.path, *stay, *links])
 
 
 KILLED = """
@@ -209,10 +234,8 @@ sys.stdin.read()
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="Linux counts shared pages")
-def test_processes_share_the_pages(pulled, tmp_path, monkeypatch):
-    model, kept = str(pulled("minilm")), cache_root() / "kernels"
-    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))  # no other run of the tests clears it away
-    (tmp_path / "kernels").symlink_to(kept.absolute())
+def test_processes_share_the_pages(pulled):
+    model = str(pulled("minilm"))
     Encoder(model, precision="int8")  # writes the file
     command = [sys.executable, "-c", SHARE, model]
     children = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]

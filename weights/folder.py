@@ -2,10 +2,11 @@
 
 import errno
 import mmap
+import os
 import stat
 from collections.abc import Collection
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from fastattn.errors import CheckpointError, OutOfMemoryError
 
@@ -86,14 +87,22 @@ def map_file(path: Path) -> memoryview:
         raise CheckpointError(f"{path}: no such file" if not kind else f"{path}: should be a file, is a {kind}")
     try:
         with path.open("rb") as stream:
-            if not path.stat().st_size:
-                return memoryview(bytearray())
-            mapped = FileMap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
-            mapped.path = path
-            return memoryview(mapped)
+            return map_opened(stream, path)
     except (OSError, ValueError) as error:
-        check_memory(error, path)
         raise CheckpointError(f"{path}: cannot be read: {error}") from None
+
+
+def map_opened(stream: IO[bytes], path: Path) -> memoryview:
+    """``map_file`` of one that is open already. Raises OSError, OutOfMemoryError if the system had no memory."""
+    if not os.fstat(stream.fileno()).st_size:
+        return memoryview(bytearray())
+    try:
+        mapped = FileMap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+    except OSError as error:
+        check_memory(error, path)
+        raise
+    mapped.path = path
+    return memoryview(mapped)
 
 
 def check_memory(error: Exception, path: Path) -> None:

@@ -13,14 +13,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from fastattn.atomic_files import WINDOWS, is_trusted, make_folder, sweep, try_lock, write_whole
+from fastattn.atomic_files import (
+    PART,
+    WINDOWS,
+    NotTrusted,
+    make_folder,
+    open_trusted,
+    sweep,
+    try_lock,
+    write_whole,
+)
 from fastattn.cache_folder import remove_unused
 from fastattn.caller_warnings import warn
 
-UNUSED_DAYS = 30  # after which another version's, or another CPU's, code goes
 MAGIC = b"fastattn machine code 2\n"
 DIGEST = 32
-
+_FOLDERS = 2  # of the cache above a file: one for these sources and this CPU, and that of all kernels
 
 _SYMBOL = re.compile(r"[\w.$]+", re.ASCII)
 
@@ -56,10 +64,11 @@ class CodeFolder:
         """
         file = self.path / _file_name(label, key)
         try:
-            if not (is_trusted(file) and is_trusted(self.path)):
-                self._tell(f"compiled kernels in {self.path} are not used: others may have written them")
-                return None
-            data = file.read_bytes()
+            with open_trusted(file, _FOLDERS) as stream:
+                data = stream.readall()
+        except NotTrusted:
+            self._tell(f"compiled kernels in {self.path} are not used: others may have written them")
+            return None
         except OSError:
             return None
         start = len(MAGIC) + DIGEST
@@ -85,7 +94,7 @@ class CodeFolder:
         write_whole(self.path / _file_name(label, key), write)
         if not self._swept:
             self._swept = True
-            remove_unused("kernels", UNUSED_DAYS, self.path)
+            remove_unused("kernels", self.path)  # another version's, or another CPU's
 
     @contextlib.contextmanager
     def claimed(self, label: str, key: str) -> Iterator[bool]:
@@ -96,7 +105,7 @@ class CodeFolder:
         if WINDOWS:  # which deletes no file that another process waits for
             yield True
             return
-        path = self.path / f"{_file_name(label, key)}.claim"
+        path = self.path / f"{_file_name(label, key)}.claim{PART}"  # what a killed process leaves is swept
         try:
             make_folder(self.path)
             stream = open(path, "ab")

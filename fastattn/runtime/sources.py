@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 import llvmlite
 
-import fastattn
-from fastattn.atomic_files import is_trusted, make_folder, write_whole
-from fastattn.cache_folder import A_DAY, cache_root
+from fastattn.atomic_files import make_folder, open_trusted, write_whole
+from fastattn.cache_folder import A_DAY, cache_root, mark_used
 from fastattn.errors import FastattnError
 from fastattn.simd.target import compiled_features, compiled_name
 
@@ -48,7 +47,6 @@ SETTINGS = tuple(
 )
 _PACKAGE = Path(__file__).resolve().parent.parent
 _TICK = 20_000_000  # ns: what a file system's clock may be behind
-_KEPT_DAYS = 30
 
 
 def kernel_sources(package: Path) -> dict[str, bytes]:
@@ -85,7 +83,8 @@ def code_digest() -> str:
     FastattnError if a source was changed while this process imported them.
     """
     files, now = _at_first()
-    _refuse(path for path, found in files.items() if fastattn._imported_at - _TICK <= found.st_ctime_ns <= now)
+    begun = sys.modules["fastattn"]._imported_at - _TICK
+    _refuse(path for path, found in files.items() if begun <= found.st_ctime_ns <= now)
     versions = sys.version, _numba_version(), llvmlite.__version__
     more = repr((versions, compiled_name(), sorted(compiled_features()), settings()))
     return hashlib.sha256(f"{sources_digest(_PACKAGE, files)}{more}".encode()).hexdigest()[:24]
@@ -148,10 +147,12 @@ def sources_digest(package: Path, files: dict[str, os.stat_result] | None = None
     files = dict(_statuses(package)) if files is None else files
     lines = (f"{path} {_written(found)} {found.st_ctime_ns}" for path, found in sorted(files.items()))
     stamp = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    memory = cache_root() / f"sources-{hashlib.sha256(os.fsencode(package)).hexdigest()[:24]}"
+    memory = cache_root() / "kernels" / f"{hashlib.sha256(os.fsencode(package)).hexdigest()[:24]}.sources"
     with contextlib.suppress(OSError, ValueError):
-        known, digest = memory.read_text(encoding="ascii").split()
-        if known == stamp and is_trusted(memory):
+        with open_trusted(memory, 1) as stream:
+            known, digest = stream.readall().decode("ascii").split()
+        if known == stamp:
+            mark_used(memory, A_DAY)
             return digest
     total = hashlib.sha256()
     for name, contents in kernel_sources(package).items():
@@ -159,17 +160,8 @@ def sources_digest(package: Path, files: dict[str, os.stat_result] | None = None
     if all(abs(time.time_ns() - found.st_ctime_ns) > _TICK for found in files.values()):  # else they may change unseen
         with contextlib.suppress(OSError):
             make_folder(memory.parent)
-            _remove_old(memory.parent)
             write_whole(memory, lambda stream: stream.writelines([f"{stamp} {total.hexdigest()}".encode()]))
     return total.hexdigest()
-
-
-def _remove_old(folder: Path) -> None:
-    """Digests of packages that may be gone; that of one which is not is computed once more."""
-    for path in folder.glob("sources-" + "[0-9a-f]" * 24):
-        with contextlib.suppress(OSError):
-            if time.time() - path.lstat().st_mtime > _KEPT_DAYS * A_DAY:
-                path.unlink()
 
 
 def _statuses(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:

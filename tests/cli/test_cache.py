@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -98,6 +100,19 @@ def test_clears_the_kind_that_is_named(root, kind, size):
     assert succeed("clear", f"--{kind}") == told.replace("would remove", "removed")
     assert [name for name, path in entries.items() if not path.exists()] == [kind]
     assert not list((root / kind).iterdir())
+
+
+def test_what_a_start_notes_of_the_sources_is_among_the_kernels(root):
+    """Everything that fastattn puts into the folder is of one of its kinds."""
+    environment = {**os.environ, "FASTATTN_CACHE": str(root)}
+    code = "from fastattn.runtime.sources import code_digest; code_digest()"
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    (note,) = (path for path in root.rglob("*") if path.is_file())
+    half = put(note.with_name(f"{note.stem}.01234567.part"), 5, days=1)
+    assert "left alone" not in succeed()
+    assert f"{note.name}\n" in succeed("--entries") and f"{half.name}, half made\n" in succeed("--entries")
+    assert "removed 2 entries" in succeed("clear", "--kernels")
+    assert not list((root / "kernels").iterdir())
 
 
 def test_clears_by_age(root):

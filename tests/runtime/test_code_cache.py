@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fastattn.runtime.code_cache import Code, CodeFolder
+
 CHILD = """
 import sys
 import numpy as np
@@ -126,6 +128,9 @@ for name, age in (("a" * 24, 31), ("b" * 24, 29), ("c" * 24, 31), ("mine-and-for
     times = (time.time() - age * days,) * 2
     os.utime(kernels / name / "norm.some", times)
     os.utime(kernels / name, times)
+for name, age in (("a" * 24, 31), ("b" * 24, 29)):  # a digest of sources
+    (kernels / (name + ".sources")).write_text("digest")
+    os.utime(kernels / (name + ".sources"), (time.time() - age * days,) * 2)
 old = time.time() - 31 * days
 os.utime(kernels / ("c" * 24) / "norm.some", (time.time() - days, old))  # read by who may not mark the folder
 (kernels / ("d" * 24)).symlink_to(kernels / ("a" * 24))
@@ -138,9 +143,30 @@ def test_what_nobody_used_for_thirty_days_goes_when_something_is_compiled(tmp_pa
     subprocess.run([sys.executable, "-c", AGED], env=environment, check=True)
     kernels = tmp_path / "kernels"
     before = {path.name for path in kernels.iterdir()}
-    assert len(before) == 6
+    assert len(before) == 9
     assert "compiled norm._normalise" in run(tmp_path).stdout
-    assert {path.name for path in kernels.iterdir()} == before - {"a" * 24}
+    assert {path.name for path in kernels.iterdir()} == before - {"a" * 24, "a" * 24 + ".sources"}
+
+
+LEAVER = """
+import os, sys
+from pathlib import Path
+from fastattn.runtime.code_cache import CodeFolder
+with CodeFolder(lambda: Path(sys.argv[1])).claimed("norm.some", "key"):
+    os._exit(0)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no claims")
+def test_the_claim_of_a_process_that_was_killed_goes_when_something_is_compiled(tmp_path: Path) -> None:
+    """And that of a living one stays."""
+    folder = CodeFolder(lambda: tmp_path)
+    subprocess.run([sys.executable, "-c", LEAVER, str(tmp_path)], check=True)
+    (left,) = tmp_path.iterdir()
+    with folder.claimed("norm.other", "key"):
+        folder.save("norm.third", "key", Code({}, [], b""))
+        assert not left.exists() and len(list(tmp_path.iterdir())) == 2
+    assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ["norm.third"]
 
 
 def test_nothing_goes_where_nothing_is_compiled(tmp_path: Path, compiled: tuple[dict[str, bytes], str]) -> None:
