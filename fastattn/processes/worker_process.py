@@ -146,8 +146,7 @@ class WorkerProcess:
         for stream in (self._input, self._output):
             with contextlib.suppress(OSError):
                 stream.close()
-        self._process.returncode = 0  # not this one's to wait for
-        self._heard.ended.append(None)
+        self._process.returncode = 0  # not this one's to wait for, nor to ask
 
 
 def _forget_all() -> None:

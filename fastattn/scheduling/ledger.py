@@ -234,7 +234,7 @@ class Ledger:
         with self.lock:
             self.seats.remove(seat)
             self._share_threads()
-        seat.worker = None  # frees its memory at once; the garbage collector would come later
+        seat.let_go()
 
     def leave_if_idle(self, seat: Seat) -> bool:
         """Leave the seat, unless there is something left to do; True where this thread has it no more."""

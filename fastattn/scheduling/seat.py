@@ -77,6 +77,10 @@ class Seat:
         self.worker: Worker | None = None
         self.wake: Callable[[], None] = _wake_nobody
 
+    def let_go(self) -> None:
+        """Free the worker's memory at once; the garbage collector would come later."""
+        self.worker, self.wake = None, _wake_nobody
+
     @property
     def is_idle(self) -> bool:
         return not self.tickets and not self.isolated

@@ -112,17 +112,20 @@ def test_a_plan_that_pauses_keeps_nobody():
     assert counting().submit(pausing).result(20) == [2]
 
 
-def test_an_exit_in_a_plan_is_not_that_of_a_caller_who_computes_it():
+@pytest.mark.parametrize("where", ["plan", "step"])
+def test_an_exit_of_one_request_is_not_that_of_a_caller_who_computes_it(where):
     entered, joined = threading.Event(), threading.Event()
 
     class Joined(Counter):
         def advance(self):
             entered.set()
             joined.wait(10)
+            if where == "step" and any(ticket.job.name == "exits" for ticket in self.left):
+                raise SystemExit
             return super().advance()
 
     def exits():
-        yield [Count(3)]
+        yield [Count(3, name="exits")]
         raise SystemExit
 
     scheduler = Scheduler(Joined, 1, lambda count: nullcontext(), 4, 1)
