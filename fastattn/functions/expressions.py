@@ -142,7 +142,9 @@ class Expressions:
         """``left in (1, 3)``, or not in."""
         if not isinstance(right, (ast.Tuple, ast.List, ast.Set)) or not right.elts:
             self.refuse(node, "an in", "write it out, x in (1, 3)")
-        equal = [ast.copy_location(self.call("equal", self.value(left), self.value(one)), left) for one in right.elts]
+        equal: list[ast.expr] = [
+            ast.copy_location(self.call("equal", self.value(left), self.value(one)), left) for one in right.elts
+        ]
         made = self.folded("logical_or", equal)
         return ast.copy_location(self.call("logical_not", made), left) if turned else made
 
