@@ -5,6 +5,7 @@ The public names are imported when first used, so that ``import fastattn`` itsel
 
 import os
 from importlib import import_module
+from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from fastattn._version import VERSION as __version__
@@ -108,6 +109,8 @@ _HOMES = {
     "set_threading": ("fastattn.runtime.threads", "set_threading"),
     "use_threads": ("fastattn.runtime.threads", "use_threads"),
 }
+
+_imported_at = time_ns()  # before any other file of the package was read
 
 
 def _find_rooms_of_a_clone(folder: str) -> None:

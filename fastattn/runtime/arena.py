@@ -45,8 +45,8 @@ class Arena:
         self._free[n : n + 1] = [(first + size, end)] if first + size < end else []
         return np.asarray(_Block(self, first, first + size, shape, dtype))
 
-    def give_back(self, first: int, end: int) -> None:
-        """Memory that is used no more."""
+    def give_back(self, first: int, end: int, bisect_left: Any = bisect_left) -> None:
+        """Memory that is used no more. ``bisect_left`` is bound, as the last arrays may go after the module's names."""
         n = bisect_left(self._free, (first, end))
         if n < len(self._free) and self._free[n][0] == end:
             end = self._free.pop(n)[1]

@@ -9,21 +9,15 @@ import contextlib
 import hashlib
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from fastattn.atomic_files import is_trusted, make_folder, sweep, write_whole
+from fastattn.atomic_files import WINDOWS, is_trusted, make_folder, sweep, try_lock, write_whole
 from fastattn.cache_folder import remove_unused
 from fastattn.caller_warnings import warn
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-CLAIMED_FOR = 60  # seconds
+CLAIMED_FOR = 60.0  # seconds
 UNUSED_DAYS = 30  # after which another version's, or another CPU's, code goes
 MAGIC = b"fastattn machine code 2\n"
 DIGEST = 32
@@ -95,28 +89,29 @@ class CodeFolder:
             remove_unused("kernels", UNUSED_DAYS, self.path)
 
     @contextlib.contextmanager
-    def claimed(self, label: str, key: str) -> Iterator[None]:
-        """While one process is inside, others that want to make the same form wait; where files cannot be locked, none.
+    def claimed(self, label: str, key: str) -> Iterator[bool]:
+        """Whether no other process makes the same form; true where files cannot be locked.
 
-        The claim of a process that ends goes with it; for one that is stopped nobody waits longer than CLAIMED_FOR.
+        The claim of a process that ends goes with it.
         """
-        if fcntl is None:
-            yield
+        if WINDOWS:  # which deletes no file that another process waits for
+            yield True
             return
         path = self.path / f"{_file_name(label, key)}.claim"
         try:
             make_folder(self.path)
             stream = open(path, "ab")
         except OSError:
-            yield
+            yield True
             return
         with stream:
-            _wait_for(stream)
+            is_ours = try_lock(stream) is not None
             try:
-                yield
+                yield is_ours
             finally:
-                with contextlib.suppress(OSError):
-                    path.unlink()  # whoever waits has it open, and finds the form
+                if is_ours:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
 
     def _tell(self, message: str) -> None:
         if message not in self._told:
@@ -128,16 +123,3 @@ def _file_name(label: str, key: str) -> str:
     """A file a compiled form, named by its key: two processes that write at once write the same."""
     return f"{label}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
-
-def _wait_for(stream: BinaryIO) -> None:
-    """Lock a file, or give up."""
-    end = time.monotonic() + CLAIMED_FOR
-    while time.monotonic() < end:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.02)
-        except OSError:
-            return
-        else:
-            return

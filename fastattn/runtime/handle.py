@@ -8,8 +8,7 @@ import atexit
 import functools
 import importlib
 import os
-import sys
-import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,19 +18,18 @@ import numpy as np
 from fastattn.cache_folder import cache_root, mark_used
 from fastattn.lazy import lazy
 from fastattn.runtime.ahead import begin_ahead
-from fastattn.runtime.code_cache import Code, CodeFolder
+from fastattn.runtime.code_cache import CLAIMED_FOR, Code, CodeFolder
 from fastattn.runtime.compiling import cache_faults, tell_of_compiling
 from fastattn.runtime.machine_code import load
 from fastattn.runtime.pool import Pool
 from fastattn.runtime.recording import is_recorded
 from fastattn.runtime.signature import signature_of
-from fastattn.runtime.sources import code_digest
+from fastattn.runtime.sources import check_kernels, check_sources, code_digest, settings
 from fastattn.runtime.threads import UnknownNumba, current_threads, setting, thread_limit
+from fastattn.runtime.turns import compiling, end, in_turn, linking, lock_of_form, with_room
 
 MISMATCH = -1  # what a door returns for arguments of another form
 _KERNELS = "fastattn.kernels."
-lock = threading.RLock()  # of whoever loads or compiles
-_ended_by = 0  # the thread in which the process ends, once it does
 
 
 class Form(NamedTuple):
@@ -69,40 +67,62 @@ class _Compiled:
         return self._function
 
     def _form(self, key: str, classes: list[type]) -> Form:
-        """The form with this key: loaded, or compiled. ImportError where this Numba is another than is known."""
-        with lock:
-            if key not in self.forms:
-                self.forms[key] = self._kept(key, classes) or self._claimed(key, classes)
-                self.doors = [form.door for form in self.forms.values()]
-            return self.forms[key]
+        """The form with this key: loaded, or compiled. ImportError where this Numba is another than is known.
+
+        FastattnError where a source was changed since the process began.
+        """
+        with lock_of_form(self.__module__, self.__name__, key):
+            return self.forms.get(key) or self._kept(key, classes) or self._claimed(key, classes)
 
     def _kept(self, key: str, classes: list[type]) -> Form | None:
         if not self._is_kept:
             return None
         try:
             code = _folder.load(self.label, key)
-            return None if code is None else Form(*load(code, classes), classes)
+            return None if code is None else self._linked(key, code, classes)
         except Exception:  # noqa: BLE001  a foreign file may fail in any way; compiling replaces it
             return None
 
-    def _claimed(self, key: str, classes: list[type]) -> Form:
-        """Compiled here, or by another process that is at it already."""
-        _stay_if_ended()
-        if not self._is_kept:
-            return self._made(key, classes)
-        begin_ahead()
-        with _folder.claimed(self.label, key):
-            return self._kept(key, classes) or self._made(key, classes)
+    def _linked(self, key: str, code: Code, classes: list[type]) -> Form:
+        def link() -> Form:
+            form = self.forms[key] = Form(*load(code, classes), classes)
+            self.doors = [one.door for one in self.forms.values()]
+            return form
 
-    def _made(self, key: str, classes: list[type]) -> Form:
+        return in_turn(linking, link)
+
+    def _claimed(self, key: str, classes: list[type]) -> Form:
+        """Compiled here, or by another process that is at it already: for one that is stopped nobody waits for ever."""
+        if not self._is_kept:
+            return self._linked(key, in_turn(compiling, lambda: self._made(key, classes)), classes)
+        check_sources()
+        begin_ahead()
+        end = time.monotonic() + CLAIMED_FOR
+
+        def make() -> Form | None:
+            with _folder.claimed(self.label, key) as is_ours:
+                if not is_ours and time.monotonic() < end:
+                    return None
+                return self._kept(key, classes) or self._linked(key, self._made(key, classes), classes)
+
+        return in_turn(compiling, make)
+
+    def _made(self, key: str, classes: list[type]) -> Code:
         tell_of_compiling(self.label)
-        code = self._compile(key, classes)
+        code = with_room(lambda: self._compile(key, classes))
         if self._is_kept:
+            check_sources()  # again: some modules were imported for it
             try:
-                _folder.save(self.label, key, code)
+                self._save(key, code)
             except OSError as error:
                 cache_faults.append(error)
-        return Form(*load(code, classes), classes)
+        return code
+
+    def _save(self, key: str, code: Code) -> None:
+        from fastattn.runtime.internals import reads_settings
+
+        if reads_settings(settings()):
+            _folder.save(self.label, key, code)
 
     def _compile(self, key: str, classes: list[type]) -> Code:
         raise NotImplementedError
@@ -129,12 +149,11 @@ class Kernel(_Compiled):
         pool, threads = _pool, current_threads()
         for door in self.doors:
             lacking = door(pool.address, threads, *arguments)
+            if lacking > 0:
+                lacking = door(pool.address, 1 + pool.ensure(lacking, _launch.address()), *arguments)
             if lacking == 0:
                 return
-            if lacking != MISMATCH:
-                door(pool.address, 1 + pool.ensure(lacking, _launch.address()), *arguments)
-                return
-        self.compile(*arguments)
+        self.compile(*arguments)  # also where another thread has changed an argument meanwhile
         self(*arguments)
 
     def compile(self, *arguments: Any) -> None:
@@ -161,8 +180,8 @@ class Kernel(_Compiled):
                 size = form.door(0, 0, *arguments)
                 if size != MISMATCH:
                     place = np.empty(size // 8 + 1, np.int64)
-                    form.door(place.ctypes.data, 0, *arguments)
-                    return form.addresses["entry"], place
+                    if form.door(place.ctypes.data, 0, *arguments) == size:
+                        return form.addresses["entry"], place
             if setting.forced:
                 return None
             self.compile(*arguments)
@@ -207,8 +226,11 @@ class Function(_Compiled):
         self.count = count
 
     def __call__(self, *arguments: int) -> int:
-        """Called without the GIL."""
-        return self._at_once().door(*arguments)
+        """Called without the GIL; TypeError for what is no int64."""
+        result = self._at_once().door(*arguments)
+        if result == MISMATCH:
+            raise TypeError(f"{self.label} does not take {arguments}")
+        return result
 
     def address(self) -> int:
         """As a function of C."""
@@ -229,7 +251,11 @@ _kernels: dict[tuple[str, str], Kernel] = {}
 
 
 def kernel_named(file: str, name: str) -> Kernel:
-    """The kernel ``name`` of fastattn.kernels.``file``: not imported as long as the code cache has its code."""
+    """The kernel ``name`` of fastattn.kernels.``file``: not imported as long as the code cache has its code.
+
+    FastattnError if the file was changed since the process began.
+    """
+    check_kernels(file)
     return _kernels.setdefault((file, name), Kernel(_KERNELS + file, name))
 
 
@@ -249,13 +275,6 @@ def counted_on() -> tuple[int, int]:
     return pool.address, threads if threads == 1 else 1 + pool.ensure(threads - 1, _launch.address())
 
 
-def _stay_if_ended() -> None:
-    """Where the process ends in another thread, go no further, and claim nothing that others wait for."""
-    if _ended_by not in (0, threading.get_ident()):
-        lock.release()  # which whoever is quicker would have, kernel after kernel
-        threading.Event().wait()
-
-
 @functools.cache
 def cache_folder() -> Path:
     """The folder of compiled code, for these sources, these versions and this CPU."""
@@ -264,52 +283,17 @@ def cache_folder() -> Path:
     return folder
 
 
-def _numba_locks() -> list[Any]:
-    """Numba's lock of its compiler, if that was imported."""
-    internals = sys.modules.get("fastattn.runtime.internals")
-    return [] if internals is None else [internals.global_compiler_lock]
-
-
-def _end() -> None:
-    """Wait for the kernel that a daemon thread compiles, since LLVM's own state goes with the process; begin none.
-
-    What is compiled stays: who runs it is not waited for.
-    """
-    global _ended_by
-    _ended_by = threading.get_ident()
-    lock.acquire()
-    for other in _numba_locks():
-        other.acquire()
-
-
-def _before_fork() -> None:
-    """Forked while another thread compiles or loads a kernel, a child would inherit the lock and wait for ever."""
-    global _held
-    lock.acquire()
-    _held = _numba_locks()
-    for other in _held:
-        other.acquire()
-
-
-def _after_fork() -> None:
-    for other in _held:
-        other.release()
-    lock.release()
-
-
 def _after_fork_in_child() -> None:
     global _pool
-    _after_fork()
     setting.after_fork()
     _pool = Pool(_serve, thread_limit())  # the parent's helpers are not here
 
 
-_held: list[Any] = []
 _folder = CodeFolder(cache_folder)
 _serve = Function("fastattn.runtime.pool_code", "serve", 2)
 _launch = Function("fastattn.runtime.pool_code", "launch", 5)
 _pool = Pool(_serve, thread_limit())
 run_program = Function("fastattn.runtime.program_code", "run_program", 6)
-atexit.register(_end)
+atexit.register(end)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -10,13 +10,14 @@ does with its public interface alone.
 """
 
 import functools
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding as llvm
 import numba
 from numba import types
-from numba.core import cgutils, codegen, compiler, dispatcher
+from numba.core import cgutils, codegen, compiler, config, dispatcher
 from numba.core.base import BaseContext
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
@@ -24,6 +25,7 @@ from numba.np.arrayobj import populate_array
 
 from fastattn.lazy import lazy
 from fastattn.runtime.loop import FLAGS
+from fastattn.runtime.sources import SETTINGS
 
 __all__ = [
     "HELPER",
@@ -33,6 +35,7 @@ __all__ = [
     "global_compiler_lock",
     "object_file",
     "populate_array",
+    "reads_settings",
     "target_context",
 ]
 
@@ -53,6 +56,7 @@ _KNOWN: dict[Callable, tuple[int, set[str]]] = {
     populate_array: (7, {"shape", "strides", "data"}),
     compiler.Compiler.define_pipelines: (1, {"define_nopython_pipeline"}),
     compiler._make_subtarget: (2, {"subtarget"}),
+    config._EnvReloader.process_environ: (2, set()),
 }
 
 
@@ -167,6 +171,21 @@ def compile_helper(function: Callable) -> Callable:
 
     helper.get_call_template = resolve_any
     return helper
+
+
+def reads_settings(environment: dict[str, str]) -> bool:
+    """Whether Numba compiles as these of SETTINGS say.
+
+    A program may have set them later, or in ``numba.config``, or a file that Numba reads.
+    """
+    spec = importlib.util.find_spec(config.__name__)
+    assert spec is not None and spec.loader is not None
+    other = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(other)
+    del other.NUMBA_NUM_THREADS  # another number is refused, once there are threads
+    other._env_reloader.process_environ(environment)
+    names = [{"NUMBA_DEBUGINFO": "DEBUGINFO_DEFAULT"}.get(name, name.removeprefix("NUMBA_")) for name in SETTINGS]
+    return all(repr(getattr(other, name, None)) == repr(getattr(config, name, None)) for name in names)
 
 
 def target_context() -> Any:

@@ -11,17 +11,44 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import llvmlite
 
+import fastattn
 from fastattn.atomic_files import is_trusted, make_folder, write_whole
-from fastattn.cache_folder import cache_root
+from fastattn.cache_folder import A_DAY, cache_root
+from fastattn.errors import FastattnError
 from fastattn.simd.target import compiled_features, compiled_name
 
 _IMPORT = re.compile(rb"^[ \t]*(?:from|import) +fastattn(?:\.([\w.]+)| +import +([\w, ]+))", re.MULTILINE)
-ROOTS = "kernels", "functions"  # of users, whose types are named by what rewrites them
+# Functions of users have types that are named by what rewrites them; of the runtime some is named where it is called.
+ROOTS = "kernels", "functions", "runtime"
+# Variables that change what Numba makes of a source; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are known by what they say.
+SETTINGS = tuple(
+    f"NUMBA_{name}"
+    for name in (
+        "OPT",
+        "LOOP_VECTORIZE",
+        "SLP_VECTORIZE",
+        "BOUNDSCHECK",
+        "DEBUGINFO",
+        "ENABLE_PROFILING",
+        "EXTEND_VARIABLE_LIFETIMES",
+        "DEBUG_JIT",
+        "DEBUG_NRT",
+        "DISABLE_INTEL_SVML",
+        "LLVM_REFPRUNE_PASS",
+        "LLVM_REFPRUNE_FLAGS",
+        "ENABLE_AVX",
+    )
+)
+_PACKAGE = Path(__file__).resolve().parent.parent
+_TICK = 20_000_000  # ns: what a file system's clock may be behind
+_KEPT_DAYS = 30
 
 
 def kernel_sources(package: Path) -> dict[str, bytes]:
@@ -40,22 +67,87 @@ def kernel_sources(package: Path) -> dict[str, bytes]:
     return dict(sorted(found.items()))
 
 
+class _Look(NamedTuple):
+    """The package's files as they were at one moment.
+
+    files  path -> status, of every source file
+    time   nanoseconds since 1970
+    """
+
+    files: dict[str, os.stat_result]
+    time: int
+
+
 @functools.cache
 def code_digest() -> str:
-    """A hash of everything that compiled code depends on: sources, versions, the CPU."""
+    """A hash of everything that compiled code depends on: sources, versions, the CPU, settings of Numba.
+
+    FastattnError if a source was changed while this process imported them.
+    """
+    files, now = _at_first()
+    _refuse(path for path, found in files.items() if fastattn._imported_at - _TICK <= found.st_ctime_ns <= now)
     versions = sys.version, _numba_version(), llvmlite.__version__
-    more = repr((versions, compiled_name(), sorted(compiled_features())))
-    package = Path(__file__).resolve().parent.parent
-    return hashlib.sha256(f"{sources_digest(package)}{more}".encode()).hexdigest()[:24]
+    more = repr((versions, compiled_name(), sorted(compiled_features()), settings()))
+    return hashlib.sha256(f"{sources_digest(_PACKAGE, files)}{more}".encode()).hexdigest()[:24]
 
 
-def sources_digest(package: Path) -> str:
+def check_sources() -> None:
+    """FastattnError if a source was changed since the first kernel was called.
+
+    Modules are imported when they are first needed: some are as they were then, some as they are now. What is compiled
+    of both may compute anything, and would be kept as if it were of the digest's sources.
+    """
+    first, now = _at_first().files, dict(_statuses(_PACKAGE))
+    _refuse(path for path in first.keys() | now.keys() if _written(first.get(path)) != _written(now.get(path)))
+
+
+def check_kernels(file: str) -> None:
+    """FastattnError if a file of kernels was changed since the first kernel was called.
+
+    Who asks for one of its kernels now, an operation, is for what it is now; what is kept for this process is older.
+    """
+    if code_digest.cache_info().currsize:
+        path = os.path.join(_PACKAGE, "kernels", *file.split(".")) + ".py"
+        now = os.stat(path) if os.path.exists(path) else None
+        _refuse([path] if _written(now) != _written(_at_first().files.get(path)) else [])
+
+
+def _refuse(changed: Iterable[str]) -> None:
+    """FastattnError for a file that is among the sources, or gone."""
+    names = {Path(path).relative_to(_PACKAGE).as_posix() for path in changed}
+    names -= {name for name in names if (_PACKAGE / name).exists()} - set(kernel_sources(_PACKAGE) if names else ())
+    if names:
+        raise FastattnError(f"{min(names)} of fastattn was changed while this process ran: start the process anew")
+
+
+@functools.cache
+def _at_first() -> _Look:
+    """When the first kernel was called."""
+    return _Look(dict(_statuses(_PACKAGE)), time.time_ns())
+
+
+def _written(file: os.stat_result | None) -> tuple[int, ...]:
+    """What tells that a file was written or replaced, and not only linked to."""
+    return (file.st_size, file.st_mtime_ns, file.st_ino) if file else ()
+
+
+@functools.cache
+def settings() -> dict[str, str]:
+    """SETTINGS as they are set when the first kernel is called."""
+    return {name: os.environ[name] for name in SETTINGS if name in os.environ}
+
+
+def sources_digest(package: Path, files: dict[str, os.stat_result] | None = None) -> str:
     """The SHA-256 of the sources and their names, in hexadecimal.
 
     Remembered in the cache folder for the package as it stands, every file's size and times: reading and hashing all
     of them takes every start 15 ms, looking at them 1.
+
+    files  as they were when that was last known, by default now
     """
-    stamp = hashlib.sha256("\n".join(sorted(_stamps(os.fspath(package)))).encode()).hexdigest()
+    files = dict(_statuses(package)) if files is None else files
+    lines = (f"{path} {_written(found)} {found.st_ctime_ns}" for path, found in sorted(files.items()))
+    stamp = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     memory = cache_root() / f"sources-{hashlib.sha256(os.fsencode(package)).hexdigest()[:24]}"
     with contextlib.suppress(OSError, ValueError):
         known, digest = memory.read_text(encoding="ascii").split()
@@ -64,23 +156,32 @@ def sources_digest(package: Path) -> str:
     total = hashlib.sha256()
     for name, contents in kernel_sources(package).items():
         total.update(name.encode() + b"\0" + contents)
-    with contextlib.suppress(OSError):
-        make_folder(memory.parent)
-        write_whole(memory, lambda stream: stream.writelines([f"{stamp} {total.hexdigest()}".encode()]))
+    if all(abs(time.time_ns() - found.st_ctime_ns) > _TICK for found in files.values()):  # else they may change unseen
+        with contextlib.suppress(OSError):
+            make_folder(memory.parent)
+            _remove_old(memory.parent)
+            write_whole(memory, lambda stream: stream.writelines([f"{stamp} {total.hexdigest()}".encode()]))
     return total.hexdigest()
 
 
-def _stamps(folder: str) -> Iterator[str]:
-    """A line for each source: a file that was changed, or replaced, has another."""
+def _remove_old(folder: Path) -> None:
+    """Digests of packages that may be gone; that of one which is not is computed once more."""
+    for path in folder.glob("sources-" + "[0-9a-f]" * 24):
+        with contextlib.suppress(OSError):
+            if time.time() - path.lstat().st_mtime > _KEPT_DAYS * A_DAY:
+                path.unlink()
+
+
+def _statuses(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
+    """(path, status) of each source file."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
                 continue  # an editor's, perhaps a link to nowhere
             if entry.name.endswith(".py"):
-                found = entry.stat()
-                yield f"{entry.path} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
+                yield entry.path, entry.stat()
             elif entry.is_dir() and entry.name != "__pycache__":
-                yield from _stamps(entry.path)
+                yield from _statuses(entry.path)
 
 
 def _numba_version() -> bytes:

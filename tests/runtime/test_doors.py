@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from numba import njit, prange
 
-from fastattn.runtime.handle import Function, lock
+from fastattn.runtime.handle import Function
 from fastattn.runtime.jit import kernel
 from fastattn.runtime.signature import signature_of
+from fastattn.runtime.turns import compiling
 
 Pair = namedtuple("Pair", "first second")
 
@@ -158,7 +159,7 @@ def test_a_function_that_is_there_waits_for_no_compiler() -> None:
     assert function(4, 5, -6) == 444
     found: list[int] = []
     caller = threading.Thread(target=lambda: found.append(function(1, 2, 3)), daemon=True)
-    with lock:
+    with compiling:
         caller.start()
         caller.join(20)
         assert found == [123]
