@@ -21,6 +21,7 @@ from fastattn.functions.expressions import Parts
 from fastattn.functions.forms import Forms, Handle, handle_class, type_of
 from fastattn.functions.rewrite import Rewritten
 from fastattn.functions.source import place_of
+from fastattn.runtime.turns import with_room
 
 # Kind of function -> its parameters
 PARAMETERS = {"score_mod": "score, b, h, t, s", "mask_mod": "b, h, t, s"}
@@ -110,7 +111,7 @@ def plan_of(function: FunctionType, kind: str) -> Plan:
     for plan in plans:
         if plan.fits(function):
             return plan
-    plan = Plan(function, kind)
+    plan = with_room(lambda: Plan(function, kind))
     plans.insert(0, plan)
     del plans[_MOST_PLANS:]
     return plan
@@ -140,7 +141,8 @@ def explain_function(function: Any) -> str:
     with _said_of(kind):
         plan = plan_of(python, kind)
         forms = plan.bind(python)._numba_type_.forms
-    return "vectorised" if forms.best() == "lanes" else f"scalar: {forms.why_not('lanes')}"
+        best = with_room(forms.best)
+    return "vectorised" if best == "lanes" else f"scalar: {forms.why_not('lanes')}"
 
 
 @contextmanager

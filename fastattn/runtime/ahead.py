@@ -7,7 +7,9 @@ needs a form that the other one is at waits for that.
 import contextlib
 import functools
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
 
 from fastattn.runtime.threads import thread_limit
@@ -25,7 +27,16 @@ FORMS = (
 )
 SWITCH = "FASTATTN_COMPILE_AHEAD"  # 0: no second process
 # As a worker process begins: modules are looked for where this program finds them, not in the current folder first.
-_BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from fastattn.runtime.ahead import main; main()"
+# The process that was started ends at once, and is waited for: its child is nobody's to wait for but the system's.
+_BEGIN = """
+import os, sys
+if os.fork():
+    os._exit(0)
+sys.path[:] = sys.argv[1:]
+from fastattn.runtime.ahead import main
+main()
+"""
+_lifeline: list[int] = []  # of the second process: at its other end it sees that this process is gone
 
 
 @functools.cache
@@ -34,11 +45,16 @@ def begin_ahead() -> None:
     if os.environ.get(SWITCH) == "0" or thread_limit() < 2 or sys.platform == "win32" or not _is_python():
         return
     command = [sys.executable, "-c", _BEGIN, *map(os.path.abspath, sys.path)]
-    silence = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
-    # In a process group of its own: an interrupt at the keyboard is not for it, what it has begun serves the next run.
-    # Nobody waits for it: it would only have saved time.
     with contextlib.suppress(OSError):
-        os.posix_spawn(sys.executable, command, {**os.environ, SWITCH: "0"}, file_actions=silence, setpgroup=0)
+        inside, outside = os.pipe()
+        _lifeline.append(outside)
+        try:
+            silence = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (1, 2)]
+            files = [(os.POSIX_SPAWN_DUP2, inside, 0), *silence]
+            process = os.posix_spawn(sys.executable, command, {**os.environ, SWITCH: "0"}, file_actions=files)
+        finally:
+            os.close(inside)
+        os.waitpid(process, 0)
 
 
 def _is_python() -> bool:
@@ -47,8 +63,11 @@ def _is_python() -> bool:
 
 
 def main() -> None:
-    """Compile all FORMS that nobody has or is at."""
+    """Compile all FORMS that nobody has or is at; end, whatever it is at, with the first process or at Ctrl-C."""
     from fastattn.runtime.handle import kernel_named
 
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=lambda: os._exit(len(os.read(0, 1))), daemon=True).start()
     for file, name, key in FORMS:
         kernel_named(file, name).compile_ahead(key)

@@ -122,4 +122,3 @@ class CodeFolder:
 def _file_name(label: str, key: str) -> str:
     """A file a compiled form, named by its key: two processes that write at once write the same."""
     return f"{label}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-

@@ -1,6 +1,7 @@
 """With an empty cache a second process compiles beside the first; what it is to compile is what models take."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from fastattn import Translator
-from fastattn.runtime import ahead, code_cache
+from fastattn.runtime import ahead
 from fastattn.runtime.ahead import FORMS
 from fastattn.runtime.handle import kernel_named
 from tests import ROOT
 from tests.models.tiny_models import random_checkpoint
+from tests.runtime.workload import run_child
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="files cannot be locked there")
 
@@ -29,12 +31,14 @@ def test_it_imports_nothing_of_the_current_folder(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(ahead, "thread_limit", lambda: 2)
     monkeypatch.delenv(ahead.SWITCH, raising=False)
     monkeypatch.setattr(os, "posix_spawn", lambda path, command, environment, **more: commands.append(command))
-    ahead.begin_ahead.__wrapped__()
+    with monkeypatch.context() as patches:
+        patches.setattr(os, "waitpid", lambda *process: None)
+        ahead.begin_ahead.__wrapped__()
     package = tmp_path / "fastattn"
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemExit(7)")
     ((python, option, code, *more),) = commands
-    command = [python, option, code.replace("; main()", ""), *more]
+    command = [python, option, code.replace("os.fork()", "False").replace("\nmain()", ""), *more]
     assert subprocess.run(command, cwd=tmp_path, timeout=60).returncode == 0
 
 
@@ -57,25 +61,75 @@ print(operations.rms_norm(x, x[0], 1e-5).sum())
 
 @pytest.mark.slow
 def test_a_second_process_compiles_them(tmp_path: Path) -> None:
-    environment = {
-        **os.environ,
-        "FASTATTN_CACHE": str(tmp_path),
-        "NUMBA_NUM_THREADS": "2",
-        "FASTATTN_COMPILE_AHEAD": "",
-    }
-    command = [sys.executable, "-W", "error", "-c", CHILD]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.stderr == ""
-    deadline = time.monotonic() + 120
+    command = [sys.executable, "-W", "error", "-c", f"{CHILD}\ninput()"]
+    environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path), **AHEAD}
+    first = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     wanted = {"norm._normalise", *(f"{file.rpartition('.')[2]}.{name}" for file, name, _ in FORMS)}
-    while time.monotonic() < deadline:
-        found = [path.name.rpartition("-") for path in tmp_path.glob("kernels/*/*")]
-        if {name for name, _, key in found if len(key) == 16} == wanted:
-            return
+    deadline = time.monotonic() + 120
+    while kept(tmp_path) != wanted and time.monotonic() < deadline:
         time.sleep(0.2)
-    raise AssertionError(found)
+    assert kept(tmp_path) == wanted
+    assert first.communicate("\n")[1] == ""
 
 
+def kept(cache: Path) -> set[str]:
+    """The kernels that the cache has forms of."""
+    found = [path.name.rpartition("-") for path in cache.glob("kernels/*/*")]
+    return {name for name, _, key in found if len(key) == 16}
+
+
+AHEAD = {"NUMBA_NUM_THREADS": "2", "FASTATTN_COMPILE_AHEAD": ""}
+FIRST = """
+import os, select, signal, time
+from pathlib import Path
+from fastattn.runtime import ahead
+signal.signal(signal.SIGINT, lambda *more: None)
+ahead.begin_ahead()
+try:
+    print(os.waitpid(-1, os.WNOHANG), flush=True)
+except ChildProcessError:
+    print("no child", flush=True)
+while not list(Path(os.environ["FASTATTN_CACHE"]).glob("kernels/*/*.claim")):
+    time.sleep(0.05)
+print("at it", flush=True)
+ended = select.poll()
+ended.register(ahead._lifeline[0], 0)
+print("ended" if ended.poll(60_000) else "goes on", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "the first is killed"])
+def test_the_second_process_is_no_child_and_ends_at_once(tmp_path: Path, how: str) -> None:
+    """Whoever waits for children waits for none of ours; and nothing is left that goes on for ten seconds."""
+    first = subprocess.Popen(
+        [sys.executable, "-c", FIRST],
+        cwd=ROOT,
+        env={**os.environ, "FASTATTN_CACHE": str(tmp_path), **AHEAD},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert first.stdout is not None
+    try:
+        assert [first.stdout.readline() for _ in range(2)] == ["no child\n", "at it\n"]
+        if how == "Ctrl-C":
+            os.killpg(first.pid, signal.SIGINT)
+            assert first.stdout.readline() == "ended\n"
+    finally:
+        first.kill()
+        first.communicate()
+    deadline = time.monotonic() + 60
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(first.pid, 0)
+            time.sleep(0.05)
+    assert kept(tmp_path) == set()
+
+
+NORM = "f2C,f2C,f1C,f1C,D,B,f2C"  # the form that CHILD calls
 HOLDER = """
 import sys, time
 from fastattn.runtime import handle
@@ -88,9 +142,8 @@ with handle._folder.claimed("norm._normalise", sys.argv[1]):
 def test_who_wants_what_another_compiles_waits_until_that_one_is_gone(tmp_path: Path) -> None:
     """Killed, it holds no claim."""
     environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path)}
-    key = "f2C,f2C,f1C,f1C,D,B,f2C"
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, key], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, NORM], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
     )
     assert holder.stdout is not None and holder.stdout.readline() == "claimed\n"
     waiting = subprocess.Popen(
@@ -107,11 +160,62 @@ def test_who_wants_what_another_compiles_waits_until_that_one_is_gone(tmp_path: 
     assert [path.name.rpartition("-")[0] for path in tmp_path.glob("kernels/*/norm*")] == ["norm._normalise"]
 
 
-def test_for_a_process_that_is_stopped_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Suspended at the keyboard, say, in the middle of its first run."""
-    monkeypatch.setattr(code_cache, "CLAIMED_FOR", 0.1)
-    entered = []
-    with code_cache.CodeFolder(lambda: tmp_path).claimed("a.b", "I"):
-        with code_cache.CodeFolder(lambda: tmp_path).claimed("a.b", "I"):
-            entered.append(True)
-    assert entered
+STOPPED = """
+import os, sys, threading
+import numpy as np
+from fastattn import operations
+from fastattn.runtime import handle
+
+waits = threading.Event()
+claimed = handle._folder.claimed
+
+def claim(*form):
+    waits.set()
+    return claimed(*form)
+
+handle._folder.claimed = claim
+ones = np.ones((3, 8), np.float32)
+threading.Thread(target=lambda: operations.rms_norm(ones, ones[0], 1e-5), daemon=True).start()
+waits.wait()
+operations.pack_linear(ones)
+print("another form", flush=True)
+child = os.fork()
+if child == 0:
+    operations.pack_linear(ones)
+    os._exit(0)
+print("forked", os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_process_that_is_stopped_holds_only_who_wants_its_form(tmp_path: Path) -> None:
+    """Suspended at the keyboard, say, in the middle of its first run: other forms, forks and the end do not wait."""
+    environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path)}
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, NORM], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout is not None and holder.stdout.readline() == "claimed\n"
+        holder.send_signal(signal.SIGSTOP)
+        assert run_child(STOPPED, **environment).splitlines() == ["another form", "forked 0"]
+        assert not list(tmp_path.glob("kernels/*/norm*[0-9a-f]")), "it was not waited for"
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def test_for_a_process_that_is_stopped_nobody_waits_for_ever(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, NORM],
+        cwd=ROOT,
+        env={**os.environ, "FASTATTN_CACHE": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout is not None and holder.stdout.readline() == "claimed\n"
+        shorter = "from fastattn.runtime import handle\nhandle.CLAIMED_FOR = 0.1\n"
+        assert float(run_child(shorter + CHILD, FASTATTN_CACHE=str(tmp_path))) == pytest.approx(24, rel=1e-4)
+    finally:
+        holder.kill()
+        holder.communicate()
