@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numba import njit, prange
 
-from fastattn.runtime.handle import Function
+from fastattn.runtime.handle import MISMATCH, Function
 from fastattn.runtime.jit import kernel
 from fastattn.runtime.signature import signature_of
 from fastattn.runtime.turns import compiling
@@ -152,6 +152,45 @@ def test_a_function_of_integers() -> None:
     assert function(4, 5, -6) == 444
     run = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)(function.address())
     assert run(1, 2, 3) == 123
+
+
+def test_a_function_says_what_it_does_not_take() -> None:
+    with pytest.raises(TypeError, match="weigh does not take"):
+        Function(__name__, "weigh", 3)(4, 5, 1 << 63)
+
+
+class Fickle:
+    """A door that gives these answers first: what another thread changes between two calls."""
+
+    def __init__(self, door, *answers: int):
+        self.door, self.answers = door, list(answers)
+
+    def __call__(self, pool: int, threads: int, *arguments) -> int:
+        found = self.door(0, 0, *arguments) if threads == 0 and not pool else self.answers and self.answers.pop(0)
+        return found or self.door(pool, threads, *arguments)
+
+
+@pytest.mark.parametrize("answers", [(1, MISMATCH), (1, 1), (MISMATCH,)])
+def test_a_call_is_made_whatever_its_first_tries_gave(monkeypatch: pytest.MonkeyPatch, answers: tuple[int]) -> None:
+    source, out = np.arange(3.0), np.zeros(3)
+    copy(source, np.zeros(3))
+    monkeypatch.setattr(copy, "doors", [Fickle(door, *answers) for door in copy.doors])
+    copy(source, out)
+    np.testing.assert_array_equal(out, source)
+
+
+def test_a_call_is_recorded_whole() -> None:
+    source, out = np.arange(3.0), np.zeros(3)
+    copy(source, out)
+    key = signature_of((source, out), [])
+    form = copy.forms[key]
+    copy.forms[key] = form._replace(door=Fickle(form.door, MISMATCH))
+    recorded, expected = copy.record(source, out), form.door(0, 0, source, out)
+    copy.forms[key] = form
+    assert recorded is not None
+    place = np.zeros(expected // 8 + 1, np.int64)
+    assert form.door(place.ctypes.data, 0, source, out) == expected
+    np.testing.assert_array_equal(recorded[1][: expected // 8], place[: expected // 8])
 
 
 def test_a_function_that_is_there_waits_for_no_compiler() -> None:

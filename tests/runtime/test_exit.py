@@ -1,5 +1,6 @@
 """A process that ends while daemon threads translate, encode or compile does so at once, in silence, with code 0."""
 
+import sys
 from pathlib import Path
 
 from tests.runtime.workload import run_child
@@ -90,3 +91,43 @@ def test_a_kernel_that_is_being_compiled_is_finished_first(tmp_path: Path) -> No
     """LLVM's own state goes with the process: it crashed in a thread that went on. And no other is begun."""
     environment = {"FASTATTN_CACHE": str(tmp_path / "cache"), "FASTATTN_THREADING": "pool"}
     assert run_child(COMPILING, str(tmp_path / "made_up.py"), **environment).split() == ["compiled", "1"]
+
+
+# Handlers that were there before ours are called after it.
+HANDLERS = """
+import atexit, sys, threading
+
+def handle():
+    def work():
+        operations.seen_keys(np.array([0, 2]), np.array([9]), causal=True)
+        print("computed")
+    if sys.version_info < (3, 12):  # which starts none any more
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join()
+    told.set()
+    older.join()
+
+atexit.register(handle)
+import numba
+import numpy as np
+from fastattn import operations
+from fastattn.runtime import turns
+
+def wait():
+    told.wait()
+    print(numba.njit(lambda x: x + 1)(2))
+    operations.pack_linear(np.ones((3, 8), np.float32))
+    print("computed")
+
+operations.rms_norm(np.ones((3, 8), np.float32), np.ones(8, np.float32), 1e-5)
+turns._GRACE = 0.5
+told, older = threading.Event(), threading.Thread(target=wait, daemon=True)
+older.start()
+"""
+
+
+def test_a_handler_that_waits_for_threads_gets_what_they_compute() -> None:
+    """One that was there before goes on after a while: at once, it would begin what the end leaves in the middle."""
+    new = ["computed"] if sys.version_info < (3, 12) else []
+    assert run_child(HANDLERS, timeout=120).split() == [*new, "3", "computed"]

@@ -13,6 +13,7 @@ from fastattn.runtime.arena import ALIGNMENT, LEAST, Arena, empty, is_of_arena
 from fastattn.runtime.clock import kernel_seconds
 from fastattn.runtime.recording import Recorder
 from fastattn.runtime.threads import use_threads
+from tests.runtime.workload import run_child
 
 
 def layers(seed: int, width: int = 64):
@@ -156,3 +157,14 @@ def test_arrays_of_an_arena_never_overlap(actions):
     alive.clear()
     assert sum(end - first for first, end in arena._free) >= arena.size - 2 * ALIGNMENT * len(arena._rooms)
     assert len(arena._free) <= len(arena._rooms), "what is side by side is one"
+
+
+LAST = """
+import builtins
+from fastattn.runtime.arena import Arena
+builtins.last = Arena().empty((8, 8), "f4")
+"""
+
+
+def test_an_array_that_outlives_the_modules_goes_in_silence():
+    assert run_child(LAST) == ""

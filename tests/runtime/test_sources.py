@@ -1,13 +1,20 @@
 """The name of the folder of compiled code changes with every source that may be frozen into it."""
 
 import ast
+import os
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import fastattn
+from fastattn.errors import FastattnError
+from fastattn.runtime import sources
 from fastattn.runtime.sources import kernel_sources, sources_digest
+from tests import ROOT
 
 PACKAGE = Path(fastattn.__file__).parent
 
@@ -33,6 +40,7 @@ def test_all_that_kernels_import_is_among_the_sources() -> None:
             for file in (f"{place}.py", f"{place}/__init__.py"):
                 if (PACKAGE / file).is_file():
                     assert file in found, f"{name} imports {module}"
+    assert {"runtime/program_code.py", "runtime/pool_code.py"} <= found, "which are named where they are called"
     assert {"spec.py", "simd/emit.py", "runtime/loop.py", "runtime/__init__.py", "simd/constants.py"} <= found
     assert not {name for name in found if name.startswith(("models/", "decoding/", "cli/", "weights/", "operations/"))}
 
@@ -80,3 +88,164 @@ def test_a_new_import_is_followed(tree: Path, how: str) -> None:
     assert "new.py" in kernel_sources(tree)
     norm.write_text(contents, "utf-8")
     assert "new.py" not in kernel_sources(tree)
+
+
+# A process that compiles one kernel; what its arguments say is done before it calls it, or while it compiles.
+CHANGED = """
+import os, pathlib, sys, time
+import numpy as np
+import fastattn
+from fastattn import operations
+from fastattn.runtime import form_code, handle
+
+root = pathlib.Path(fastattn.__file__).parent
+emit = root / "simd" / "emit.py"
+text = emit.read_text()
+changed = text.replace("return self.builder.fsub(a, b,", "return self.builder.fadd(a, b,  ")
+assert changed != text
+when, how = sys.argv[1:]
+x = np.arange(8, dtype=np.float32).reshape(1, 8)
+
+def change():
+    if how == "a kernel's":
+        (root / "kernels" / "search.py").write_text("")
+    elif how == "replaced":
+        other = emit.with_suffix(".new")
+        other.write_text(changed)
+        os.utime(other, (1, 1))
+        other.replace(emit)
+    else:
+        emit.write_text(changed)
+        if how == "changed back":
+            from fastattn.simd import emit as loaded
+            emit.write_text(text)
+
+if when == "before the first kernel":
+    change()
+else:
+    operations.layer_norm(x, x[0], None, 1e-5)
+    if when == "after it":
+        change()
+    else:
+        compile_kernel = form_code.compile_kernel
+        form_code.compile_kernel = lambda *form: (change(), compile_kernel(*form))[1]
+try:
+    if how == "a kernel's":
+        from fastattn.operations import search
+    operations.seen_keys(np.array([0, 2]), np.array([9]), causal=True)
+except fastattn.FastattnError as error:
+    print(error)
+emit.write_text(text)
+"""
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """(a clone, a cache in which it has one kernel)."""
+    folder = tmp_path_factory.mktemp("changed")
+    shutil.copytree(PACKAGE, folder / "clone" / "fastattn", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder / "clone", folder / "cache"
+
+
+@pytest.mark.parametrize(
+    ("when", "how"),
+    [
+        ("before the first kernel", "written"),
+        ("after it", "written"),
+        ("after it", "replaced"),
+        ("after it", "changed back"),
+        ("while it compiles", "written"),
+        ("after it", "a kernel's"),
+    ],
+)
+def test_nothing_is_made_of_sources_that_change_meanwhile(warm: tuple[Path, Path], when: str, how: str) -> None:
+    """A checkout, say, or an upgrade, while a process is up: it would be loaded by all that come later."""
+    clone, cache = warm
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", CHANGED, when, how],
+        cwd=clone,
+        env={**os.environ, "FASTATTN_CACHE": str(cache), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
+    name = "kernels/search.py" if how == "a kernel's" else "simd/emit.py"
+    assert done.stdout == f"{name} of fastattn was changed while this process ran: start the process anew\n"
+    assert {path.name.rpartition("-")[0] for path in cache.glob("kernels/*/*")} <= {"norm._normalise"}
+
+
+def test_a_link_to_the_sources_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As installers make them, which know a file already; the time of the last change of its status is another."""
+    package = tmp_path / "fastattn"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(sources, "_PACKAGE", package)
+    look = sources._Look(dict(sources._statuses(package)), 0)
+    monkeypatch.setattr(sources, "_at_first", lambda: look)
+    (tmp_path / "link").hardlink_to(package / "spec.py")
+    (package / "translator.py").write_text("")  # no source of kernels
+    sources.check_sources()
+    (package / "spec.py").touch()
+    with pytest.raises(FastattnError, match=r"^spec\.py of fastattn was changed while"):
+        sources.check_sources()
+    (package / "spec.py").unlink()
+    with pytest.raises(FastattnError, match=r"^spec\.py of fastattn was changed while"):
+        sources.check_sources()
+
+
+def test_a_digest_is_remembered_and_goes_when_it_is_old(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))
+    monkeypatch.setattr(sources, "_TICK", 0)
+    old, young, other = (tmp_path / f"sources-{name}" for name in ("0" * 24, "1" * 24, "mine"))
+    for path, days in ((old, 31), (young, 29), (other, 31)):
+        path.write_text("")
+        os.utime(path, (time.time() - days * 86_400,) * 2)
+    digest = sources_digest(tree)
+    assert not old.exists() and young.exists() and other.exists()
+    (memory,) = set(tmp_path.iterdir()) - {young, other}
+    memory.write_text(memory.read_text().replace(digest, "remembered"))
+    assert sources_digest(tree) == "remembered"
+    (tree / "spec.py").touch()
+    assert sources_digest(tree) == digest
+
+
+def test_what_was_written_a_moment_ago_is_not_remembered(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written once more, a file may have the same size and, by the clock of the file system, the same times."""
+    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))
+    monkeypatch.setattr(sources, "_TICK", 10**15)
+    sources_digest(tree)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", sources.SETTINGS)
+def test_settings_of_numba_change_the_folder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "settings", sources.settings.__wrapped__)
+    monkeypatch.delenv(name, raising=False)
+    before = sources.code_digest.__wrapped__()
+    monkeypatch.setenv(name, "0")
+    assert sources.code_digest.__wrapped__() != before
+
+
+SET = """
+import numpy as np
+import numba
+from fastattn import operations
+assert numba.config.LOOP_VECTORIZE == 0
+operations.seen_keys(np.array([0, 2]), np.array([9]), causal=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["by the program", "in a file"])
+def test_settings_that_no_variable_says_are_not_kept(tmp_path: Path, how: str) -> None:
+    if how == "in a file":
+        pytest.importorskip("yaml")
+        (tmp_path / ".numba_config.yaml").write_text("loop_vectorize: 0\n")
+    code = (
+        SET if how == "in a file" else SET.replace("import numba\n", "import numba\nnumba.config.LOOP_VECTORIZE = 0\n")
+    )
+    environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
+    assert not list((tmp_path / "cache").glob("kernels/*/*"))
