@@ -12,7 +12,9 @@ import os
 import pkgutil
 import sys
 import tempfile
+from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 
 def main() -> int:
@@ -22,8 +24,6 @@ def main() -> int:
 
 
 def show(names: list[str]) -> int:
-    from fastattn.cli.warmup import warmup
-
     known = find_kernels()
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -33,12 +33,40 @@ def show(names: list[str]) -> int:
         print("\n".join(known))
         return 0
     print("compiling every kernel", file=sys.stderr)
+    for label, form in assembly(compile_all):
+        if label in names:
+            print(form)
+    return 0
+
+
+def compile_all() -> None:
+    """Call every kernel in its common forms."""
+    from fastattn.cli.warmup import warmup
+
     assert warmup.callback is not None
     warmup.callback()
-    for name in names:
-        for types, text in known[name].run.inspect_asm().items():
-            print(f"# {name} {types}\n{text}")
-    return 0
+
+
+def assembly(call: Callable[[], None]) -> list[tuple[str, str]]:
+    """(FILE.FUNCTION, its form and assembly) of all that is compiled for a call."""
+    from fastattn.runtime import form_code, internals
+
+    machine: Any = internals.target_context().codegen()._tm
+    found: list[tuple[str, str]] = []
+    compile_kernel = form_code.compile_kernel
+
+    def compile_shown(function: Callable, label: str, key: str, classes: list[type]) -> Any:
+        def emit(code: Any) -> bytes:
+            found.append((label, f"# {label} {key}\n{machine.emit_assembly(code)}"))
+            return emit_object(code)
+
+        with mock.patch.object(machine, "emit_object", emit):
+            return compile_kernel(function, label, key, classes)
+
+    emit_object = machine.emit_object
+    with mock.patch.object(form_code, "compile_kernel", compile_shown):
+        call()
+    return found
 
 
 def find_kernels() -> dict[str, Any]:

@@ -17,7 +17,6 @@ from fastattn.atomic_files import WINDOWS, is_trusted, make_folder, sweep, try_l
 from fastattn.cache_folder import remove_unused
 from fastattn.caller_warnings import warn
 
-CLAIMED_FOR = 60.0  # seconds
 UNUSED_DAYS = 30  # after which another version's, or another CPU's, code goes
 MAGIC = b"fastattn machine code 2\n"
 DIGEST = 32

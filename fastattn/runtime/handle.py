@@ -10,6 +10,7 @@ import importlib
 import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import numpy as np
 from fastattn.cache_folder import cache_root, mark_used
 from fastattn.lazy import lazy
 from fastattn.runtime.ahead import begin_ahead
-from fastattn.runtime.code_cache import CLAIMED_FOR, Code, CodeFolder
+from fastattn.runtime.code_cache import Code, CodeFolder
 from fastattn.runtime.compiling import cache_faults, tell_of_compiling
 from fastattn.runtime.machine_code import load
 from fastattn.runtime.pool import Pool
@@ -26,9 +27,10 @@ from fastattn.runtime.recording import is_recorded
 from fastattn.runtime.signature import signature_of
 from fastattn.runtime.sources import check_kernels, check_sources, code_digest, settings
 from fastattn.runtime.threads import UnknownNumba, current_threads, setting, thread_limit
-from fastattn.runtime.turns import compiling, end, in_turn, linking, lock_of_form, with_room
+from fastattn.runtime.turns import AGAIN, compiling, end, in_turn, linking, lock_of_form, with_room
 
 MISMATCH = -1  # what a door returns for arguments of another form
+CLAIMED_FOR = 60.0  # seconds
 _KERNELS = "fastattn.kernels."
 
 
@@ -72,7 +74,10 @@ class _Compiled:
         FastattnError where a source was changed since the process began.
         """
         with lock_of_form(self.__module__, self.__name__, key):
-            return self.forms.get(key) or self._kept(key, classes) or self._claimed(key, classes)
+            form = self.forms.get(key) or in_turn(linking, lambda: self._kept(key, classes)) or self._new(key, classes)
+        with linking:  # another form's thread may be here
+            self.doors = [one.door for one in self.forms.values()]
+        return form
 
     def _kept(self, key: str, classes: list[type]) -> Form | None:
         if not self._is_kept:
@@ -84,25 +89,21 @@ class _Compiled:
             return None
 
     def _linked(self, key: str, code: Code, classes: list[type]) -> Form:
-        def link() -> Form:
+        with linking:
             form = self.forms[key] = Form(*load(code, classes), classes)
-            self.doors = [one.door for one in self.forms.values()]
-            return form
+        return form
 
-        return in_turn(linking, link)
-
-    def _claimed(self, key: str, classes: list[type]) -> Form:
+    def _new(self, key: str, classes: list[type]) -> Form:
         """Compiled here, or by another process that is at it already: for one that is stopped nobody waits for ever."""
-        if not self._is_kept:
-            return self._linked(key, in_turn(compiling, lambda: self._made(key, classes)), classes)
-        check_sources()
-        begin_ahead()
+        if self._is_kept:
+            check_sources()
+            begin_ahead()
         end = time.monotonic() + CLAIMED_FOR
 
-        def make() -> Form | None:
-            with _folder.claimed(self.label, key) as is_ours:
+        def make() -> Any:
+            with _folder.claimed(self.label, key) if self._is_kept else nullcontext(True) as is_ours:
                 if not is_ours and time.monotonic() < end:
-                    return None
+                    return AGAIN
                 return self._kept(key, classes) or self._linked(key, self._made(key, classes), classes)
 
         return in_turn(compiling, make)
@@ -219,7 +220,7 @@ class Kernel(_Compiled):
 
 
 class Function(_Compiled):
-    """A compiled function of ``count`` int64, two at least, which returns one."""
+    """A compiled function of ``count`` int64, two at least, which returns one that is not MISMATCH."""
 
     def __init__(self, module: str, name: str, count: int):
         super().__init__(module, name)

@@ -13,6 +13,7 @@ _Result = TypeVar("_Result")
 
 compiling = threading.RLock()  # of whoever compiles: Numba's state and LLVM's
 linking = threading.RLock()  # of whoever loads, which takes no time; taken last
+AGAIN = object()
 _of_forms: dict[tuple[str, str, str], threading.RLock] = {}  # type: ignore[valid-type]
 _held: list[Any] = []
 _LOOK = 0.02  # seconds
@@ -27,13 +28,13 @@ def lock_of_form(module: str, name: str, key: str) -> Any:
     return _of_forms.setdefault((module, name, key), threading.RLock())
 
 
-def in_turn(lock: Any, work: Callable[[], _Result | None]) -> _Result:
-    """``work()`` under a lock, called again and again until it returns something; others have the lock in between."""
+def in_turn(lock: Any, work: Callable[[], Any]) -> Any:
+    """``work()`` under a lock, tried again as long as it returns AGAIN; others have the lock in between."""
     while True:
         with lock:
-            found = None if _is_to_stay() else work()
-        if found is not None:
-            return found
+            result = AGAIN if _is_to_stay() else work()
+        if result is not AGAIN:
+            return result
         time.sleep(_LOOK)
 
 
