@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import llvmlite
 
-import fastattn
 from fastattn.atomic_files import is_trusted, make_folder, write_whole
 from fastattn.cache_folder import A_DAY, cache_root
 from fastattn.errors import FastattnError
@@ -85,7 +84,8 @@ def code_digest() -> str:
     FastattnError if a source was changed while this process imported them.
     """
     files, now = _at_first()
-    _refuse(path for path, found in files.items() if fastattn._imported_at - _TICK <= found.st_ctime_ns <= now)
+    begun = sys.modules["fastattn"]._imported_at - _TICK
+    _refuse(path for path, found in files.items() if begun <= found.st_ctime_ns <= now)
     versions = sys.version, _numba_version(), llvmlite.__version__
     more = repr((versions, compiled_name(), sorted(compiled_features()), settings()))
     return hashlib.sha256(f"{sources_digest(_PACKAGE, files)}{more}".encode()).hexdigest()[:24]
