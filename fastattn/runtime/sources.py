@@ -145,8 +145,8 @@ def sources_digest(package: Path, files: dict[str, os.stat_result] | None = None
     files  as they were when that was last known, by default now
     """
     files = dict(_statuses(package)) if files is None else files
-    lines = (f"{path} {_written(found)} {found.st_ctime_ns}" for path, found in sorted(files.items()))
-    stamp = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    lines = [f"{path} {f.st_size} {f.st_mtime_ns} {f.st_ctime_ns} {f.st_ino}" for path, f in files.items()]
+    stamp = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
     memory = cache_root() / "kernels" / f"{hashlib.sha256(os.fsencode(package)).hexdigest()[:24]}.sources"
     with contextlib.suppress(OSError, ValueError):
         with open_trusted(memory, 1) as stream:
