@@ -91,7 +91,7 @@ try:
     print(os.waitpid(-1, os.WNOHANG), flush=True)
 except ChildProcessError:
     print("no child", flush=True)
-while not list(Path(os.environ["FASTATTN_CACHE"]).glob("kernels/*/*.claim")):
+while not list(Path(os.environ["FASTATTN_CACHE"]).glob("kernels/*/*.claim.part")):
     time.sleep(0.05)
 print("at it", flush=True)
 ended = select.poll()
