@@ -186,11 +186,11 @@ def test_a_real_int8_model_gives_the_same_bits_in_any_company(pulled, beam):
 
 @pytest.mark.parametrize("chosen", ["int8", "bfloat16"])
 def test_a_real_model_says_in_fewer_bits_what_it_says_in_float32(pulled, chosen):
-    exact = Translator(pulled("zh-en"), "float32")
-    found = Translator(pulled("zh-en"), chosen).translate(CHINESE, beam_size=4)
+    exact, texts = Translator(pulled("zh-en"), "float32"), list(CHINESE)
+    found = Translator(pulled("zh-en"), chosen).translate(texts, beam_size=4)
     for text, words in zip(found, CHINESE.values()):
         assert any(word in text for word in words), (text, words)
-    best = exact.translate(CHINESE, beam_size=4)
+    best = exact.translate(texts, beam_size=4)
     # In float32 they are as probable as its own, or nearly.
-    for score, own in zip(exact.score(CHINESE, found), exact.score(CHINESE, best)):
+    for score, own in zip(exact.score(texts, found), exact.score(texts, best)):
         assert score.log_probs.mean() > own.log_probs.mean() - 0.1

@@ -95,7 +95,8 @@ def why_not(line: str) -> str | None:
 
 
 def shell_lines() -> list[tuple[str, str]]:
-    return [(block.document, line) for block in BLOCKS if block.kind == "sh" for line in lines(block)]
+    shell = [block for block in BLOCKS if block.kind == "sh"]
+    return [(block.document, line) for block in shell for line in lines(block) if not line.startswith("#")]
 
 
 def fastattn_calls(line: str) -> Iterator[list[str]]:

@@ -96,7 +96,7 @@ def test_all_wrong_fields_are_named_at_once(folder: Path) -> None:
         (("precision",), "int4", "precision should be one of float32, bfloat16, int8, is 'int4'"),
         (("model", "kind"), "encoder", "model.kind 'encoder' does not go with its stacks"),
         (("model", "encoder", "feed_forward", "activation"), "step", "unknown activation 'step'; known: relu"),
-        (("model", "encoder", "layers"), 10**9, "1000000000 layers, but "),
+        (("model", "encoder", "layers"), 10**9, "1,000,000,000 layers, but "),
         (("model", "encoder", "layers"), 10**10, "should be an integer of 32 bits"),
         (("model", "encoder", "cross_attention"), True, "cross_attention should be the decoder's"),
         (("model", "decoder", "alignment", "layer"), 7, "model.decoder.alignment.layer and alignment.heads do not fit"),
