@@ -67,7 +67,7 @@ _NUMBERS = {"bool": "q", "int": "q", "long": "q", "float": "fxxxx"}
 
 
 def form_of(captured: Captured, value: Any) -> tuple[str, Any]:
-    """(its form, the value to pack): "bool", "int", "long" beyond 32 bits, "float", or a table's element and axes, "float32 2"."""
+    """(its form, the value to pack): "bool", "int", "long" beyond 32 bits, "float", a table's element and axes."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if isinstance(value, (bool, np.bool_)):

@@ -14,6 +14,22 @@ from numba import types
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import lower_builtin
 
+from fastattn.simd.emissions import (
+    by_builder,
+    extreme,
+    first_if_true,
+    floor_divided,
+    is_nan,
+    last_if_true,
+    negated,
+    negative_float,
+    repeated,
+    rounded,
+    select,
+    shift_left,
+    shift_right,
+    to_wholes,
+)
 from fastattn.simd.emit import EXACT, I32, I64
 from fastattn.simd.lanes import (
     FALL,
@@ -149,13 +165,8 @@ _WORDS = {
 
 def name_of(kind) -> str:
     """A type in the words of whoever wrote the function."""
-    names = {
-        VECTOR: "floats in lanes",
-        INTEGERS: "integers in lanes",
-        LONGS: "integers in lanes",
-        LONG: "int64",
-        MASK: "truth values in lanes",
-    }
+    names = {VECTOR: "floats in lanes", MASK: "truth values in lanes", LONG: "int64"}
+    names |= dict.fromkeys((INTEGERS, LONGS), "integers in lanes")
     names |= dict.fromkeys(RUNS, "positions in lanes")
     return names.get(kind) or getattr(kind, "words", None) or str(types.unliteral(kind))
 
@@ -243,109 +254,16 @@ def _compare_run(builder, way: str, kind, start, scalar):
     return builder.icmp_signed(way, a.count(), a.spread(distance))
 
 
-# Emission, from operands of one kind.
-
-
-def _rounded(a: Arithmetic, name: str, x):
-    return a.call(f"llvm.{name}.v{a.lanes}f32", a.vector, x)
-
-
-def _floor_divided(a: Arithmetic, x, y):
-    """(quotient, remainder) of floats as NumPy has them, the remainder exact; floor(x / y) is often one too large.
-
-    The C library's fmod does it, lane by lane.
-    """
-    b, zero = a.builder, a.constant(0.0)
-    rest = b.frem(x, y, flags=EXACT)
-    quotient = _rounded(a, "rint", a.divide(a.subtract(x, rest), y))
-    signs_differ = b.xor(*(b.fcmp_ordered("<", value, zero, flags=EXACT) for value in (rest, y)))
-    below = b.and_(b.fcmp_ordered("!=", rest, zero, flags=EXACT), signs_differ)
-    quotient = b.select(below, a.subtract(quotient, a.constant(1.0)), quotient)
-    quotient = b.select(b.fcmp_ordered("==", y, zero, flags=EXACT), a.divide(x, y), quotient)
-    return quotient, b.select(below, a.add(rest, y), rest)
-
-
-def _is_nan(a: Arithmetic, x):
-    return a.builder.fcmp_unordered("uno", x, x)
-
-
-def _extreme(symbol: str) -> tuple[Callable, Callable]:
-    """The larger or smaller; NaN if either is, as in NumPy."""
-
-    def floats(a: Arithmetic, x, y):
-        first = a.builder.or_(a.builder.fcmp_ordered(symbol, x, y, flags=EXACT), _is_nan(a, x))
-        return a.builder.select(first, x, y)
-
-    def wholes(a: Arithmetic, x, y):
-        return a.builder.select(a.builder.icmp_signed(symbol, x, y), x, y)
-
-    return floats, wholes
-
-
-def _to_wholes(a: Arithmetic, x):
-    return a.call(f"llvm.fptosi.sat.v{a.lanes}i{a.bits}.v{a.lanes}f32", a.wholes, x)
-
-
-def _shift_left(a: Arithmetic, x, n):
-    return a.builder.select(a.builder.icmp_unsigned("<", n, a.whole(a.bits)), a.builder.shl(x, n), a.whole(0))
-
-
-def _shift_right(a: Arithmetic, x, n):
-    most = a.whole(a.bits - 1)
-    return a.builder.ashr(x, a.builder.select(a.builder.icmp_unsigned("<", n, most), n, most))
-
-
-def _is_true(a: Arithmetic, x):
-    if x.type == a.vector:
-        return a.builder.fcmp_unordered("!=", x, a.constant(0.0), flags=EXACT)
-    return a.builder.icmp_signed("!=", x, a.whole(0))
-
-
-def _and(a: Arithmetic, x, y):
-    return a.builder.select(_is_true(a, x), y, x)
-
-
-def _or(a: Arithmetic, x, y):
-    return a.builder.select(_is_true(a, x), x, y)
-
-
-def _not(a: Arithmetic, x):
-    return a.builder.xor(x, a.truth(True))
-
-
-def _negative_float(a: Arithmetic, x):
-    return a.subtract(a.constant(-0.0), x)
-
-
-def _select(a: Arithmetic, condition, x, y):
-    return a.builder.select(condition, x, y)
-
-
-def _repeated(multiply: Callable, exponent: int) -> Callable:
-    def emit(a: Arithmetic, x):
-        result = x
-        for digit in bin(exponent)[3:]:
-            result = multiply(a, result, result)
-            result = multiply(a, result, x) if digit == "1" else result
-        return result
-
-    return emit
-
-
-def _by_builder(name: str) -> Callable:
-    return lambda a, *values: getattr(a.builder, name)(*values)
-
-
-_add("add", "ring", 2, Arithmetic.add, _by_builder("add"), special=_add_run)
-_add("subtract", "ring", 2, Arithmetic.subtract, _by_builder("sub"), special=_subtract_run)
-_add("multiply", "ring", 2, Arithmetic.multiply, _by_builder("mul"))
+_add("add", "ring", 2, Arithmetic.add, by_builder("add"), special=_add_run)
+_add("subtract", "ring", 2, Arithmetic.subtract, by_builder("sub"), special=_subtract_run)
+_add("multiply", "ring", 2, Arithmetic.multiply, by_builder("mul"))
 _add("divide", "float", 2, Arithmetic.divide)
 for _part, _name in enumerate(("floor_divide", "remainder")):
     _add(
         _name,
         "number",
         2,
-        lambda a, x, y, part=_part: _floor_divided(a, x, y)[part],
+        lambda a, x, y, part=_part: floor_divided(a, x, y)[part],
         lambda a, x, y, part=_part: a.floor_divided(x, y)[part],
     )
 _add("power", "float", 2, power)
@@ -355,10 +273,10 @@ for _n in range(2, MOST_EXPONENT + 1):
         f"power_{_n}",
         "number",
         1,
-        _repeated(Arithmetic.multiply, _n),
-        _repeated(lambda a, x, y: a.builder.mul(x, y), _n),
+        repeated(Arithmetic.multiply, _n),
+        repeated(lambda a, x, y: a.builder.mul(x, y), _n),
     )
-_add("negative", "number", 1, _negative_float, lambda a, x: a.builder.sub(a.whole(0), x))
+_add("negative", "number", 1, negative_float, lambda a, x: a.builder.sub(a.whole(0), x))
 _add(
     "absolute",
     "number",
@@ -366,9 +284,9 @@ _add(
     lambda a, x: a.call(f"llvm.fabs.v{a.lanes}f32", a.vector, x),
     lambda a, x: a.builder.select(a.builder.icmp_signed("<", x, a.whole(0)), a.builder.sub(a.whole(0), x), x),
 )
-_add("maximum", "number", 2, *_extreme(">"))
-_add("minimum", "number", 2, *_extreme("<"))
-_add("where", "where", 3, _select, _select, _select)
+_add("maximum", "number", 2, *extreme(">"))
+_add("minimum", "number", 2, *extreme("<"))
+_add("where", "where", 3, select, select, select)
 for _name, _symbol in (
     ("less", "<"), ("less_equal", "<="), ("greater", ">"), ("greater_equal", ">="), ("equal", "=="),
     ("not_equal", "!="),
@@ -386,17 +304,17 @@ for _name, _symbol in (
         special=_compare_with_scalar(_symbol),
     )
 for _name, _symbol in (("bit_and", "and_"), ("bit_or", "or_"), ("bit_xor", "xor")):
-    _add(_name, "bits", 2, None, _by_builder(_symbol), _by_builder(_symbol))
-_add("and", "bits", 2, _and, _and, _by_builder("and_"))
-_add("or", "bits", 2, _or, _or, _by_builder("or_"))
-_add("shift_left", "shift", 2, None, _shift_left)
-_add("shift_right", "shift", 2, None, _shift_right)
-_add("invert", "bits", 1, None, lambda a, x: a.builder.xor(x, a.whole(-1)), _not)
+    _add(_name, "bits", 2, None, by_builder(_symbol), by_builder(_symbol))
+_add("and", "bits", 2, last_if_true, last_if_true, by_builder("and_"))
+_add("or", "bits", 2, first_if_true, first_if_true, by_builder("or_"))
+_add("shift_left", "shift", 2, None, shift_left)
+_add("shift_right", "shift", 2, None, shift_right)
+_add("invert", "bits", 1, None, lambda a, x: a.builder.xor(x, a.whole(-1)), negated)
 _add("truth", "truth", 1, truths=lambda a, x: x)
-_add("logical_not", "truth", 1, truths=_not)
-_add("logical_and", "truth", 2, truths=_by_builder("and_"))
-_add("logical_or", "truth", 2, truths=_by_builder("or_"))
-_add("logical_xor", "truth", 2, truths=_by_builder("xor"))
+_add("logical_not", "truth", 1, truths=negated)
+_add("logical_and", "truth", 2, truths=by_builder("and_"))
+_add("logical_or", "truth", 2, truths=by_builder("or_"))
+_add("logical_xor", "truth", 2, truths=by_builder("xor"))
 _add("to_float", "float", 1, lambda a, x: x)
 _add("exp", "float", 1, Arithmetic.exp)
 _add("exp2", "float", 1, exp2)
@@ -404,11 +322,11 @@ _add("log", "float", 1, log)
 _add("log2", "float", 1, log2)
 _add("tanh", "float", 1, Arithmetic.accurate_tanh)
 _add("erf", "float", 1, Arithmetic.erf)
-_add("sqrt", "float", 1, lambda a, x: _rounded(a, "sqrt", x))
-_add("floor", "float", 1, lambda a, x: _rounded(a, "floor", x))
-_add("ceil", "float", 1, lambda a, x: _rounded(a, "ceil", x))
-_add("round", "float", 1, lambda a, x: _rounded(a, "rint", x))
-_add("is_nan", "compare", 1, _is_nan, lambda a, x: a.truth(False))
+_add("sqrt", "float", 1, lambda a, x: rounded(a, "sqrt", x))
+_add("floor", "float", 1, lambda a, x: rounded(a, "floor", x))
+_add("ceil", "float", 1, lambda a, x: rounded(a, "ceil", x))
+_add("round", "float", 1, lambda a, x: rounded(a, "rint", x))
+_add("is_nan", "compare", 1, is_nan, lambda a, x: a.truth(False))
 
 
 def _whole_result(builder, kinds, values, rounding=None):
@@ -420,7 +338,7 @@ def _whole_result(builder, kinds, values, rounding=None):
         return _wholes(kind == VECTOR, False)
     a = Arithmetic(builder, kind == VECTOR)
     x = a.as_floats(values[0], kind)
-    return a.result(_to_wholes(a, _rounded(a, rounding, x) if rounding else x))
+    return a.result(to_wholes(a, rounded(a, rounding, x) if rounding else x))
 
 
 for _name, _rounding in (("to_whole", None), ("floor_whole", "floor"), ("ceil_whole", "ceil"), ("round_whole", "rint")):
