@@ -152,47 +152,19 @@ class Translator(LoadedTranslator):
 
     @overload
     async def translate_async(
-        self,
-        texts: str,
-        *,
-        target_prefix: Prefixes = ...,
-        split: str | None = ...,
-        details: Literal[False] = ...,
-        caller: Hashable = ...,
-        **options: Any,
+        self, texts: str, *, target_prefix: Prefixes = ..., details: Literal[False] = ..., **options: Any
     ) -> str: ...
     @overload
     async def translate_async(
-        self,
-        texts: str,
-        *,
-        target_prefix: Prefixes = ...,
-        split: str | None = ...,
-        details: Literal[True],
-        caller: Hashable = ...,
-        **options: Any,
+        self, texts: str, *, target_prefix: Prefixes = ..., details: Literal[True], **options: Any
     ) -> Translation: ...
     @overload
     async def translate_async(
-        self,
-        texts: Iterable[str],
-        *,
-        target_prefix: Prefixes = ...,
-        split: str | None = ...,
-        details: Literal[False] = ...,
-        caller: Hashable = ...,
-        **options: Any,
+        self, texts: Iterable[str], *, target_prefix: Prefixes = ..., details: Literal[False] = ..., **options: Any
     ) -> list[str]: ...
     @overload
     async def translate_async(
-        self,
-        texts: Iterable[str],
-        *,
-        target_prefix: Prefixes = ...,
-        split: str | None = ...,
-        details: Literal[True],
-        caller: Hashable = ...,
-        **options: Any,
+        self, texts: Iterable[str], *, target_prefix: Prefixes = ..., details: Literal[True], **options: Any
     ) -> list[Translation]: ...
     @overload
     async def translate_async(

@@ -122,6 +122,7 @@ def test_threads_are_those_asked_for(monkeypatch):
         (QUERIES, CORPUS.astype(">f4"), {}, "corpus should be float32, float16, int8 or uint8, got >f4"),
         (QUERIES, np.asfortranarray(CORPUS), {}, "the numbers of a row of corpus should be adjacent"),
         (QUERIES, CORPUS, {"score_function": "hamming"}, "corpus should be int8 or uint8, got float32"),
+        (QUERIES, CORPUS.astype(np.float16), {"score_function": "hamming"}, "should be int8 or uint8, got float16"),
         (QUERIES, CORPUS, {"score_function": "l2"}, "unknown score_function 'l2'; known: cosine, dot, hamming"),
         (QUERIES, np.zeros((1, 40_000), np.int8), {}, "vectors of int8 should have at most 32,768 numbers, got 40,000"),
         (QUERIES[:, :39], CORPUS, {}, r"of the corpus's width, \[40\] or \[queries, 40\]; got shape \(6, 39\)"),

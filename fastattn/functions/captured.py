@@ -63,11 +63,11 @@ def value_of(function: FunctionType, captured: Captured) -> Any:
 
 
 # A form of a captured value -> how struct packs it.
-_NUMBERS = {"bool": "q", "int": "q", "float": "fxxxx"}
+_NUMBERS = {"bool": "q", "int": "q", "long": "q", "float": "fxxxx"}
 
 
 def form_of(captured: Captured, value: Any) -> tuple[str, Any]:
-    """(its form, the value to pack): "bool", "int", "float", or a table's element and axes, "float32 2"."""
+    """(its form, the value to pack): "bool", "int", "long" beyond 32 bits, "float", a table's element and axes."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if isinstance(value, (bool, np.bool_)):
@@ -75,7 +75,7 @@ def form_of(captured: Captured, value: Any) -> tuple[str, Any]:
     if isinstance(value, (int, np.integer)):
         if not -(2**63) <= value < 2**63:
             raise InputError(f"{captured.place}: {captured.name} should fit in 64 bits, got {described(value)}")
-        return "int", int(value)
+        return "int" if -(2**31) <= value < 2**31 else "long", int(value)
     if isinstance(value, (float, np.floating)):
         return "float", float(np.clip(value, -_LARGEST, _LARGEST)) if np.isfinite(value) else float(value)
     if isinstance(value, (tuple, list)):

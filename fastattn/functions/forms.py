@@ -21,7 +21,7 @@ from fastattn.functions.rewrite import Rewritten
 from fastattn.lazy import lazy
 from fastattn.runtime.jit import inner
 from fastattn.simd.emit import F32, I64
-from fastattn.simd.lanes import RAMP
+from fastattn.simd.lanes import LONG, RAMP
 from fastattn.simd.operations import FAILURES, OPERATIONS, name_of, result_of
 from fastattn.simd.ranges import RANGE, TRUTH
 from fastattn.simd.tables import Table, extent, look_up
@@ -33,7 +33,7 @@ _PARAMETERS: dict[str, dict[str, tuple]] = {
     "score_mod": {"lanes": (VECTOR, _I, _I, _I, RAMP), "scalar": (types.float32, _I, _I, _I, _I)},
     "mask_mod": {"lanes": (_I, _I, _I, RAMP), "scalar": (_I,) * 4, "ranges": (_I, _I, RANGE, RANGE)},
 }
-_NUMBERS = {"bool": types.boolean, "int": types.int64, "float": types.float32}
+_NUMBERS = {"bool": types.boolean, "int": types.int64, "long": LONG, "float": types.float32}
 
 
 class Forms:

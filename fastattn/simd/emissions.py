@@ -1,4 +1,4 @@
-"""What the operations emit from an Arithmetic and operands of one kind: floats, whole numbers or truth values."""
+"""What operations on Numba's types emit, from an Arithmetic and operands of one kind, for lanes and for one alone."""
 
 from collections.abc import Callable
 
@@ -55,18 +55,18 @@ def shift_right(a: Arithmetic, x, n):
     return a.builder.ashr(x, a.builder.select(a.builder.icmp_unsigned("<", n, most), n, most))
 
 
-def _is_true(a: Arithmetic, x):
+def is_true(a: Arithmetic, x):
     if x.type == a.vector:
         return a.builder.fcmp_unordered("!=", x, a.constant(0.0), flags=EXACT)
     return a.builder.icmp_signed("!=", x, a.whole(0))
 
 
-def select_and(a: Arithmetic, x, y):
-    return a.builder.select(_is_true(a, x), y, x)
+def last_if_true(a: Arithmetic, x, y):
+    return a.builder.select(is_true(a, x), y, x)
 
 
-def select_or(a: Arithmetic, x, y):
-    return a.builder.select(_is_true(a, x), x, y)
+def first_if_true(a: Arithmetic, x, y):
+    return a.builder.select(is_true(a, x), x, y)
 
 
 def negated(a: Arithmetic, x):

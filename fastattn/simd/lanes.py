@@ -1,14 +1,16 @@
 """Whole numbers, truth values and runs of positions in lanes, as Numba types beside the float32 of vector.py.
 
 In lanes whole numbers are int32 (INTEGERS), or int64 (LONGS) where what comes from an array of int64 takes part, and
-wrap around; outside lanes they are int64. A RAMP is a run of positions s, s + 1 and so on, kept as the int64 s: what is
-added to it or compared with it costs a scalar. A FALL is s, s - 1 and so on.
+wrap around; outside lanes they are int64, and LONG what comes from such an array. A RAMP is a run of positions s, s + 1
+and so on, kept as the int64 s: what is added to it or compared with it costs a scalar. A FALL is s, s - 1 and so on.
 """
 
 from dataclasses import replace
 
 from llvmlite import ir
 from numba import types
+from numba.core.typeconv import Conversion
+from numba.extending import lower_cast
 
 from fastattn.simd.emit import EXACT, F32, I32, I64, Emitter
 from fastattn.simd.target import LANES, TARGET
@@ -23,6 +25,24 @@ class Integers(types.Type):
     def __init__(self, bits: int):
         super().__init__(name=f"int{bits}x{LANES}")
         self.bits = bits
+
+
+class Long(types.Type):
+    """An int64 that makes those that it meets in lanes int64."""
+
+    def __init__(self):
+        super().__init__(name="long int64")
+
+    def unify(self, typingctx, other):
+        if isinstance(other, (types.Integer, types.Boolean)):
+            return self
+        return types.float64 if isinstance(other, types.Float) else None
+
+    def can_convert_to(self, typingctx, other):
+        return Conversion.unsafe if isinstance(other, types.Float) else None
+
+    def can_convert_from(self, typingctx, other):
+        return Conversion.safe if isinstance(other, (types.Integer, types.Boolean)) else None
 
 
 class Mask(types.Type):
@@ -46,16 +66,32 @@ class Fall(types.Type):
         super().__init__(name=f"fall{LANES}")
 
 
-INTEGERS, LONGS, MASK, RAMP, FALL = Integers(32), Integers(64), Mask(), Ramp(), Fall()
+INTEGERS, LONGS, LONG, MASK, RAMP, FALL = Integers(32), Integers(64), Long(), Mask(), Ramp(), Fall()
 RUNS = (RAMP, FALL)
 IN_LANES = (VECTOR, INTEGERS, LONGS, MASK, RAMP, FALL)
 _ONE_LANE = replace(TARGET, lanes=1)
 
 
 register_form(Integers, lambda kind: ir.VectorType(ir.IntType(kind.bits), LANES))
+register_form(Long, I64)
 register_form(Mask, ir.VectorType(I1, LANES))
 register_form(Ramp, I64)
 register_form(Fall, I64)
+
+
+@lower_cast(types.Integer, Long)
+@lower_cast(types.Boolean, Long)
+def _to_long(context, builder, kind, long, value):
+    return context.cast(builder, value, kind, types.int64)
+
+
+@lower_cast(Long, types.Float)
+def _from_long(context, builder, long, kind, value):
+    return context.cast(builder, value, types.int64, kind)
+
+
+def is_scalar_whole(kind) -> bool:
+    return kind == LONG or isinstance(kind, types.Integer)
 
 
 def is_float(kind) -> bool:
@@ -63,7 +99,7 @@ def is_float(kind) -> bool:
 
 
 def is_whole(kind) -> bool:
-    return kind in (INTEGERS, LONGS, RAMP, FALL) or isinstance(kind, types.Integer)
+    return kind in (INTEGERS, LONGS, RAMP, FALL) or is_scalar_whole(kind)
 
 
 def is_truth(kind) -> bool:
@@ -111,7 +147,7 @@ class Arithmetic(Emitter):
             return value
         if isinstance(kind, types.Float):
             return self.spread(value if value.type == F32 else b.fptrunc(value, F32))
-        if isinstance(kind, types.Integer):
+        if is_scalar_whole(kind):
             return self.spread(b.sitofp(_as_int64(b, value, kind), F32))
         if is_truth(kind):
             return b.uitofp(self.as_truths(value, kind), self.vector)

@@ -17,15 +17,15 @@ from numba.extending import lower_builtin
 from fastattn.simd.emissions import (
     by_builder,
     extreme,
+    first_if_true,
     floor_divided,
     is_nan,
+    last_if_true,
     negated,
     negative_float,
     repeated,
     rounded,
     select,
-    select_and,
-    select_or,
     shift_left,
     shift_right,
     to_wholes,
@@ -35,6 +35,7 @@ from fastattn.simd.lanes import (
     FALL,
     IN_LANES,
     INTEGERS,
+    LONG,
     LONGS,
     MASK,
     RAMP,
@@ -42,6 +43,7 @@ from fastattn.simd.lanes import (
     Arithmetic,
     clip,
     is_float,
+    is_scalar_whole,
     is_truth,
     is_whole,
 )
@@ -90,10 +92,11 @@ class _Operation:
         return _wholes(wide, self.is_long(kinds))
 
     def is_long(self, kinds) -> bool:
-        """Whether lanes of whole numbers have 64 bits: for operands that have, or a scalar that must stay as it is."""
-        exact = {"compare": kinds, "shift": kinds[:1]}.get(self.rule, ())
-        scalars = any(isinstance(kind, types.Integer) for kind in exact)
-        return scalars or LONGS in (kinds[1:] if self.rule == "where" else kinds)
+        """Whether whole numbers have 64 bits in lanes, too: for operands that have, or a scalar shifted by lanes."""
+        kinds = kinds[1:] if self.rule == "where" else kinds
+        if self.rule == "shift" and is_scalar_whole(kinds[0]) and kinds[1] in IN_LANES:
+            return True
+        return LONGS in kinds or LONG in kinds
 
     def emit(self, builder, kinds, values):
         form, wide = self.form(kinds), any(kind in IN_LANES for kind in kinds)
@@ -109,7 +112,9 @@ class _Operation:
 
 def _wholes(wide: bool, long: bool):
     """The type of whole numbers."""
-    return (LONGS if long else INTEGERS) if wide else types.int64
+    if wide:
+        return LONGS if long else INTEGERS
+    return LONG if long else types.int64
 
 
 def _register(name: str, operation: _Operation, special: Callable | None = None) -> None:
@@ -160,12 +165,8 @@ _WORDS = {
 
 def name_of(kind) -> str:
     """A type in the words of whoever wrote the function."""
-    names = {
-        VECTOR: "floats in lanes",
-        INTEGERS: "integers in lanes",
-        LONGS: "integers in lanes",
-        MASK: "truth values in lanes",
-    }
+    names = {VECTOR: "floats in lanes", MASK: "truth values in lanes", LONG: "int64"}
+    names |= dict.fromkeys((INTEGERS, LONGS), "integers in lanes")
     names |= dict.fromkeys(RUNS, "positions in lanes")
     return names.get(kind) or getattr(kind, "words", None) or str(types.unliteral(kind))
 
@@ -187,7 +188,7 @@ def _add(name: str, rule: str, count: int, floats=None, wholes=None, truths=None
 
 
 def _is_scalar(kind) -> bool:
-    return isinstance(kind, (types.Integer, types.Boolean))
+    return is_scalar_whole(kind) or isinstance(kind, types.Boolean)
 
 
 def _int64(builder, value, kind):
@@ -214,27 +215,43 @@ _MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 _FAR = 2**62  # beyond it no position is
 
 
-def _compare_run(symbol: str) -> Callable:
-    """Compare with a scalar of 64 bits: its distance from the first position with 0, 1, 2 and so on."""
+def _compare_with_scalar(symbol: str) -> Callable:
+    """Compare a run, or int32 in lanes, with a scalar of 64 bits; none is widened."""
 
     def special(builder, kinds, values):
-        if not any(kind in RUNS for kind in kinds) or not any(map(_is_scalar, kinds)):
+        if not any(kind in (*RUNS, INTEGERS) for kind in kinds) or not any(map(_is_scalar, kinds)):
             return None
         if builder is None:
             return MASK
-        a, way = Arithmetic(builder, True), symbol
-        if kinds[1] in RUNS:
+        way = symbol
+        if _is_scalar(kinds[0]):
             kinds, values, way = kinds[::-1], values[::-1], _MIRRORED[symbol]
-        # of a scalar that is the same for a whole row, this is computed once
-        scalar = clip(builder, _int64(builder, values[1], kinds[1]), I64(-_FAR), I64(_FAR))
-        ends = scalar, values[0]
-        if kinds[0] == FALL:  # first - n < scalar where n > first - scalar
-            ends, way = ends[::-1], _MIRRORED[way]
-        distance = builder.sub(*ends)
-        distance = builder.trunc(clip(builder, distance, I64(-1), I64(LANES)), I32)
-        return builder.icmp_signed(way, a.count(), a.spread(distance))
+        # of a scalar that is the same for a whole row, what depends on it alone is computed once
+        scalar = _int64(builder, values[1], kinds[1])
+        if kinds[0] == INTEGERS:
+            return _compare_narrow(builder, way, values[0], scalar)
+        return _compare_run(builder, way, kinds[0], values[0], scalar)
 
     return special
+
+
+def _compare_narrow(builder, way: str, x, scalar):
+    """Of one that is no int32, any int32 is on the same side as 0."""
+    a, narrow = Arithmetic(builder, True), builder.trunc(scalar, I32)
+    fits = builder.icmp_signed("==", builder.sext(narrow, I64), scalar)
+    near = builder.icmp_signed(way, x, a.spread(narrow))
+    return builder.select(a.spread(fits), near, a.spread(builder.icmp_signed(way, I64(0), scalar)))
+
+
+def _compare_run(builder, way: str, kind, start, scalar):
+    """The scalar's distance from the first position with 0, 1, 2 and so on."""
+    a, scalar = Arithmetic(builder, True), clip(builder, scalar, I64(-_FAR), I64(_FAR))
+    ends = scalar, start
+    if kind == FALL:  # start - n < scalar where n > start - scalar
+        ends, way = ends[::-1], _MIRRORED[way]
+    distance = builder.sub(*ends)
+    distance = builder.trunc(clip(builder, distance, I64(-1), I64(LANES)), I32)
+    return builder.icmp_signed(way, a.count(), a.spread(distance))
 
 
 _add("add", "ring", 2, Arithmetic.add, by_builder("add"), special=_add_run)
@@ -284,12 +301,12 @@ for _name, _symbol in (
             else a.builder.fcmp_ordered(way, x, y, flags=EXACT)
         ),
         lambda a, x, y, way=_symbol: a.builder.icmp_signed(way, x, y),
-        special=_compare_run(_symbol),
+        special=_compare_with_scalar(_symbol),
     )
 for _name, _symbol in (("bit_and", "and_"), ("bit_or", "or_"), ("bit_xor", "xor")):
     _add(_name, "bits", 2, None, by_builder(_symbol), by_builder(_symbol))
-_add("and", "bits", 2, select_and, select_and, by_builder("and_"))
-_add("or", "bits", 2, select_or, select_or, by_builder("or_"))
+_add("and", "bits", 2, last_if_true, last_if_true, by_builder("and_"))
+_add("or", "bits", 2, first_if_true, first_if_true, by_builder("or_"))
 _add("shift_left", "shift", 2, None, shift_left)
 _add("shift_right", "shift", 2, None, shift_right)
 _add("invert", "bits", 1, None, lambda a, x: a.builder.xor(x, a.whole(-1)), negated)

@@ -9,7 +9,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from fastattn.simd.emit import I64
-from fastattn.simd.lanes import Arithmetic
+from fastattn.simd.lanes import Arithmetic, is_scalar_whole
 from fastattn.simd.vector import register_form
 
 I1, I8 = ir.IntType(1), ir.IntType(8)
@@ -56,7 +56,7 @@ def unknown(kind):
 
 
 def _is_number(kind) -> bool:
-    return kind == RANGE or isinstance(kind, types.Integer)
+    return kind == RANGE or is_scalar_whole(kind)
 
 
 def _is_truth(kind) -> bool:

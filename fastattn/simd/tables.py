@@ -10,7 +10,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import lower_builtin
 
 from fastattn.simd.emit import F32, I32, I64
-from fastattn.simd.lanes import FALL, IN_LANES, INTEGERS, LONGS, MASK, RUNS, Arithmetic, clip, is_truth, is_whole
+from fastattn.simd.lanes import FALL, IN_LANES, INTEGERS, LONG, LONGS, MASK, RUNS, Arithmetic, clip, is_truth, is_whole
 from fastattn.simd.operations import FAILURES, name_of
 from fastattn.simd.ranges import IN_RANGES, RANGE, TRUTH, unknown
 from fastattn.simd.target import LANES
@@ -21,7 +21,7 @@ I8 = ir.IntType(8)
 ELEMENTS = {
     "float32": (F32, 4, types.float32, VECTOR),
     "int32": (I32, 4, types.int64, INTEGERS),
-    "int64": (I64, 8, types.int64, LONGS),
+    "int64": (I64, 8, LONG, LONGS),
     "bool": (I8, 1, types.boolean, MASK),
 }
 

@@ -313,6 +313,8 @@ def test_a_result_whose_numbers_have_one_place_is_told():
     expected = fastattn.attention(*rows)
     for view in (whole[::-1], whole.transpose(1, 0, 2, 3).reshape(2, 4, 2, 8), whole[:, ::-1, ::-1]):
         np.testing.assert_array_equal(fastattn.attention(*rows, out=view), expected)
+    single = np.lib.stride_tricks.as_strided(whole[:1, ::-1], (1, 4, 2, 8), (0, -64, 32, 4))  # no axis to step along
+    np.testing.assert_array_equal(fastattn.attention(*(x[:1] for x in rows), out=single), expected[:1])
 
 
 def test_first_keys_are_seen_on_both_sides_of_a_window():

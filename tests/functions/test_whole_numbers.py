@@ -73,6 +73,36 @@ def test_whole_numbers_of_64_bits_are_computed_with():
         np.testing.assert_allclose(modified(score, scores, form=form), expected, rtol=1e-6, atol=1e-5)
 
 
+def test_what_one_number_of_an_array_of_int64_gives_has_64_bits_too():
+    begin = 1_700_000_000_000
+    starts = begin + RNG.integers(0, 500, S)
+    times, flag = starts + RNG.integers(-200, 200, S), RNG.integers(0, 2, S).astype(bool)
+    step, base, last = RNG.integers(1, 500, S).astype(np.int32), begin + 7, int(starts.max()) % 1000
+
+    def together(b, h, t, s):
+        later = starts[t] + step[s] > times[s] and base + int(step[s]) < times[s] + 400
+        return later or starts[t] % (step[s] + last) * 2 > times[s] - begin
+
+    def chosen(b, h, t, s):
+        least = starts[0]
+        if flag[s]:
+            least = starts[t]
+        either = (starts[t] if flag[s] else 0) < times[s] - 100 and (flag[s] and starts[t]) != starts[1]
+        return least < times[s] and either or max(step[s], starts[t]) == times[s] or (starts[t] ^ step[s]) < times[s]
+
+    def largest(b, h, t, s):
+        most = 0
+        least = 0.0
+        for i in range(2):
+            most = max(most, starts[t + i])
+        for i in range(2):
+            least = starts[i] - starts[i]
+        return most - 150 < times[s] and least < 1
+
+    for mask in (together, chosen, largest):
+        agree(mask)
+
+
 def test_an_int32_is_compared_with_all_of_a_larger_number():
     last, first, far = np.full(S, 2**31 - 1, np.int32), np.full(S, -(2**31), np.int32), 2**40
     for n in (far, -far, 2**31, -(2**31) - 1):

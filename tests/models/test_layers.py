@@ -9,7 +9,7 @@ from fastattn import reference
 from fastattn.errors import CheckpointError, InputError
 from fastattn.heads import Heads
 from fastattn.layers.attention import SelfAttention
-from fastattn.layers.attention_positions import AttentionBias, alibi_slopes, relative_buckets
+from fastattn.layers.attention_positions import AttentionBias, alibi_slopes, relative_buckets, rotary_tables
 from fastattn.layers.embedding import Embedding, sinusoid_table
 from fastattn.layers.linear import FeedForward, Linear
 from fastattn.layers.norm import Norm
@@ -17,7 +17,7 @@ from fastattn.layers.parameters import Parameters
 from fastattn.layers.rows import WholeRows
 from fastattn.quantized import QuantizedTensor
 from fastattn.reference.attention import bias_values
-from fastattn.spec import Alibi, Rotary, StackSpec
+from fastattn.spec import Alibi, Rotary, StackSpec, Stretch
 from tests.models.specs import stack_spec
 
 
@@ -269,3 +269,15 @@ def test_causal_attention_does_not_look_ahead() -> None:
     before, after = layer(x, rows), layer(changed, rows)
     np.testing.assert_array_equal(before[:3], after[:3])
     assert np.abs(before[3:] - after[3:]).max() > 1e-3
+
+
+def test_the_part_of_yarn_that_is_slowed_in_part_ends_with_the_pairs():
+    short = Rotary(8, 100.0, stretch=Stretch("yarn", 4.0, 64, slow=1.0, fast=32.0))  # none turns 32 times: from pair 0
+    frequencies = 100.0 ** (-np.arange(4) / 4)
+    kept = 1 - np.arange(4) / 3
+    expected = np.sin(frequencies * (kept + (1 - kept) / 4))
+    np.testing.assert_allclose(rotary_tables(short, 2, np.float64)[1][1], expected, rtol=1e-12)
+    long = Rotary(8, 100.0, stretch=Stretch("yarn", 4.0, 10**6, slow=1.0, fast=10**4))  # all turn once: up to the width
+    kept = 1 - np.clip((np.arange(4) - 2) / (7 - 2), 0, 1)
+    expected = np.sin(frequencies * (kept + (1 - kept) / 4))
+    np.testing.assert_allclose(rotary_tables(long, 2, np.float64)[1][1], expected, rtol=1e-12)
