@@ -6,7 +6,6 @@ bytes, and the JSON, in which dictionaries with a single entry stand for what JS
 """
 
 import json
-import os
 import struct
 from dataclasses import fields, is_dataclass
 from math import prod
@@ -61,7 +60,7 @@ def write_parts(stream: BinaryIO, parts: list[Any]) -> None:
         left = memoryview(part)
         while left:
             try:
-                left = left[os.write(stream.fileno(), left) :]
+                left = left[stream.write(left) :]
             except (OSError, ValueError) as error:  # a pipe that nobody reads, a stream that is closed
                 raise Closed from error
 

@@ -7,7 +7,6 @@ needs a form that the other one is at waits for that.
 import contextlib
 import functools
 import os
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -64,6 +63,8 @@ def _is_python() -> bool:
 
 def main() -> None:
     """Compile all FORMS that nobody has or is at; end, whatever it is at, with the first process or at Ctrl-C."""
+    import signal  # 1 ms, of every start
+
     from fastattn.runtime.handle import kernel_named
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -97,10 +97,11 @@ class _Compiled:
         """Compiled here, or by another process that is at it already: for one that is stopped nobody waits for ever."""
         if self._is_kept:
             check_sources()
-            begin_ahead()
         end = time.monotonic() + CLAIMED_FOR
 
         def make() -> Any:
+            if self._is_kept:
+                begin_ahead()
             with _folder.claimed(self.label, key) if self._is_kept else nullcontext(True) as is_ours:
                 if not is_ours and time.monotonic() < end:
                     return AGAIN

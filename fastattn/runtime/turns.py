@@ -99,17 +99,25 @@ def with_room(work: Callable[[], _Result]) -> _Result:
             failures.append(error)
 
     thread = threading.Thread(target=run, name="fastattn compiling", daemon=True)
-    before = threading.stack_size(_STACK)
-    try:
-        start_thread(thread)
-    except (RuntimeError, MemoryError):  # no more threads: as far as it goes here
+    if not _is_started(thread):  # no more threads: as far as it goes here
         return work()
-    finally:
-        threading.stack_size(before)
     thread.join()
     if failures:
         raise failures[0]
     return results[0]
+
+
+def _is_started(thread: threading.Thread) -> bool:
+    """Start a thread with _STACK; False where the system gives none."""
+    with linking:  # another thread that does this would take this size for that of before
+        before = threading.stack_size(_STACK)
+        try:
+            start_thread(thread)
+        except (RuntimeError, MemoryError):
+            return False
+        finally:
+            threading.stack_size(before)
+    return True
 
 
 if hasattr(os, "register_at_fork"):
