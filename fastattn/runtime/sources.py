@@ -170,10 +170,11 @@ def _statuses(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
         for entry in entries:
             if entry.name.startswith("."):
                 continue  # an editor's, perhaps a link to nowhere
-            if entry.name.endswith(".py"):
-                yield entry.path, entry.stat()
-            elif entry.is_dir() and entry.name != "__pycache__":
-                yield from _statuses(entry.path)
+            with contextlib.suppress(FileNotFoundError):  # a link to nowhere, or what went meanwhile
+                if entry.name.endswith(".py"):
+                    yield entry.path, entry.stat()
+                elif entry.is_dir() and entry.name != "__pycache__":
+                    yield from _statuses(entry.path)
 
 
 def _numba_version() -> bytes:

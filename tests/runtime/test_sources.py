@@ -173,6 +173,15 @@ def test_nothing_is_made_of_sources_that_change_meanwhile(warm: tuple[Path, Path
     assert {path.name.rpartition("-")[0] for path in cache.glob("kernels/*/*")} <= {"norm._normalise"}
 
 
+def test_a_link_to_nowhere_among_the_sources_is_left_alone(tree: Path) -> None:
+    before = sources_digest(tree)
+    link = tree / "gone.py"
+    link.symlink_to(tree / "nowhere.py")
+    after = sources_digest(tree)
+    link.unlink()
+    assert after == before
+
+
 def test_a_link_to_the_sources_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As installers make them, which know a file already; the time of the last change of its status is another."""
     package = tmp_path / "fastattn"
