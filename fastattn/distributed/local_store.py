@@ -54,13 +54,10 @@ class LocalStore:
                 unlock(file)
 
     def read(self, path: str, most: int) -> bytes | None:
-        with self._telling("read", path):
-            try:
-                file = _open_regular(os.path.join(self._folder, path), "rb")
-            except FileNotFoundError:
-                return None
-            with file:
+        with self._telling("read", path), contextlib.suppress(FileNotFoundError):
+            with _open_regular(os.path.join(self._folder, path), "rb") as file:
                 return file.read(most)
+        return None
 
     def write(self, path: str, data: Buffer) -> None:
         """Write a file in a folder that ``hold`` made; on another host it is there only if the hosts share it."""
@@ -87,15 +84,12 @@ class LocalStore:
 
     def intact(self, path: str, digest: str) -> bool:
         found = hashlib.sha256()
-        with self._telling("read", path):
-            try:
-                file = _open_regular(os.path.join(self._folder, path), "rb")
-            except FileNotFoundError:
-                return False
-            with file:
+        with self._telling("read", path), contextlib.suppress(FileNotFoundError):
+            with _open_regular(os.path.join(self._folder, path), "rb") as file:
                 while part := file.read(_CHUNK):
                     found.update(part)
-        return found.hexdigest() == digest
+            return found.hexdigest() == digest
+        return False
 
     def list(self, folder: str) -> dict[str, Entry]:
         found: dict[str, Entry] = {}
