@@ -71,12 +71,16 @@ class Crew:
         with _starting:
             process = self._processes.get(line)
             if process is None or not process.is_usable:
-                if not self._end.alive:
-                    raise FastattnError("the worker processes are closed")
+                self.check_open()
                 if process is not None:
                     process.end()
                 process = self._processes[line] = WorkerProcess(self._arguments)
             return process
+
+    def check_open(self) -> None:
+        """Raise FastattnError once the crew is closed."""
+        if not self._end.alive:
+            raise FastattnError("the worker processes are closed")
 
     def close(self) -> None:
         """End the processes, and start no more; they are gone when it returns."""
@@ -190,6 +194,7 @@ class _Dispatcher:
             else:
                 ticket.lost |= has_begun
                 self._desk.put_back(ticket)
+        self._crew.check_open()
         if not has_begun:
             raise error
 

@@ -378,6 +378,14 @@ def test_they_are_gone_when_the_translator_is_closed(folder: Path, alone: Transl
     translator.close()
 
 
+def test_one_closed_while_its_processes_load_says_so(folder: Path) -> None:
+    translator = Translator(folder, threads=1, processes=2)
+    future = translator.submit(TEXTS, **SHORT)
+    translator.close()
+    with pytest.raises(FastattnError, match="the worker processes are closed"):
+        future.result(60)
+
+
 def test_they_end_with_the_translator(folder: Path) -> None:
     translator = Translator(folder, threads=1, processes=2)
     future, numbers = translator.submit(TEXTS, **SHORT), _numbers(translator)
